@@ -373,7 +373,7 @@ fn cell(
 /// The stack that a name stands for, and its settings.
 fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<(Stack, StackSettings), Error> {
     if let Some(listed) = spec.stacks.iter().find(|listed| listed.name == name.0) {
-        return Ok((listed.stack, listed.settings));
+        return Ok((listed.stack, listed.settings.clone()));
     }
     let built_in = Stack::built_in().find(|stack| stack.as_ref() == name.0);
     let stack = built_in.ok_or_else(|| Error::UnknownStack(name.clone()))?;

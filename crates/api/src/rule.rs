@@ -92,7 +92,7 @@ pub(crate) fn sizes(least: &str, most: &str) -> Rule {
     )
 }
 
-fn size_in_bounds(value: &str, least: &str, most: &str) -> String {
+pub(crate) fn size_in_bounds(value: &str, least: &str, most: &str) -> String {
     format!(
         "string({value}).matches('{SIZE}') && quantity(string({value})).compareTo(quantity('{least}')) >= 0 \
          && quantity(string({value})).compareTo(quantity('{most}')) <= 0"

@@ -276,6 +276,8 @@ pub struct Selector {
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::cups_of_commonware())]
 #[x_kube(validation = rules::messaging_of_its_stack())]
+#[x_kube(validation = rules::tcp_congestion_by_its_name())]
+#[x_kube(validation = rules::yamux_window())]
 #[x_kube(validation = rules::capabilities_of_external())]
 #[serde(rename_all = "camelCase")]
 pub struct StackVariant {

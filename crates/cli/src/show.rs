@@ -9,7 +9,11 @@ use perfrun_api::{
     planning::plan,
     schedule::Timetable,
 };
-use perfrun_contract::{network::Conditions, plan::Plan};
+use perfrun_contract::{
+    matrix::{StackName, StackSettings},
+    network::Conditions,
+    plan::Plan,
+};
 
 use crate::{args, label, print, read_documents, read_text, run::trials, tell};
 
@@ -79,6 +83,14 @@ fn text(name: &str, plan: &Plan) -> String {
             .unwrap_or(0);
         let line = |network: &Conditions| format!("    {:<width$}  {network}", network.name);
         lines.extend(plan.networks.iter().map(line));
+    }
+    let settings = plan.settings();
+    if !settings.is_empty() {
+        lines.push("  settings:".to_owned());
+        let width = settings.keys().map(|name| name.0.len()).max().unwrap_or(0);
+        let line =
+            |(name, settings): (&StackName, &StackSettings)| format!("    {:<width$}  {settings}", name.0);
+        lines.extend(settings.into_iter().map(line));
     }
     let mut of_cells: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
     for trial in &plan.trials {

@@ -8,7 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{matrix::Transport, node::Role, parameters::Parameters};
+use crate::{
+    matrix::{StackSettings, Transport},
+    node::Role,
+    parameters::Parameters,
+};
 
 /// What a stack in a node program can do.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -39,6 +43,11 @@ pub struct Capabilities {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 63)))]
     pub identities: BTreeSet<String>,
+    /// Settings that it applies: `tcpCongestion`, `quicCongestion`, `yamuxWindow`. A run that has another one
+    /// of these, where it has an effect, does not use the node.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 63)))]
+    pub settings: BTreeSet<String>,
 }
 
 /// What limits streams on a transport.
@@ -81,6 +90,22 @@ impl Capabilities {
                 has_keys.then(|| lacks("keys", &self.identities, parameters.identity().as_ref()))?
             })
             .or_else(|| self.lack_of_streams(name, role, transport, parameters))
+    }
+
+    /// Why a node of the stack `name` cannot apply the settings that have an effect on a transport. `None` if
+    /// it can.
+    pub fn lack_of_settings(
+        &self,
+        name: &str,
+        settings: &StackSettings,
+        transport: Transport,
+    ) -> Option<String> {
+        let mut wanted = settings.effective_on(transport);
+        let lacking = wanted.find(|setting| !self.settings.contains(setting.as_ref()))?;
+        Some(format!(
+            "{name} has no setting {lacking}, it has {}",
+            words(&self.settings)
+        ))
     }
 
     fn lack_of_streams(

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumIter, EnumString, IntoEnumIterator, IntoStaticStr};
 
+use crate::quantity::ByteSize;
+
 /// A networking stack that a benchmark node can speak.
 #[derive(
     AsRefStr,
@@ -93,8 +95,8 @@ impl NodeProgramKind {
     }
 }
 
-/// Settings of a stack that both ends of a connection must share.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+/// Settings of a stack.
+#[derive(Clone, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StackSettings {
     /// How commonware frames what it encrypts. None is `v1`.
@@ -103,6 +105,17 @@ pub struct StackSettings {
     /// How messages pass from peer to peer, for the workload `messages`. None is `streams`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messaging: Option<Messaging>,
+    /// The congestion control of TCP, by the name that the kernel has for it, for example `bbr` or `cubic`.
+    /// None is the kernel's default (`net.ipv4.tcp_congestion_control`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_congestion: Option<TcpCongestion>,
+    /// The congestion control of QUIC. None is the stack's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quic_congestion: Option<QuicCongestion>,
+    /// The window of yamux: bytes that the streams of a connection may receive, together, before the
+    /// application reads them. None is the stack's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yamux_window: Option<ByteSize>,
 }
 
 impl StackSettings {
@@ -120,6 +133,81 @@ impl StackSettings {
     pub fn messaging(&self) -> Messaging {
         self.messaging.unwrap_or_default()
     }
+
+    /// What is set and has an effect on a transport.
+    pub fn effective_on(&self, transport: Transport) -> impl Iterator<Item = Setting> {
+        Setting::iter().filter(move |setting| match setting {
+            Setting::TcpCongestion => self.tcp_congestion.is_some() && transport.is_tcp(),
+            Setting::QuicCongestion => self.quic_congestion.is_some() && transport.is_quic(),
+            Setting::YamuxWindow => {
+                self.yamux_window.is_some() && (transport.is_tcp() || transport.is_in_process())
+            }
+        })
+    }
+}
+
+/// What is set, with its names in documents, e.g. `tcpCongestion bbr, yamuxWindow 1Mi`.
+impl fmt::Display for StackSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            cups,
+            messaging,
+            tcp_congestion,
+            quic_congestion,
+            yamux_window,
+        } = self;
+        let all = [
+            cups.map(|cups| format!("cups {cups}")),
+            messaging.map(|messaging| format!("messaging {messaging}")),
+            tcp_congestion
+                .as_ref()
+                .map(|name| format!("tcpCongestion {name}")),
+            quic_congestion.map(|name| format!("quicCongestion {name}")),
+            yamux_window.map(|window| format!("yamuxWindow {window}")),
+        ];
+        f.write_str(&all.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A setting that a node must know: another node ignores it, and measures something else.
+#[derive(AsRefStr, Clone, Copy, Debug, Display, EnumIter, Eq, PartialEq)]
+#[strum(serialize_all = "camelCase")]
+pub enum Setting {
+    /// [`StackSettings::tcp_congestion`].
+    TcpCongestion,
+    /// [`StackSettings::quic_congestion`].
+    QuicCongestion,
+    /// [`StackSettings::yamux_window`].
+    YamuxWindow,
+}
+
+/// The kernel's name of a congestion control of TCP.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct TcpCongestion(#[schemars(length(min = 1, max = 15))] pub String);
+
+impl TcpCongestion {
+    /// Longest name, in bytes (`TCP_CA_NAME_MAX` of Linux, less the zero at its end).
+    pub const LONGEST: usize = 15;
+}
+
+impl fmt::Display for TcpCongestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Congestion controls of QUIC, as quinn has them.
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[strum(serialize_all = "camelCase")]
+pub enum QuicCongestion {
+    /// CUBIC (RFC 9438).
+    Cubic,
+    /// NewReno (RFC 9002, section 7).
+    NewReno,
+    /// BBR, which quinn calls experimental.
+    Bbr,
 }
 
 /// How messages pass from peer to peer.
@@ -213,6 +301,16 @@ impl Transport {
             Self::QuicV1 | Self::WebrtcDirect | Self::Webtransport => Self::QuicV1,
             Self::Memory => Self::Memory,
         }
+    }
+
+    /// Whether TCP carries it.
+    pub fn is_tcp(self) -> bool {
+        matches!(self, Self::Tcp | Self::TcpTls | Self::Ws)
+    }
+
+    /// Whether QUIC carries it.
+    pub fn is_quic(self) -> bool {
+        matches!(self, Self::QuicV1 | Self::Webtransport)
     }
 
     /// Whether it joins peers of one process only.

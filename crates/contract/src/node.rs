@@ -507,6 +507,10 @@ pub struct Measured {
     /// have `net.core.rmem_default` and `wmem_default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp_buffers: Option<UdpBuffers>,
+    /// The congestion control of the trial's connections: of TCP, by the name that the kernel has for it; of
+    /// QUIC `cubic`, `newReno` or `bbr`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
     /// What the node used.
     pub resources: Resources,
     /// What happened in each interval.

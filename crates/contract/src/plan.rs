@@ -128,6 +128,18 @@ impl Cell {
         self.client_stack == Stack::Commonware && !matches!(self.parameters, Parameters::Messages(_))
     }
 
+    /// The stack of a role's nodes, and its settings.
+    pub fn stack_of(&self, role: Role) -> (Stack, &StackSettings) {
+        match role {
+            Role::Client => (self.client_stack, &self.client_settings),
+            Role::Server => (self.server_stack, &self.server_settings),
+            Role::Relay => (
+                self.relay_stack.unwrap_or(self.server_stack),
+                &self.server_settings,
+            ),
+        }
+    }
+
     /// Whether nodes of this role are processes of their own, with CPU time and memory of their own. A server
     /// in memory is in its client's.
     pub fn has_process(&self, role: Role) -> bool {
@@ -185,6 +197,17 @@ impl Plan {
         self.cells.iter().position(|other| {
             other.is_raw() && other.transport == transport && other.is_beside(cell) && other.load() == load
         })
+    }
+
+    /// The variants of stacks with settings.
+    pub fn settings(&self) -> BTreeMap<&StackName, &StackSettings> {
+        let ends = self.cells.iter().flat_map(|cell| {
+            [
+                (&cell.client, &cell.client_settings),
+                (&cell.server, &cell.server_settings),
+            ]
+        });
+        ends.filter(|(_, settings)| !settings.is_default()).collect()
     }
 
     /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.

@@ -9,7 +9,7 @@ pub use self::{
 };
 use crate::{
     capabilities::Capabilities,
-    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
+    matrix::{Identity, Negotiation, Protocol, Setting, Stack, StackSettings, Transport},
     node::Role,
     parameters::{Amount, Messages, Parameters},
     workload::{Direction, MessageMode},
@@ -17,6 +17,9 @@ use crate::{
 
 /// Streams that litep2p's QUIC lets a peer open: quinn's default, which litep2p does not change.
 pub const LITEP2P_QUIC_STREAMS: u32 = 100;
+
+/// Bytes that yamux lets a peer send on each stream before they are read (`DEFAULT_CREDIT`).
+pub const YAMUX_STREAM: u64 = 256 << 10;
 
 /// Data channels that libp2p holds until its connection takes them. libp2p closes any more.
 const LIBP2P_WEBRTC_BURST: u32 = 10;
@@ -83,6 +86,56 @@ impl<'a> End<'a> {
     fn lack(&self, role: Role, transport: Transport, parameters: &Parameters) -> Option<String> {
         self.capabilities?.lack(self.name, role, transport, parameters)
     }
+
+    /// Why the stack cannot apply settings on a transport. `None` if it can.
+    pub fn unsettable(&self, settings: &StackSettings, transport: Transport) -> Option<String> {
+        match self.capabilities {
+            Some(own) => own.lack_of_settings(self.name, settings, transport),
+            None => settings
+                .effective_on(transport)
+                .find_map(|setting| unsettable(self.stack, setting))
+                .map(str::to_owned),
+        }
+    }
+}
+
+/// Why a built-in stack does not have a setting. `None` if it does, or if the stack is not built in.
+pub fn unsettable(stack: Stack, setting: Setting) -> Option<&'static str> {
+    Some(match (setting, stack) {
+        (_, Stack::External)
+        | (Setting::TcpCongestion, Stack::Libp2p | Stack::Raw)
+        | (Setting::QuicCongestion, Stack::Raw)
+        | (Setting::YamuxWindow, Stack::Litep2p) => return None,
+        (Setting::TcpCongestion, Stack::Litep2p) => {
+            "litep2p gives no access to its TCP sockets: remove tcpCongestion, and set the default of the machine"
+        }
+        (Setting::TcpCongestion, Stack::GoLibp2p) => {
+            "go-libp2p gives no access to the TCP sockets that it accepts: remove tcpCongestion, and set the default \
+             of the machine"
+        }
+        (Setting::TcpCongestion, Stack::Commonware) => {
+            "commonware gives no access to its TCP sockets: remove tcpCongestion, and set the default of the machine"
+        }
+        (Setting::QuicCongestion, Stack::Libp2p) => {
+            "libp2p's QUIC always uses quinn's default, cubic: remove quicCongestion"
+        }
+        (Setting::QuicCongestion, Stack::Litep2p) => {
+            "litep2p's QUIC always uses quinn's default, cubic: remove quicCongestion"
+        }
+        (Setting::QuicCongestion, Stack::GoLibp2p) => {
+            "go-libp2p's QUIC (quic-go) always uses newReno: remove quicCongestion"
+        }
+        (Setting::QuicCongestion, Stack::Commonware) => "commonware has no QUIC: remove quicCongestion",
+        (Setting::YamuxWindow, Stack::Libp2p) => {
+            "libp2p's yamux sets its windows itself, up to 1Gi for each connection: remove yamuxWindow"
+        }
+        (Setting::YamuxWindow, Stack::GoLibp2p) => {
+            "go-libp2p's yamux limits each stream, and not a connection: remove yamuxWindow"
+        }
+        (Setting::YamuxWindow, Stack::Commonware | Stack::Raw) => {
+            "raw and commonware have no yamux: remove yamuxWindow"
+        }
+    })
 }
 
 /// The stacks of a cell.

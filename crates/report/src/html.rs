@@ -35,6 +35,7 @@ pub fn html(results: &Account<'_>) -> String {
                     p { "Nothing was measured." }
                 } @else {
                     p { (document.method) }
+                    @if let Some(congestion) = &document.congestion { p { (congestion) } }
                 }
                 @for (name, plot) in plot::drawn(results) { figure id=(name) { (pictured(&plot)) } }
                 @for table in tables.chain([&document.environment]) { (drawn(table)) }

@@ -26,6 +26,9 @@ pub(crate) fn drawn(document: &Document) -> String {
         out.push_str("\nNothing was measured.\n");
     } else {
         let _ = write!(out, "\n{}\n", document.method);
+        if let Some(congestion) = &document.congestion {
+            let _ = write!(out, "\n{}\n", escaped(congestion));
+        }
     }
     for table in document
         .measurements

@@ -99,6 +99,7 @@ impl<'a> Compared<'a> {
             problems: vec![self.table()],
             environment: candidate.map_or_else(Table::default, environment::table),
             method: method(self.basis).to_owned(),
+            congestion: None,
         }
     }
 

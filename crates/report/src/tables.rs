@@ -15,8 +15,12 @@ mod resources;
 mod source;
 mod substreams;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use perfrun_contract::{
     account::Account,
+    matrix::Transport,
+    node::Role,
     record::Flag,
     run::{Isolation, Phase, RunState},
     tally::Verdict,
@@ -47,6 +51,8 @@ pub(crate) struct Document {
     pub environment: Table,
     /// How to read the values.
     pub method: String,
+    /// What controlled the congestion of connections.
+    pub congestion: Option<String>,
 }
 
 /// What there is to say of results.
@@ -73,6 +79,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
         problems: problems::tables(results),
         environment: environment::table(results),
         method: method(results),
+        congestion: congestion(results),
     }
 }
 
@@ -134,4 +141,37 @@ fn method(results: &Account<'_>) -> String {
         several => format!("{several} trials"),
     };
     format!("Each value is the median over {count}, {warmup}; {interval}.")
+}
+
+/// The congestion control of each transport, as nodes found it on their connections. Where a transport has
+/// several, which stack has which.
+fn congestion(results: &Account<'_>) -> Option<String> {
+    let mut used: BTreeMap<Transport, BTreeMap<&String, BTreeSet<&str>>> = BTreeMap::new();
+    for record in results.trials {
+        let Some(cell) = results.plan.cells.get(record.trial.cell) else {
+            continue;
+        };
+        for node in record.nodes.values() {
+            if let Some(name) = &node.measured.congestion_control {
+                let stack: &str = match node.role {
+                    Role::Client => &cell.client.0,
+                    Role::Server => &cell.server.0,
+                    Role::Relay => "relay",
+                };
+                let of_transport = used.entry(cell.transport).or_default();
+                of_transport.entry(name).or_default().insert(stack);
+            }
+        }
+    }
+    let texts = used.into_iter().map(|(transport, used)| {
+        let is_one = used.len() == 1;
+        let of = |(name, stacks): (&String, BTreeSet<&str>)| match is_one {
+            true => name.clone(),
+            false => format!("{name} ({})", Vec::from_iter(stacks).join(", ")),
+        };
+        let used: Vec<String> = used.into_iter().map(of).collect();
+        format!("{transport} {}", used.join(", "))
+    });
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| format!("Congestion control: {}.", texts.join("; ")))
 }

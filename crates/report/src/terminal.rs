@@ -58,6 +58,12 @@ pub(crate) fn drawn(document: &Document, width: usize) -> String {
     blocks.extend(document.problems.iter().map(|table| draw(table, width)));
     if !document.measurements.is_empty() {
         blocks.push(wrapped(&document.method, width));
+        blocks.extend(
+            document
+                .congestion
+                .iter()
+                .map(|congestion| wrapped(congestion, width)),
+        );
     }
     blocks.join("\n\n") + "\n"
 }

@@ -13,6 +13,7 @@ use crate::{
     process,
     process::Usage,
     sampler::{Reading, Sampled, Sampler, Sampling},
+    stack::UsedCongestion,
     wire::Counters,
 };
 
@@ -21,6 +22,8 @@ pub(crate) struct Observer {
     pub(crate) counters: Arc<Counters>,
     /// The trial's Prometheus metrics.
     pub(crate) metrics: TrialMetrics,
+    /// The congestion control of the trial's connections.
+    pub(crate) congestion: UsedCongestion,
     /// Whether the kernel has reset the peak of earlier trials.
     peak_is_ours: bool,
     sampling: Sampling,
@@ -62,6 +65,7 @@ impl Observer {
         Self {
             counters,
             metrics,
+            congestion: UsedCongestion::default(),
             peak_is_ours,
             sampling,
             watch,

@@ -2,7 +2,7 @@
 //! any request from making a node panic or run out of memory.
 
 use perfrun_contract::{
-    matrix::Stack,
+    matrix::{Stack, TcpCongestion},
     node::{Side, TrialLabels, TrialRequest},
     parameters::is_time,
 };
@@ -28,6 +28,16 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
         "timeoutSeconds must be more than 0 and at most a year".into()
     })?;
     request.parameters.check()?;
+    let name = request.settings.tcp_congestion.as_ref();
+    ensure(
+        name.is_none_or(|name| name.0.len() <= TcpCongestion::LONGEST),
+        || {
+            format!(
+                "settings.tcpCongestion must have at most {} bytes",
+                TcpCongestion::LONGEST
+            )
+        },
+    )?;
     let TrialLabels { cell, network } = &request.labels;
     ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
         format!("labels must have at most {LONGEST_LABEL} bytes")

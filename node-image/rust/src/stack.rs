@@ -6,6 +6,7 @@
 pub(crate) mod address;
 #[cfg(feature = "commonware")]
 pub(crate) mod commonware;
+mod congestion;
 mod interfaces;
 mod libp2p;
 mod litep2p;
@@ -24,6 +25,7 @@ use async_trait::async_trait;
 use perfrun_contract::{
     matrix::{Identity, Negotiation, NodeProgramKind, Protocol, Stack, StackSettings, Transport},
     parameters::Messages,
+    support::unsettable,
     workload::RelayLimits,
 };
 use thiserror::Error;
@@ -34,7 +36,7 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::metrics::StackMetrics;
+pub use self::{congestion::Used as UsedCongestion, metrics::StackMetrics};
 use crate::messenger::{BoxMessenger, Broadcaster};
 
 /// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
@@ -99,6 +101,8 @@ pub struct HostConfig {
     pub messages: Option<Messages>,
     /// Metrics that stacks keep of themselves.
     pub metrics: Arc<StackMetrics>,
+    /// Takes the congestion control of the host's connections.
+    pub congestion: UsedCongestion,
 }
 
 /// The keys of a host.
@@ -257,6 +261,16 @@ pub async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
+    let lacking = (config.settings)
+        .effective_on(config.transport)
+        .find(|setting| unsettable(stack, *setting).is_some());
+    if let Some(lacking) = lacking {
+        return Err(Error::Unsupported {
+            stack,
+            what: lacking.to_string(),
+        });
+    }
+    congestion::prepare(stack, &config)?;
     match stack {
         Stack::Libp2p => libp2p::start(config, inbound).await,
         Stack::Litep2p => litep2p::start(config, inbound).await,

@@ -138,7 +138,7 @@ impl Trials {
         let trial = Arc::new(RunningTrial::new(id.to_owned(), stack, request, &self.metrics));
         let setup = Setup {
             stack,
-            settings: trial.request.settings,
+            settings: trial.request.settings.clone(),
             transport: trial.request.transport,
             parameters: trial.request.parameters.clone(),
             listen: (self.listen_ip, 0),
@@ -570,6 +570,7 @@ fn measured(observer: &Observer, findings: &Findings) -> Measured {
             .map(|(name, recorder)| (*name, recorder.into()))
             .collect(),
         plateau: findings.plateau,
+        congestion_control: observer.congestion.get().cloned(),
         resources,
         samples,
         ..Measured::default()

@@ -23,7 +23,9 @@ use perfrun_contract::{
 };
 use perfrun_node::{
     messenger::{BoxMessenger, Message},
-    stack::{self, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics},
+    stack::{
+        self, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
+    },
 };
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -59,6 +61,7 @@ fn config(bytes: usize, window: u32) -> HostConfig {
             receivers: 1,
         }),
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+        congestion: UsedCongestion::default(),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use perfrun_contract::{
     limits::STREAMS_MAX,
-    matrix::{Stack, Transport},
+    matrix::{Setting, Stack, Transport},
     parameters::Parameters,
-    support::{USES, unsupported},
+    support::{USES, unsettable, unsupported},
 };
 use strum::IntoEnumIterator;
 
@@ -24,6 +24,16 @@ pub(super) fn page() -> String {
             rows.push('\n');
         }
     }
+    let mut settings = String::new();
+    for setting in Setting::iter() {
+        settings += &format!("| `{setting}` |");
+        for stack in Stack::built_in() {
+            let answer = answer(&mut reasons, |_| unsettable(stack, setting).map(str::to_owned));
+            settings += &format!(" {answer} |");
+        }
+        settings.push('\n');
+    }
+    let stacks: Vec<&str> = Stack::built_in().map(Into::into).collect();
     let names = USES.map(|(name, _)| name).join(" | ");
     let rule = "---|".repeat(USES.len());
     let notes: String = (1..)
@@ -38,7 +48,13 @@ pub(super) fn page() -> String {
          below, which `perfrun plan` and reports also give. `raw` is the baseline. The baseline of `tcp-tls`\n\
          and `ws` is raw on `tcp`, that of `webrtc-direct` is raw on `quic-v1`. `memory` has no baseline.\n\n\
          | transport | pair | {names} |\n|---|---|{rule}\n{rows}\n\
-         ## Reasons\n\n{notes}"
+         ## Settings\n\n\
+         What `settings` of a variant in `stacks` can choose. A cell is skipped if a setting has an effect on its\n\
+         transport and the stack does not have the setting.\n\n\
+         | setting | {} |\n|---|{}\n{settings}\n\
+         ## Reasons\n\n{notes}",
+        stacks.join(" | "),
+        "---|".repeat(stacks.len())
     )
 }
 

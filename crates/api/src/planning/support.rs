@@ -1,11 +1,13 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
 use perfrun_contract::{
-    matrix::{Messaging, Stack},
+    matrix::{Messaging, Setting, Stack},
     network::NONE,
+    node::Role,
     parameters::Parameters,
     plan::Cell,
-    support::{End, Ends, commonware_peers, unsupported_by_ends},
+    quantity::ByteSize,
+    support::{End, Ends, YAMUX_STREAM, commonware_peers, unsupported_by_ends},
     workload::MessageMode,
 };
 
@@ -32,16 +34,46 @@ pub(super) fn unsupported(spec: &PerfRunSpec, cell: &Cell) -> Option<String> {
         relay,
     };
     unsupported_by_ends(ends, cell.transport, &cell.parameters)
+        .or_else(|| unsettable(ends, cell))
         .or_else(|| unlike(cell))
+        .or_else(|| narrow(cell))
         .or_else(|| passed_otherwise(cell))
         .or_else(|| crowded(cell))
         .or_else(|| apart(cell))
         .or_else(|| uneven(cell))
 }
 
+/// Why a cell is skipped whose variants have settings that their stacks lack.
+fn unsettable(ends: Ends<'_>, cell: &Cell) -> Option<String> {
+    let by = |end: End<'_>, role| end.unsettable(cell.stack_of(role).1, cell.transport);
+    by(ends.client, Role::Client)
+        .or_else(|| by(ends.server, Role::Server))
+        .or_else(|| by(ends.relay?, Role::Relay))
+}
+
+/// Why a cell is skipped whose window of yamux does not have room for all of its streams.
+fn narrow(cell: &Cell) -> Option<String> {
+    let least = YAMUX_STREAM * u64::from(cell.parameters.streams());
+    let mut windows = [&cell.client_settings, &cell.server_settings]
+        .into_iter()
+        .filter(|settings| {
+            settings
+                .effective_on(cell.transport)
+                .any(|set| set == Setting::YamuxWindow)
+        })
+        .filter_map(|settings| settings.yamux_window);
+    let window = windows.find(|window| window.0 < least)?;
+    Some(format!(
+        "a window of {window} is too small: yamux gives each of {} streams at least {}, set yamuxWindow to {}",
+        cell.parameters.streams(),
+        ByteSize(YAMUX_STREAM),
+        ByteSize(least)
+    ))
+}
+
 /// Why a cell with different settings at both ends is skipped.
 fn unlike(cell: &Cell) -> Option<String> {
-    let settings = [cell.client_settings, cell.server_settings];
+    let settings = [&cell.client_settings, &cell.server_settings];
     let [client, server] = settings.map(|settings| settings.cups());
     if client != server {
         return Some(format!(

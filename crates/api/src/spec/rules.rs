@@ -168,6 +168,29 @@ pub(super) fn messaging_of_its_stack() -> Rule {
     .field_path(".settings.messaging")
 }
 
+/// Which congestion controls there are, only the node's kernel knows.
+pub(super) fn tcp_congestion_by_its_name() -> Rule {
+    Rule::new(
+        "!has(self.settings) || !has(self.settings.tcpCongestion) \
+         || self.settings.tcpCongestion.matches('^[a-z0-9_-]{1,15}$')",
+    )
+    .message(
+        "must be the name of a congestion control in net.ipv4.tcp_available_congestion_control of the nodes' kernel, \
+         for example bbr: 1 to 15 lower-case letters, digits, '-' or '_'",
+    )
+    .field_path(".settings.tcpCongestion")
+}
+
+/// The window of yamux has room for a stream, and is at most its default.
+pub(super) fn yamux_window() -> Rule {
+    let is_right = rule::size_in_bounds("self.settings.yamuxWindow", "256Ki", "1Gi");
+    Rule::new(format!(
+        "!has(self.settings) || !has(self.settings.yamuxWindow) || ({is_right})"
+    ))
+    .message("must be a number of bytes from 256Ki to 1Gi, written as 256Ki, 1Mi or 1Gi")
+    .field_path(".settings.yamuxWindow")
+}
+
 /// Only the document can say what an external stack can do, and of others perfrun knows it.
 pub(super) fn capabilities_of_external() -> Rule {
     Rule::new(format!(
@@ -375,6 +398,34 @@ mod tests {
             (variant("raw", "streams"), variant("raw", "gossipsub")),
         ] {
             judges(&messaging_of_its_stack(), &accepted, &refused, message);
+        }
+    }
+
+    #[test]
+    fn a_congestion_control_of_tcp_has_a_name_of_the_kernel() {
+        let variant = |name: &str| json!({"stack": "raw", "settings": {"tcpCongestion": name}});
+        let message = "must be the name of a congestion control in net.ipv4.tcp_available_congestion_control of the \
+                       nodes' kernel, for example bbr: 1 to 15 lower-case letters, digits, '-' or '_'";
+        for wrong in ["", "BBR", "a b", "0123456789abcdef"] {
+            judges(
+                &tcp_congestion_by_its_name(),
+                &variant("dctcp-reno"),
+                &variant(wrong),
+                message,
+            );
+        }
+    }
+
+    #[test]
+    fn a_window_of_yamux_has_room_for_a_stream() {
+        let variant = |window: Value| json!({"stack": "litep2p", "settings": {"yamuxWindow": window}});
+        let message = "must be a number of bytes from 256Ki to 1Gi, written as 256Ki, 1Mi or 1Gi";
+        for (right, wrong) in [
+            (json!("256Ki"), json!(262_143)),
+            (json!(1 << 30), json!("2Gi")),
+            (json!("1Mi"), json!("much")),
+        ] {
+            judges(&yamux_window(), &variant(right), &variant(wrong), message);
         }
     }
 

@@ -276,6 +276,86 @@ fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
     assert!(!written.contains("ettings"), "{written}");
 }
 
+/// Each variant with itself, on two transports.
+fn with_settings(stack: &str, settings: &str) -> (Vec<String>, Vec<(String, String)>) {
+    let plan = plan(&format!(
+        "workload: {{bandwidth: {{sizes: [1Mi], directions: [upload], streams: [4]}}}}\n\
+         matrix: {{clients: [tuned], servers: [tuned], transports: [tcp, quic-v1], rawBaseline: false}}\n\
+         stacks: [{{name: tuned, stack: {stack}, settings: {{{settings}}}}}]"
+    ));
+    let planned = plan.cells.iter().map(|cell| cell.transport.to_string()).collect();
+    let skipped = plan.skipped.into_iter().map(|cell| (cell.id, cell.reason));
+    (planned, skipped.collect())
+}
+
+#[test]
+fn a_variant_without_access_to_a_setting_is_skipped_where_the_setting_has_an_effect() {
+    let all = "tcpCongestion: reno, quicCongestion: bbr";
+    assert_eq!(
+        with_settings("raw", all),
+        (vec!["tcp".to_owned(), "quic-v1".to_owned()], vec![])
+    );
+    for (stack, settings, remaining, reason) in [
+        (
+            "libp2p",
+            all,
+            "tcp",
+            "libp2p's QUIC always uses quinn's default, cubic: remove quicCongestion",
+        ),
+        (
+            "litep2p",
+            "tcpCongestion: bbr",
+            "quic-v1",
+            "litep2p gives no access to its TCP sockets: remove tcpCongestion, and set the default of the machine",
+        ),
+        (
+            "go-libp2p",
+            "yamuxWindow: 1Mi",
+            "quic-v1",
+            "go-libp2p's yamux limits each stream, and not a connection: remove yamuxWindow",
+        ),
+        (
+            "litep2p",
+            "yamuxWindow: 1000Ki",
+            "quic-v1",
+            "a window of 1000Ki is too small: yamux gives each of 4 streams at least 256Ki, set yamuxWindow to 1Mi",
+        ),
+    ] {
+        let (planned, skipped) = with_settings(stack, settings);
+        assert_eq!(planned, [remaining], "{stack} {settings}");
+        let [(_, given)] = &skipped[..] else {
+            panic!("{skipped:?}")
+        };
+        assert_eq!(given, reason);
+    }
+    assert_eq!(with_settings("litep2p", "yamuxWindow: 1Mi").1, []);
+}
+
+#[test]
+fn two_congestion_controls_of_a_stack_are_compared() {
+    let plan = plan(
+        "workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}\n\
+         iterations: 10\n\
+         matrix: {clients: [cubic], servers: [cubic], transports: [tcp, quic-v1], rawBaseline: false}\n\
+         stacks: [{name: cubic, stack: raw, settings: {tcpCongestion: cubic, quicCongestion: cubic}}, \
+         {name: bbr, stack: raw, settings: {tcpCongestion: bbr, quicCongestion: bbr}}]\n\
+         compare: [{baseline: cubic, candidate: bbr}]",
+    );
+    let settings: Vec<_> = plan
+        .settings()
+        .into_iter()
+        .map(|(name, settings)| format!("{name}: {settings}"))
+        .collect();
+    assert_eq!(
+        settings,
+        [
+            "bbr: tcpCongestion bbr, quicCongestion bbr",
+            "cubic: tcpCongestion cubic, quicCongestion cubic"
+        ]
+    );
+    assert_eq!(plan.judging.twins.len(), 2);
+}
+
 #[test]
 fn messages_pass_by_one_protocol_at_both_ends() {
     let reasons = |workload: &str, stacks: &str| {

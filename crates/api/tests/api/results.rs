@@ -71,6 +71,7 @@ fn results() -> Results {
             receive_bytes: 13,
             send_bytes: 14,
         }),
+        congestion_control: Some("reno".into()),
         resources: Resources {
             allocated_peak_bytes: Some(9),
             cpu_cycles: Some(10),

@@ -1,7 +1,7 @@
 //! Whether a node is one of those that the plan was made for.
 
 use perfrun_contract::{
-    matrix::NodeProgramKind,
+    matrix::{NodeProgramKind, Setting},
     node::{CONTRACT, Info, Role},
     plan::{Cell, Plan},
 };
@@ -18,7 +18,10 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
     }
     let planned = plan.nodes.iter().find(|node| node.name == name);
     let Some(planned) = planned.filter(|node| node.program == NodeProgramKind::External) else {
-        return Ok(None);
+        return match unknown_setting(plan, name, info) {
+            Some(unknown) => Err(unknown),
+            None => Ok(None),
+        };
     };
     let variant = planned.variant.as_deref().unwrap_or_default();
     let Some(stack) = info.stack_of_variant(variant) else {
@@ -41,17 +44,11 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
             claimed.unwrap_or_default()
         ));
     }
-    let roles = |cell: &Cell| {
-        let has = |names: &[String]| names.iter().any(|named| named == name);
-        let of = [
-            (Role::Relay, has(&cell.relays)),
-            (Role::Server, has(&cell.servers)),
-            (Role::Client, has(&cell.clients)),
-        ];
-        of.into_iter().filter(|(_, plays)| *plays).map(|(role, _)| role)
-    };
-    let lack = plan.cells.iter().find_map(|cell| {
-        roles(cell).find_map(|role| capabilities.lack(stack, role, cell.transport, &cell.parameters))
+    let lack = parts(plan, name).find_map(|(cell, role)| {
+        let settings = cell.stack_of(role).1;
+        capabilities
+            .lack(stack, role, cell.transport, &cell.parameters)
+            .or_else(|| capabilities.lack_of_settings(stack, settings, cell.transport))
     });
     match lack {
         Some(lack) => Err(format!(
@@ -59,4 +56,31 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
         )),
         None => Ok(Some(stack.to_owned())),
     }
+}
+
+/// The cells that a node has a part in, with its role.
+fn parts<'a>(plan: &'a Plan, name: &'a str) -> impl Iterator<Item = (&'a Cell, Role)> {
+    plan.cells.iter().flat_map(move |cell| {
+        let has = |names: &[String]| names.iter().any(|named| named == name);
+        let of = [
+            (Role::Relay, has(&cell.relays)),
+            (Role::Server, has(&cell.servers)),
+            (Role::Client, has(&cell.clients)),
+        ];
+        let plays = of.into_iter().filter(|(_, plays)| *plays);
+        plays.map(move |(role, _)| (cell, role))
+    })
+}
+
+/// Why a node of perfrun cannot be used: an older one would ignore a setting, and measure something else.
+fn unknown_setting(plan: &Plan, name: &str, info: &Info) -> Option<String> {
+    parts(plan, name).find_map(|(cell, role)| {
+        let (stack, settings) = cell.stack_of(role);
+        let known = info.capabilities.get(stack.as_ref());
+        let is_known = |setting: &Setting| known.is_some_and(|known| known.settings.contains(setting.as_ref()));
+        let unknown = settings.effective_on(cell.transport).find(|setting| !is_known(setting))?;
+        Some(format!(
+            "{name} does not know the setting {unknown} of {stack}: use a node of this release, or remove the setting"
+        ))
+    })
 }

@@ -134,14 +134,14 @@ pub(super) async fn prepare_clients(
 fn request(task: &Attempt<'_>, stack: &str, side: Side) -> TrialRequest {
     let cell = task.cell;
     let (settings, timeout) = match side {
-        Side::Client { .. } | Side::Both { .. } => (cell.client_settings, task.timeout),
+        Side::Client { .. } | Side::Both { .. } => (&cell.client_settings, task.timeout),
         // Prepared before the clients they would end before them, which would find a broken stream and not a
         // lack of time.
-        Side::Server | Side::Relay | Side::Source { .. } => (cell.server_settings, task.timeout + GRACE / 2),
+        Side::Server | Side::Relay | Side::Source { .. } => (&cell.server_settings, task.timeout + GRACE / 2),
     };
     TrialRequest {
         stack: stack.to_owned(),
-        settings,
+        settings: settings.clone(),
         transport: cell.transport,
         parameters: cell.parameters.clone(),
         timeout_seconds: timeout.as_secs_f64(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perfrun_contract::{
-    matrix::{Negotiation, Protocol},
+    matrix::{Negotiation, Protocol, TcpCongestion, Transport},
     node::{Reason, TrialState},
     parameters::{Amount, Parameters},
     quantity::ByteSize,
@@ -201,4 +201,24 @@ async fn numbers_that_no_node_can_measure_fail_the_trial_and_are_not_kept() {
         message.ends_with("a count: 18446744073709551615, and at most 9007199254740992 are allowed"),
         "{message}"
     );
+}
+
+#[tokio::test]
+async fn a_node_that_would_ignore_a_setting_is_not_used() {
+    let mut bench = bench();
+    bench.plan.cells[0].client_settings.tcp_congestion = Some(TcpCongestion("bbr".into()));
+    let out = bench.run().await;
+    let words = "client-0 does not know the setting tcpCongestion of";
+    assert!(
+        out.end
+            .reason
+            .as_ref()
+            .is_some_and(|reason| reason.contains(words)),
+        "{:?}",
+        out.end
+    );
+    assert_eq!(out.outline(), Vec::<String>::new());
+    // On another transport, the setting has no effect.
+    bench.plan.cells[0].transport = Transport::QuicV1;
+    assert_eq!(bench.run().await.end.state, RunState::Complete);
 }

@@ -92,6 +92,7 @@ impl Measured {
             histograms,
             plateau,
             udp_buffers,
+            congestion_control,
             resources,
             samples,
         } = self;
@@ -114,6 +115,9 @@ impl Measured {
             at_most("bytes of what was refused", what.len(), NAME_MAX)?;
         }
         total(refused)?;
+        if let Some(name) = congestion_control {
+            at_most("bytes of the congestion control", name.len(), NAME_MAX)?;
+        }
         upload.iter().chain(download).try_for_each(Transfer::check)?;
         plateau.iter().try_for_each(Plateau::check)?;
         udp_buffers.iter().try_for_each(UdpBuffers::check)?;

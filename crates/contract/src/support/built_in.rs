@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strum::IntoEnumIterator;
 
-use super::{USES, unsupported};
+use super::{USES, unsettable, unsupported};
 use crate::{
     capabilities::{Capabilities, TransportLimits},
     limits::STREAMS_MAX,
-    matrix::{Stack, Transport},
+    matrix::{Setting, Stack, Transport},
     node::Role,
     parameters::Parameters,
     workload::OpenMode,
@@ -26,6 +26,10 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
         roles: BTreeSet::new(),
         negotiation: BTreeSet::new(),
         identities: BTreeSet::new(),
+        settings: Setting::iter()
+            .filter(|setting| unsettable(stack, *setting).is_none())
+            .map(|setting| setting.to_string())
+            .collect(),
     };
     for transport in Transport::iter() {
         for (_, of) in USES {
@@ -126,6 +130,11 @@ mod tests {
         assert!(!litep2p.identities.contains("rsa2048") && !litep2p.transports.contains_key("tcp-tls"));
         let raw = capabilities(Stack::Raw).unwrap();
         assert!(!raw.workloads.contains("substreams") && raw.negotiation.is_empty());
+        let settings = |of: &Capabilities| of.settings.iter().cloned().collect::<Vec<_>>();
+        assert_eq!(settings(&raw), ["quicCongestion", "tcpCongestion"]);
+        assert_eq!(settings(&litep2p), ["yamuxWindow"]);
+        assert_eq!(settings(&capabilities(Stack::Libp2p).unwrap()), ["tcpCongestion"]);
+        assert!(go.settings.is_empty());
         assert_eq!(capabilities(Stack::External), None);
     }
 

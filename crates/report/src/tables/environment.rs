@@ -65,6 +65,7 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
     ];
     rows.extend([
         ("Topology", Some(topology(results))),
+        ("Settings of stacks", settings(results)),
         ("Order", Some(order(results))),
         ("Started", Some(format!("{:.0}", results.started))),
         (
@@ -165,6 +166,15 @@ fn topology(results: &Account<'_>) -> String {
         count(settings.servers, "server"),
         count(settings.clients, "client")
     )
+}
+
+fn settings(results: &Account<'_>) -> Option<String> {
+    let settings = results.plan.settings();
+    let all: Vec<String> = settings
+        .into_iter()
+        .map(|(name, settings)| format!("{name}: {settings}"))
+        .collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn order(results: &Account<'_>) -> String {

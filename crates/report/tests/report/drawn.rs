@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use insta::assert_snapshot;
 use perfrun_contract::{
-    node::Reason,
+    matrix::Transport,
+    node::{Reason, Role},
     record::{Flag, Leg, LinkCheck, Metric},
     tally::EndReason,
 };
@@ -41,6 +42,32 @@ fn quickstart() {
     let results = run(QUICKSTART).results();
     assert_snapshot!("quickstart.md", markdown(&results.account()));
     assert_snapshot!("quickstart.txt", terminal(&results.account(), 100));
+}
+
+#[test]
+fn a_report_names_the_congestion_control_of_each_transport() {
+    let tuned =
+        QUICKSTART.to_owned() + "  stacks: [{name: reno, stack: libp2p, settings: {tcpCongestion: reno}}]\n";
+    let mut results = run(&tuned.replace("clients: [libp2p,", "clients: [libp2p, reno,")).results();
+    for record in &mut results.trials {
+        let cell = &results.plan.cells[record.trial.cell];
+        for node in record.nodes.values_mut() {
+            let of_client = node.role == Role::Client && cell.client.0 == "reno";
+            node.measured.congestion_control = Some(match cell.transport {
+                Transport::Tcp if of_client => "reno".into(),
+                Transport::Tcp => "bbr".into(),
+                _ => "cubic".into(),
+            });
+        }
+    }
+    let drawn = markdown(&results.account());
+    let first_table = drawn.find("| ").unwrap();
+    let words = "Congestion control: tcp bbr (libp2p, litep2p, raw), reno (reno); quic-v1 cubic.";
+    assert!(drawn[..first_table].contains(words), "{drawn}");
+    assert!(
+        drawn.contains("| Settings of stacks | reno: tcpCongestion reno |"),
+        "{drawn}"
+    );
 }
 
 /// A candidate that uploads slower, and costs more than the others show.

@@ -46,7 +46,31 @@ func (r *TrialRequest) Check() error {
 	if err := p.check(); err != nil {
 		return err
 	}
+	if err := r.Settings.check(r.Transport); err != nil {
+		return err
+	}
 	return r.Side.check(p)
+}
+
+// check refuses settings that have an effect on a transport.
+func (s *Settings) check(transport string) error {
+	name := ""
+	switch transport {
+	case "tcp", "tcp-tls", "ws":
+		if s.TCPCongestion != nil {
+			name = "tcpCongestion"
+		} else if s.YamuxWindow != nil {
+			name = "yamuxWindow"
+		}
+	case "quic-v1", "webtransport":
+		if s.QUICCongestion != nil {
+			name = "quicCongestion"
+		}
+	}
+	if name != "" {
+		return fmt.Errorf("settings.%s must be absent on %s: go-libp2p does not have this setting", name, transport)
+	}
+	return nil
 }
 
 func (s *Side) check(p *Parameters) error {

@@ -68,11 +68,20 @@ type Clock struct {
 // TrialRequest is one node's part in a trial.
 type TrialRequest struct {
 	Stack          string      `json:"stack"`
+	Settings       Settings    `json:"settings"`
 	Transport      string      `json:"transport"`
 	Parameters     Parameters  `json:"parameters"`
 	Side           Side        `json:"side"`
 	TimeoutSeconds float64     `json:"timeoutSeconds"`
 	Labels         TrialLabels `json:"labels"`
+}
+
+// Settings of a stack that go-libp2p does not have. Requests with them are refused: a node that ignores them
+// measures something else.
+type Settings struct {
+	TCPCongestion  any `json:"tcpCongestion"`
+	QUICCongestion any `json:"quicCongestion"`
+	YamuxWindow    any `json:"yamuxWindow"`
 }
 
 // TrialLabels name a trial in metrics.
@@ -242,6 +251,7 @@ type Measured struct {
 	Histograms         map[string]string `json:"histograms,omitempty"`
 	Plateau            *Plateau          `json:"plateau,omitempty"`
 	UDPBuffers         *UDPBuffers       `json:"udpBuffers,omitempty"`
+	CongestionControl  string            `json:"congestionControl,omitempty"`
 	Resources          Resources         `json:"resources"`
 	Samples            []Sample          `json:"samples,omitempty"`
 }

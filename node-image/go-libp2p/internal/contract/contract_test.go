@@ -28,6 +28,10 @@ func TestAValidRequestIsAccepted(t *testing.T) {
 	if err := check(client); err != nil {
 		t.Error(err)
 	}
+	elsewhere := strings.Replace(valid, `"tcp"`, `"quic-v1", "settings": {"tcpCongestion": "bbr"}`, 1)
+	if err := check(elsewhere); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestInvalidRequestsAreRefusedInWordsThatNameTheFault(t *testing.T) {
@@ -51,6 +55,9 @@ func TestInvalidRequestsAreRefusedInWordsThatNameTheFault(t *testing.T) {
 		{`"upload"`, `"sideways"`, "direction"},
 		{`"strict"`, `"loose"`, "timing"},
 		{`"v1"`, `"v2"`, "negotiation"},
+		{`"tcp"`, `"tcp", "settings": {"tcpCongestion": "bbr"}`, "settings.tcpCongestion must be absent"},
+		{`"tcp"`, `"ws", "settings": {"yamuxWindow": "1Mi"}`, "settings.yamuxWindow must be absent"},
+		{`"tcp"`, `"quic-v1", "settings": {"quicCongestion": "bbr"}`, "settings.quicCongestion must be absent"},
 	} {
 		text := strings.Replace(valid, wrong[0], wrong[1], 1)
 		if err := check(text); err == nil || !strings.Contains(err.Error(), wrong[2]) {

@@ -339,6 +339,7 @@ func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
 	measured, err := server.Findings.Measured(server.Observer.Finish())
 	// What the process used is all in the client's.
 	measured.Resources, measured.Samples = contract.Resources{}, nil
+	measured.CongestionControl = congestionControl(t.request.Transport)
 	r.served = &measured
 	if r.err == nil {
 		r.err = err
@@ -398,6 +399,7 @@ func (t *Trial) end(ctx context.Context, r *ran) {
 	observed := t.observer.Finish()
 	measured, err := t.findings.Measured(observed)
 	measured.StartedNanoseconds = r.started
+	measured.CongestionControl = congestionControl(t.request.Transport)
 	switch {
 	case r.took != nil:
 		measured.Seconds = r.took.Seconds()

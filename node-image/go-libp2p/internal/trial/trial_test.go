@@ -195,6 +195,9 @@ func TestTransfersThroughARelay(t *testing.T) {
 		if sent := source.end(of[1]).Measured.BytesSent; got.BytesReceived != 300000 || sent != 300000 {
 			t.Errorf("%s: %d of %d bytes", transport, got.BytesReceived, sent)
 		}
+		if transport == "quic-v1" && got.CongestionControl != "newReno" {
+			t.Errorf("%s: congestion control %s", transport, got.CongestionControl)
+		}
 		of[0].Finish()
 		if relaying := relay.end(of[0]).Measured; relaying.MostCircuits != 1 || relaying.Streams != 1 {
 			t.Errorf("%s: %d circuits", transport, relaying.MostCircuits)

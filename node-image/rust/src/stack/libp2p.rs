@@ -44,7 +44,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, Whom, address, tasks::Tasks,
+    Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, Whom, address, congestion, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Broadcaster};
 
@@ -66,7 +66,7 @@ pub(super) async fn start(
     let keypair = identity(config.identity).await?;
     let protocol = StreamProtocol::try_from_owned(config.protocol.as_ref().to_owned()).map_err(setup)?;
     let clock = transport::DialClock::default();
-    let carrier = transport::build(config.transport, &keypair, limits)?;
+    let carrier = transport::build(config.transport, &keypair, limits, &congestion::Tcp::of(&config))?;
     let (commands, requests) = mpsc::unbounded_channel();
     let parts = Parts {
         pings: config.relaying != Relaying::No,

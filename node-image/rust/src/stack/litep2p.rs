@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use libp2p::Multiaddr;
 use perfrun_contract::{
     matrix::{Identity, Messaging, Negotiation, Stack, Transport},
-    support::LITEP2P_QUIC_STREAMS,
+    support::{LITEP2P_QUIC_STREAMS, YAMUX_STREAM},
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
@@ -95,7 +95,7 @@ pub(super) async fn start(
                 reuse_port: false,
                 // By default, a delayed acknowledgement stalls each message.
                 nodelay: true,
-                yamux_config: yamux_config(config.max_streams),
+                yamux_config: yamux_config(&config),
                 connection_open_timeout: DIAL_TIMEOUT,
                 substream_open_timeout: OPEN_TIMEOUT,
                 ..Default::default()
@@ -106,7 +106,7 @@ pub(super) async fn start(
             // `reuse_port` and `nodelay` as on TCP, for the reasons given there.
             reuse_port: false,
             nodelay: true,
-            yamux_config: yamux_config(config.max_streams),
+            yamux_config: yamux_config(&config),
             connection_open_timeout: DIAL_TIMEOUT,
             substream_open_timeout: OPEN_TIMEOUT,
             ..Default::default()
@@ -201,14 +201,32 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
     {
         return unsupported(format!("{} streams on one QUIC connection", config.max_streams));
     }
+    // yamux panics if a window cannot hold all streams.
+    let least = YAMUX_STREAM.saturating_mul(config.max_streams as u64);
+    let window = config.settings.yamux_window.filter(|_| config.transport.is_tcp());
+    if let Some(window) = window.filter(|window| window.0 < least) {
+        return unsupported(format!(
+            "{} streams in a yamux window of {window}",
+            config.max_streams
+        ));
+    }
     Ok(())
 }
 
-fn yamux_config(max_streams: usize) -> yamux::Config {
+fn yamux_config(host: &HostConfig) -> yamux::Config {
     let mut config = yamux::Config::default();
+    let max_streams = host.max_streams;
     // A quarter more than requested: a stream counts until both sides have seen its end.
     let streams = max_streams.saturating_add(max_streams / 4);
-    if streams > YAMUX_STREAMS_DEFAULT {
+    if let Some(window) = host.settings.yamux_window {
+        // Spare streams, because a stream counts until both sides have seen its end. yamux reserves part of
+        // the window for each stream that may be opened. With the reserve of the spare streams added, the
+        // requested streams have all of the window.
+        let spare = (max_streams / 4).max(1);
+        let reserve = spare.saturating_mul(yamux::DEFAULT_CREDIT as usize);
+        config.set_max_num_streams(max_streams.saturating_add(spare));
+        config.set_max_connection_receive_window(Some((window.0 as usize).saturating_add(reserve)));
+    } else if streams > YAMUX_STREAMS_DEFAULT {
         // yamux panics if windows cannot hold all streams, and takes the reserve from the growth of windows.
         let reserved = streams.saturating_mul(yamux::DEFAULT_CREDIT as usize);
         config.set_max_connection_receive_window(Some(reserved.saturating_add(YAMUX_WINDOWS_DEFAULT)));
@@ -409,5 +427,73 @@ fn setup(error: ::litep2p::Error) -> Error {
     Error::Setup {
         stack: Stack::Litep2p,
         reason: address::describe(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_contract::{
+        matrix::{Protocol, StackSettings},
+        quantity::ByteSize,
+    };
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::stack::{StackMetrics, UsedCongestion};
+
+    fn with_window(max_streams: usize, yamux_window: Option<ByteSize>) -> HostConfig {
+        HostConfig {
+            settings: StackSettings {
+                yamux_window,
+                ..StackSettings::default()
+            },
+            transport: Transport::Tcp,
+            protocol: Protocol::Perf,
+            negotiation: Negotiation::V1,
+            listen: None,
+            identity: Keys::New(Identity::Ed25519),
+            max_streams,
+            relaying: Relaying::No,
+            messages: None,
+            metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+            congestion: UsedCongestion::default(),
+        }
+    }
+
+    /// What the fields of yamux are set to: only its debug output shows them.
+    fn limits(max_streams: usize, window: Option<ByteSize>) -> String {
+        let text = format!("{:?}", yamux_config(&with_window(max_streams, window)));
+        let (_, fields) = text.split_once("max_connection_receive_window: ").unwrap();
+        let (fields, _) = fields.split_once(", read_after_close").unwrap();
+        fields.to_owned()
+    }
+
+    #[test]
+    fn the_requested_streams_share_the_requested_window() {
+        let kib = |count: usize| count << 10;
+        for (streams, window, spare) in [(1, kib(256), 1), (1, kib(1024), 1), (8, kib(4096), 2)] {
+            let all = window + spare * kib(256);
+            assert_eq!(
+                limits(streams, Some(ByteSize(window as u64))),
+                format!("Some({all}), max_num_streams: {}", streams + spare)
+            );
+        }
+        assert_eq!(limits(1, None), "Some(1073741824), max_num_streams: 512");
+    }
+
+    #[test]
+    fn a_window_without_room_for_all_streams_is_refused() {
+        let window = Some(ByteSize(1 << 20));
+        assert!(check_supported(&with_window(4, window)).is_ok());
+        let refused = check_supported(&with_window(5, window)).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "litep2p cannot do 5 streams in a yamux window of 1Mi"
+        );
+        let without_yamux = HostConfig {
+            transport: Transport::QuicV1,
+            ..with_window(5, window)
+        };
+        assert!(check_supported(&without_yamux).is_ok());
     }
 }

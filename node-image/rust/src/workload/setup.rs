@@ -48,7 +48,7 @@ pub(crate) struct Setup {
 impl Setup {
     pub(super) fn host(&self, listen: Option<(IpAddr, u16)>) -> HostConfig {
         HostConfig {
-            settings: self.settings,
+            settings: self.settings.clone(),
             transport: self.transport,
             protocol: self.parameters.protocol(),
             negotiation: self.parameters.negotiation(),
@@ -68,6 +68,7 @@ impl Setup {
                 _ => None,
             },
             metrics: self.stack_metrics.clone(),
+            congestion: self.observer.congestion.clone(),
         }
     }
 

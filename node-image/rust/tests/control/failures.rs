@@ -27,7 +27,7 @@ async fn killed_with(settings: StackSettings, stack: Stack, transport: Transport
     let what = format!("{stack} {transport} {parameters} {settings:?}");
     let Pair { client, server } = Pair::start();
     let request = TrialRequest {
-        settings,
+        settings: settings.clone(),
         ..crate::support::server(stack, transport, parameters.clone())
     };
     let addresses = server.serve_request("a", &request).await;
@@ -103,7 +103,7 @@ async fn a_broadcast_by_gossip_notices_that_its_server_was_killed() {
     // Without a rate, gossipsub refuses most messages.
     for rate in [None, Some(1000)] {
         let load = Parameters::Messages(Messages { rate, ..load });
-        killed_with(settings, Stack::Libp2p, Transport::Tcp, load).await;
+        killed_with(settings.clone(), Stack::Libp2p, Transport::Tcp, load).await;
     }
 }
 
@@ -123,7 +123,8 @@ async fn a_client_of_notifications_notices_that_its_server_was_killed() {
     let pairs = loads
         .iter()
         .flat_map(|load| transports.map(|on| (on, load.clone())));
-    join_all(pairs.map(|(transport, load)| killed_with(settings, Stack::Litep2p, transport, load))).await;
+    join_all(pairs.map(|(transport, load)| killed_with(settings.clone(), Stack::Litep2p, transport, load)))
+        .await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The node as a conductor sees it: real processes, the control port, trials over loopback.
 #![allow(clippy::unwrap_used)]
 
+mod congestion;
 mod contract;
 mod cut_short;
 mod echo;

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
 use perfrun_node::stack::{
-    self, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
+    self, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
 };
 use prometheus_client::registry::Registry;
 use tokio::{
@@ -51,6 +51,7 @@ pub(crate) fn host(transport: Transport) -> HostConfig {
         relaying: Relaying::No,
         messages: None,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+        congestion: UsedCongestion::default(),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
-use perfrun_node::stack::{self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics};
+use perfrun_node::stack::{
+    self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
+};
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -45,6 +47,7 @@ async fn start() -> Box<dyn Host> {
         relaying: Relaying::No,
         messages: None,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
+        congestion: UsedCongestion::default(),
     };
     let host = stack::start(Stack::Litep2p, config, inbound).await.unwrap();
     tokio::spawn(async move {

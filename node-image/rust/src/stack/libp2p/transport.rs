@@ -7,7 +7,10 @@ use std::{
     time::Instant,
 };
 
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{self, BoxFuture},
+};
 use libp2p::{
     PeerId, Transport as _,
     core::{
@@ -26,7 +29,7 @@ use perfrun_contract::{
 };
 
 use super::setup;
-use crate::stack::{DIAL_TIMEOUT, Error};
+use crate::stack::{DIAL_TIMEOUT, Error, congestion};
 
 /// yamux reserves 256 KiB for each stream that it may have, of the 1 GiB that libp2p grants a connection at
 /// most.
@@ -92,8 +95,16 @@ pub(super) fn build(
     transport: Transport,
     keypair: &Keypair,
     limits: Limits,
+    congestion: &congestion::Tcp,
 ) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
-    let tcp = || Timed(tcp::tokio::Transport::new(tcp::Config::new().nodelay(true)));
+    let tcp = || {
+        let congestion = congestion.clone();
+        Timed(tcp::tokio::Transport::new(tcp::Config::new().nodelay(true))).and_then(
+            move |stream: tcp::tokio::TcpStream, _| {
+                future::ready(congestion.set_up(&stream.0).map(|()| stream))
+            },
+        )
+    };
     // This saves a round trip per upgrade. The run chooses the negotiation of streams, which is another one.
     let version = Version::V1Lazy;
     Ok(match transport {

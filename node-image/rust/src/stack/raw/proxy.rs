@@ -30,7 +30,7 @@ use tokio_util::sync::DropGuard;
 use super::tcp;
 use crate::stack::{
     Connection, DIAL_TIMEOUT, Error, Host, HostConfig, Inbound, MOST_INBOUND, RelayEvent, Reservation,
-    address, interfaces, tasks::Tasks,
+    address, congestion, interfaces, tasks::Tasks,
 };
 
 /// Bytes of a nonce.
@@ -66,7 +66,8 @@ pub(super) fn start(
             nonce,
             own: bound.ip(),
         };
-        tasks.spawn(accept(listener, gate, inbound, tasks.clone()));
+        let congestion = congestion::Tcp::of(&config);
+        tasks.spawn(accept(listener, gate, congestion, inbound, tasks.clone()));
     }
     Ok(Box::new(Proxy {
         addresses,
@@ -157,7 +158,13 @@ fn may_connect(own: IpAddr, target: IpAddr) -> bool {
         && (is_link_local(own) || !is_link_local(target))
 }
 
-async fn accept(listener: TcpListener, gate: Gate, inbound: mpsc::UnboundedSender<Inbound>, tasks: Tasks) {
+async fn accept(
+    listener: TcpListener,
+    gate: Gate,
+    congestion: congestion::Tcp,
+    inbound: mpsc::UnboundedSender<Inbound>,
+    tasks: Tasks,
+) {
     let room = Arc::new(Semaphore::new(MOST_INBOUND));
     loop {
         match listener.accept().await {
@@ -166,9 +173,9 @@ async fn accept(listener: TcpListener, gate: Gate, inbound: mpsc::UnboundedSende
                     tracing::debug!("refused a connection above the limit");
                     continue;
                 };
-                let inbound = inbound.clone();
+                let (inbound, congestion) = (inbound.clone(), congestion.clone());
                 tasks.spawn(async move {
-                    if let Err(error) = pass(stream, gate, &inbound).await {
+                    if let Err(error) = pass(stream, gate, &congestion, &inbound).await {
                         tracing::debug!(%error, "a proxied connection broke");
                     }
                     drop(counted);
@@ -184,8 +191,14 @@ async fn accept(listener: TcpListener, gate: Gate, inbound: mpsc::UnboundedSende
 }
 
 /// Passes bytes until both sides have ended.
-async fn pass(mut near: TcpStream, gate: Gate, inbound: &mpsc::UnboundedSender<Inbound>) -> io::Result<()> {
+async fn pass(
+    mut near: TcpStream,
+    gate: Gate,
+    congestion: &congestion::Tcp,
+    inbound: &mpsc::UnboundedSender<Inbound>,
+) -> io::Result<()> {
     near.set_nodelay(true)?;
+    congestion.set_up(&near)?;
     // Without a receiver, the event is of no use.
     let report = |event| {
         let _ = inbound.send(event);
@@ -194,6 +207,7 @@ async fn pass(mut near: TcpStream, gate: Gate, inbound: &mpsc::UnboundedSender<I
     let target = timeout(DIAL_TIMEOUT, gate.read_target(&mut near)).await??;
     let mut far = timeout(DIAL_TIMEOUT, TcpStream::connect(target)).await??;
     far.set_nodelay(true)?;
+    congestion.set_up(&far)?;
     report(Inbound::Relay(RelayEvent::CircuitOpened));
     let passed = copy_bidirectional_with_sizes(&mut near, &mut far, BUFFER, BUFFER).await;
     report(Inbound::Relay(RelayEvent::CircuitClosed));

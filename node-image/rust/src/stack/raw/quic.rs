@@ -18,7 +18,8 @@ use tokio_util::sync::DropGuard;
 
 use crate::stack::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    MOST_INBOUND, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, within,
+    MOST_INBOUND, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
+    within,
 };
 
 /// The value of libp2p-quic, raised when a run needs more streams.
@@ -38,7 +39,7 @@ pub(super) fn start(
 ) -> Result<Box<dyn Host>, Error> {
     let tasks = Tasks::default();
     let stop = tasks.stop_on_drop();
-    let transport = Arc::new(transport(config.max_streams)?);
+    let transport = Arc::new(transport(&config)?);
     let mut client = ClientConfig::new(Arc::new(tls::client().map_err(setup)?));
     client.transport_config(Arc::clone(&transport));
     let (mut addresses, mut listener) = (Vec::new(), None);
@@ -52,19 +53,26 @@ pub(super) fn start(
         let endpoint = Endpoint::server(server, listen.into()).map_err(failed)?;
         let bound = endpoint.local_addr().map_err(failed)?;
         addresses = interfaces::dialable(Transport::QuicV1, bound).map_err(failed)?;
-        tasks.spawn(accept(endpoint.clone(), inbound, tasks.clone()));
+        tasks.spawn(accept(
+            endpoint.clone(),
+            inbound,
+            config.congestion.clone(),
+            tasks.clone(),
+        ));
         listener = Some(Listener { endpoint, bound });
     }
     Ok(Box::new(Quic {
         addresses,
         client,
+        congestion: config.congestion,
         listener,
         tasks,
         _stop: stop,
     }))
 }
 
-fn transport(max_streams: usize) -> Result<TransportConfig, Error> {
+fn transport(host: &HostConfig) -> Result<TransportConfig, Error> {
+    let max_streams = host.max_streams;
     // A quarter more than requested: a stream counts until both sides have seen its end.
     let streams = max_streams.saturating_add(max_streams / 4).max(STREAMS_DEFAULT);
     let streams = u32::try_from(streams).map_err(|_| Error::Unsupported {
@@ -81,21 +89,29 @@ fn transport(max_streams: usize) -> Result<TransportConfig, Error> {
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE))))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .allow_spin(false);
+    if let Some(wanted) = host.settings.quic_congestion {
+        config.congestion_controller_factory(congestion::factory(wanted));
+    }
     Ok(config)
 }
 
-async fn accept(endpoint: Endpoint, inbound: mpsc::UnboundedSender<Inbound>, tasks: Tasks) {
+async fn accept(
+    endpoint: Endpoint,
+    inbound: mpsc::UnboundedSender<Inbound>,
+    used: UsedCongestion,
+    tasks: Tasks,
+) {
     while let Some(incoming) = endpoint.accept().await {
         if endpoint.open_connections() > MOST_INBOUND {
             incoming.refuse();
             continue;
         }
         // Each in its own task, so that a slow handshake does not delay the others.
-        tasks.spawn(serve(incoming, inbound.clone()));
+        tasks.spawn(serve(incoming, inbound.clone(), used.clone()));
     }
 }
 
-async fn serve(incoming: quinn::Incoming, inbound: mpsc::UnboundedSender<Inbound>) {
+async fn serve(incoming: quinn::Incoming, inbound: mpsc::UnboundedSender<Inbound>, used: UsedCongestion) {
     // quinn's idle timeout ends this when the peer falls silent.
     let connection = match incoming.await {
         Ok(connection) => connection,
@@ -104,6 +120,7 @@ async fn serve(incoming: quinn::Incoming, inbound: mpsc::UnboundedSender<Inbound
             return;
         }
     };
+    congestion::note_quic(&used, &connection);
     // Without a receiver, the stream is dropped, which the peer notices.
     let _ = inbound.send(Inbound::Connection);
     while let Ok((send, receive)) = connection.accept_bi().await {
@@ -119,6 +136,7 @@ struct Listener {
 struct Quic {
     addresses: Vec<String>,
     client: ClientConfig,
+    congestion: UsedCongestion,
     listener: Option<Listener>,
     tasks: Tasks,
     _stop: DropGuard,
@@ -154,6 +172,7 @@ impl Host for Quic {
             established: started.elapsed(),
             ..DialPhases::default()
         };
+        congestion::note_quic(&self.congestion, &connection);
         // The endpoint stays alive in its driver's task until the connection is closed and drained.
         Ok(Box::new(Dialled { connection, phases }))
     }

@@ -22,7 +22,7 @@ use tokio_util::sync::DropGuard;
 use super::proxy::{self, Nonce};
 use crate::stack::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
-    OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, within,
+    OPEN_TIMEOUT, Reservation, address, congestion, interfaces, tasks::Tasks, within,
 };
 
 pub(super) async fn start(
@@ -31,6 +31,7 @@ pub(super) async fn start(
 ) -> Result<Box<dyn Host>, Error> {
     let tasks = Tasks::default();
     let stop = tasks.stop_on_drop();
+    let congestion = congestion::Tcp::of(&config);
     let mut addresses = Vec::new();
     if let Some(listen) = config.listen {
         let failed = |error: io::Error| Error::Listen {
@@ -40,9 +41,10 @@ pub(super) async fn start(
         let listener = bind(listen.into()).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         addresses = interfaces::dialable(Transport::Tcp, bound).map_err(failed)?;
-        tasks.spawn(accept(listener, inbound));
+        tasks.spawn(accept(listener, congestion.clone(), inbound));
     }
     Ok(Box::new(Tcp {
+        congestion,
         addresses,
         tasks,
         _stop: stop,
@@ -64,7 +66,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) {
+async fn accept(listener: TcpListener, congestion: congestion::Tcp, inbound: mpsc::UnboundedSender<Inbound>) {
     let room = Arc::new(Semaphore::new(MOST_INBOUND));
     loop {
         match listener.accept().await {
@@ -73,7 +75,7 @@ async fn accept(listener: TcpListener, inbound: mpsc::UnboundedSender<Inbound>) 
                     tracing::debug!("refused a connection above the limit");
                     continue;
                 };
-                if let Err(error) = stream.set_nodelay(true) {
+                if let Err(error) = stream.set_nodelay(true).and_then(|()| congestion.set_up(&stream)) {
                     // The peer is already gone.
                     tracing::debug!(%error, "failed to set up an accepted connection");
                     continue;
@@ -137,6 +139,7 @@ impl AsyncWrite for Accepted {
 }
 
 struct Tcp {
+    congestion: congestion::Tcp,
     addresses: Vec<String>,
     tasks: Tasks,
     _stop: DropGuard,
@@ -151,7 +154,7 @@ impl Host for Tcp {
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let peer = Peer::parse(address)?;
         let started = Instant::now();
-        let dialled = within(DIAL_TIMEOUT, connect(peer)).await;
+        let dialled = within(DIAL_TIMEOUT, connect(peer, &self.congestion)).await;
         let first = dialled.map_err(|reason| Error::Dial {
             address: address.to_owned(),
             reason,
@@ -159,6 +162,7 @@ impl Host for Tcp {
         let established = started.elapsed();
         Ok(Box::new(Dialled {
             peer,
+            congestion: self.congestion.clone(),
             first: Mutex::new(Some(first)),
             phases: DialPhases {
                 transport: Some(established),
@@ -213,6 +217,7 @@ impl Peer {
 
 struct Dialled {
     peer: Peer,
+    congestion: congestion::Tcp,
     /// The dialled connection, until it becomes the first stream.
     first: Mutex<Option<TcpStream>>,
     phases: DialPhases,
@@ -232,7 +237,7 @@ impl Connection for Dialled {
         if let Some(first) = first {
             return Ok(Box::new(first));
         }
-        let opened = within(OPEN_TIMEOUT, connect(self.peer)).await;
+        let opened = within(OPEN_TIMEOUT, connect(self.peer, &self.congestion)).await;
         Ok(Box::new(opened.map_err(Error::Open)?))
     }
 
@@ -240,10 +245,11 @@ impl Connection for Dialled {
     async fn close(self: Box<Self>) {}
 }
 
-async fn connect(peer: Peer) -> Result<TcpStream, String> {
+async fn connect(peer: Peer, congestion: &congestion::Tcp) -> Result<TcpStream, String> {
     let connected = async {
         let mut stream = TcpStream::connect(peer.socket).await?;
         stream.set_nodelay(true)?;
+        congestion.set_up(&stream)?;
         if let Some((nonce, behind)) = peer.behind {
             proxy::write_target(&mut stream, nonce, behind).await?;
         }

@@ -1,0 +1,120 @@
+//! The congestion control of connections: choosing one, and finding out which one is in use.
+
+use std::{
+    fs, io,
+    os::fd::AsFd,
+    sync::{Arc, OnceLock},
+};
+
+use perfrun_contract::matrix::{QuicCongestion, Stack, TcpCongestion, Transport};
+use quinn::congestion::{
+    Bbr, BbrConfig, Controller, ControllerFactory, Cubic, CubicConfig, NewReno, NewRenoConfig,
+};
+use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+
+use super::{Error, HostConfig};
+
+/// The congestion control that connections of a trial use, once that is known.
+pub type Used = Arc<OnceLock<String>>;
+
+/// Checks that the kernel lets this node use the requested congestion control of TCP, and notes what is in
+/// use where a stack gives no access to its connections.
+pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
+    if config.transport.is_tcp() {
+        if let Some(wanted) = &config.settings.tcp_congestion {
+            check(stack, wanted)?;
+        }
+        if matches!(stack, Stack::Litep2p | Stack::Commonware) {
+            // Their sockets have the default of the kernel.
+            let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+            default
+                .into_iter()
+                .for_each(|name| note(&config.congestion, name.trim()));
+        }
+    }
+    if config.transport == Transport::QuicV1 && matches!(stack, Stack::Libp2p | Stack::Litep2p) {
+        // quinn's default, which they do not change.
+        note(&config.congestion, QuicCongestion::Cubic.as_ref());
+    }
+    Ok(())
+}
+
+fn check(stack: Stack, wanted: &TcpCongestion) -> Result<(), Error> {
+    let set = socket(AddressFamily::INET, SocketType::STREAM, None)
+        .and_then(|socket| sockopt::set_tcp_congestion(&socket, &wanted.0));
+    set.map_err(|error| {
+        let names = |kind: &str| {
+            let list = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{kind}_congestion_control"));
+            list.map_or_else(|_| "unknown".to_owned(), |names| names.trim().replace(' ', ", "))
+        };
+        Error::Unsupported {
+            stack,
+            what: format!(
+                "tcpCongestion {wanted} ({error}): the kernel has {}, of which a node without CAP_NET_ADMIN may use {}",
+                names("available"),
+                names("allowed")
+            ),
+        }
+    })
+}
+
+fn note(used: &Used, name: &str) {
+    // All connections of a trial have the same.
+    used.get_or_init(|| name.to_owned());
+}
+
+/// Sets up the TCP connections of a host.
+#[derive(Clone)]
+pub(super) struct Tcp {
+    wanted: Option<TcpCongestion>,
+    used: Used,
+}
+
+impl Tcp {
+    pub(super) fn of(config: &HostConfig) -> Self {
+        Self {
+            wanted: config.settings.tcp_congestion.clone(),
+            used: config.congestion.clone(),
+        }
+    }
+
+    /// Sets the congestion control of a connection that has carried nothing yet.
+    pub(super) fn set_up(&self, connection: &impl AsFd) -> io::Result<()> {
+        if let Some(wanted) = &self.wanted {
+            sockopt::set_tcp_congestion(connection, &wanted.0)?;
+        }
+        if self.used.get().is_none() {
+            note(&self.used, &sockopt::tcp_congestion(connection)?);
+        }
+        Ok(())
+    }
+}
+
+/// Makes quinn use a congestion control.
+pub(super) fn factory(wanted: QuicCongestion) -> Arc<dyn ControllerFactory + Send + Sync> {
+    match wanted {
+        QuicCongestion::Cubic => Arc::new(CubicConfig::default()),
+        QuicCongestion::NewReno => Arc::new(NewRenoConfig::default()),
+        QuicCongestion::Bbr => Arc::new(BbrConfig::default()),
+    }
+}
+
+/// Notes the congestion control that a connection of quinn has.
+pub(super) fn note_quic(used: &Used, connection: &quinn::Connection) {
+    if used.get().is_none()
+        && let Some(in_use) = name(connection.congestion_state())
+    {
+        note(used, in_use.as_ref());
+    }
+}
+
+fn name(controller: Box<dyn Controller>) -> Option<QuicCongestion> {
+    let controller = controller.into_any();
+    if controller.is::<Cubic>() {
+        Some(QuicCongestion::Cubic)
+    } else if controller.is::<NewReno>() {
+        Some(QuicCongestion::NewReno)
+    } else {
+        controller.is::<Bbr>().then_some(QuicCongestion::Bbr)
+    }
+}
