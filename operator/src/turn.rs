@@ -62,8 +62,8 @@ pub(crate) struct Limits<'a> {
 /// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
 /// wait forever. A run that waits only for its own namespace does not keep others waiting.
 ///
-/// Only the first in the order learns which run it waits for: with each end of a run, the reason of all others
-/// would change, and the status of a thousand waiting runs would be written.
+/// Only the first in the order learns which run it waits for: with each end of a run, the reason of all
+/// others would change, and the status of a thousand waiting runs would be written.
 pub(crate) fn may_begin(
     run: &Contender<'_>,
     others: &[Contender<'_>],

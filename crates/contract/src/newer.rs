@@ -1,5 +1,5 @@
-//! Names that a newer version of perfrun has added to a list: of a metric, a flag, a phase, a reason, a unit or
-//! a distribution.
+//! Names that a newer version of perfrun has added to a list: of a metric, a flag, a phase, a reason, a unit
+//! or a distribution.
 //!
 //! After a rollback, this version finds them in statuses and records. It does not know what they mean, and
 //! carries them from where it reads to where it writes. Documents and calls of nodes are read strictly: a

@@ -1,8 +1,8 @@
 //! The operator with a thousand runs: a real API server with the real scheduler and a thousand Kubernetes
 //! nodes, the operator as a program of its own, and [`kubelet`] in place of kubelets.
 //!
-//! KWOK is not used. Its versions 0.7 and 0.8 read lists as streams, which the etcd of Debian 12 (3.4.23) does
-//! not have, so that they learn of a pod some seconds late. And their pods have no node to conduct.
+//! KWOK is not used. Its versions 0.7 and 0.8 read lists as streams, which the etcd of Debian 12 (3.4.23)
+//! does not have, so that they learn of a pod some seconds late. And their pods have no node to conduct.
 
 mod kubelet;
 mod process;

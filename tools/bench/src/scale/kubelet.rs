@@ -1,5 +1,5 @@
-//! What a thousand kubelets do: a pod that the scheduler has bound gets an address of the loopback network and a
-//! real node that listens there, and is ready. A pod that is deleted is gone.
+//! What a thousand kubelets do: a pod that the scheduler has bound gets an address of the loopback network
+//! and a real node that listens there, and is ready. A pod that is deleted is gone.
 
 use std::{
     collections::BTreeMap,

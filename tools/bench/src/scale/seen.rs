@@ -84,8 +84,8 @@ impl Seen {
         self.times().iter().filter(|times| times.ended.is_some()).count()
     }
 
-    /// From each end of a run to the start of the run that takes its turn, in milliseconds, where `active` runs
-    /// are active together.
+    /// From each end of a run to the start of the run that takes its turn, in milliseconds, where `active`
+    /// runs are active together.
     pub(super) fn delays_of_starts(&self, active: usize) -> Vec<f64> {
         let times = self.times();
         let sorted = |of: fn(&Times) -> Option<Instant>| {
