@@ -73,6 +73,11 @@ pub(super) fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> Trial
     record
 }
 
+/// A record that is kept immediately, because a node of its trial was lost.
+pub(super) fn urgent(trial: &str) -> TrialRecord {
+    record(trial, 0, Some(Reason::NodeLost))
+}
+
 /// A job against a test server, of a run that has just started its trials and has ten minutes.
 pub(super) fn job(server: &TestServer) -> Job {
     let spec = r#"{"workload": {"ping": {}}, "matrix": {"clients": ["libp2p"], "servers": ["libp2p"]},

@@ -17,7 +17,7 @@ use perfrun_api::{
     pod::store::{PARTS, STORED_PART_BYTES},
 };
 use perfrun_conductor::{Kept, RunEnd, Sink, client::read_within};
-use perfrun_contract::{node::Reason, record::TrialRecord, run::RunState, tally::EndReason};
+use perfrun_contract::{run::RunState, tally::EndReason};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ use crate::{
         Job,
         journal::{Journal, KEEP_WITHIN},
         keep_results,
-        tests::{job, record},
+        tests::{job, urgent},
     },
     store,
     test_server::TestServer,
@@ -113,10 +113,6 @@ impl Scene {
         };
         (key, read_within(body, STORED_PART_BYTES).await.unwrap())
     }
-}
-
-fn urgent(trial: &str) -> TrialRecord {
-    record(trial, 0, Some(Reason::Timeout))
 }
 
 #[tokio::test(start_paused = true)]
