@@ -172,6 +172,8 @@ fn is_refused(error: &anyhow::Error) -> bool {
 
 async fn get((sender, _): &mut Connection, path: &str) -> anyhow::Result<(StatusCode, Vec<u8>)> {
     let request = Request::get(path).header(HOST, "results").body(Empty::new())?;
+    // The connection may not have noticed the end of the last answer yet.
+    sender.ready().await?;
     let answer = sender.send_request(request).await?;
     let status = answer.status();
     let body = read_within(answer.into_body(), STORED_PART_BYTES).await;
