@@ -115,7 +115,7 @@ pub struct Bandwidth {
     #[serde(default)]
     pub timing: Timing,
     /// How the protocol of a stream is negotiated. `v1`: the peer confirms it before the first byte. `v1lazy`
-    /// (libp2p only): together with the first bytes.
+    /// (libp2p and go-libp2p): together with the first bytes.
     #[serde(default)]
     pub negotiation: Negotiation,
 }
@@ -139,8 +139,8 @@ pub struct Substreams {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000))]
     pub rate: Option<u32>,
-    /// How the protocol of the substreams is negotiated. With `v1lazy` (libp2p only), a substream counts as
-    /// open before the peer has answered, so these numbers do not compare with `v1`.
+    /// How the protocol of the substreams is negotiated. With `v1lazy` (libp2p and go-libp2p), a substream
+    /// counts as open before the peer has answered, so these numbers do not compare with `v1`.
     #[serde(default)]
     pub negotiation: Negotiation,
 }

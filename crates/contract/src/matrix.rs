@@ -355,7 +355,7 @@ pub enum Identity {
     /// Ed25519, which stacks take by default.
     #[default]
     Ed25519,
-    /// RSA with 2048 bits, as in the published WebRTC benchmarks. libp2p only.
+    /// RSA with 2048 bits, as in the published WebRTC benchmarks. libp2p and go-libp2p only.
     Rsa2048,
 }
 
