@@ -89,7 +89,7 @@ pub(crate) fn may_begin(
         return limited;
     }
     Err(Blocked {
-        why: "other runs go first: namespaces take turns, and the earliest run of a namespace begins"
+        why: "other runs go first: namespaces take turns, and within a namespace the earliest run goes first"
             .to_owned(),
         recheck: limited.err().is_none_or(|blocked| blocked.recheck),
     })

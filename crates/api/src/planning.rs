@@ -338,6 +338,13 @@ fn cell(
     } = *point;
     let (client_stack, client_settings) = stack(spec, client)?;
     let (server_stack, server_settings) = stack(spec, server)?;
+    let (relay_stack, relay_settings) = match spec.topology.relay.is_some() && parameters.is_relayed() {
+        true => {
+            let (relay_stack, settings) = stack(spec, relay(spec, server))?;
+            (Some(relay_stack), settings)
+        }
+        false => (None, StackSettings::default()),
+    };
     Ok(Cell {
         id: cell_id(&client.0, &server.0, transport, &parameters, network),
         client_stack,
@@ -354,10 +361,8 @@ fn cell(
             true => sides.names(Role::Relay, relay(spec, server)),
             false => Names::default(),
         },
-        relay_stack: match spec.topology.relay.is_some() && parameters.is_relayed() {
-            true => Some(stack(spec, relay(spec, server))?.0),
-            false => None,
-        },
+        relay_stack,
+        relay_settings,
         peers_per_client: match parameters.sinks_and_sources() {
             Some((sinks, _)) => sinks / spec.topology.clients.max(1),
             None => spec.topology.peers_per_client,

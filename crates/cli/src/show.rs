@@ -9,11 +9,7 @@ use perfrun_api::{
     planning::plan,
     schedule::Timetable,
 };
-use perfrun_contract::{
-    matrix::{StackName, StackSettings},
-    network::Conditions,
-    plan::Plan,
-};
+use perfrun_contract::{matrix::StackSettings, network::Conditions, plan::Plan};
 
 use crate::{args, label, print, read_documents, read_text, run::trials, tell};
 
@@ -87,9 +83,8 @@ fn text(name: &str, plan: &Plan) -> String {
     let settings = plan.settings();
     if !settings.is_empty() {
         lines.push("  settings:".to_owned());
-        let width = settings.keys().map(|name| name.0.len()).max().unwrap_or(0);
-        let line =
-            |(name, settings): (&StackName, &StackSettings)| format!("    {:<width$}  {settings}", name.0);
+        let width = settings.keys().map(|name| name.len()).max().unwrap_or(0);
+        let line = |(name, settings): (&str, &StackSettings)| format!("    {name:<width$}  {settings}");
         lines.extend(settings.into_iter().map(line));
     }
     let mut of_cells: BTreeMap<usize, (u32, u32)> = BTreeMap::new();

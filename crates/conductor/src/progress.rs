@@ -139,6 +139,7 @@ mod tests {
             client_settings: StackSettings::default(),
             server_settings: StackSettings::default(),
             relay_stack: None,
+            relay_settings: StackSettings::default(),
             transport: Transport::Tcp,
             network: "none".into(),
             parameters,

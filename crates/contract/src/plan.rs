@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::{
     capabilities::Capabilities,
     compare::Judging,
-    matrix::{Negotiation, NodeProgramKind, Stack, StackName, StackSettings, Transport},
+    matrix::{Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
     node::Role,
     parameters::Parameters,
@@ -90,6 +90,9 @@ pub struct Cell {
     /// What the relay is, or is a variant of. None if it is what `server` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_stack: Option<Stack>,
+    /// Settings of the relay, if it is not what `server` is.
+    #[serde(default, skip_serializing_if = "StackSettings::is_default")]
+    pub relay_settings: StackSettings,
     /// The transport.
     pub transport: Transport,
     /// The name of the conditions of its links.
@@ -118,9 +121,15 @@ impl Cell {
         }
     }
 
-    /// Whether this is the baseline without a peer-to-peer stack.
+    /// Whether neither end has a peer-to-peer stack.
     pub fn is_raw(&self) -> bool {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
+    }
+
+    /// Whether this is what others are held against: plain connections, of no variant.
+    pub fn is_baseline(&self) -> bool {
+        let is_plain = |name: &StackName| name.0 == Stack::Raw.as_ref();
+        self.is_raw() && is_plain(&self.client) && is_plain(&self.server)
     }
 
     /// Whether this measures the stream layer of commonware, below commonware-p2p.
@@ -133,10 +142,10 @@ impl Cell {
         match role {
             Role::Client => (self.client_stack, &self.client_settings),
             Role::Server => (self.server_stack, &self.server_settings),
-            Role::Relay => (
-                self.relay_stack.unwrap_or(self.server_stack),
-                &self.server_settings,
-            ),
+            Role::Relay => match self.relay_stack {
+                Some(stack) => (stack, &self.relay_settings),
+                None => (self.server_stack, &self.server_settings),
+            },
         }
     }
 
@@ -187,27 +196,42 @@ impl Cell {
 }
 
 impl Plan {
-    /// The index of the raw cell that a cell is held against; none for the baseline itself.
+    /// The index of the raw cell that a cell is held against; none for raw cells, and for a cell whose variant
+    /// chooses the congestion control: a share would compare controllers.
     pub fn raw_of(&self, cell: &Cell) -> Option<usize> {
-        if cell.is_raw() {
+        let controls_congestion = |settings: &StackSettings| {
+            let mut set = settings.effective_on(cell.transport);
+            set.any(|setting| matches!(setting, Setting::TcpCongestion | Setting::QuicCongestion))
+        };
+        let settings = [&cell.client_settings, &cell.server_settings];
+        if cell.is_raw() || settings.into_iter().any(controls_congestion) {
             return None;
         }
         let (transport, load) = (cell.transport.raw(), cell.load());
         // The cheap comparisons first: there is one for each pair of cells.
         self.cells.iter().position(|other| {
-            other.is_raw() && other.transport == transport && other.is_beside(cell) && other.load() == load
+            other.is_baseline()
+                && other.transport == transport
+                && other.is_beside(cell)
+                && other.load() == load
         })
     }
 
     /// The variants of stacks with settings.
-    pub fn settings(&self) -> BTreeMap<&StackName, &StackSettings> {
-        let ends = self.cells.iter().flat_map(|cell| {
+    pub fn settings(&self) -> BTreeMap<&str, &StackSettings> {
+        let variant = |node: &String| {
+            let mut nodes = self.nodes.iter();
+            nodes.find(|planned| planned.name == *node)?.variant.as_deref()
+        };
+        let all = self.cells.iter().flat_map(|cell| {
             [
-                (&cell.client, &cell.client_settings),
-                (&cell.server, &cell.server_settings),
+                Some((cell.client.0.as_str(), &cell.client_settings)),
+                Some((cell.server.0.as_str(), &cell.server_settings)),
+                (cell.relays.first().and_then(variant)).map(|relay| (relay, cell.stack_of(Role::Relay).1)),
             ]
         });
-        ends.filter(|(_, settings)| !settings.is_default()).collect()
+        let all = all.flatten();
+        all.filter(|(_, settings)| !settings.is_default()).collect()
     }
 
     /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.

@@ -85,7 +85,8 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
         .map(|run| run.plan.cells.iter().map(|cell| cell.id.as_str()).collect())
         .collect();
     let cells = last.plan.cells.iter().enumerate();
-    let in_all = cells.filter(|(_, cell)| !cell.is_raw() && others.iter().all(|ids| ids.contains(&*cell.id)));
+    let in_all =
+        cells.filter(|(_, cell)| !cell.is_baseline() && others.iter().all(|ids| ids.contains(&*cell.id)));
     Plan {
         judging: Judging {
             twins: in_all

@@ -143,8 +143,9 @@ fn method(results: &Account<'_>) -> String {
     format!("Each value is the median over {count}, {warmup}; {interval}.")
 }
 
-/// The congestion control of each transport, as nodes found it on their connections. Where a transport has
-/// several, which stack has which.
+/// The congestion control of each transport: as raw, and libp2p over TCP, found it on their connections, and
+/// otherwise the default of the kernel or of the stack's QUIC. Where a transport has several, which stack has
+/// which.
 fn congestion(results: &Account<'_>) -> Option<String> {
     let mut used: BTreeMap<Transport, BTreeMap<&String, BTreeSet<&str>>> = BTreeMap::new();
     for record in results.trials {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Debug};
 
 use perfrun_contract::{
     account::Account,
-    node::Info,
+    node::{Info, Role},
     plan::{Cell, Plan},
 };
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
@@ -201,13 +201,18 @@ fn of_cell(field: Field, run: &Account<'_>, id: &str) -> Option<String> {
     let cell = run.plan.cells.iter().find(|cell| cell.id == id)?;
     Some(match field {
         Field::Workload => debug(&cell.parameters),
-        Field::Settings => debug(&[&cell.client_settings, &cell.server_settings]),
+        Field::Settings => {
+            debug(&[Role::Client, Role::Server, Role::Relay].map(|role| cell.stack_of(role).1))
+        }
         _ => format!(
-            "{} clients of {} peers, {} servers, {} relays",
+            "{} clients of {} peers, {} servers, {}",
             cell.clients.len(),
             cell.peers_per_client,
             cell.servers.len(),
-            cell.relays.len()
+            match cell.relays.len() {
+                0 => "no relay".to_owned(),
+                relays => format!("{relays} relays of {}", cell.stack_of(Role::Relay).0),
+            }
         ),
     })
 }

@@ -37,8 +37,8 @@ struct Args {
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// For `peers`: a published tool that you have built, as NAME=PATH. NAME is `perf` for libp2p's perf
-    /// tools, `litep2p-perf` or `litep2p-perf-libp2p`.
+    /// For `peers`: a published tool that you have built, as NAME=PATH. NAME is `perf` for rust-libp2p's
+    /// perf, `litep2p-perf` or `litep2p-perf-libp2p`.
     #[arg(long, value_name = "NAME=PATH")]
     peer: Vec<Peer>,
     /// Numbers of PerfRuns for `scale`, separated by commas.
@@ -142,7 +142,7 @@ fn main() -> Result<()> {
             stress::run().await?;
         }
         if args.names.contains(&Name::Peers) {
-            peers::run(&args.peer, args.rounds).await?;
+            peers::run(&args.peer, args.rounds.max(peers::LEAST_ROUNDS)).await?;
         }
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;

@@ -31,6 +31,8 @@ const PORT: u16 = 4001;
 const SIZE: u64 = 256 << 20;
 /// An interval misses with this probability.
 const ALPHA: f64 = 0.05;
+/// With fewer rounds there is no such interval.
+pub(crate) const LEAST_ROUNDS: u32 = 6;
 
 /// A tool that the user has built, given as `NAME=PATH`.
 #[derive(Clone, Debug)]
@@ -152,15 +154,14 @@ impl Link<'_> {
                 let rates = of(rates);
                 let ratios: Vec<f64> = rates.iter().zip(&reference).map(|(a, b)| (a / b).ln()).collect();
                 let located = Location::of(&ratios, ALPHA).context("there is a round")?;
-                let interval = match located.interval {
-                    Some((least, most)) => format!("{:.3} to {:.3}", least.exp(), most.exp()),
-                    None => "too few rounds".to_owned(),
-                };
+                let (least, most) = located.interval.context("there are enough rounds")?;
                 println!(
-                    "{:<24} {direction:<9} {:>12.3} {:>10.3}  {interval}",
+                    "{:<24} {direction:<9} {:>12.3} {:>10.3}  {:.3} to {:.3}",
                     format!("{} → {}", client.name(program), server.name(program)),
                     median(&rates) / 1e9,
                     located.estimate.exp(),
+                    least.exp(),
+                    most.exp(),
                 );
             }
         }

@@ -33,6 +33,7 @@ pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
         client_settings: StackSettings::default(),
         server_settings: StackSettings::default(),
         relay_stack: None,
+        relay_settings: StackSettings::default(),
         transport,
         network: "none".to_owned(),
         parameters: Parameters::Bandwidth {

@@ -11,6 +11,7 @@ mod compiler;
 mod crds;
 mod demo;
 mod e2e;
+mod files;
 mod fuzz;
 mod generated;
 mod go;

@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 
 use self::report::Report;
 use crate::{
-    demo,
+    demo, files,
     generated::{self, Generated},
     shell::{Profile, Workspace},
     step::Outcome,
@@ -85,14 +85,14 @@ fn generate(workspace: &Workspace, perfrun: &Path) -> Result<Generated> {
         reports.insert(name, report);
     }
     let mut documents = vec![];
-    let below_docs = generated::files_under(&root.join("docs"))?.into_iter();
+    let below_docs = files::files_under(&root.join("docs"))?.into_iter();
     for file in below_docs
         .map(|file| Path::new("docs").join(file))
         .chain(["README.md".into()])
     {
         let name = file.to_string_lossy().into_owned();
         if file.extension().is_some_and(|extension| extension == "md") && name != PAGE {
-            documents.push((name, generated::read(&root.join(file))?));
+            documents.push((name, files::read(&root.join(file))?));
         }
     }
     // No folder holds generated files only.

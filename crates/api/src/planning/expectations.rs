@@ -86,9 +86,9 @@ fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
     match selector {
         Some(selector) => {
             let names_a_stack = selector.client.is_some() || selector.server.is_some();
-            matches(selector, &point) && (names_a_stack || !cell.is_raw())
+            matches(selector, &point) && (names_a_stack || !cell.is_baseline())
         }
-        None => !cell.is_raw(),
+        None => !cell.is_baseline(),
     }
 }
 

@@ -563,6 +563,43 @@ fn the_raw_baseline_keeps_its_proxy_when_the_relay_is_another_stack() {
 }
 
 #[test]
+fn a_relay_has_the_settings_of_its_variant_and_not_those_of_the_server() {
+    let plan = plan(
+        "workload: {relay: {sizes: [1M]}}\ntopology: {relay: tuned}\n\
+         stacks: [{name: tuned, stack: libp2p, settings: {tcpCongestion: reno}}]\n\
+         matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}",
+    );
+    let relayed = plan.cells.iter().find(|cell| cell.parameters.is_relayed());
+    let settings = |role| relayed.unwrap().stack_of(role).1.to_string();
+    assert_eq!(settings(Role::Relay), "tcpCongestion reno");
+    assert_eq!(settings(Role::Server), "");
+    let named: Vec<_> = plan.settings().into_keys().collect();
+    assert_eq!(named, ["tuned"]);
+}
+
+#[test]
+fn only_the_baseline_is_raw_to_others() {
+    let plan = plan(
+        "workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}\n\
+         stacks: [{name: reno, stack: libp2p, settings: {tcpCongestion: reno}}, \
+         {name: raw-reno, stack: raw, settings: {tcpCongestion: reno}}]\n\
+         matrix: {clients: [libp2p, reno], servers: [libp2p], transports: [tcp], \
+         include: [{client: raw-reno, server: raw-reno, transport: tcp}]}\n\
+         expect: [{metric: uploadGoodput, maxRegression: 10%}]",
+    );
+    let raw = plan.cells.iter().position(Cell::is_baseline);
+    let held = |name: &str| {
+        let cell = plan.cells.iter().find(|cell| cell.client.0 == name).unwrap();
+        plan.raw_of(cell)
+    };
+    assert_eq!(
+        (held("libp2p"), held("reno"), held("raw-reno")),
+        (raw, None, None)
+    );
+    assert!(raw.is_some());
+}
+
+#[test]
 fn a_relayed_cell_has_a_relay_of_the_build_that_serves() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\nstacks: [{name: next, stack: libp2p}]\n\

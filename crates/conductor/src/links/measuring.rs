@@ -10,7 +10,7 @@ use perfrun_contract::{
 };
 use perfrun_link::{
     Impairment,
-    probe::{self, Finding, Measurement, ProbeVerdict},
+    probe::{self, Finding, Judgement, Measurement, ProbeVerdict},
 };
 use tokio::time::{Instant, sleep};
 
@@ -21,15 +21,19 @@ use super::{
     unready::Unready,
 };
 
-/// Pauses before a link is measured again. A link that is right is judged wrong once in a hundred
-/// measurements of each quantity; three times in a row, in a million. What is wrong stays wrong.
-const AT_ONCE_AGAIN: [Duration; 2] = [Duration::ZERO; 2];
-/// Pauses before further measurements if a machine that is busy for some seconds explains all findings.
-const WHEN_QUIETER: [Duration; 3] = [
+/// Pauses before a link is measured again. The first two are none: a link that is right is judged wrong once in
+/// a hundred measurements of each quantity, and three times in a row once in a million. What is wrong stays
+/// wrong. The others follow if a machine that is busy for some seconds explains all findings.
+const PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::ZERO,
     Duration::from_secs(2),
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
+/// The number of these pauses once a link of the network stayed wrong: a change of the network waits for a
+/// quieter machine once, however many links it has.
+const IMPATIENT: usize = 2;
 /// Time for echoes, where one round of measurements covers all nodes.
 const ECHO_TIME: Duration = Duration::from_secs(1);
 /// The least, where many rounds are needed.
@@ -50,25 +54,30 @@ impl Links<'_> {
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
             self.measure_bases(&pairs).await?;
         }
-        let pauses = match self.wrong.contains(&conditions.name) {
-            true => AT_ONCE_AGAIN.to_vec(),
-            false => [&AT_ONCE_AGAIN[..], &WHEN_QUIETER].concat(),
-        };
         let began = Instant::now();
         self.set(requests).await?;
         let set = began.elapsed();
         let rounds = rounds(&pairs);
         let echo_time = (ECHO_TIME / rounds.len().max(1) as u32).max(ECHO_TIME_MIN);
+        let mut is_patient = !self.wrong.contains(&conditions.name);
         let mut legs = vec![];
         for round in rounds {
+            let pauses = if is_patient {
+                &PAUSES[..]
+            } else {
+                &PAUSES[..IMPATIENT]
+            };
             let measured = stream::iter(
                 round
                     .into_iter()
-                    .map(|pair| self.leg(pair, conditions, echo_time, &pauses)),
+                    .map(|pair| self.leg(pair, conditions, echo_time, pauses)),
             );
             let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
             for leg in measured {
-                legs.push(leg?);
+                let leg = leg?;
+                let is_outside = |finding: &Finding| finding.judgement == Judgement::Outside;
+                is_patient &= !leg.findings.iter().any(is_outside);
+                legs.push(leg);
             }
         }
         let mut check = LinkCheck {
@@ -85,7 +94,12 @@ impl Links<'_> {
         };
         // The path itself may have changed since: it is measured again with the next try.
         self.bases.clear();
-        self.wrong.insert(conditions.name.clone());
+        if check
+            .outside()
+            .any(|(leg, _)| leg.attempts as usize > 1 + IMPATIENT)
+        {
+            self.wrong.insert(conditions.name.clone());
+        }
         let message = format!(
             "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
              than the network?",

@@ -375,6 +375,7 @@ fn cell(clients: u64) -> Cell {
         client_settings: StackSettings::default(),
         server_settings: StackSettings::default(),
         relay_stack: None,
+        relay_settings: StackSettings::default(),
         transport: Transport::Tcp,
         network: "none".into(),
         parameters: Parameters::Bandwidth {

@@ -52,11 +52,13 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
         };
         names.iter().map(party).collect()
     };
-    let relay = cell.relay_stack.unwrap_or(cell.server_stack);
-    let mut all = of(Role::Relay, relay, &cell.relays);
-    all.extend(of(Role::Server, cell.server_stack, &cell.servers));
-    all.extend(of(Role::Client, cell.client_stack, &cell.clients));
-    all
+    let roles = [
+        (Role::Relay, &cell.relays),
+        (Role::Server, &cell.servers),
+        (Role::Client, &cell.clients),
+    ];
+    let parties = roles.map(|(role, names)| of(role, cell.stack_of(role).0, names));
+    parties.into_iter().flatten().collect()
 }
 
 impl Party {
@@ -99,7 +101,7 @@ pub(super) async fn prepare_listeners(
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
     join_all(listeners.map(|(i, party)| async move {
-        let request = request(task, &party.stack, side.clone());
+        let request = request(task, party, side.clone());
         (i, party.node.prepare(id, &request).await)
     }))
     .await
@@ -125,23 +127,23 @@ pub(super) async fn prepare_clients(
             peers: task.cell.peers_per_client,
             clocks,
         };
-        let request = request(task, &party.stack, side);
+        let request = request(task, party, side);
         (i, party.node.prepare(id, &request).await)
     }))
     .await
 }
 
-fn request(task: &Attempt<'_>, stack: &str, side: Side) -> TrialRequest {
+fn request(task: &Attempt<'_>, party: &Party, side: Side) -> TrialRequest {
     let cell = task.cell;
-    let (settings, timeout) = match side {
-        Side::Client { .. } | Side::Both { .. } => (&cell.client_settings, task.timeout),
+    let timeout = match party.role {
+        Role::Client => task.timeout,
         // Prepared before the clients they would end before them, which would find a broken stream and not a
         // lack of time.
-        Side::Server | Side::Relay | Side::Source { .. } => (&cell.server_settings, task.timeout + GRACE / 2),
+        Role::Server | Role::Relay => task.timeout + GRACE / 2,
     };
     TrialRequest {
-        stack: stack.to_owned(),
-        settings: settings.clone(),
+        stack: party.stack.clone(),
+        settings: cell.stack_of(party.role).1.clone(),
         transport: cell.transport,
         parameters: cell.parameters.clone(),
         timeout_seconds: timeout.as_secs_f64(),

@@ -280,6 +280,7 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
         client_settings: StackSettings::default(),
         server_settings: StackSettings::default(),
         relay_stack: None,
+        relay_settings: StackSettings::default(),
         transport: Transport::Tcp,
         network: "none".into(),
         parameters: Parameters::Ping {

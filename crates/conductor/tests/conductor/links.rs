@@ -256,10 +256,16 @@ async fn a_link_of_a_busy_machine_is_measured_again_when_the_machine_may_be_quie
 }
 
 #[tokio::test]
-async fn trials_wait_once_for_a_machine_that_stays_busy() {
-    let out = on(&["lat10"], Fault::None, Fault::Slow(u32::MAX)).run().await;
-    let attempts = |at: usize| out.records[at].links.as_ref().unwrap().legs[0].attempts;
-    assert_eq!((attempts(0), attempts(1)), (6, 3));
+async fn a_network_waits_once_for_a_machine_that_stays_busy() {
+    let bench = on(&["lat10"], Fault::None, Fault::Slow(u32::MAX))
+        .node("client-1", at(3))
+        .agent("client-1", Fault::Slow(u32::MAX));
+    let out = over(&["lat10"], bench).run().await;
+    let attempts = |at: usize| -> Vec<u32> {
+        let legs = &out.records[at].links.as_ref().unwrap().legs;
+        legs.iter().map(|leg| leg.attempts).collect()
+    };
+    assert_eq!((attempts(0), attempts(1)), (vec![6, 3], vec![3, 3]));
     let message = &out.records[0].failure.as_ref().unwrap().message;
     assert!(
         message.contains("in 6 measurements: is the machine busy"),

@@ -15,7 +15,7 @@ const PEER_ID: &str = "12D3KooWBpZHDZu7YSbvPaPXKhkRNJvR7MkTJMQQAVBKx9mCqz3q";
 #[derive(Clone, Copy, Debug, EnumString, PartialEq, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub(super) enum Tool {
-    /// libp2p's perf tools (of Rust, Go and JavaScript), which share their options and `/perf/1.0.0`.
+    /// rust-libp2p's perf. That of go-libp2p has the same options, but writes 64 KiB at a time.
     Perf,
     /// litep2p-perf with litep2p.
     #[strum(serialize = "litep2p-perf")]

@@ -15,7 +15,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{DOCUMENT, FOLDER, RESULTS};
 use crate::{
-    generated,
+    files,
     shell::{self, Workspace},
 };
 
@@ -32,7 +32,7 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
     })?;
 
     let scratch = workspace.scratch()?.join("results");
-    generated::empty(&scratch)?;
+    files::empty(&scratch)?;
     println!("\n==> perfrun run {}", document.display());
     let mut run = workspace.command(perfrun);
     run.arg("run")
@@ -54,7 +54,7 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
         "There are no earlier results.\n".to_owned()
     };
     if document != &kept {
-        generated::copy(document, &kept)?;
+        files::copy(document, &kept)?;
     }
     compress(&new.join("results.json"), &folder.join(RESULTS))?;
     Ok(format!("{name}, compared with the results before:\n{said}"))
@@ -99,7 +99,8 @@ fn compared(workspace: &Workspace, perfrun: &Path, kept: &Path, new: &Path) -> R
         let fields = fields.split_whitespace().next().unwrap_or_default();
         compared = printed(&["compare", "--allow", fields], &both)?;
     }
-    if !compared.status.success() {
+    // 3 says that something is slower.
+    if !matches!(compared.status.code(), Some(0 | 3)) {
         return Ok(refusal);
     }
     let compared: Compared = parsed(&compared)?;
@@ -111,9 +112,10 @@ fn compared(workspace: &Workspace, perfrun: &Path, kept: &Path, new: &Path) -> R
 }
 
 fn parsed<T: DeserializeOwned>(ended: &Output) -> Result<T> {
-    let stderr = String::from_utf8_lossy(&ended.stderr);
-    ensure!(ended.status.success(), "perfrun failed: {stderr}");
-    serde_json::from_slice(&ended.stdout).context("failed to read what perfrun printed")
+    serde_json::from_slice(&ended.stdout).with_context(|| {
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        format!("failed to read what perfrun printed: {stderr}")
+    })
 }
 
 /// What `perfrun compare` prints.

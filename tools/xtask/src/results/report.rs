@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::FOLDER;
 use crate::{
-    generated,
+    files,
     shell::{self, Workspace},
 };
 
@@ -36,7 +36,7 @@ impl Plot {
 impl Report {
     pub(super) fn of(workspace: &Workspace, perfrun: &Path, name: &str) -> Result<Self> {
         let folder = workspace.scratch()?.join("plots").join(name);
-        generated::empty(&folder)?;
+        files::empty(&folder)?;
         let mut report = workspace.command(perfrun);
         report.arg("report").arg(Path::new(FOLDER).join(name));
         report.args(["--output", "md", "--svg"]).arg(&folder);
@@ -51,8 +51,8 @@ impl Report {
             String::from_utf8_lossy(&ended.stderr)
         );
         let markdown = String::from_utf8(ended.stdout).context("a report is text")?;
-        let plots = generated::files_under(&folder)?.into_iter().map(|file| {
-            let svg = generated::read(&folder.join(&file))?;
+        let plots = files::files_under(&folder)?.into_iter().map(|file| {
+            let svg = files::read(&folder.join(&file))?;
             Ok((file.to_string_lossy().into_owned(), Plot { svg }))
         });
         Ok(Self {

@@ -1,0 +1,48 @@
+//! Files and folders, with errors that name them.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+/// Creates a folder, without what an earlier command left in it.
+pub(crate) fn empty(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("failed to empty {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
+}
+
+/// Every file below `folder`, relative to it.
+pub(crate) fn files_under(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(current) = open.pop() {
+        let context = || format!("failed to list {}", current.display());
+        for entry in fs::read_dir(&current).with_context(context)? {
+            let path = entry.with_context(context)?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                files.insert(path.strip_prefix(folder).expect("it was found below").to_owned());
+            }
+        }
+    }
+    Ok(files)
+}
+
+pub(crate) fn read(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Copies a file into a folder, which is created if it does not exist.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a file is in a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::copy(from, to).with_context(|| format!("failed to write {}", to.display()))?;
+    Ok(())
+}
