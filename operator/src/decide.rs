@@ -28,6 +28,9 @@ use crate::{
 /// succeed.
 const STARTS_MAX: u32 = 3;
 
+/// How many pods may keep results of one run. After that, another would be lost as well.
+const STORE_STARTS_MAX: u32 = 10;
+
 /// How often a run's conductor may panic in one process. After that, another attempt is unlikely to succeed.
 const PANICS_MAX: u32 = 3;
 
@@ -302,10 +305,11 @@ fn ended(outcome: &RunOutcome) -> Decision {
 fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let left = inputs.left_of_run();
     let all_ready = ready(plan, &inputs.pods) == plan.nodes.len() && store_is_ready(inputs);
+    let has_lost_store = next_store(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
     Decision {
         create: missing(plan, inputs),
         create_store: missing_store(inputs),
-        command: match (all_ready, left.is_zero()) {
+        command: match (all_ready, left.is_zero() || has_lost_store) {
             (true, false) => ConductorCommand::Start,
             (_, true) => ConductorCommand::Conclude,
             (false, false) => ConductorCommand::None,
@@ -419,10 +423,15 @@ fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
     latest(pods, node).map_or(0, |pod| pod.incarnation + 1)
 }
 
-/// The incarnation of the pod that keeps results, if the run needs another.
-fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
+/// The next incarnation of the pod that keeps results, if the run needs the pod and has none.
+fn next_store(inputs: &Inputs<'_>) -> Option<u32> {
     let is_missing = inputs.spec.store().is_some() && alive(&inputs.pods, STORE_NODE).is_none();
     is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
+}
+
+/// The incarnation of the pod that keeps results, if another is to be created.
+fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
+    next_store(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
 }
 
 /// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes

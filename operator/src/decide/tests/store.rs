@@ -63,6 +63,29 @@ fn a_lost_pod_is_replaced_while_trials_are_in_progress_or_taken_over() {
 }
 
 #[test]
+fn a_pod_that_ends_again_and_again_is_given_up() {
+    let mut life = Life::with_store();
+    let mut decision = life.pass();
+    life.create(&decision, &ready());
+    life.create_store(&decision, ready());
+    life.pass();
+    life.conductor = ConductorState::Running(Progress::default());
+    life.pods[2].state = gone();
+    decision = life.pass();
+    for _ in 1..STORE_STARTS_MAX {
+        life.create_store(&decision, gone());
+        decision = life.pass();
+    }
+    assert_eq!(decision.create_store, None);
+    life.conductor = ConductorState::None;
+    let decision = life.pass();
+    assert_eq!(
+        (decision.create_store, decision.command),
+        (None, ConductorCommand::Conclude)
+    );
+}
+
+#[test]
 fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
     let mut life = Life::with_store();
     let mut decision = life.pass();
