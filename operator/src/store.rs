@@ -43,7 +43,7 @@ pub struct Store {
     /// Address of the object store, unless it is that of its provider.
     #[arg(long)]
     pub endpoint: Option<String>,
-    /// Folder with a file for each setting of the object store, for example `AWS_ACCESS_KEY_ID`.
+    /// Folder with a file for each credential of the object store, for example `AWS_ACCESS_KEY_ID`.
     #[arg(long, value_name = "FOLDER")]
     pub credentials: Option<PathBuf>,
     /// Address to serve.

@@ -145,6 +145,95 @@ fn a_secret_without_credentials_is_not_replaced_by_those_of_the_machine() {
     }
 }
 
+#[tokio::test]
+async fn a_key_of_the_secret_that_is_no_credential_changes_nothing() {
+    let s3 = S3::start().await;
+    s3.set("AWS_ENDPOINT", "http://127.0.0.1:1");
+    s3.set("AWS_SKIP_SIGNATURE", "true");
+    fs::write(s3.credentials.path().join("AWS_BUCKET"), [0xff]).unwrap();
+    keeps_parts(&bucket::open(&s3.settings).unwrap()).await;
+}
+
+/// The settings of a Secret with these keys, and its folder.
+fn with_secret(url: &str, keys: &[(&str, &str)]) -> (Store, TempDir) {
+    let secret = TempDir::new().unwrap();
+    for (key, value) in keys {
+        fs::write(secret.path().join(key), value).unwrap();
+    }
+    let settings = Store {
+        credentials: Some(secret.path().to_owned()),
+        ..settings(url.to_owned())
+    };
+    (settings, secret)
+}
+
+#[test]
+fn a_secret_does_not_choose_the_address() {
+    let google = r#"{"gcs_base_url": "http://elsewhere", "disable_oauth": true, "private_key": "",
+        "private_key_id": "", "client_email": ""}"#;
+    for (url, keys, address) in [
+        (
+            "s3://results/a",
+            [
+                ("AWS_ACCESS_KEY_ID", "a"),
+                ("AWS_SECRET_ACCESS_KEY", "b"),
+                ("AWS_REGION", "eu-central-1"),
+                ("AWS_ENDPOINT_URL", "http://elsewhere"),
+            ],
+            "s3.eu-central-1.amazonaws.com",
+        ),
+        (
+            "gs://results/a",
+            [
+                ("GOOGLE_SERVICE_ACCOUNT_KEY", google),
+                ("GOOGLE_BASE_URL", "http://elsewhere"),
+                ("GOOGLE_PROXY_URL", "http://elsewhere"),
+                ("GOOGLE_BUCKET", "elsewhere"),
+            ],
+            "storage.googleapis.com",
+        ),
+        (
+            "az://results/a",
+            [
+                ("AZURE_STORAGE_ACCOUNT_NAME", "perfrun"),
+                ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+                ("AZURE_ENDPOINT", "http://elsewhere"),
+                ("AZURE_CONTAINER_NAME", "elsewhere"),
+            ],
+            "perfrun.blob.core.windows.net",
+        ),
+    ] {
+        let (settings, _secret) = with_secret(url, &keys);
+        let opened = format!("{:?}", bucket::open(&settings).unwrap());
+        assert!(opened.contains(address), "{opened}");
+        assert!(!opened.contains("elsewhere"), "{opened}");
+    }
+}
+
+#[test]
+fn names_in_addresses_are_names() {
+    for (url, keys) in [
+        (
+            "s3://results/a",
+            [("AWS_REGION", "a.elsewhere/"), ("AWS_ACCESS_KEY_ID", "a")],
+        ),
+        (
+            "az://results/a",
+            [
+                ("AZURE_STORAGE_ACCOUNT_NAME", "elsewhere/"),
+                ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+            ],
+        ),
+    ] {
+        let (settings, _secret) = with_secret(url, &keys);
+        let error = bucket::open(&settings).unwrap_err();
+        assert!(
+            error.to_string().contains("lower-case letters, digits"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn other_places_are_refused() {
     for url in ["https://example.com/results", "memory:///results", "results"] {
