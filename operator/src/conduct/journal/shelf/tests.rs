@@ -28,9 +28,9 @@ use crate::{
     access::Access,
     conduct::{
         Job,
-        journal::{Journal, KEEP_WITHIN},
+        journal::{FLUSH_WITHIN, Journal, KEEP_WITHIN},
         keep_results,
-        tests::{job, urgent},
+        tests::{job, record, urgent},
     },
     store,
     test_server::TestServer,
@@ -162,6 +162,24 @@ async fn measurements_continue_while_the_pod_is_replaced_and_nothing_is_lost() {
     scene.pod_is("True");
     assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
     assert_eq!(scene.open().await.records().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_delays_measurements_little_and_seldom() {
+    let answer = async |request: Request<Body>| match *request.method() {
+        Method::GET => Json(json!([])),
+        _ => std::future::pending().await,
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    let mut journal = scene.open().await;
+    let start = Instant::now();
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
+    for trial in ["b", "c"] {
+        let kept = journal.record(&record(trial, 0, None)).await.unwrap();
+        assert_eq!(kept, Kept::InMemory);
+    }
+    assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
