@@ -6,7 +6,7 @@ use axum::{Router, body::Body};
 use http::{Request, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
-use object_store::{Error, memory::InMemory, path::Path};
+use object_store::{Error, ObjectStoreExt, memory::InMemory, path::Path};
 use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
 use perfrun_conductor::client::read_within;
 use perfrun_contract::node::TOKEN_HEADER;
@@ -48,9 +48,9 @@ async fn keeps_parts(parts: &Parts) {
     let mut names = parts.list().await.unwrap();
     names.sort();
     assert_eq!(names, ["run-trials-0", "run-trials-1"]);
-    let first = parts.get("run-trials-0").await.unwrap();
-    assert_eq!(first.as_deref(), Some(&b"first"[..]));
-    assert_eq!(parts.get("run-trials-2").await.unwrap(), None);
+    let first = parts.get("run-trials-0").await.unwrap().unwrap();
+    assert_eq!(first.bytes().await.unwrap(), "first");
+    assert!(parts.get("run-trials-2").await.unwrap().is_none());
     check(parts, false).await.unwrap();
     check(parts, false).await.unwrap();
     assert_eq!(parts.list().await.unwrap().len(), 3);
@@ -277,6 +277,21 @@ async fn calls_need_the_token_and_parts_have_names_and_bounds() {
     assert_eq!(names, (200, r#"["run-trials-0"]"#.to_owned()));
     let absent = call(&router, "GET", &format!("{PARTS}/absent"), TOKEN, vec![]).await;
     assert_eq!(absent.0, StatusCode::NOT_FOUND.as_u16());
+}
+
+#[tokio::test]
+async fn objects_that_are_no_parts_are_neither_listed_nor_sent() {
+    let parts = in_memory();
+    for (name, bytes) in [("README", 1), ("large", STORED_PART_BYTES + 1)] {
+        let path = parts.folder.clone().join(name);
+        parts.store.put(&path, vec![0_u8; bytes].into()).await.unwrap();
+    }
+    let router = serve::router(parts, None, true);
+    let names = call(&router, "GET", PARTS, "", vec![]).await;
+    assert_eq!(names, (200, r#"["large"]"#.to_owned()));
+    let (status, message) = call(&router, "GET", &format!("{PARTS}/large"), "", vec![]).await;
+    assert_eq!(status, 413);
+    assert!(message.contains("which perfrun does not write"), "{message}");
 }
 
 #[tokio::test]

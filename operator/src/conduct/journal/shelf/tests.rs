@@ -216,3 +216,20 @@ async fn a_store_that_refuses_ends_the_run_immediately() {
     assert!(error.to_string().contains("the bucket is read-only"), "{error}");
     assert_eq!(start.elapsed().as_secs(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_too_large_is_left_out_and_reported() {
+    let answer = async |request: Request<Body>| {
+        if request.uri().path() == PARTS {
+            (StatusCode::OK, Json(json!(["run-4a49a-trials-0"])))
+        } else {
+            (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Json(json!({"message": "too large"})),
+            )
+        }
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    assert!(scene.open().await.records().is_empty());
+    assert_eq!(scene.server.event_reasons(), ["RecordsUnreadable"]);
+}
