@@ -316,7 +316,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
         judged: None,
         merged: None,
         results: vec![],
-        stored: None,
+        stored: stored(job),
     }
 }
 

@@ -235,7 +235,9 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
+                create_store: missing_store(inputs),
                 command: ConductorCommand::Conclude,
+                wake: Some(OVERTIME_PAUSE),
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
             Some(_) => take_over(plan, inputs),

@@ -86,6 +86,23 @@ fn a_pod_that_ends_again_and_again_is_given_up() {
 }
 
 #[test]
+fn a_cancelled_run_that_is_taken_over_needs_the_pod_to_keep_results() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, ready());
+    life.pass();
+    life.pods[2].state = gone();
+    life.spec.cancel = true;
+    let decision = life.pass();
+    assert_eq!(
+        (decision.create_store, decision.command),
+        (Some(1), ConductorCommand::Conclude)
+    );
+    assert!(decision.wake.is_some());
+}
+
+#[test]
 fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
     let mut life = Life::with_store();
     let mut decision = life.pass();

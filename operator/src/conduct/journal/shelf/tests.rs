@@ -31,6 +31,7 @@ use crate::{
         journal::{FLUSH_WITHIN, Journal, KEEP_WITHIN},
         keep_results,
         tests::{job, record, urgent},
+        without_records,
     },
     store,
     test_server::TestServer,
@@ -232,4 +233,12 @@ async fn a_part_that_is_too_large_is_left_out_and_reported() {
     let scene = Scene::of(Router::new().fallback(answer));
     assert!(scene.open().await.records().is_empty());
     assert_eq!(scene.server.event_reasons(), ["RecordsUnreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_records_cannot_be_read_still_says_where_they_are() {
+    let scene = Scene::new();
+    let outcome = without_records(&scene.job, "no answer".to_owned());
+    let location = outcome.stored.unwrap().location;
+    assert!(location.ends_with("of PersistentVolumeClaim disk"), "{location}");
 }
