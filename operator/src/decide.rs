@@ -110,6 +110,8 @@ pub(crate) struct Decision {
     /// The incarnation of the pod that keeps results, to create after the others.
     pub(crate) create_store: Option<u32>,
     pub(crate) delete_pods: bool,
+    /// Whether to delete the pods that keep results, even if others stay.
+    pub(crate) delete_store: bool,
     pub(crate) command: ConductorCommand,
     pub(crate) delete_run: bool,
     /// When to decide again if nothing changes.
@@ -146,6 +148,7 @@ impl Decision {
             create: vec![],
             create_store: None,
             delete_pods: false,
+            delete_store: false,
             command: ConductorCommand::None,
             delete_run: false,
             wake: None,
@@ -287,6 +290,11 @@ fn over(inputs: &Inputs<'_>) -> Decision {
     });
     Decision {
         delete_pods: !keeps_pods && any_to_delete(&inputs.pods),
+        // They mount the author's Secret, and have nothing to show.
+        delete_store: inputs
+            .pods
+            .iter()
+            .any(|pod| pod.node == STORE_NODE && !pod.deleting),
         delete_run: left.is_some_and(|left| left.is_zero()),
         wake: left,
         ..Decision::new(Stage::Over)

@@ -133,6 +133,22 @@ fn a_claim_that_does_not_exist_ends_the_run_in_time_and_says_where_to_look() {
 }
 
 #[test]
+fn the_pod_is_deleted_even_if_others_of_a_failed_run_are_kept() {
+    let mut life = Life::with_store();
+    life.spec.cleanup.keep_pods_on_failure = true;
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, ready());
+    life.pass();
+    life.conductor = outcome(EndReason::Internal, 0, 0);
+    life.pass();
+    let decision = life.pass();
+    assert!(decision.delete_store && !decision.delete_pods);
+    life.pods[2].deleting = true;
+    assert!(!life.pass().delete_store);
+}
+
+#[test]
 fn the_status_says_where_results_are() {
     let mut life = Life::with_store();
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
