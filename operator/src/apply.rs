@@ -25,6 +25,7 @@ use crate::{
     conduct::Job,
     controller::Context,
     decide::{ConductorCommand, Decision, NewPod, last_progress},
+    names,
     observe::{Observed, pod::NodePod},
     refusal::{CallError, NAME_CONFLICT, Refusal, refusal, within_timeout},
     stage::Trouble,
@@ -139,7 +140,8 @@ async fn create_objects(
     context: &Context,
 ) -> Result<(), Error> {
     if pods.iter().any(|pod| pod.incarnation == 0) {
-        let secret = build::secret::secret(identity, context.key.token(&identity.uid));
+        let name = names::token(&identity.name, &identity.uid);
+        let secret = build::secret::secret(identity, name, context.key.token(&identity.uid));
         // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
         // them. Nodes refuse a conductor that has another token than theirs.
         create(identity, secret, Existing::IsFine, context).await?;
@@ -152,6 +154,11 @@ async fn create_objects(
         create(identity, pod, Existing::MustBeOurs, context).await?;
     }
     if let Some((incarnation, store)) = store.zip(run.spec.store()) {
+        if incarnation == 0 {
+            let name = names::store_token(&identity.name, &identity.uid);
+            let secret = build::secret::secret(identity, name, context.key.store_token(&identity.uid));
+            create(identity, secret, Existing::IsFine, context).await?;
+        }
         let settings = &run.spec.template.server;
         let pod = build::store::pod(identity, store, settings, incarnation, &context.site);
         create(identity, pod, Existing::MustBeOurs, context).await?;
@@ -277,6 +284,7 @@ fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool,
         progress: last_progress(inputs.status),
         conclude,
         token: context.key.token(&identity.uid),
+        store_token: context.key.store_token(&identity.uid),
         client: context.client.clone(),
         term: context.term.clone(),
         clock: context.clock.clone(),

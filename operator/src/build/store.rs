@@ -29,7 +29,7 @@ pub(crate) fn pod(
         (NODE_LABEL.to_owned(), STORE_NODE.to_owned()),
         (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
     ]);
-    let door = Door::Token(names::token(&run.name, &run.uid));
+    let door = Door::Token(names::store_token(&run.name, &run.uid));
     let url = store.url(&run.namespace, &run.name, &run.uid);
     let mut spec = store_pod(store, &url, &site.image, door);
     for container in &mut spec.containers {

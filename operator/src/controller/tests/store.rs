@@ -41,7 +41,18 @@ async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
         .iter()
         .map(|volume| &volume["secret"]["secretName"])
         .collect();
-    assert_eq!(names, [&json!("s3"), &json!(names::token("run", "uid-of-run"))]);
+    let token = names::store_token("run", "uid-of-run");
+    assert_eq!(names, [&json!("s3"), &json!(token)]);
+    let mounts_token = |pod: &&Value| pod["spec"]["volumes"].to_string().contains(&token);
+    assert_eq!(pods.iter().filter(mounts_token).count(), 1, "no node knows it");
+    let secrets = scene.server.objects(SECRETS);
+    let created = secrets
+        .iter()
+        .find(|secret| secret["metadata"]["name"] == token.as_str());
+    assert_eq!(
+        created.unwrap()["metadata"]["ownerReferences"][0]["uid"],
+        "uid-of-run"
+    );
     assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
     let tolerated = pod["spec"]["tolerations"].as_array().unwrap();
     let tolerated: Vec<_> = tolerated.iter().map(|toleration| &toleration["key"]).collect();

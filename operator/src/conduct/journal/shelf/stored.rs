@@ -46,7 +46,7 @@ impl Stored {
             run: job.run.clone(),
             pods: job.pods.clone(),
             access: job.access.clone(),
-            token: job.token.clone(),
+            token: job.store_token.clone(),
             term: job.term.clone(),
         }
     }

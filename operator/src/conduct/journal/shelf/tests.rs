@@ -80,7 +80,7 @@ impl Scene {
     }
 
     fn new() -> Self {
-        Self::of(store::in_memory("token"))
+        Self::of(store::in_memory("token of the store"))
     }
 
     /// Sets whether the pod is ready.
@@ -104,7 +104,7 @@ impl Scene {
 
     /// A part in the store.
     async fn part(&self, name: &str) -> Part {
-        let request = Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", "token");
+        let request = Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", "token of the store");
         let answer = self.program.clone().oneshot(request.body(Body::empty()).unwrap());
         let body = answer.await.unwrap().into_body();
         let key = if name.contains("trials") {
