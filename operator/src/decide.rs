@@ -368,7 +368,8 @@ fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs
     let trouble = trouble.or_else(|| {
         // The kubelet reports a claim or a Secret that does not exist in events only.
         let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
-        (!store_is_ready(inputs)).then(|| Trouble::new("StoreNotReady", why))
+        let waits_for_store = ready == plan.nodes.len() && !store_is_ready(inputs);
+        waits_for_store.then(|| Trouble::new("StoreNotReady", why))
     });
     let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
         (trouble.reason, format!(": {}", trouble.message))

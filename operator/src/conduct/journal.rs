@@ -403,7 +403,7 @@ async fn read_in_time(keeper: &Keeper, job: &Job, cancel: &CancellationToken) ->
         Some(Ok(contents)) => Ok(contents),
         Some(Err(error)) => Err(format!("the records of the run could not be read: {error}")),
         None => {
-            let error = last.unwrap_or_else(|| "the API server did not answer".to_owned());
+            let error = last.unwrap_or_else(|| "nobody answered".to_owned());
             Err(format!(
                 "the records of the run could not be read in time: {error}"
             ))

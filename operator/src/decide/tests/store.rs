@@ -133,6 +133,17 @@ fn a_claim_that_does_not_exist_ends_the_run_in_time_and_says_where_to_look() {
 }
 
 #[test]
+fn a_node_that_never_starts_is_not_the_fault_of_the_store() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &PodState::Starting);
+    life.create_store(&first, PodState::Starting);
+    life.pass();
+    life.later(61).pass();
+    assert_eq!(life.end(), (Phase::Failed, "ProvisionTimeout"));
+}
+
+#[test]
 fn the_pod_is_deleted_even_if_others_of_a_failed_run_are_kept() {
     let mut life = Life::with_store();
     life.spec.cleanup.keep_pods_on_failure = true;
