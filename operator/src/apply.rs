@@ -14,7 +14,7 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::reflector::ObjectRef,
 };
-use perfrun_api::{cluster::MANAGER, spec::PerfRun};
+use perfrun_api::{cluster::MANAGER, pod::store::STORE_NODE, spec::PerfRun};
 use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
@@ -25,6 +25,7 @@ use crate::{
     conduct::Job,
     controller::Context,
     decide::{ConductorCommand, Decision, NewPod, last_progress},
+    names,
     observe::{Observed, pod::NodePod},
     refusal::{CallError, NAME_CONFLICT, Refusal, refusal, within_timeout},
     stage::Trouble,
@@ -89,6 +90,7 @@ pub(crate) async fn apply(
         create,
         create_store,
         delete_pods,
+        delete_store,
         command,
         delete_run,
         wake: _,
@@ -107,8 +109,12 @@ pub(crate) async fn apply(
             ConductorCommand::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
         }
     }
-    if *delete_pods {
-        applied = applied.and(delete_all_pods(identity, &observed.inputs.pods, context).await);
+    if *delete_pods || *delete_store {
+        let pods = observed.inputs.pods.iter();
+        let pods: Vec<_> = pods
+            .filter(|pod| *delete_pods || pod.node == STORE_NODE)
+            .collect();
+        applied = applied.and(delete_all(identity, &pods, context).await);
     }
     if *delete_run {
         let deleted = remove_run(
@@ -134,7 +140,8 @@ async fn create_objects(
     context: &Context,
 ) -> Result<(), Error> {
     if pods.iter().any(|pod| pod.incarnation == 0) {
-        let secret = build::secret::secret(identity, context.key.token(&identity.uid));
+        let name = names::token(&identity.name, &identity.uid);
+        let secret = build::secret::secret(identity, name, context.key.token(&identity.uid));
         // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
         // them. Nodes refuse a conductor that has another token than theirs.
         create(identity, secret, Existing::IsFine, context).await?;
@@ -147,7 +154,13 @@ async fn create_objects(
         create(identity, pod, Existing::MustBeOurs, context).await?;
     }
     if let Some((incarnation, store)) = store.zip(run.spec.store()) {
-        let pod = build::store::pod(identity, store, incarnation, &context.site);
+        if incarnation == 0 {
+            let name = names::store_token(&identity.name, &identity.uid);
+            let secret = build::secret::secret(identity, name, context.key.store_token(&identity.uid));
+            create(identity, secret, Existing::IsFine, context).await?;
+        }
+        let settings = &run.spec.template.server;
+        let pod = build::store::pod(identity, store, settings, incarnation, &context.site);
         create(identity, pod, Existing::MustBeOurs, context).await?;
     }
     Ok(())
@@ -209,8 +222,8 @@ where
     result.map_err(|source| Error::Create { kind, name, source })
 }
 
-/// Deletes the run's pods one by one: a pod of another owner stays, whatever its labels are.
-async fn delete_all_pods(run: &RunIdentity, pods: &[NodePod], context: &Context) -> Result<(), Error> {
+/// Deletes pods of the run one by one: a pod of another owner stays, whatever its labels are.
+async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &run.namespace);
     let mut deletions = vec![];
     for pod in pods.iter().filter(|pod| !pod.deleting) {
@@ -271,6 +284,7 @@ fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool,
         progress: last_progress(inputs.status),
         conclude,
         token: context.key.token(&identity.uid),
+        store_token: context.key.store_token(&identity.uid),
         client: context.client.clone(),
         term: context.term.clone(),
         clock: context.clock.clone(),

@@ -95,6 +95,8 @@ pub(crate) struct Job {
     pub(crate) conclude: bool,
     /// The token of the run's nodes.
     pub(crate) token: String,
+    /// The token of the pod that keeps results.
+    pub(crate) store_token: String,
     pub(crate) client: Client,
     pub(crate) term: Term,
     pub(crate) clock: TimeSource,
@@ -316,7 +318,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
         judged: None,
         merged: None,
         results: vec![],
-        stored: None,
+        stored: stored(job),
     }
 }
 

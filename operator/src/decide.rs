@@ -28,6 +28,9 @@ use crate::{
 /// succeed.
 const STARTS_MAX: u32 = 3;
 
+/// How many pods may keep results of one run. After that, another would be lost as well.
+const STORE_STARTS_MAX: u32 = 10;
+
 /// How often a run's conductor may panic in one process. After that, another attempt is unlikely to succeed.
 const PANICS_MAX: u32 = 3;
 
@@ -107,6 +110,8 @@ pub(crate) struct Decision {
     /// The incarnation of the pod that keeps results, to create after the others.
     pub(crate) create_store: Option<u32>,
     pub(crate) delete_pods: bool,
+    /// Whether to delete the pods that keep results, even if others stay.
+    pub(crate) delete_store: bool,
     pub(crate) command: ConductorCommand,
     pub(crate) delete_run: bool,
     /// When to decide again if nothing changes.
@@ -143,6 +148,7 @@ impl Decision {
             create: vec![],
             create_store: None,
             delete_pods: false,
+            delete_store: false,
             command: ConductorCommand::None,
             delete_run: false,
             wake: None,
@@ -232,7 +238,9 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
+                create_store: missing_store(inputs),
                 command: ConductorCommand::Conclude,
+                wake: Some(OVERTIME_PAUSE),
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
             Some(_) => take_over(plan, inputs),
@@ -282,6 +290,11 @@ fn over(inputs: &Inputs<'_>) -> Decision {
     });
     Decision {
         delete_pods: !keeps_pods && any_to_delete(&inputs.pods),
+        // They mount the author's Secret, and have nothing to show.
+        delete_store: inputs
+            .pods
+            .iter()
+            .any(|pod| pod.node == STORE_NODE && !pod.deleting),
         delete_run: left.is_some_and(|left| left.is_zero()),
         wake: left,
         ..Decision::new(Stage::Over)
@@ -302,10 +315,11 @@ fn ended(outcome: &RunOutcome) -> Decision {
 fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let left = inputs.left_of_run();
     let all_ready = ready(plan, &inputs.pods) == plan.nodes.len() && store_is_ready(inputs);
+    let has_lost_store = next_store(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
     Decision {
         create: missing(plan, inputs),
         create_store: missing_store(inputs),
-        command: match (all_ready, left.is_zero()) {
+        command: match (all_ready, left.is_zero() || has_lost_store) {
             (true, false) => ConductorCommand::Start,
             (_, true) => ConductorCommand::Conclude,
             (false, false) => ConductorCommand::None,
@@ -354,7 +368,8 @@ fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs
     let trouble = trouble.or_else(|| {
         // The kubelet reports a claim or a Secret that does not exist in events only.
         let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
-        (!store_is_ready(inputs)).then(|| Trouble::new("StoreNotReady", why))
+        let waits_for_store = ready == plan.nodes.len() && !store_is_ready(inputs);
+        waits_for_store.then(|| Trouble::new("StoreNotReady", why))
     });
     let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
         (trouble.reason, format!(": {}", trouble.message))
@@ -419,10 +434,15 @@ fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
     latest(pods, node).map_or(0, |pod| pod.incarnation + 1)
 }
 
-/// The incarnation of the pod that keeps results, if the run needs another.
-fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
+/// The next incarnation of the pod that keeps results, if the run needs the pod and has none.
+fn next_store(inputs: &Inputs<'_>) -> Option<u32> {
     let is_missing = inputs.spec.store().is_some() && alive(&inputs.pods, STORE_NODE).is_none();
     is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
+}
+
+/// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too many.
+fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
+    next_store(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
 }
 
 /// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes

@@ -22,6 +22,11 @@ pub(crate) fn token(run: &str, uid: &str) -> String {
     child(run, uid, "token")
 }
 
+/// The name of the Secret with the token of the pod that keeps results.
+pub(crate) fn store_token(run: &str, uid: &str) -> String {
+    child(run, uid, "store-token")
+}
+
 /// The name of the run's NetworkPolicy.
 pub(crate) fn policy(run: &str, uid: &str) -> String {
     child(run, uid, "control")

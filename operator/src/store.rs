@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `PUT /v1/parts/{name}` | 204; 409 if the part exists with other content: parts never change |
 //! | `GET /v1/parts` | the names of all parts, as JSON |
-//! | `GET /v1/parts/{name}` | the part |
+//! | `GET /v1/parts/{name}` | the part; 413 if it is larger than parts are |
 //! | `GET /readyz` | 200; needs no token |
 //!
 //! A store that refuses is 422, and one that may answer later 500. Bodies of failures are `{"message": …}`.
@@ -43,7 +43,7 @@ pub struct Store {
     /// Address of the object store, unless it is that of its provider.
     #[arg(long)]
     pub endpoint: Option<String>,
-    /// Folder with a file for each setting of the object store, for example `AWS_ACCESS_KEY_ID`.
+    /// Folder with a file for each credential of the object store, for example `AWS_ACCESS_KEY_ID`.
     #[arg(long, value_name = "FOLDER")]
     pub credentials: Option<PathBuf>,
     /// Address to serve.

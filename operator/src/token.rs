@@ -69,6 +69,11 @@ impl TokenKey {
         Ok(Self(key))
     }
 
+    /// The token of the pod that keeps results of a run. Nodes do not know it.
+    pub(crate) fn store_token(&self, uid: &str) -> String {
+        self.token(&format!("{uid}/store"))
+    }
+
     /// The token of a run: 64 hexadecimal digits.
     pub(crate) fn token(&self, uid: &str) -> String {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
@@ -103,6 +108,7 @@ mod tests {
         let key = TokenKey(vec![7; 32]);
         assert_eq!(key.token("uid-1"), TokenKey(vec![7; 32]).token("uid-1"));
         assert_ne!(key.token("uid-1"), key.token("uid-2"));
+        assert_ne!(key.token("uid-1"), key.store_token("uid-1"));
         assert_ne!(key.token("uid-1"), TokenKey(vec![8; 32]).token("uid-1"));
         assert_eq!(key.token("uid-1").len(), 64);
     }

@@ -361,7 +361,7 @@ fn spread(
 
 /// The tolerations of the template, and a short wait for unreachable Kubernetes nodes unless the template
 /// sets one.
-fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
+pub(super) fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
     let mut all = settings.tolerations.clone();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         if !all

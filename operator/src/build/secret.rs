@@ -1,4 +1,4 @@
-//! The Secret with the run's token.
+//! The Secrets with the tokens of a run.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,11 @@ use k8s_openapi::api::core::v1::Secret;
 use perfrun_api::pod::TOKEN_KEY;
 
 use super::RunIdentity;
-use crate::names;
 
-/// Builds the Secret.
-pub(crate) fn secret(run: &RunIdentity, token: String) -> Secret {
+/// Builds a Secret.
+pub(crate) fn secret(run: &RunIdentity, name: String, token: String) -> Secret {
     Secret {
-        metadata: run.metadata(names::token(&run.name, &run.uid)),
+        metadata: run.metadata(name),
         string_data: Some(BTreeMap::from([(TOKEN_KEY.to_owned(), token)])),
         immutable: Some(true),
         ..Secret::default()

@@ -6,20 +6,30 @@ use k8s_openapi::api::core::v1::{
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL},
     pod::store::{Door, STORE_NODE, store_pod},
+    spec::PodSettings,
     store::Store,
 };
 
-use super::{RunIdentity, Site, pod::beside};
+use super::{
+    RunIdentity, Site,
+    pod::{beside, tolerations},
+};
 use crate::names;
 
-/// Builds the pod.
-pub(crate) fn pod(run: &RunIdentity, store: &Store, incarnation: u32, site: &Site) -> Pod {
+/// Builds the pod. It tolerates what servers with these settings do.
+pub(crate) fn pod(
+    run: &RunIdentity,
+    store: &Store,
+    settings: &PodSettings,
+    incarnation: u32,
+    site: &Site,
+) -> Pod {
     let mut metadata = run.metadata(names::pod(&run.name, &run.uid, STORE_NODE, incarnation));
     metadata.labels.get_or_insert_default().extend([
         (NODE_LABEL.to_owned(), STORE_NODE.to_owned()),
         (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
     ]);
-    let door = Door::Token(names::token(&run.name, &run.uid));
+    let door = Door::Token(names::store_token(&run.name, &run.uid));
     let url = store.url(&run.namespace, &run.name, &run.uid);
     let mut spec = store_pod(store, &url, &site.image, door);
     for container in &mut spec.containers {
@@ -31,6 +41,7 @@ pub(crate) fn pod(run: &RunIdentity, store: &Store, incarnation: u32, site: &Sit
         metadata,
         spec: Some(PodSpec {
             affinity: Some(away_from_nodes(run)),
+            tolerations: Some(tolerations(settings)),
             image_pull_secrets: Some(secrets.collect()).filter(|all: &Vec<_>| !all.is_empty()),
             ..spec
         }),

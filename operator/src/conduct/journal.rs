@@ -30,7 +30,7 @@ use perfrun_contract::{
 };
 use tokio::{
     task::spawn_blocking,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,8 @@ const FLUSH_SHARE: u32 = 4;
 const FLUSH_BYTES: usize = 4 << 20;
 /// This number of records is flushed regardless of the time: nodes hold four times as many at most.
 const FLUSH_RECORDS: usize = 256;
+/// How long a flush may delay the measurements.
+const FLUSH_WITHIN: Duration = Duration::from_secs(10);
 /// With this number of records that are not kept, no further trial begins: a node that holds 1024 trials
 /// refuses the next.
 const UNKEPT_MAX: usize = 768;
@@ -174,6 +176,7 @@ impl Journal {
         records.filter(|record| record.merged_samples.is_some()).count()
     }
 
+    /// Keeps the pending records. Without patience it tries once, for [`FLUSH_WITHIN`].
     async fn flush(&mut self, patience: Option<Patience<'_>>) -> Result<(), Error> {
         let lines = std::mem::take(&mut self.pending);
         self.pending_records = 0;
@@ -184,9 +187,17 @@ impl Journal {
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
         self.unwritten.push_back(Document::new("trials", parts));
-        while let Some(document) = self.unwritten.front_mut() {
-            self.keeper.put_all(document, patience, &mut self.parts).await?;
-            self.unwritten.pop_front();
+        let write = async {
+            while let Some(document) = self.unwritten.front_mut() {
+                self.keeper.put_all(document, patience, &mut self.parts).await?;
+                self.unwritten.pop_front();
+            }
+            Ok::<_, Error>(())
+        };
+        match patience {
+            // A part whose answer is late is written again.
+            None => timeout(FLUSH_WITHIN, write).await.unwrap_or(Err(Error::Late))?,
+            Some(_) => write.await?,
         }
         self.unkept = 0;
         Ok(())
@@ -231,14 +242,16 @@ impl Sink for Journal {
         if !self.is_due(record) {
             return Ok(Kept::InMemory);
         }
-        self.flushed = Instant::now();
         // A shelf that is away for a while does not stop the measurements.
         let cancel = self.cancel.clone();
         let patience = (self.unkept >= UNKEPT_MAX).then(|| Patience {
             since: Instant::now(),
             cancel: &cancel,
         });
-        Ok(match self.flush(patience).await {
+        let kept = self.flush(patience).await;
+        // Also after a failure: the next attempt may take as long.
+        self.flushed = Instant::now();
+        Ok(match kept {
             Ok(()) => Kept::Safely,
             Err(error) if error.is_final() || patience.is_some() => {
                 return Err(io::Error::other(error));
@@ -390,7 +403,7 @@ async fn read_in_time(keeper: &Keeper, job: &Job, cancel: &CancellationToken) ->
         Some(Ok(contents)) => Ok(contents),
         Some(Err(error)) => Err(format!("the records of the run could not be read: {error}")),
         None => {
-            let error = last.unwrap_or_else(|| "the API server did not answer".to_owned());
+            let error = last.unwrap_or_else(|| "nobody answered".to_owned());
             Err(format!(
                 "the records of the run could not be read in time: {error}"
             ))

@@ -92,6 +92,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         progress: Progress::default(),
         conclude: false,
         token: "token".to_owned(),
+        store_token: "token of the store".to_owned(),
         client: server.client(),
         term: Term::endless(),
         clock,

@@ -1,6 +1,6 @@
 //! Opening a store by its URL and the files of a Secret.
 
-use std::{collections::BTreeMap, fs, path, sync::Arc, time::Duration};
+use std::{fs, path, str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use object_store::{
@@ -17,61 +17,70 @@ use super::{Store, https::Https, parts::Parts};
 
 /// The key of a Secret with certificates that are trusted besides those of public authorities.
 const CERTIFICATES: &str = "ca.crt";
+/// The address of Google Cloud Storage.
+const GOOGLE: &str = "https://storage.googleapis.com";
+/// Settings that become a part of a store's address.
+const IN_ADDRESS: [&str; 2] = ["aws_region", "azure_storage_account_name"];
 /// How long a request is repeated. The operator repeats its own for longer.
 const RETRY_FOR: Duration = Duration::from_secs(20);
 
 /// Opens a store. Sends nothing to it.
 pub(super) fn open(settings: &Store) -> anyhow::Result<Parts> {
-    let mut options = settings
-        .credentials
-        .as_deref()
-        .map_or(Ok(BTreeMap::new()), files)?;
-    let https = Https::new(options.remove(CERTIFICATES).as_deref())?;
-    options.extend(
-        settings
-            .endpoint
-            .iter()
-            .map(|endpoint| ("endpoint".to_owned(), endpoint.clone())),
-    );
+    let secret = settings.credentials.as_deref();
+    let certificates = secret.map(|folder| folder.join(CERTIFICATES));
+    let certificates = certificates.filter(|file| file.exists());
+    let certificates = certificates.map(|file| read(&file)).transpose()?;
+    let https = Https::new(certificates.as_deref())?;
     let url = settings.url.as_str();
+    let endpoint = settings.endpoint.as_deref();
     let (scheme, folder) = scheme(url)?;
     let retry = RetryConfig {
         retry_timeout: RETRY_FOR,
         ..RetryConfig::default()
     };
     macro_rules! cloud {
-        ($builder:ty, $keys:expr) => {{
+        ($builder:ty, $credentials:expr, $others:expr, $address:expr) => {{
             let builder = <$builder>::new()
                 .with_url(url)
                 .with_http_connector(https)
                 .with_retry(retry);
-            // Other keys of a Secret do no harm.
-            let builder = options.into_iter().fold(builder, |builder, (key, value)| {
-                match key.to_ascii_lowercase().parse() {
-                    Ok(key) => builder.with_config(key, value),
-                    Err(_) => builder,
-                }
-            });
+            let known: Vec<_> = $credentials.into_iter().chain($others).collect();
+            let options = options(secret, &known)?.into_iter().chain($address);
+            let builder = options.fold(builder, |builder, (key, value)| builder.with_config(key, value));
             // Otherwise the credentials of the Kubernetes node would be used.
             ensure!(
-                $keys.iter().any(|key| builder.get_config_value(key).is_some()),
+                $credentials
+                    .iter()
+                    .any(|key| builder.get_config_value(key).is_some()),
                 "the Secret has no credentials: it needs one of {}",
-                $keys.map(|key| key.as_ref().to_ascii_uppercase()).join(", ")
+                $credentials
+                    .map(|key| key.as_ref().to_ascii_uppercase())
+                    .join(", ")
             );
             Arc::new(builder.build()?)
         }};
     }
     let store: Arc<dyn ObjectStore> = match scheme {
-        ObjectStoreScheme::AmazonS3 => cloud!(AmazonS3Builder, [AmazonS3ConfigKey::AccessKeyId]),
+        ObjectStoreScheme::AmazonS3 => {
+            use AmazonS3ConfigKey::{AccessKeyId, Endpoint, Region, SecretAccessKey, Token};
+            let address = endpoint.map(|endpoint| (Endpoint, endpoint.to_owned()));
+            cloud!(
+                AmazonS3Builder,
+                [AccessKeyId],
+                [SecretAccessKey, Token, Region],
+                address
+            )
+        }
         ObjectStoreScheme::MicrosoftAzure => {
-            use AzureConfigKey::{AccessKey, ClientSecret, SasKey, Token};
-            cloud!(MicrosoftAzureBuilder, [AccessKey, SasKey, ClientSecret, Token])
+            use AzureConfigKey::{AccessKey, AccountName, Endpoint, SasKey};
+            let address = endpoint.map(|endpoint| (Endpoint, endpoint.to_owned()));
+            cloud!(MicrosoftAzureBuilder, [AccessKey, SasKey], [AccountName], address)
         }
         ObjectStoreScheme::GoogleCloudStorage => {
-            if let Some(endpoint) = options.remove("endpoint") {
-                options.insert("base_url".to_owned(), endpoint);
-            }
-            cloud!(GoogleCloudStorageBuilder, [GoogleConfigKey::ServiceAccountKey])
+            use GoogleConfigKey::{BaseUrl, ServiceAccountKey};
+            // Always, because the JSON of a key may contain another.
+            let address = [(BaseUrl, endpoint.unwrap_or(GOOGLE).to_owned())];
+            cloud!(GoogleCloudStorageBuilder, [ServiceAccountKey], [], address)
         }
         ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
         _ => bail!("results are kept at s3://, gs://, az:// and file:// only"),
@@ -84,17 +93,42 @@ fn scheme(url: &str) -> anyhow::Result<(ObjectStoreScheme, Path)> {
     Ok(ObjectStoreScheme::parse(&url)?)
 }
 
-/// The files of a folder, by name. Kubernetes mounts each key of a Secret as one, beside hidden folders.
-fn files(folder: &path::Path) -> anyhow::Result<BTreeMap<String, String>> {
+/// The settings in a mounted Secret that are `known`. Others are ignored: with them, the author of a document
+/// could choose an address that the policy forbids, or the identity of the machine.
+fn options<K>(secret: Option<&path::Path>, known: &[K]) -> anyhow::Result<Vec<(K, String)>>
+where
+    K: FromStr + PartialEq + AsRef<str>,
+{
+    let Some(folder) = secret else {
+        return Ok(vec![]);
+    };
     let failed = || format!("failed to read the settings in {}", folder.display());
-    let mut all = BTreeMap::new();
+    let mut all = vec![];
     for entry in fs::read_dir(folder).with_context(failed)? {
         let entry = entry.with_context(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.') {
-            let text = fs::read_to_string(entry.path()).with_context(failed)?;
-            all.insert(name, text.trim().to_owned());
+        let Ok(key) = name.to_ascii_lowercase().parse::<K>() else {
+            continue;
+        };
+        if known.contains(&key) {
+            let value = read(&entry.path())?;
+            ensure!(
+                !IN_ADDRESS.contains(&key.as_ref()) || is_name(&value),
+                "{name} of the Secret may have lower-case letters, digits and '-' only"
+            );
+            all.push((key, value));
         }
     }
     Ok(all)
+}
+
+/// Whether a part of a host's name cannot change the rest of an address.
+fn is_name(text: &str) -> bool {
+    let is_fine = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
+    !text.is_empty() && text.chars().all(is_fine)
+}
+
+fn read(file: &path::Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
+    Ok(text.trim().to_owned())
 }

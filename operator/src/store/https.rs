@@ -25,6 +25,9 @@ use tokio::time::timeout;
 /// How long a store may take to begin its answer. A part is small.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long a connection to a store may take.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
 /// A client over HTTP and HTTPS.
 #[derive(Clone, Debug)]
 pub(super) struct Https(legacy::Client<HttpsConnector<connect::HttpConnector>, HttpRequestBody>);
@@ -44,11 +47,14 @@ impl Https {
             .context("the provider of TLS has no protocol")?
             .with_root_certificates(roots)
             .with_no_client_auth();
+        let mut tcp = connect::HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
-            .build();
+            .wrap_connector(tcp);
         Ok(Self(
             legacy::Client::builder(TokioExecutor::new()).build(connector),
         ))

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use futures::{StreamExt, TryStreamExt, future};
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, Result, path::Path};
-use perfrun_api::pod::store::STORED_PART_BYTES;
+use object_store::{Error, GetResult, ObjectStore, ObjectStoreExt, PutMode, Result, path::Path};
 
 /// Most parts that are listed. The operator writes less than one for each trial.
 const LISTED: usize = 100_000;
@@ -27,7 +26,10 @@ impl Parts {
         match put.await {
             Ok(_) => Ok(true),
             // An earlier request, whose answer was lost, may have written it.
-            Err(Error::AlreadyExists { .. }) => Ok(self.get(name).await? == Some(bytes)),
+            Err(Error::AlreadyExists { .. }) => match self.get(name).await? {
+                Some(found) if found.meta.size == bytes.len() as u64 => Ok(found.bytes().await? == bytes),
+                _ => Ok(false),
+            },
             Err(error) => Err(error),
         }
     }
@@ -43,22 +45,12 @@ impl Parts {
     }
 
     /// A part. `None` if there is none of this name.
-    pub(super) async fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        let found = match self.store.get(&self.path(name)).await {
-            Ok(found) => found,
-            Err(Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if found.meta.size > STORED_PART_BYTES as u64 {
-            return Err(Error::Generic {
-                store: "results",
-                source: format!(
-                    "{name} has more than {STORED_PART_BYTES} bytes, which perfrun does not write"
-                )
-                .into(),
-            });
+    pub(super) async fn get(&self, name: &str) -> Result<Option<GetResult>> {
+        match self.store.get(&self.path(name)).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
-        found.bytes().await.map(Some)
     }
 
     fn path(&self, name: &str) -> Path {

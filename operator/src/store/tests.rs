@@ -6,7 +6,7 @@ use axum::{Router, body::Body};
 use http::{Request, StatusCode};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
-use object_store::{Error, memory::InMemory, path::Path};
+use object_store::{Error, ObjectStoreExt, memory::InMemory, path::Path};
 use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
 use perfrun_conductor::client::read_within;
 use perfrun_contract::node::TOKEN_HEADER;
@@ -48,9 +48,9 @@ async fn keeps_parts(parts: &Parts) {
     let mut names = parts.list().await.unwrap();
     names.sort();
     assert_eq!(names, ["run-trials-0", "run-trials-1"]);
-    let first = parts.get("run-trials-0").await.unwrap();
-    assert_eq!(first.as_deref(), Some(&b"first"[..]));
-    assert_eq!(parts.get("run-trials-2").await.unwrap(), None);
+    let first = parts.get("run-trials-0").await.unwrap().unwrap();
+    assert_eq!(first.bytes().await.unwrap(), "first");
+    assert!(parts.get("run-trials-2").await.unwrap().is_none());
     check(parts, false).await.unwrap();
     check(parts, false).await.unwrap();
     assert_eq!(parts.list().await.unwrap().len(), 3);
@@ -145,6 +145,95 @@ fn a_secret_without_credentials_is_not_replaced_by_those_of_the_machine() {
     }
 }
 
+#[tokio::test]
+async fn a_key_of_the_secret_that_is_no_credential_changes_nothing() {
+    let s3 = S3::start().await;
+    s3.set("AWS_ENDPOINT", "http://127.0.0.1:1");
+    s3.set("AWS_SKIP_SIGNATURE", "true");
+    fs::write(s3.credentials.path().join("AWS_BUCKET"), [0xff]).unwrap();
+    keeps_parts(&bucket::open(&s3.settings).unwrap()).await;
+}
+
+/// The settings of a Secret with these keys, and its folder.
+fn with_secret(url: &str, keys: &[(&str, &str)]) -> (Store, TempDir) {
+    let secret = TempDir::new().unwrap();
+    for (key, value) in keys {
+        fs::write(secret.path().join(key), value).unwrap();
+    }
+    let settings = Store {
+        credentials: Some(secret.path().to_owned()),
+        ..settings(url.to_owned())
+    };
+    (settings, secret)
+}
+
+#[test]
+fn a_secret_does_not_choose_the_address() {
+    let google = r#"{"gcs_base_url": "http://elsewhere", "disable_oauth": true, "private_key": "",
+        "private_key_id": "", "client_email": ""}"#;
+    for (url, keys, address) in [
+        (
+            "s3://results/a",
+            [
+                ("AWS_ACCESS_KEY_ID", "a"),
+                ("AWS_SECRET_ACCESS_KEY", "b"),
+                ("AWS_REGION", "eu-central-1"),
+                ("AWS_ENDPOINT_URL", "http://elsewhere"),
+            ],
+            "s3.eu-central-1.amazonaws.com",
+        ),
+        (
+            "gs://results/a",
+            [
+                ("GOOGLE_SERVICE_ACCOUNT_KEY", google),
+                ("GOOGLE_BASE_URL", "http://elsewhere"),
+                ("GOOGLE_PROXY_URL", "http://elsewhere"),
+                ("GOOGLE_BUCKET", "elsewhere"),
+            ],
+            "storage.googleapis.com",
+        ),
+        (
+            "az://results/a",
+            [
+                ("AZURE_STORAGE_ACCOUNT_NAME", "perfrun"),
+                ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+                ("AZURE_ENDPOINT", "http://elsewhere"),
+                ("AZURE_CONTAINER_NAME", "elsewhere"),
+            ],
+            "perfrun.blob.core.windows.net",
+        ),
+    ] {
+        let (settings, _secret) = with_secret(url, &keys);
+        let opened = format!("{:?}", bucket::open(&settings).unwrap());
+        assert!(opened.contains(address), "{opened}");
+        assert!(!opened.contains("elsewhere"), "{opened}");
+    }
+}
+
+#[test]
+fn names_in_addresses_are_names() {
+    for (url, keys) in [
+        (
+            "s3://results/a",
+            [("AWS_REGION", "a.elsewhere/"), ("AWS_ACCESS_KEY_ID", "a")],
+        ),
+        (
+            "az://results/a",
+            [
+                ("AZURE_STORAGE_ACCOUNT_NAME", "elsewhere/"),
+                ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5"),
+            ],
+        ),
+    ] {
+        let (settings, _secret) = with_secret(url, &keys);
+        let error = bucket::open(&settings).unwrap_err();
+        assert!(
+            error.to_string().contains("lower-case letters, digits"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn other_places_are_refused() {
     for url in ["https://example.com/results", "memory:///results", "results"] {
@@ -188,6 +277,21 @@ async fn calls_need_the_token_and_parts_have_names_and_bounds() {
     assert_eq!(names, (200, r#"["run-trials-0"]"#.to_owned()));
     let absent = call(&router, "GET", &format!("{PARTS}/absent"), TOKEN, vec![]).await;
     assert_eq!(absent.0, StatusCode::NOT_FOUND.as_u16());
+}
+
+#[tokio::test]
+async fn objects_that_are_no_parts_are_neither_listed_nor_sent() {
+    let parts = in_memory();
+    for (name, bytes) in [("README", 1), ("large", STORED_PART_BYTES + 1)] {
+        let path = parts.folder.clone().join(name);
+        parts.store.put(&path, vec![0_u8; bytes].into()).await.unwrap();
+    }
+    let router = serve::router(parts, None, true);
+    let names = call(&router, "GET", PARTS, "", vec![]).await;
+    assert_eq!(names, (200, r#"["large"]"#.to_owned()));
+    let (status, message) = call(&router, "GET", &format!("{PARTS}/large"), "", vec![]).await;
+    assert_eq!(status, 413);
+    assert!(message.contains("which perfrun does not write"), "{message}");
 }
 
 #[tokio::test]

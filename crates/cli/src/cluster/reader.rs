@@ -24,6 +24,7 @@ use perfrun_api::{
     store::Store,
 };
 use perfrun_conductor::client::read_within;
+use perfrun_contract::{node::Problem, text};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -33,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::{Cluster, FIELD_MANAGER, open},
     error::{Call, Error},
+    follow::patiently,
 };
 use crate::ui::Screen;
 
@@ -42,6 +44,9 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(250);
 /// A pod that nobody deletes, because perfrun was killed, ends after this time. The PerfRun owns it.
 const LONGEST_SECONDS: i64 = 1800;
+
+/// Most bytes of all parts together.
+const PARTS_BYTES: usize = 1 << 30;
 
 /// What it takes to read the results of a run.
 pub(super) struct Reader<'a> {
@@ -67,8 +72,16 @@ impl Reader<'_> {
         };
         let creation = call("create", "pods", &name);
         let pods = cluster.pods();
-        cluster.call(&creation, pods.create(&params, &pod)).await?;
-        let read = stop.run_until_cancelled(read(cluster, &name, names)).await;
+        let created = cluster.call(&creation, pods.create(&params, &pod)).await;
+        let read = match created {
+            Ok(_) => {
+                let read = read(cluster, &name, names, screen);
+                stop.run_until_cancelled(read).await.transpose()
+            }
+            // The answer may be lost, and not the pod.
+            Err(error @ (Error::Silent { .. } | Error::Serve { .. })) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
         let deletion = call("delete", "pods", &name);
         let now = DeleteParams::default().grace_period(1);
         match cluster.call(&deletion, pods.delete(&name, &now)).await {
@@ -78,8 +91,7 @@ impl Reader<'_> {
             _ => {}
         }
         let location = &self.stored.location;
-        read.transpose()
-            .with_context(|| format!("failed to read results from {location}"))
+        read.with_context(|| format!("failed to read results from {location}"))
     }
 
     fn pod(&self) -> Pod {
@@ -110,27 +122,36 @@ impl Reader<'_> {
 /// A connection to the program in the pod, and the task that drives it.
 type Connection = (http1::SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
 
-async fn read(cluster: &Cluster, pod: &str, names: &[String]) -> anyhow::Result<Vec<Part>> {
-    let mut connection = connect(cluster, pod).await?;
+async fn read(cluster: &Cluster, pod: &str, names: &[String], screen: &Screen) -> anyhow::Result<Vec<Part>> {
+    let mut connection = connect(cluster, pod, screen).await?;
     let mut parts = vec![];
+    let mut left = PARTS_BYTES;
     for name in names {
         let (status, body) = get(&mut connection, &format!("{PARTS}/{name}")).await?;
-        ensure!(
-            status == StatusCode::OK,
-            "{name}: {}",
-            String::from_utf8_lossy(&body)
-        );
+        ensure!(status == StatusCode::OK, "{name}: {}", problem(status, &body));
+        left = left
+            .checked_sub(body.len())
+            .with_context(|| format!("the parts have more than {PARTS_BYTES} bytes"))?;
         parts.push((key(name), body));
     }
     Ok(parts)
 }
 
+/// Why a call failed. The words may be those of a store.
+fn problem(status: StatusCode, body: &[u8]) -> String {
+    let problem: Option<Problem> = serde_json::from_slice(body).ok();
+    problem.map_or_else(
+        || format!("status {status}"),
+        |problem| text::message(&problem.message),
+    )
+}
+
 /// Waits until the program answers.
-async fn connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection> {
+async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Result<Connection> {
     let until = Instant::now() + READY_WITHIN;
     loop {
-        let look = call("get", "pods", pod);
-        let seen = cluster.call(&look, cluster.pods().get(pod)).await?;
+        let (look, pods) = (call("get", "pods", pod), cluster.pods());
+        let seen = patiently(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
         let why = match state(&seen) {
             PodState::Gone(trouble) => bail!(trouble.message),
             PodState::Stuck(trouble) => anyhow!(trouble.message),
@@ -199,6 +220,11 @@ fn call<'a>(verb: &'static str, resource: &'static str, name: &'a str) -> Call<'
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::Response;
+    use http_body_util::Full;
+    use hyper::{body::Incoming, server, service::service_fn};
     use perfrun_api::document;
 
     use super::*;
@@ -244,6 +270,35 @@ spec:
         assert_eq!(
             pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"],
             "disk"
+        );
+    }
+
+    #[tokio::test]
+    async fn two_parts_come_over_one_connection() {
+        let (near, far) = tokio::io::duplex(1 << 10);
+        let (sender, driver) = http1::handshake(TokioIo::new(near)).await.unwrap();
+        let echo = service_fn(|request: Request<Incoming>| async move {
+            let path = request.uri().path().to_owned();
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(path))))
+        });
+        let served = server::conn::http1::Builder::new().serve_connection(TokioIo::new(far), echo);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(driver);
+        tasks.spawn(served);
+        let mut connection: Connection = (sender, tasks);
+        for path in ["/first", "/second"] {
+            let (status, body) = get(&mut connection, path).await.unwrap();
+            assert_eq!((status, body.as_slice()), (StatusCode::OK, path.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn words_of_a_store_cannot_control_a_terminal() {
+        let refused = br#"{"message": "no\u001b[2J"}"#;
+        assert_eq!(problem(StatusCode::UNPROCESSABLE_ENTITY, refused), "no [2J");
+        assert_eq!(
+            problem(StatusCode::BAD_GATEWAY, b"<html>"),
+            "status 502 Bad Gateway"
         );
     }
 

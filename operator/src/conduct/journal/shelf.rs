@@ -33,6 +33,8 @@ pub(super) trait Shelf: Send + Sync {
 pub(in crate::conduct) enum Error {
     #[error(transparent)]
     Api(#[from] CallError),
+    #[error("no answer in time")]
+    Late,
     #[error("{message}")]
     Store {
         message: String,
@@ -46,6 +48,7 @@ impl Error {
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Api(error) => error.is_final(),
+            Self::Late => false,
             Self::Store { is_final, .. } => *is_final,
         }
     }

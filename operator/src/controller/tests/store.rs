@@ -7,7 +7,14 @@ async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
     let mut scene = Scene::new().await;
     let bucket =
         json!({"url": "s3://results/nightly/", "endpoint": "https://minio.storage:9000", "secret": "s3"});
-    scene.create("run", json!({"results": {"store": {"objectStore": bucket}}}));
+    let tolerations = json!([{"key": "bench", "operator": "Exists"}]);
+    scene.create(
+        "run",
+        json!({
+            "results": {"store": {"objectStore": bucket}},
+            "template": {"server": {"tolerations": tolerations}},
+        }),
+    );
     scene.pass("run").await.unwrap();
     let pods = scene.server.objects("/pods");
     let mounts = |pod: &&Value| pod["spec"]["volumes"].to_string().contains("\"s3\"");
@@ -34,8 +41,29 @@ async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
         .iter()
         .map(|volume| &volume["secret"]["secretName"])
         .collect();
-    assert_eq!(names, [&json!("s3"), &json!(names::token("run", "uid-of-run"))]);
+    let token = names::store_token("run", "uid-of-run");
+    assert_eq!(names, [&json!("s3"), &json!(token)]);
+    let mounts_token = |pod: &&Value| pod["spec"]["volumes"].to_string().contains(&token);
+    assert_eq!(pods.iter().filter(mounts_token).count(), 1, "no node knows it");
+    let secrets = scene.server.objects(SECRETS);
+    let created = secrets
+        .iter()
+        .find(|secret| secret["metadata"]["name"] == token.as_str());
+    assert_eq!(
+        created.unwrap()["metadata"]["ownerReferences"][0]["uid"],
+        "uid-of-run"
+    );
     assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+    let tolerated = pod["spec"]["tolerations"].as_array().unwrap();
+    let tolerated: Vec<_> = tolerated.iter().map(|toleration| &toleration["key"]).collect();
+    assert_eq!(
+        tolerated,
+        [
+            "bench",
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/unreachable"
+        ]
+    );
 
     scene.change("run", |run| run["spec"]["cancel"] = true.into());
     for _ in 0..2 {

@@ -63,6 +63,46 @@ fn a_lost_pod_is_replaced_while_trials_are_in_progress_or_taken_over() {
 }
 
 #[test]
+fn a_pod_that_ends_again_and_again_is_given_up() {
+    let mut life = Life::with_store();
+    let mut decision = life.pass();
+    life.create(&decision, &ready());
+    life.create_store(&decision, ready());
+    life.pass();
+    life.conductor = ConductorState::Running(Progress::default());
+    life.pods[2].state = gone();
+    decision = life.pass();
+    for _ in 1..STORE_STARTS_MAX {
+        life.create_store(&decision, gone());
+        decision = life.pass();
+    }
+    assert_eq!(decision.create_store, None);
+    life.conductor = ConductorState::None;
+    let decision = life.pass();
+    assert_eq!(
+        (decision.create_store, decision.command),
+        (None, ConductorCommand::Conclude)
+    );
+}
+
+#[test]
+fn a_cancelled_run_that_is_taken_over_needs_the_pod_to_keep_results() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, ready());
+    life.pass();
+    life.pods[2].state = gone();
+    life.spec.cancel = true;
+    let decision = life.pass();
+    assert_eq!(
+        (decision.create_store, decision.command),
+        (Some(1), ConductorCommand::Conclude)
+    );
+    assert!(decision.wake.is_some());
+}
+
+#[test]
 fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
     let mut life = Life::with_store();
     let mut decision = life.pass();
@@ -90,6 +130,33 @@ fn a_claim_that_does_not_exist_ends_the_run_in_time_and_says_where_to_look() {
         message.contains("`kubectl describe` shows its events"),
         "{message}"
     );
+}
+
+#[test]
+fn a_node_that_never_starts_is_not_the_fault_of_the_store() {
+    let mut life = Life::with_store();
+    let first = life.pass();
+    life.create(&first, &PodState::Starting);
+    life.create_store(&first, PodState::Starting);
+    life.pass();
+    life.later(61).pass();
+    assert_eq!(life.end(), (Phase::Failed, "ProvisionTimeout"));
+}
+
+#[test]
+fn the_pod_is_deleted_even_if_others_of_a_failed_run_are_kept() {
+    let mut life = Life::with_store();
+    life.spec.cleanup.keep_pods_on_failure = true;
+    let first = life.pass();
+    life.create(&first, &ready());
+    life.create_store(&first, ready());
+    life.pass();
+    life.conductor = outcome(EndReason::Internal, 0, 0);
+    life.pass();
+    let decision = life.pass();
+    assert!(decision.delete_store && !decision.delete_pods);
+    life.pods[2].deleting = true;
+    assert!(!life.pass().delete_store);
 }
 
 #[test]

@@ -27,6 +27,10 @@ use crate::{
 
 /// How long a call may take. The pod itself repeats requests to the store.
 const CALL_WITHIN: Duration = Duration::from_secs(90);
+/// Most bytes of a list: 100,000 names of 63 letters as JSON.
+const LIST_BYTES: usize = 8 << 20;
+/// Most bytes of what the program answers to a write.
+const MESSAGE_BYTES: usize = 64 << 10;
 
 pub(super) struct Stored {
     run: RunIdentity,
@@ -42,12 +46,18 @@ impl Stored {
             run: job.run.clone(),
             pods: job.pods.clone(),
             access: job.access.clone(),
-            token: job.token.clone(),
+            token: job.store_token.clone(),
             term: job.term.clone(),
         }
     }
 
-    async fn call(&self, method: Method, path: &str, body: Option<Vec<u8>>) -> Result<Response, Error> {
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        most_bytes: usize,
+    ) -> Result<Response, Error> {
         let pods = pod::of_run(&self.run, &self.pods);
         let ready = alive(&pods, STORE_NODE).and_then(|pod| match pod.state {
             PodState::Ready(ip) => Some((pod, ip)),
@@ -70,7 +80,7 @@ impl Stored {
             body,
             epoch: self.term.epoch,
             timeout: CALL_WITHIN,
-            most_bytes: STORED_PART_BYTES,
+            most_bytes,
         };
         program.map_err(failed)?.request(request).await.map_err(failed)
     }
@@ -85,7 +95,8 @@ impl Shelf for Stored {
 
     async fn put(&self, name: &str, (_, bytes): &Part, _: Option<&str>) -> Result<bool, Error> {
         let path = format!("{PARTS}/{name}");
-        let answer = self.call(Method::Put, &path, Some(bytes.clone())).await?;
+        let answer = self.call(Method::Put, &path, Some(bytes.clone()), MESSAGE_BYTES);
+        let answer = answer.await?;
         match answer.status {
             204 => Ok(true),
             409 => Ok(false),
@@ -94,7 +105,7 @@ impl Shelf for Stored {
     }
 
     async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error> {
-        let answer = self.call(Method::Get, PARTS, None).await?;
+        let answer = self.call(Method::Get, PARTS, None, LIST_BYTES).await?;
         if answer.status != 200 {
             return Err(refused(&answer));
         }
@@ -104,10 +115,11 @@ impl Shelf for Stored {
     }
 
     async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error> {
-        let answer = self.call(Method::Get, &format!("{PARTS}/{name}"), None).await?;
+        let path = format!("{PARTS}/{name}");
+        let answer = self.call(Method::Get, &path, None, STORED_PART_BYTES).await?;
         match answer.status {
             200 => Ok(Ok(answer.body)),
-            404 => Ok(Err(format!("{name} no longer exists"))),
+            404 | 413 => Ok(Err(refused(&answer).to_string())),
             _ => Err(refused(&answer)),
         }
     }

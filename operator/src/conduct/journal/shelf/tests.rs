@@ -28,9 +28,10 @@ use crate::{
     access::Access,
     conduct::{
         Job,
-        journal::{Journal, KEEP_WITHIN},
+        journal::{FLUSH_WITHIN, Journal, KEEP_WITHIN},
         keep_results,
-        tests::{job, urgent},
+        tests::{job, record, urgent},
+        without_records,
     },
     store,
     test_server::TestServer,
@@ -79,7 +80,7 @@ impl Scene {
     }
 
     fn new() -> Self {
-        Self::of(store::in_memory("token"))
+        Self::of(store::in_memory("token of the store"))
     }
 
     /// Sets whether the pod is ready.
@@ -103,7 +104,7 @@ impl Scene {
 
     /// A part in the store.
     async fn part(&self, name: &str) -> Part {
-        let request = Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", "token");
+        let request = Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", "token of the store");
         let answer = self.program.clone().oneshot(request.body(Body::empty()).unwrap());
         let body = answer.await.unwrap().into_body();
         let key = if name.contains("trials") {
@@ -165,6 +166,24 @@ async fn measurements_continue_while_the_pod_is_replaced_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_delays_measurements_little_and_seldom() {
+    let answer = async |request: Request<Body>| match *request.method() {
+        Method::GET => Json(json!([])),
+        _ => std::future::pending().await,
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    let mut journal = scene.open().await;
+    let start = Instant::now();
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
+    for trial in ["b", "c"] {
+        let kept = journal.record(&record(trial, 0, None)).await.unwrap();
+        assert_eq!(kept, Kept::InMemory);
+    }
+    assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
 async fn results_that_the_store_does_not_take_end_the_run_in_time() {
     let mut scene = Scene::new();
     let mut journal = scene.open().await;
@@ -197,4 +216,29 @@ async fn a_store_that_refuses_ends_the_run_immediately() {
     let error = journal.record(&urgent("a")).await.unwrap_err();
     assert!(error.to_string().contains("the bucket is read-only"), "{error}");
     assert_eq!(start.elapsed().as_secs(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_is_too_large_is_left_out_and_reported() {
+    let answer = async |request: Request<Body>| {
+        if request.uri().path() == PARTS {
+            (StatusCode::OK, Json(json!(["run-4a49a-trials-0"])))
+        } else {
+            (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                Json(json!({"message": "too large"})),
+            )
+        }
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    assert!(scene.open().await.records().is_empty());
+    assert_eq!(scene.server.event_reasons(), ["RecordsUnreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_records_cannot_be_read_still_says_where_they_are() {
+    let scene = Scene::new();
+    let outcome = without_records(&scene.job, "no answer".to_owned());
+    let location = outcome.stored.unwrap().location;
+    assert!(location.ends_with("of PersistentVolumeClaim disk"), "{location}");
 }
