@@ -440,7 +440,8 @@ fn next_store(inputs: &Inputs<'_>) -> Option<u32> {
     is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
 }
 
-/// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too many.
+/// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too
+/// many.
 fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
     next_store(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
 }

@@ -196,8 +196,8 @@ impl Cell {
 }
 
 impl Plan {
-    /// The index of the raw cell that a cell is held against; none for raw cells, and for a cell whose variant
-    /// chooses the congestion control: a share would compare controllers.
+    /// The index of the raw cell that a cell is held against; none for raw cells, and for a cell whose
+    /// variant chooses the congestion control: a share would compare controllers.
     pub fn raw_of(&self, cell: &Cell) -> Option<usize> {
         let controls_congestion = |settings: &StackSettings| {
             let mut set = settings.effective_on(cell.transport);

@@ -477,7 +477,7 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     assert_eq!(reason, "WaitingForOtherRuns");
     assert_eq!(
         why,
-        "other runs go first: namespaces take turns, and the earliest run of a namespace begins"
+        "other runs go first: namespaces take turns, and within a namespace the earliest run goes first"
     );
 }
 

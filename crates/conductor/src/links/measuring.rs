@@ -21,9 +21,9 @@ use super::{
     unready::Unready,
 };
 
-/// Pauses before a link is measured again. The first two are none: a link that is right is judged wrong once in
-/// a hundred measurements of each quantity, and three times in a row once in a million. What is wrong stays
-/// wrong. The others follow if a machine that is busy for some seconds explains all findings.
+/// Pauses before a link is measured again. The first two are none: a link that is right is judged wrong once
+/// in a hundred measurements of each quantity, and three times in a row once in a million. What is wrong
+/// stays wrong. The others follow if a machine that is busy for some seconds explains all findings.
 const PAUSES: [Duration; 5] = [
     Duration::ZERO,
     Duration::ZERO,
