@@ -128,6 +128,8 @@ pub(crate) struct Arrivals {
     /// The bits per second of sending. A link never holds a sender up: if a machine sends too slowly, it has
     /// no time for more.
     pub sent_bits_per_second: f64,
+    /// When the sender had sent each of its packets, since the beginning.
+    pub sent_at: Vec<Duration>,
 }
 
 impl Arrivals {
@@ -138,6 +140,33 @@ impl Arrivals {
         numbers.dedup();
         numbers.len()
     }
+
+    /// The bits per second at which a link of this rate passes on what was sent. It is less than the rate if
+    /// the sender of a busy machine paused for longer than packets waited.
+    pub(crate) fn passed_on(&self, rate: f64) -> f64 {
+        let all = self.sent_bits_per_second * self.sent_at.last().map_or(0.0, Duration::as_secs_f64);
+        let each = all / self.sent_at.len() as f64;
+        let mut passed = vec![];
+        for sent in &self.sent_at {
+            let before = passed.last().copied().unwrap_or_default();
+            passed.push(sent.as_secs_f64().max(before) + each / rate);
+        }
+        match passed[..] {
+            [first, .., last] => (all - each) / (last - first),
+            _ => f64::NAN,
+        }
+    }
+}
+
+#[test]
+fn a_link_passes_nothing_on_while_the_sender_pauses() {
+    let sent = |seconds: [u64; 3]| Arrivals {
+        sent_bits_per_second: 30.0 / seconds[2] as f64,
+        sent_at: seconds.map(Duration::from_secs).to_vec(),
+        ..Arrivals::default()
+    };
+    assert_eq!(sent([1, 1, 1]).passed_on(5.0), 5.0);
+    assert_eq!(sent([1, 2, 11]).passed_on(5.0), 2.0);
 }
 
 /// Sends numbered datagrams over IPv4, some in every millisecond, and takes what comes.
@@ -170,6 +199,7 @@ pub(crate) fn stream_merged(
     thread::scope(|scope| {
         let receiving = scope.spawn(|| receive(&receiver, bytes, &all_sent));
         let begin = Instant::now();
+        let mut sent_at = vec![];
         for first in (0..count).step_by(merged as usize) {
             let due = begin + Duration::from_millis((first / per_millisecond).into());
             thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -178,11 +208,13 @@ pub(crate) fn stream_merged(
             while sender.send(&datagrams).is_err() {
                 thread::yield_now(); // a full queue of the device
             }
+            sent_at.push(begin.elapsed());
         }
-        let sending = begin.elapsed();
+        let sending = sent_at.last().copied().unwrap_or_default();
         all_sent.store(true, Ordering::Relaxed);
         Arrivals {
             sent_bits_per_second: bits_per_second(count as usize, bytes, sending),
+            sent_at,
             ..receiving.join().unwrap()
         }
     })
