@@ -97,7 +97,7 @@ async fn list(State(parts): State<Parts>) -> Result<Json<Vec<String>>, Refused> 
 
 async fn read(State(parts): State<Parts>, Path(name): Path<String>) -> Result<Bytes, Refused> {
     let found = parts.get(named(&name)?).await?;
-    let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("there is no part {name}")))?;
+    let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("part {name} does not exist")))?;
     if found.meta.size > STORED_PART_BYTES as u64 {
         let message = format!("{name} has more than {STORED_PART_BYTES} bytes, which perfrun does not write");
         return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, message));

@@ -31,7 +31,7 @@ const PORT: u16 = 4001;
 const SIZE: u64 = 256 << 20;
 /// An interval misses with this probability.
 const ALPHA: f64 = 0.05;
-/// With fewer rounds there is no such interval.
+/// An interval of this level needs this number of rounds.
 pub(crate) const LEAST_ROUNDS: u32 = 6;
 
 /// A tool that the user has built, given as `NAME=PATH`.

@@ -107,7 +107,8 @@ pub(crate) fn checked(outcome: Outcome) -> Result<ExitCode> {
 enum Difference {
     /// The file is missing, or differs from what is generated.
     Stale { file: PathBuf, diff: String },
-    /// The file is in a folder of generated files but is no longer generated. It is reported, not deleted.
+    /// Nothing generates the file any more, although its folder holds generated files only. It is reported,
+    /// and not deleted.
     LeftOver { file: PathBuf },
 }
 

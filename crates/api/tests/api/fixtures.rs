@@ -6,6 +6,9 @@ use perfrun_api::{
 };
 use perfrun_contract::plan::Plan;
 
+/// A workload that every stack has.
+pub(crate) const PING: &str = "workload: {ping: {}}";
+
 /// The text of a document with this `spec`, which begins in the first column.
 pub(crate) fn text(spec: &str) -> String {
     let spec: String = spec.trim().lines().map(|line| format!("  {line}\n")).collect();
@@ -24,6 +27,11 @@ pub(crate) fn spec(spec: &str) -> PerfRunSpec {
 
 pub(crate) fn plan(document: &str) -> Plan {
     planning::plan(&spec(document)).unwrap()
+}
+
+/// The plan of round trips, with the rest of the `spec`.
+pub(crate) fn ping(rest: &str) -> Plan {
+    plan(&format!("{PING}\n{rest}"))
 }
 
 pub(crate) fn cell_ids(plan: &Plan) -> Vec<&str> {

@@ -14,4 +14,5 @@ mod parameters;
 mod plans;
 mod results;
 mod schedules;
+mod settings;
 mod skips;

@@ -34,7 +34,7 @@ fn trials_begin_when_results_can_be_kept() {
     );
     life.pods[2].state = ready();
     assert_eq!(life.pass().command, ConductorCommand::Start);
-    assert_eq!(Life::new().pass().create_store, None, "there is no store");
+    assert_eq!(Life::new().pass().create_store, None, "a run without a store");
 }
 
 #[test]
