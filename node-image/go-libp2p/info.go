@@ -81,6 +81,8 @@ func capabilities() contract.Capabilities {
 		Roles:       []string{"client", "relay", "server"},
 		Negotiation: []string{"v1", "v1lazy"},
 		Identities:  []string{"ed25519", "rsa2048"},
+		Paces:       []string{"pause", "period"},
+		Settings:    []string{"yamuxWindow"},
 	}
 }
 

@@ -53,6 +53,14 @@ pub enum Command {
     Client(Client),
     /// Measure the time to open substreams.
     ClientSubstream(ClientSubstream),
+    /// Do what libp2p's perf does, with its options and its settings.
+    Perf(Perf),
+    /// Relay what sources and sinks send each other, until stopped (libp2p's circuit relay v2).
+    Relay(Relay),
+    /// Serve transfers behind a relay until stopped.
+    Source(Source),
+    /// Measure a transfer from a source through its relay.
+    Sink(Sink),
 }
 
 /// A controlled node.
@@ -278,6 +286,137 @@ pub struct ClientSubstream {
     pub negotiation: Negotiation,
     /// Give up after this many seconds.
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = timeout)]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// libp2p's perf: libp2p, `/perf/1.0.0`, writes of 1 KiB, and `v1lazy`.
+#[derive(Args, Debug)]
+pub struct Perf {
+    /// Serve on TCP and on QUIC until stopped, with the identity that published clients expect.
+    #[arg(long, conflicts_with_all = ["transport", "upload_bytes", "download_bytes", "timeout"])]
+    pub run_server: bool,
+    /// `ADDRESS:PORT` of the server.
+    #[arg(long)]
+    pub server_address: SocketAddr,
+    /// tcp, which is secured by TLS here, or quic-v1.
+    #[arg(long, required_unless_present = "run_server", value_parser = perf_transport)]
+    pub transport: Option<Transport>,
+    /// Bytes to upload.
+    #[arg(long, default_value = "0")]
+    pub upload_bytes: ByteSize,
+    /// Bytes to download.
+    #[arg(long, default_value = "0")]
+    pub download_bytes: ByteSize,
+    /// Give up after this many seconds.
+    #[arg(long, default_value = "300", value_name = "SECONDS", value_parser = timeout)]
+    pub timeout: Duration,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+impl Perf {
+    const EXCHANGE: Exchange = Exchange {
+        protocol: BandwidthProtocol::Perf,
+        chunk_bytes: ByteSize(1024),
+    };
+
+    /// The server on a transport.
+    pub(crate) fn server(&self, transport: Transport) -> Server {
+        Server {
+            stack: Self::stack(Some(transport)),
+            exchange: Self::EXCHANGE,
+            listen: self.server_address.to_string(),
+            node_key: None,
+            node_key_seed: Some(0),
+            output: self.output,
+        }
+    }
+
+    /// The client.
+    pub(crate) fn client(&self) -> Client {
+        Client {
+            stack: Self::stack(self.transport),
+            exchange: Self::EXCHANGE,
+            server: self.server_address.to_string(),
+            upload_bytes: self.upload_bytes,
+            download_bytes: self.download_bytes,
+            streams: 1,
+            timing: None,
+            negotiation: Negotiation::V1Lazy,
+            details: false,
+            timeout: self.timeout,
+            output: self.output,
+        }
+    }
+
+    fn stack(transport: Option<Transport>) -> StackArgs {
+        StackArgs {
+            stack: Stack::Libp2p,
+            transport,
+        }
+    }
+}
+
+fn perf_transport(text: &str) -> Result<Transport, String> {
+    match text {
+        "tcp" => Ok(Transport::TcpTls),
+        "quic-v1" => Ok(Transport::QuicV1),
+        _ => Err("must be tcp or quic-v1".into()),
+    }
+}
+
+/// A stand-alone relay.
+#[derive(Args, Debug)]
+pub struct Relay {
+    /// Where to listen: `ADDRESS:PORT`, or a multiaddr with its transport. The relay tells its peers this
+    /// address, so it must be one that they can dial.
+    #[arg(long)]
+    pub listen: String,
+    /// The transport of `ADDRESS:PORT` (default: tcp), or tcp-tls for a multiaddr of tcp.
+    #[arg(long, value_parser = between_processes)]
+    pub transport: Option<Transport>,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A transfer through a relay.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Relayed {
+    /// The transport, where the address does not name it: tcp-tls.
+    #[arg(long, value_parser = between_processes)]
+    pub transport: Option<Transport>,
+    /// Bytes of a transfer, the same at the source and at its sinks.
+    #[arg(long, default_value = "1G")]
+    pub bytes: ByteSize,
+    /// Bytes of one write or read, up to 16Mi.
+    #[arg(long, default_value = "64Ki", value_parser = chunk)]
+    pub chunk_bytes: ByteSize,
+}
+
+/// A stand-alone source.
+#[derive(Args, Debug)]
+pub struct Source {
+    /// The address that the relay printed.
+    #[arg(long)]
+    pub relay: String,
+    #[command(flatten)]
+    pub relayed: Relayed,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A stand-alone sink.
+#[derive(Args, Debug)]
+pub struct Sink {
+    /// The address that the source printed.
+    #[arg(long)]
+    pub source: String,
+    #[command(flatten)]
+    pub relayed: Relayed,
+    /// Give up after this many seconds.
+    #[arg(long, default_value = "300", value_name = "SECONDS", value_parser = timeout)]
     pub timeout: Duration,
     #[command(flatten)]
     pub output: Output,

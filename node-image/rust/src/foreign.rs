@@ -1,10 +1,17 @@
 //! What fuzz targets read foreign bytes with.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use perfrun_contract::{matrix::Transport, node::TrialRequest};
+use tokio::io::AsyncRead;
 
 use crate::{
     request,
-    stack::{self, address::socket},
+    stack::{
+        self,
+        address::socket,
+        raw::proxy::{self, Gate, Nonce},
+    },
     standalone::address::{dial, listen},
 };
 
@@ -22,6 +29,12 @@ pub fn address(text: &str) {
             assert_eq!(socket(transport, &again).ok(), Some(known), "{text}");
         }
     }
+    if let Ok((known, nonce)) = proxy::parse(text) {
+        let again = stack::socket_address(Transport::Tcp, known) + &nonce.part();
+        let read = proxy::parse(&again).ok();
+        let read = read.map(|(socket, nonce)| (socket, nonce.part()));
+        assert_eq!(read, Some((known, nonce.part())), "{text}");
+    }
     #[cfg(feature = "commonware")]
     {
         use crate::stack::commonware::address::Address;
@@ -32,4 +45,24 @@ pub fn address(text: &str) {
     }
     let _ = listen(text, None);
     let _ = dial(text, None);
+}
+
+/// Where a raw relay at 10.0.0.1 connects for a peer that sends these bytes. `None` if it closes the
+/// connection.
+pub async fn relay_target(nonce: [u8; 16], mut stream: impl AsyncRead + Unpin) -> Option<SocketAddr> {
+    let gate = Gate {
+        nonce: Nonce(nonce),
+        own: Ipv4Addr::new(10, 0, 0, 1).into(),
+    };
+    gate.read_target(&mut stream).await.ok()
+}
+
+/// The key and the port of a peer that introduces itself to a host of commonware-p2p with these bytes. `None`
+/// if the host closes the connection.
+#[cfg(feature = "commonware")]
+pub async fn introduced(mut stream: impl AsyncRead + Unpin) -> Option<(Vec<u8>, u16)> {
+    use crate::stack::commonware::introduction::{Introduction, read};
+
+    let (Introduction { key, port }, _) = read(&mut stream).await.ok()?;
+    Some((key.to_vec(), port))
 }

@@ -30,6 +30,10 @@ fn main() -> anyhow::Result<()> {
             Command::Server(args) => standalone::server(args).await,
             Command::Client(args) => standalone::client(args).await,
             Command::ClientSubstream(args) => standalone::client_substream(args).await,
+            Command::Perf(args) => standalone::perf(args).await,
+            Command::Relay(args) => standalone::relay(args).await,
+            Command::Source(args) => standalone::source(args).await,
+            Command::Sink(args) => standalone::sink(args).await,
         }
     });
     // Without waiting for blocking tasks, which must not delay the exit.

@@ -81,7 +81,7 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 mod tests {
     use perfrun_contract::{
         matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
-        parameters::{Amount, Echo, Messages, Parameters},
+        parameters::{Amount, Echo, Messages, Pace, Parameters},
         quantity::ByteSize,
         workload::{Direction, MessageMode, OpenMode, Timing},
     };
@@ -129,7 +129,7 @@ mod tests {
             connection_interval_seconds: 1.0,
             stream_interval_seconds: 0.1,
             message_bytes: ByteSize(1024),
-            pause_seconds: 0.5,
+            pace: Pace::Pause(0.5),
             deadline_seconds: 5.0,
             duration_seconds: 300.0,
             identity: Identity::Ed25519,
@@ -249,10 +249,17 @@ mod tests {
             ),
             (wrong_echo(|load| load.message_bytes.0 = 1), "messageBytes"),
             (wrong_echo(|load| load.message_bytes.0 = u64::MAX), "messageBytes"),
-            (wrong_echo(|load| load.pause_seconds = f64::NAN), "pauseSeconds"),
             (
-                wrong_echo(|load| load.pause_seconds = 5.0),
-                "less than deadlineSeconds",
+                wrong_echo(|load| load.pace = Pace::Pause(f64::NAN)),
+                "pauseSeconds must be more than 0",
+            ),
+            (
+                wrong_echo(|load| load.pace = Pace::Period(0.9e-9)),
+                "periodSeconds must be more than 0",
+            ),
+            (
+                wrong_echo(|load| load.pace = Pace::Period(5.0)),
+                "periodSeconds must be less than deadlineSeconds",
             ),
             (
                 wrong_echo(|load| load.duration_seconds = 1e300),

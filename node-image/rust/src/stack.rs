@@ -11,7 +11,7 @@ mod interfaces;
 mod libp2p;
 mod litep2p;
 mod metrics;
-mod raw;
+pub(crate) mod raw;
 mod tasks;
 mod webrtc;
 

@@ -11,13 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use perfrun_contract::{
+    histogram::Recorder,
     matrix::{Negotiation, Stack, StackSettings, Transport},
     node::{Distribution, Reason, Role, TrialLabels},
     parameters::{Amount, Parameters},
+    quantity::ByteSize,
     support::LITEP2P_QUIC_STREAMS,
-    workload::{Direction, OpenMode, Timing},
+    workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 
 use self::output::{ClientResult, Form, Interval, Listening, Substreams};
@@ -28,6 +30,9 @@ use crate::{
     sampler::Sampling,
     workload::{self, Client, Failed, Findings, Handover, Setup},
 };
+
+/// Round trips of a sink with its relay, and with its source.
+const PINGS: u32 = 10;
 
 /// Serves until a signal. Prints the addresses to dial.
 pub async fn server(args: args::Server) -> anyhow::Result<()> {
@@ -52,26 +57,108 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     setup.identity = identity;
     // One server serves many kinds of clients.
     setup.max_streams = Some(most_streams(stack, transport));
-    let form = form(&args.output);
-    let ready = |addresses: Vec<String>| {
+    serve(&setup, workload::Listening::Here, &args.output).await
+}
+
+/// Serves until a signal.
+async fn serve(setup: &Setup, listening: workload::Listening<'_>, output: &Output) -> anyhow::Result<()> {
+    let stop = stop_signal()?;
+    let mut findings = Findings::default();
+    let served = workload::serve(setup, listening, announce(output), stop, &mut findings).await;
+    ended(setup, served)
+}
+
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    crate::serve::stop_signal().context("failed to watch for signals")
+}
+
+/// Prints addresses.
+fn announce(output: &Output) -> impl FnOnce(Vec<String>) + use<> {
+    let form = form(output);
+    move |addresses| {
         let listening = Listening::new(addresses);
         form.print(|| &listening, || listening.sentences());
-    };
-    let stop = crate::serve::stop_signal().context("failed to watch for signals")?;
-    match workload::serve(
-        &setup,
-        workload::Listening::Here,
-        ready,
-        stop,
-        &mut Findings::default(),
-    )
-    .await
-    {
-        // A client's bad stream was logged when it ended, and does not concern the server.
+    }
+}
+
+/// The end of what served. A client's bad stream was logged when it ended, and does not concern the server.
+fn ended(setup: &Setup, served: Result<(), Failed>) -> anyhow::Result<()> {
+    match served {
         Err(Failed(failure)) if !is_of_a_stream(failure.reason) => {
-            Err(advice::explain(&setup, Failed(failure)))
+            Err(advice::explain(setup, Failed(failure)))
         }
         _ => Ok(()),
+    }
+}
+
+/// libp2p's perf, by its own options.
+pub async fn perf(args: args::Perf) -> anyhow::Result<()> {
+    if !args.run_server {
+        return client(args.client()).await;
+    }
+    let [tcp, quic] = [Transport::TcpTls, Transport::QuicV1].map(|transport| server(args.server(transport)));
+    tokio::try_join!(tcp, quic).map(drop)
+}
+
+/// Relays until a signal. Prints the addresses at which sources reserve.
+pub async fn relay(args: args::Relay) -> anyhow::Result<()> {
+    let (transport, listen) = address::listen(&args.listen, args.transport)?;
+    ensure!(
+        !listen.ip().is_unspecified(),
+        "unable to listen on {:?}: the relay tells its peers this address, so it must be one that they can dial",
+        args.listen
+    );
+    // A relay knows nothing of the transfers.
+    let parameters = relayed(ByteSize(0), ByteSize(1));
+    advice::check_server(Stack::Libp2p, transport, &parameters)?;
+    let mut setup = setup(Stack::Libp2p, transport, parameters);
+    setup.listen = (listen.ip(), listen.port());
+    let stop = stop_signal()?;
+    let mut findings = Findings::default();
+    let served = workload::serve_relay(&setup, announce(&args.output), stop, &mut findings).await;
+    ended(&setup, served)
+}
+
+/// Reserves at a relay and serves behind it until a signal. Prints the address to dial.
+pub async fn source(args: args::Source) -> anyhow::Result<()> {
+    ensure!(
+        args.relay.contains("/p2p/"),
+        "unable to reserve at {}: use the address that the relay printed",
+        args.relay
+    );
+    let (transport, relay) = address::dial(&args.relay, args.relayed.transport)?;
+    let parameters = relayed(args.relayed.bytes, args.relayed.chunk_bytes);
+    advice::check_server(Stack::Libp2p, transport, &parameters)?;
+    let setup = setup(Stack::Libp2p, transport, parameters);
+    let behind = workload::Listening::Behind {
+        relay: &relay,
+        peers: 1,
+    };
+    serve(&setup, behind, &args.output).await
+}
+
+/// Fetches from a source behind a relay.
+pub async fn sink(args: args::Sink) -> anyhow::Result<()> {
+    ensure!(
+        args.source.contains("/p2p-circuit/"),
+        "unable to fetch from {}: use the address that the source printed, which has /p2p-circuit/",
+        args.source
+    );
+    let (transport, source) = address::dial(&args.source, args.relayed.transport)?;
+    let parameters = relayed(args.relayed.bytes, args.relayed.chunk_bytes);
+    advice::check_client(Stack::Libp2p, transport, &parameters)?;
+    let setup = setup(Stack::Libp2p, transport, parameters);
+    exchange(setup, source, args.timeout, form(&args.output), true).await
+}
+
+/// A transfer through a relay, after some round trips.
+fn relayed(bytes: ByteSize, chunk_bytes: ByteSize) -> Parameters {
+    Parameters::Relay {
+        path: RelayPath::Relayed,
+        bytes: bytes.0,
+        chunk_bytes,
+        pings: PINGS,
+        limits: RelayLimits::default(),
     }
 }
 
@@ -116,11 +203,29 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
     let form = form(&Output {
         json: args.output.json || args.details,
     });
+    // Nothing in the published line depends on the timing.
+    let with_details = args.details || args.timing.is_some();
+    exchange(setup, server, args.timeout, form, with_details).await
+}
+
+/// Connects and transfers. Prints what moves in each second, and the result.
+async fn exchange(
+    setup: Setup,
+    server: String,
+    timeout: Duration,
+    form: Form,
+    with_details: bool,
+) -> anyhow::Result<()> {
+    let timing = match setup.parameters {
+        Parameters::Bandwidth { timing, .. } => timing,
+        _ => Timing::Strict,
+    };
+    let streams = setup.parameters.streams();
     let observer = setup.observer.clone();
     let begun = Instant::now();
     let mut findings = Findings::default();
     let (took, client) = {
-        let measure = measure(setup, server, args.timeout, &mut findings);
+        let measure = measure(setup, server, timeout, &mut findings);
         tokio::pin!(measure);
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.tick().await;
@@ -144,19 +249,22 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
     };
     // Outside of --timeout: a peer that delays the close of its connection must not cost the measurement.
     client.close().await;
-    let connect = findings.recorders.get(&Distribution::HandshakeEstablished);
     let measured = ClientResult {
         seconds: took.as_secs_f64(),
         uploaded: load(&observer.counters.sent),
         downloaded: load(&observer.counters.received),
-        streams: args.streams,
+        streams,
         timing,
-        connect_seconds: connect.map(|recorder| recorder.max() as f64 / 1e9),
+        connect_seconds: seconds(&findings, Distribution::HandshakeEstablished, |r| r.max() as f64),
+        relay_round_trip_seconds: seconds(&findings, Distribution::RelayRoundTrip, |r| {
+            r.value_at_quantile(0.5) as f64
+        }),
+        round_trip_seconds: seconds(&findings, Distribution::RoundTrip, |r| {
+            r.value_at_quantile(0.5) as f64
+        }),
         upload: findings.upload,
         download: findings.download,
     };
-    // Nothing in the published line depends on the timing.
-    let with_details = args.details || args.timing.is_some();
     form.print(|| measured.line(with_details), || measured.sentences());
     Ok(())
 }
@@ -178,26 +286,28 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
     let mut findings = Findings::default();
     let client = measure(setup, server, args.timeout, &mut findings).await?;
     client.close().await;
-    let seconds = |distribution, value: fn(&perfrun_contract::histogram::Recorder) -> f64| {
-        findings
-            .recorders
-            .get(&distribution)
-            .map(|recorder| value(recorder) / 1e9)
-    };
     let measured = Substreams {
         r#type: "substreams",
         substreams: args.substreams,
         failures: load(&observer.counters.failures),
-        mean_seconds: seconds(Distribution::Open, |r| r.mean()),
-        p50_seconds: seconds(Distribution::Open, |r| r.value_at_quantile(0.5) as f64),
-        p99_seconds: seconds(Distribution::Open, |r| r.value_at_quantile(0.99) as f64),
-        max_seconds: seconds(Distribution::Open, |r| r.max() as f64),
-        mean_compat_seconds: seconds(Distribution::OpenCompat, |r| r.mean()),
+        mean_seconds: seconds(&findings, Distribution::Open, |r| r.mean()),
+        p50_seconds: seconds(&findings, Distribution::Open, |r| r.value_at_quantile(0.5) as f64),
+        p99_seconds: seconds(&findings, Distribution::Open, |r| {
+            r.value_at_quantile(0.99) as f64
+        }),
+        max_seconds: seconds(&findings, Distribution::Open, |r| r.max() as f64),
+        mean_compat_seconds: seconds(&findings, Distribution::OpenCompat, |r| r.mean()),
         negotiation: args.negotiation,
         advice,
     };
     form.print(|| &measured, || measured.sentences());
     Ok(())
+}
+
+/// A value of a distribution, in seconds. `None` if nothing was recorded.
+fn seconds(findings: &Findings, of: Distribution, value: fn(&Recorder) -> f64) -> Option<f64> {
+    let recorder = findings.recorders.get(&of)?;
+    Some(value(recorder) / 1e9)
 }
 
 /// Connects and runs the workload.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_contract::node::{LinkRequest, LinkStatus};
+use perfrun_contract::node::{EPOCH_HEADER, LinkRequest, LinkStatus};
 use perfrun_emulator::capabilities::probe;
 use perfrun_link::{Ability, Backend, Impairment, Link};
 use perfrun_test_kit::{Need, skip};
@@ -85,6 +85,23 @@ fn an_interface_that_somebody_else_has_cleared_is_noticed() {
         agent.put(&delay(25)).await;
         assert_eq!(agent.get().await.state.unwrap().link, delay(25).link);
         assert!(detour_is_set());
+    });
+}
+
+#[test]
+fn a_conductor_that_another_has_taken_over_from_changes_no_link() {
+    in_namespace(async |folder| {
+        let agent = Agent::start(folder).await;
+        let put = async |epoch: u64, request: &LinkRequest| {
+            let put = agent.http.put(url()).bearer_auth(TOKEN).json(request);
+            put.header(EPOCH_HEADER, epoch).send().await.unwrap().status()
+        };
+        assert_eq!(put(7, &delay(25)).await, StatusCode::NO_CONTENT);
+        let nothing = LinkRequest::default();
+        assert_eq!(put(6, &nothing).await, StatusCode::PRECONDITION_FAILED);
+        assert!(detour_is_set());
+        assert_eq!(put(8, &nothing).await, StatusCode::NO_CONTENT);
+        assert!(!detour_is_set());
     });
 }
 

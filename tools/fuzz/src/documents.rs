@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_api::{
-    cluster::{Allowance, RESULTS_KEY, read_trials, results_from_parts},
+    cluster::{Allowance, PART_BYTES, RESULTS_KEY, read_trials, results_from_parts},
     document::{self, Document},
     planning::plan,
     results::Results,
@@ -29,26 +29,35 @@ pub(crate) fn document(bytes: &[u8]) {
     }
 }
 
-/// Parts of results in a cluster. The first byte says whether the rest is compressed already: otherwise no
-/// mutation would have a right checksum.
+/// A part of the records in a cluster. The first byte says whether the rest is compressed already: otherwise
+/// no mutation would have a right checksum. It also says how often the rest is there: a part may have much
+/// more text than any input. footprint.rs of perfrun-api tests the largest record.
 pub(crate) fn journal(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else {
         return;
     };
     let compressed = match first % 2 {
         0 => rest.to_vec(),
-        _ => {
-            let mut encoder = GzEncoder::new(vec![], Compression::fast());
-            let compressed = encoder.write_all(rest).and_then(|()| encoder.finish());
-            compressed.expect("memory takes all")
-        }
+        _ => compress(rest),
     };
-    let _ = read_trials(&compressed, &mut Allowance::default(), drop);
-    let _ = results_from_parts(&[(RESULTS_KEY, compressed)]);
+    let times = 1 << (first / 2).min(REPEATS_MAX);
+    let part = compressed.repeat((PART_BYTES / compressed.len().max(1)).clamp(1, times));
+    let _ = read_trials(&part, &mut Allowance::default(), drop);
 }
 
-/// A results folder that somebody hands on.
+/// The largest exponent of the times that text is in a part: a thousand times 64 KiB are more than a record
+/// may have.
+const REPEATS_MAX: u8 = 10;
+
+fn compress(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(vec![], Compression::fast());
+    let compressed = encoder.write_all(text).and_then(|()| encoder.finish());
+    compressed.expect("memory takes all")
+}
+
+/// A results folder that somebody hands on, or results in a cluster.
 pub(crate) fn results(bytes: &[u8]) {
+    let _ = results_from_parts(&[(RESULTS_KEY, compress(bytes))]);
     let Some(results) = json::<Results>(bytes) else {
         return;
     };

@@ -5,6 +5,7 @@
 use std::{
     future::poll_fn,
     io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -17,6 +18,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 use perfrun_node::{
+    foreign::{introduced, relay_target},
     messenger::Messenger,
     wire::{
         self, Buffers, Counters, Volume,
@@ -139,6 +141,44 @@ pub(crate) fn ping(input: &[u8]) {
         async |peer: Peer<'_>| wire::ping::serve(peer, &counters).await,
         async |mut peer: Peer<'_>| wire::ping::round_trip(&mut peer, [0; wire::ping::SIZE], &counters).await
     );
+}
+
+/// The nonce of the relay that reads the input.
+const NONCE: [u8; 16] = *b"nonce of a relay";
+
+/// The first bytes of a connection to a raw relay.
+pub(crate) fn relay(input: &[u8]) {
+    let Some(peer) = Peer::of(input) else { return };
+    let said = peer.said;
+    let Some(target) = wait(relay_target(NONCE, peer)) else {
+        return;
+    };
+    assert!(said.starts_with(&NONCE), "a stranger is connected to {target}");
+    let is_here = match target.ip() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local() || ip.is_unspecified(),
+        IpAddr::V6(ip) => {
+            ip.is_loopback()
+                || ip.is_unicast_link_local()
+                || ip.is_unspecified()
+                || ip.to_ipv4_mapped().is_some()
+        }
+    };
+    assert!(!is_here && !target.ip().is_multicast(), "{target}");
+}
+
+/// Bytes of an introduction: a key, a port and a clock.
+const INTRODUCTION: usize = 42;
+
+/// The first bytes of a connection to a host of commonware-p2p.
+pub(crate) fn introduction(input: &[u8]) {
+    let Some(peer) = Peer::of(input) else { return };
+    let said = peer.said;
+    let Some((key, port)) = wait(introduced(peer)) else {
+        return;
+    };
+    assert!(said.len() >= INTRODUCTION, "half an introduction is accepted");
+    let named = [&key[..], &port.to_be_bytes()].concat();
+    assert!(said.starts_with(&named), "another peer is introduced: {named:?}");
 }
 
 pub(crate) fn test_data(input: &[u8]) {

@@ -42,19 +42,36 @@ fn some(of: &'static [&'static str]) -> impl Strategy<Value = Vec<&'static str>>
     subsequence(of.to_vec(), 1..=of.len())
 }
 
+fn sizes(least: u32) -> impl Strategy<Value = Vec<String>> {
+    vec(least..1_000, 1..40).prop_map(|sizes| sizes.iter().map(ToString::to_string).collect())
+}
+
 fn workload() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(json!({"ping": {}})),
         vec(1..100_u32, 1..20).prop_map(|counts| json!({"substreams": {"counts": counts}})),
         (
-            vec(0..1_000_u32, 1..40),
+            sizes(0),
             vec(1..100_u32, 1..20),
             some(&["upload", "download", "both"])
         )
             .prop_map(|(sizes, streams, directions)| {
-                let sizes: Vec<String> = sizes.iter().map(ToString::to_string).collect();
                 json!({"bandwidth": {"sizes": sizes, "streams": streams, "directions": directions}})
             }),
+        vec(1..256_u32, 1..16)
+            .prop_map(|in_flight| json!({"handshakes": {"count": 20, "inFlight": in_flight}})),
+        vec((1..100_u32, 1..300_u32), 1..16).prop_map(|loads| {
+            let load = |(connections, streams): (u32, u32)| {
+                json!({"connections": connections, "streamsPerConnection": streams})
+            };
+            let loads: Vec<Value> = loads.into_iter().map(load).collect();
+            json!({"echo": {"loads": loads}})
+        }),
+        (some(&["serial", "serialAck", "stream", "broadcast"]), sizes(8))
+            .prop_map(|(modes, sizes)| json!({"messages": {"modes": modes, "sizes": sizes, "count": 10}})),
+        (some(&["direct", "relayed"]), sizes(1))
+            .prop_map(|(paths, sizes)| json!({"relay": {"paths": paths, "sizes": sizes}})),
+        vec(1..10_000_u32, 1..16).prop_map(|sinks| json!({"relayStress": {"sinks": sinks}})),
     ]
 }
 

@@ -5,6 +5,8 @@ pub mod documents;
 pub mod records;
 pub mod remains;
 pub mod results;
+#[cfg(feature = "s3")]
+pub mod s3;
 mod skip;
 pub mod uml;
 

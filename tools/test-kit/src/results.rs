@@ -471,6 +471,7 @@ fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
                 operations: u64::from(end.bytes_sent + end.bytes_received == 0),
                 cpu_seconds: interval * 0.8,
                 rss_bytes: end.resources.rss_peak_bytes,
+                circuits: end.most_circuits * i / intervals,
                 allocated_bytes: echo.map(|load| (11 << 20) + load.streams() * 2048 * i),
                 echo: echo.map(|load| EchoSample {
                     active_streams: load.streams() * i / 2,

@@ -217,6 +217,52 @@ fn the_last_phase_is_shown_and_numbers_of_an_earlier_run_with_the_same_name_are_
         let expr = expression("perfrun-overview", title, letter);
         json!({ "expr": expr, "eval_time": time, "exp_samples": samples })
     });
+    answers(&input, &tests);
+}
+
+#[test]
+fn a_schedule_is_late_while_a_success_is_due_and_its_last_run_is_that_of_the_new_leader() {
+    if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
+        return skip(Need::Prometheus, "all of it", obstacle);
+    }
+    let series = |family: &str, labels: &str, values: &str| {
+        let series = format!(r#"perfrun_schedule_{family}{{run_namespace="lab", {labels}}}"#);
+        json!({ "series": series, "values": values })
+    };
+    let due = "success_due_timestamp_seconds";
+    let input = json!([
+        series(due, r#"schedule="late""#, "600x200"),
+        series(due, r#"schedule="early""#, "7200x200"),
+        series(
+            "last_run_info",
+            r#"schedule="late", phase="Succeeded", verdict="Pass", pod="old""#,
+            "1x10 stale"
+        ),
+        series(
+            "last_run_info",
+            r#"schedule="late", phase="Failed", verdict="", pod="new""#,
+            "_x11 1x200"
+        ),
+    ]);
+    let sample = |labels: &str, value: u32| {
+        let labels = format!(r#"{{run_namespace="lab", {labels}}}"#);
+        json!({ "labels": labels, "value": value })
+    };
+    let late_by = [
+        sample(r#"schedule="early""#, 0),
+        sample(r#"schedule="late""#, 1200),
+    ];
+    let last_run = [sample(r#"schedule="late", phase="Failed""#, 1)];
+    let tests = [("D", json!(late_by)), ("E", json!(last_run))];
+    let tests = tests.map(|(letter, samples)| {
+        let expr = expression("perfrun-operator", "Schedules", letter);
+        json!({ "expr": expr, "eval_time": "30m", "exp_samples": samples })
+    });
+    answers(&input, &tests);
+}
+
+/// Checks that Prometheus answers as these tests of promtool say, if it has scraped the input every 15 s.
+fn answers(input: &Value, tests: &[Value]) {
     let document =
         json!({ "tests": [{ "interval": "15s", "input_series": input, "promql_expr_test": tests }] });
     let place = tempfile::tempdir().unwrap();

@@ -1,6 +1,9 @@
 package contract
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 const (
 	longestSeconds = 366 * 86_400
@@ -16,6 +19,10 @@ const (
 	mostRate     = 10_000_000
 	mostServers  = 100
 	mostInFlight = 64 << 20
+	// leastStreamWindow is what yamux grants on each new stream.
+	leastStreamWindow = 256 << 10
+	// mostWindowBytes fit into the 32 bits that a window of yamux has.
+	mostWindowBytes = 1 << 30
 )
 
 // Name of the stack that this node speaks.
@@ -46,29 +53,37 @@ func (r *TrialRequest) Check() error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	if err := r.Settings.check(r.Transport); err != nil {
+	if err := r.checkSettings(); err != nil {
 		return err
 	}
 	return r.Side.check(p)
 }
 
-// check refuses settings that have an effect on a transport.
-func (s *Settings) check(transport string) error {
+// checkSettings refuses settings that go-libp2p cannot apply, where they have an effect.
+func (r *TrialRequest) checkSettings() error {
 	name := ""
-	switch transport {
-	case "tcp", "tcp-tls", "ws":
-		if s.TCPCongestion != nil {
+	switch {
+	case r.isTCP():
+		if r.Settings.TCPCongestion != nil {
 			name = "tcpCongestion"
-		} else if s.YamuxWindow != nil {
-			name = "yamuxWindow"
+		} else if window := r.Settings.YamuxWindow; window != nil {
+			return checkWindow(*window, r.connectionStreams())
 		}
-	case "quic-v1", "webtransport":
-		if s.QUICCongestion != nil {
+	case r.Transport == "quic-v1" || r.Transport == "webtransport":
+		if r.Settings.QUICCongestion != nil {
 			name = "quicCongestion"
 		}
 	}
 	if name != "" {
-		return fmt.Errorf("settings.%s must be absent on %s: go-libp2p does not have this setting", name, transport)
+		return fmt.Errorf("settings.%s must be absent on %s: go-libp2p does not have this setting", name, r.Transport)
+	}
+	return nil
+}
+
+func checkWindow(window ByteSize, streams int) error {
+	if window > mostWindowBytes || uint64(window)/uint64(streams) < leastStreamWindow {
+		return fmt.Errorf("settings.yamuxWindow must be at least %d bytes for each of %d streams, and at most %d bytes",
+			leastStreamWindow, streams, mostWindowBytes)
 	}
 	return nil
 }
@@ -183,11 +198,15 @@ func (p *Parameters) checkEcho() error {
 	if p.MessageBytes < 2 || p.MessageBytes > longestLine {
 		return fmt.Errorf("messageBytes must be 2 to %d", longestLine)
 	}
-	if !isTime(p.DurationSeconds) || !isTime(p.PauseSeconds) || !isTime(p.DeadlineSeconds) {
-		return fmt.Errorf("durationSeconds, pauseSeconds and deadlineSeconds must be more than 0 and at most a year")
+	if (p.PauseSeconds == nil) == (p.PeriodSeconds == nil) {
+		return fmt.Errorf("set either pauseSeconds or periodSeconds, to more than 0")
 	}
-	if p.PauseSeconds >= p.DeadlineSeconds {
-		return fmt.Errorf("pauseSeconds must be less than deadlineSeconds")
+	silent := *cmp.Or(p.PauseSeconds, p.PeriodSeconds)
+	if !isTime(p.DurationSeconds) || !isTime(silent) || !isTime(p.DeadlineSeconds) {
+		return fmt.Errorf("durationSeconds, pauseSeconds or periodSeconds, and deadlineSeconds must be more than 0 and at most a year")
+	}
+	if silent >= p.DeadlineSeconds {
+		return fmt.Errorf("pauseSeconds or periodSeconds must be less than deadlineSeconds")
 	}
 	for _, seconds := range []float64{p.ConnectionIntervalSeconds, p.StreamIntervalSeconds} {
 		if !(seconds >= 0 && seconds <= 3600) {
@@ -278,6 +297,7 @@ func checkNegotiation(negotiation string) error {
 	return nil
 }
 
+// isTime says whether a time is at least a nanosecond, less than which is 0 for a clock, and at most a year.
 func isTime(seconds float64) bool {
-	return seconds > 0 && seconds <= longestSeconds
+	return seconds >= 1e-9 && seconds <= longestSeconds
 }

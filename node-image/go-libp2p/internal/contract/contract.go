@@ -52,6 +52,8 @@ type Capabilities struct {
 	Roles       []string          `json:"roles"`
 	Negotiation []string          `json:"negotiation"`
 	Identities  []string          `json:"identities"`
+	Paces       []string          `json:"paces"`
+	Settings    []string          `json:"settings"`
 }
 
 // Limits of the streams of a connection with a server. Zero means that there is none.
@@ -76,12 +78,40 @@ type TrialRequest struct {
 	Labels         TrialLabels `json:"labels"`
 }
 
-// Settings of a stack that go-libp2p does not have. Requests with them are refused: a node that ignores them
-// measures something else.
+// StreamWindow is what each stream of a connection may receive before the application reads it: the requested
+// window, divided by the most streams that one of the side's connections has. go-yamux limits streams and not
+// connections, and all connections of a side have the same limit. Zero is go-libp2p's default.
+func (r *TrialRequest) StreamWindow() uint32 {
+	window := r.Settings.YamuxWindow
+	if window == nil || !r.isTCP() {
+		return 0
+	}
+	return uint32(uint64(*window) / uint64(r.connectionStreams()))
+}
+
+// connectionStreams is the number of streams that a connection of the side has, at most.
+func (r *TrialRequest) connectionStreams() int {
+	if r.Parameters.Workload == "relayStress" && r.Side.Client != nil {
+		// The connection of a sink with the relay carries one circuit, and the circuit one stream at a time.
+		return 1
+	}
+	return r.Parameters.ConnectionStreams()
+}
+
+// isTCP says whether connections are of TCP, with yamux over it.
+func (r *TrialRequest) isTCP() bool {
+	return r.Transport == "tcp" || r.Transport == "tcp-tls" || r.Transport == "ws"
+}
+
+// Settings of a stack.
 type Settings struct {
+	// TCPCongestion and QUICCongestion are settings that go-libp2p does not have. Requests with them are
+	// refused: a node that ignores them measures something else.
 	TCPCongestion  any `json:"tcpCongestion"`
 	QUICCongestion any `json:"quicCongestion"`
-	YamuxWindow    any `json:"yamuxWindow"`
+	// YamuxWindow is how many bytes the streams of a connection over TCP may receive, together, before the
+	// application reads them. Nil is go-libp2p's default, for each stream.
+	YamuxWindow *ByteSize `json:"yamuxWindow"`
 }
 
 // TrialLabels name a trial in metrics.

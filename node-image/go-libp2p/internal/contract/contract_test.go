@@ -2,6 +2,7 @@ package contract
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -56,12 +57,72 @@ func TestInvalidRequestsAreRefusedInWordsThatNameTheFault(t *testing.T) {
 		{`"strict"`, `"loose"`, "timing"},
 		{`"v1"`, `"v2"`, "negotiation"},
 		{`"tcp"`, `"tcp", "settings": {"tcpCongestion": "bbr"}`, "settings.tcpCongestion must be absent"},
-		{`"tcp"`, `"ws", "settings": {"yamuxWindow": "1Mi"}`, "settings.yamuxWindow must be absent"},
+		{`"tcp"`, `"ws", "settings": {"yamuxWindow": "255Ki"}`, "settings.yamuxWindow must be at least 262144 bytes for each of 1 streams, and at most 1073741824 bytes"},
+		{`"tcp"`, `"tcp", "settings": {"yamuxWindow": "2Gi"}`, "settings.yamuxWindow must be"},
+		{`"tcp"`, `"tcp", "settings": {"yamuxWindow": "much"}`, "byte size"},
 		{`"tcp"`, `"quic-v1", "settings": {"quicCongestion": "bbr"}`, "settings.quicCongestion must be absent"},
 	} {
 		text := strings.Replace(valid, wrong[0], wrong[1], 1)
 		if err := check(text); err == nil || !strings.Contains(err.Error(), wrong[2]) {
 			t.Errorf("%s: %v", wrong[1], err)
+		}
+	}
+}
+
+func TestTheStreamsOfAConnectionOverTCPShareTheWindowOfYamux(t *testing.T) {
+	const oneStream = `"streams": 1`
+	stress := `"workload": "relayStress", "sinks": 9, "sources": 4, "startIntervalSeconds": 1, "plateauSeconds": 1`
+	for _, load := range []struct {
+		transport, window, replaced, by string
+		part                            uint32
+	}{
+		{"tcp", `"1Mi"`, oneStream, oneStream, 1 << 20},
+		{"ws", `"1Mi"`, oneStream, `"streams": 4`, 256 << 10},
+		{"tcp-tls", `"1Gi"`, oneStream, oneStream, 1 << 30},
+		{"tcp", `"3Mi"`, `"workload": "bandwidth"`, stress, 1 << 20},
+		{"tcp", `"1Mi"`, `"side": "server",
+	"parameters": {"workload": "bandwidth"`, `"side": {"client": {"servers": ["a"], "peers": 9}},
+	"parameters": {` + stress, 1 << 20},
+		{"tcp", `null`, oneStream, oneStream, 0},
+		{"quic-v1", `"1Mi"`, oneStream, oneStream, 0},
+	} {
+		text := strings.Replace(valid, load.replaced, load.by, 1)
+		settings := fmt.Sprintf(`"transport": %q, "settings": {"yamuxWindow": %s}`, load.transport, load.window)
+		var request TrialRequest
+		err := json.Unmarshal([]byte(strings.Replace(text, `"transport": "tcp"`, settings, 1)), &request)
+		if err == nil {
+			err = request.Check()
+		}
+		if part := request.StreamWindow(); err != nil || part != load.part {
+			t.Errorf("%s of %s on %s: %d for each stream, %v", load.by, load.window, load.transport, part, err)
+		}
+	}
+	fiveStreams := strings.Replace(valid, oneStream, `"streams": 5`, 1)
+	err := check(strings.Replace(fiveStreams, `"tcp"`, `"tcp", "settings": {"yamuxWindow": "1Mi"}`, 1))
+	if err == nil || !strings.Contains(err.Error(), "for each of 5 streams") {
+		t.Error(err)
+	}
+}
+
+func TestAnEchoPausesOrHasAPeriod(t *testing.T) {
+	const echo = `{"stack": "go-libp2p", "transport": "tcp", "timeoutSeconds": 1, "side": "server", "parameters": {
+		"workload": "echo", "connections": 1, "streamsPerConnection": 1, "messageBytes": 2, "pauseSeconds": 0.5,
+		"deadlineSeconds": 5, "durationSeconds": 9, "sampleIntervalSeconds": 1}}`
+	for pace, words := range map[string]string{
+		`"pauseSeconds": 0.5`:                       "",
+		`"periodSeconds": 0.5`:                      "",
+		`"pauseSeconds": 0.5, "periodSeconds": 0.5`: "either pauseSeconds or periodSeconds",
+		`"pauseSeconds": 0, "periodSeconds": 0.5`:   "either pauseSeconds or periodSeconds",
+		`"colour": "blue"`:                          "either pauseSeconds or periodSeconds",
+		`"pauseSeconds": 0`:                         "more than 0",
+		`"periodSeconds": 0.9e-9`:                   "more than 0",
+		`"periodSeconds": 1e-9`:                     "",
+		`"periodSeconds": -1`:                       "more than 0",
+		`"periodSeconds": 5`:                        "less than deadlineSeconds",
+	} {
+		err := check(strings.Replace(echo, `"pauseSeconds": 0.5`, pace, 1))
+		if (err == nil) != (words == "") || err != nil && !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: %v", pace, err)
 		}
 	}
 }

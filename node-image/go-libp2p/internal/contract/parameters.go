@@ -36,11 +36,14 @@ type Echo struct {
 	StreamsPerConnection      int     `json:"streamsPerConnection"`
 	ConnectionIntervalSeconds float64 `json:"connectionIntervalSeconds"`
 	StreamIntervalSeconds     float64 `json:"streamIntervalSeconds"`
-	PauseSeconds              float64 `json:"pauseSeconds"`
-	DeadlineSeconds           float64 `json:"deadlineSeconds"`
-	DurationSeconds           float64 `json:"durationSeconds"`
-	Identity                  string  `json:"identity"`
-	SampleIntervalSeconds     float64 `json:"sampleIntervalSeconds"`
+	// PauseSeconds follow each answer. PeriodSeconds are between the times at which lines are due. One of them
+	// is nil.
+	PauseSeconds          *float64 `json:"pauseSeconds"`
+	PeriodSeconds         *float64 `json:"periodSeconds"`
+	DeadlineSeconds       float64  `json:"deadlineSeconds"`
+	DurationSeconds       float64  `json:"durationSeconds"`
+	Identity              string   `json:"identity"`
+	SampleIntervalSeconds float64  `json:"sampleIntervalSeconds"`
 }
 
 // Messages has what messages need besides the fields of other workloads.
@@ -100,6 +103,23 @@ func (p *Parameters) Hosts(peers int) int {
 		return peers * p.Connections
 	default:
 		return peers
+	}
+}
+
+// ConnectionStreams is the number of streams that a connection has, at most.
+func (p *Parameters) ConnectionStreams() int {
+	switch p.Workload {
+	case "bandwidth":
+		return p.Streams
+	case "substreams":
+		return p.Count
+	case "echo":
+		return p.StreamsPerConnection
+	case "relayStress":
+		// The connection of a source with its relay carries a stream for each of its sinks. Rounded up.
+		return (p.Sinks-1)/p.Sources + 1
+	default:
+		return 1
 	}
 }
 

@@ -2,9 +2,11 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +138,24 @@ func TestAConductorThatAnotherHasTakenOverFromIsRefused(t *testing.T) {
 		t.Error(status, why)
 	}
 	is("secret", "8", http.StatusNotFound)
+}
+
+func TestOnlyANodeThatEndsIsUnavailable(t *testing.T) {
+	// A conductor replaces nodes that answer 502 to 504.
+	for err, expected := range map[error]int{
+		&trial.BusyError{Trial: "a"}: http.StatusLocked,
+		trial.ErrDifferent:           http.StatusConflict,
+		trial.ErrUncollected:         http.StatusConflict,
+		trial.ErrFull:                http.StatusInsufficientStorage,
+		trial.ErrStopping:            http.StatusServiceUnavailable,
+		errors.New("no timeout"):     http.StatusBadRequest,
+	} {
+		answer := httptest.NewRecorder()
+		refuseTrial(answer, err)
+		if answer.Code != expected || !strings.Contains(answer.Body.String(), err.Error()) {
+			t.Errorf("%v: %d and not %d: %s", err, answer.Code, expected, answer.Body)
+		}
+	}
 }
 
 func TestATrialIsCancelledAndTimesOut(t *testing.T) {

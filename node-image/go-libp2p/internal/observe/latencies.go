@@ -34,9 +34,9 @@ func (l *Latencies) Record(took time.Duration) {
 	Record(l.recent, took)
 }
 
-// take adds what was recorded since the last call to all, and returns two of its quantiles; false without
+// Take adds what was recorded since the last call to all, and returns two of its quantiles; false without
 // records.
-func (l *Latencies) take(all *hdrhistogram.Histogram) (p50, p99 time.Duration, found bool) {
+func (l *Latencies) Take(all *hdrhistogram.Histogram) (p50, p99 time.Duration, found bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if l.recent == nil || l.recent.TotalCount() == 0 {

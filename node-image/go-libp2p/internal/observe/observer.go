@@ -170,7 +170,7 @@ func (o *Observer) keep(now reading, last bool) {
 
 func (o *Observer) echo(now reading) *contract.EchoSample {
 	sample := &contract.EchoSample{ActiveStreams: uint64(max(now.active, 0)), EchoingStreams: o.Counters.Echoing.take()}
-	if p50, p99, found := o.Counters.RoundTrips.take(o.series.roundTrips); found {
+	if p50, p99, found := o.Counters.RoundTrips.Take(o.series.roundTrips); found {
 		p50, p99 := p50.Seconds(), p99.Seconds()
 		sample.RoundTripP50Seconds, sample.RoundTripP99Seconds = &p50, &p99
 	}

@@ -55,6 +55,9 @@ type Config struct {
 	Relayed bool
 	// Relay makes the host a relay.
 	Relay *Relaying
+	// StreamWindow is what yamux grants to the peer on each stream, in bytes, at least 256 KiB. Zero is
+	// go-libp2p's default.
+	StreamWindow uint32
 	// Metrics is where go-libp2p registers its own metrics.
 	Metrics prometheus.Registerer
 	// Sized takes the buffers of each socket of QUIC.
@@ -97,7 +100,7 @@ func New(config Config) (*Host, error) {
 	}
 	sockets := &udpSockets{}
 	options := append(common(), libp2p.Identity(key), libp2p.PrometheusRegisterer(config.Metrics), sockets.manager(config.Metrics))
-	options = append(options, carrier(config.Transport, config.Relayed)...)
+	options = append(options, carrier(&config)...)
 	if config.Relayed {
 		options = append(options, libp2p.EnableRelay())
 	} else {
@@ -161,18 +164,29 @@ func common() []libp2p.Option {
 
 // carrier has the options of a transport. Circuits are secured and multiplexed again, whatever carries them:
 // by Noise, which every implementation has.
-func carrier(transport string, isRelayed bool) []libp2p.Option {
+func carrier(config *Config) []libp2p.Option {
+	transport := config.Transport
 	options := []libp2p.Option{
-		libp2p.Transport(Transports[transport].constructor), libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
+		libp2p.Transport(Transports[transport].constructor), libp2p.Muxer(yamux.ID, muxer(config.StreamWindow)),
 	}
 	// The first one that both ends have is taken.
 	if transport == "tcp-tls" {
 		options = append(options, libp2p.Security(libp2ptls.ID, libp2ptls.New))
 	}
-	if transport == "tcp" || transport == "ws" || isRelayed {
+	if transport == "tcp" || transport == "ws" || config.Relayed {
 		options = append(options, libp2p.Security(noise.ID, noise.New))
 	}
 	return options
+}
+
+// muxer is go-libp2p's yamux. The window of a stream begins at 256 KiB. It doubles, up to streamWindow, each
+// time that it is granted again within four round trips.
+func muxer(streamWindow uint32) *yamux.Transport {
+	config := *yamux.DefaultTransport
+	if streamWindow > 0 {
+		config.MaxStreamWindowSize = streamWindow
+	}
+	return &config
 }
 
 // Addresses that peers can dial.

@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,11 +94,13 @@ func run(t *testing.T, transport, parameters string, peers int) (client_, server
 
 const echo = `{"workload": "echo", "connections": 2, "streamsPerConnection": 5, "connectionIntervalSeconds": 0.05,
 	"streamIntervalSeconds": 0.01, "messageBytes": 1024, "pauseSeconds": 0.05, "deadlineSeconds": 5,
-	"durationSeconds": 1, "identity": "rsa2048", "sampleIntervalSeconds": 0.1}`
+	"durationSeconds": 3, "identity": "rsa2048", "sampleIntervalSeconds": 0.1}`
 
 func TestAnEchoReportsItsPlateauAndItsStreams(t *testing.T) {
-	for _, transport := range []string{"tcp", "quic-v1", "webtransport"} {
-		of, served := run(t, transport, echo, 1)
+	period := strings.Replace(echo, "pauseSeconds", "periodSeconds", 1)
+	for _, load := range [][2]string{{"tcp", echo}, {"tcp", period}, {"quic-v1", echo}, {"webtransport", echo}} {
+		transport := load[0]
+		of, served := run(t, transport, load[1], 1)
 		if of.Plateau == nil || of.Plateau.RoundTrips < 100 || of.Plateau.RampSeconds < 0.09 {
 			t.Fatalf("%+v", of.Plateau)
 		}
@@ -156,6 +159,28 @@ func TestAServerWithoutTheProtocolFailsTheTrialWithTheReason(t *testing.T) {
 	outcome := running.Status(dialler.patient(), contract.Running).Outcome
 	if outcome.Failure == nil || outcome.Failure.Reason != contract.OpenFailed {
 		t.Errorf("%+v", outcome.Failure)
+	}
+}
+
+func TestTheNumberOfRecordsIsLimited(t *testing.T) {
+	n := newNode(t)
+	ended := n.put("tcp", `{"workload": "ping", "count": 1, "intervalSeconds": 0}`, client([]string{"nowhere"}, 1))
+	ended.Status(n.patient(), contract.Running)
+	body, err := json.Marshal(ended.raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.trials.mutex.Lock()
+	for number := range mostRecords - 1 {
+		n.trials.all[fmt.Sprint(number)] = ended
+	}
+	n.trials.mutex.Unlock()
+	if _, err := n.trials.Put("b", body); !errors.Is(err, ErrFull) {
+		t.Fatal(err)
+	}
+	n.trials.Delete("7")
+	if isNew, err := n.trials.Put("b", body); !isNew || err != nil {
+		t.Fatal(isNew, err)
 	}
 }
 

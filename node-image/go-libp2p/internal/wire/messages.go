@@ -244,8 +244,7 @@ func (m *Messenger) Run(load Load, counters *observe.Counters, trips *hdrhistogr
 			return err
 		}
 	}
-	for isLast := false; !isLast; {
-		sent := f.sent.Load()
+	for sent, isLast := uint64(0), false; !isLast; sent++ {
 		for sent-f.arrived.Load() == uint64(load.Window) {
 			if err := wait(); err != nil {
 				return Exchanged{}, err
@@ -263,16 +262,15 @@ func (m *Messenger) Run(load Load, counters *observe.Counters, trips *hdrhistogr
 		marked := sequence
 		if isLast {
 			marked |= last
-			f.isLast.Store(true)
 		}
 		f.due[sent%uint64(load.Window)] = due
-		f.sent.Store(sequence)
+		f.sent.Store(marked)
 		if err := m.give(marked, observe.Nanoseconds(due), int(load.MessageBytes)); err != nil {
 			return Exchanged{}, err
 		}
 		counters.Sent.Add(uint64(load.MessageBytes))
 	}
-	for f.arrived.Load() < f.sent.Load() {
+	for !f.isOver() {
 		if err := wait(); err != nil {
 			return Exchanged{}, err
 		}
@@ -284,16 +282,22 @@ func (m *Messenger) Run(load Load, counters *observe.Counters, trips *hdrhistogr
 type flight struct {
 	messenger *Messenger
 	// due has the moment of each, at its number modulo the window. Written before sent, read after it.
-	due           []time.Time
+	due []time.Time
+	// sent is the number of the message that was sent last, with the mark of the last: the task that reads
+	// acknowledgements must not see one without the other.
 	sent, arrived atomic.Uint64
-	isLast        atomic.Bool
 	counters      *observe.Counters
 	trips         *hdrhistogram.Histogram
 }
 
+func (f *flight) inFlightUpTo() uint64 { return f.sent.Load() &^ last }
+
+// isOver when the last message is acknowledged.
+func (f *flight) isOver() bool { return f.sent.Load() == f.arrived.Load()|last }
+
 // acknowledgements until the last message has one.
 func (f *flight) acknowledgements(room chan<- struct{}) error {
-	for !f.isLast.Load() || f.arrived.Load() < f.sent.Load() {
+	for !f.isOver() {
 		if err := f.acknowledgement(); err != nil {
 			return err
 		}
@@ -307,7 +311,7 @@ func (f *flight) acknowledgements(room chan<- struct{}) error {
 
 func (f *flight) acknowledgement() error {
 	arrived := f.arrived.Load()
-	got, err := f.messenger.acknowledgementUpTo(arrived+1, f.sent.Load)
+	got, err := f.messenger.acknowledgementUpTo(arrived+1, f.inFlightUpTo)
 	if err != nil {
 		return err
 	}

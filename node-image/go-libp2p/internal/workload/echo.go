@@ -16,7 +16,7 @@ type terms struct {
 	setup    *Setup
 	line     []byte
 	deadline time.Duration
-	pause    time.Duration
+	pacer    pacer
 	// unsettled streams have neither completed a round trip nor failed.
 	unsettled sync.WaitGroup
 	settled   atomic.Int64
@@ -29,7 +29,7 @@ func newTerms(setup *Setup) *terms {
 	p := setup.parameters()
 	return &terms{
 		setup: setup, line: wire.Line(uint64(p.MessageBytes)),
-		deadline: contract.Seconds(p.DeadlineSeconds), pause: contract.Seconds(p.PauseSeconds),
+		deadline: contract.Seconds(p.DeadlineSeconds), pacer: newPacer(p, time.Now()),
 	}
 }
 
@@ -89,8 +89,7 @@ func (c *Client) echo(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- parallel(len(c.peers), func(i int) error {
-			at := begun.Add(time.Duration(i) * contract.Seconds(p.ConnectionIntervalSeconds))
-			return c.peers[i].echo(ctx, t, at, end, &late)
+			return c.peers[i].echo(ctx, t, i, begun, end, &late)
 		})
 	}()
 	plateau, err := t.plateau(begun, end, streams, ended)
@@ -111,6 +110,8 @@ func (t *terms) plateau(begun, end time.Time, streams int, ended chan error) (*c
 	p := t.setup.parameters()
 	gaps := func(count int) float64 { return float64(count - 1) }
 	ramp := gaps(p.Connections)*p.ConnectionIntervalSeconds + gaps(p.StreamsPerConnection)*p.StreamIntervalSeconds
+	// The first line of the last stream may be due that much later.
+	ramp += t.pacer.period.Seconds()
 	// At least half of the time after the scheduled ramp is for the plateau.
 	latest := end.Add(-max(end.Sub(begun)-contract.Seconds(ramp), 0) / 2)
 	all := make(chan struct{})
@@ -149,8 +150,8 @@ func (t *terms) endedEarly() error {
 	return contract.Failf(t.first.Reason, "every stream failed, the first because: %s", t.first.Message)
 }
 
-// echo dials a connection at a moment and runs its streams. Only wrong bytes are an error.
-func (d *dialler) echo(ctx context.Context, t *terms, at, end time.Time, late *atomic.Int64) error {
+// echo dials the connection of a number at its moment and runs its streams. Only wrong bytes are an error.
+func (d *dialler) echo(ctx context.Context, t *terms, number int, begun, end time.Time, late *atomic.Int64) error {
 	p := t.setup.parameters()
 	awaited := func(at time.Time) bool {
 		if !sleep(ctx, time.Until(at)) {
@@ -162,7 +163,7 @@ func (d *dialler) echo(ctx context.Context, t *terms, at, end time.Time, late *a
 			}
 		}
 	}
-	if !awaited(at) {
+	if !awaited(begun.Add(time.Duration(number) * contract.Seconds(p.ConnectionIntervalSeconds))) {
 		t.settles(p.StreamsPerConnection)
 		return context.Cause(ctx)
 	}
@@ -181,12 +182,13 @@ func (d *dialler) echo(ctx context.Context, t *terms, at, end time.Time, late *a
 			t.settles(1)
 			return context.Cause(ctx)
 		}
-		return t.stream(ctx, connection, end)
+		// Streams that follow each other are on different connections, so that lines on each are spread, too.
+		return t.stream(ctx, connection, i*p.Connections+number, end)
 	})
 }
 
-// stream runs one stream of a client.
-func (t *terms) stream(ctx context.Context, connection *peer.Connection, end time.Time) error {
+// stream runs the stream of a number, of all those of a client.
+func (t *terms) stream(ctx context.Context, connection *peer.Connection, number int, end time.Time) error {
 	counters := t.setup.counters()
 	counters.Active.Add(1)
 	defer counters.Active.Add(-1)
@@ -195,7 +197,7 @@ func (t *terms) stream(ctx context.Context, connection *peer.Connection, end tim
 	s, err := connection.Open(ctx)
 	if err == nil {
 		counters.Streams.Add(1)
-		if err = t.echoUntil(ctx, s, end, settle); err == nil {
+		if err = t.echoUntil(ctx, s, number, end, settle); err == nil {
 			_ = s.Close()
 			return nil
 		}
@@ -211,20 +213,30 @@ func (t *terms) stream(ctx context.Context, connection *peer.Connection, end tim
 	return nil
 }
 
-func (t *terms) echoUntil(ctx context.Context, s wire.Stream, end time.Time, settle func()) error {
+func (t *terms) echoUntil(ctx context.Context, s wire.Stream, number int, end time.Time, settle func()) error {
 	counters, echo, window := t.setup.counters(), t.newEcho(s), uint32(0)
-	for begun := time.Now(); begun.Before(end); begun = time.Now() {
+	now := time.Now()
+	// What the timer added to the last line that waited for it, and so to the late lines behind that one.
+	added := time.Duration(0)
+	for due := t.pacer.first(number, now); ; due = t.pacer.next(due, now) {
+		if !sleep(ctx, earlier(due, end).Sub(now)) {
+			return context.Cause(ctx)
+		}
+		if due.After(now) {
+			now = time.Now()
+			added = addedByTimer(due, now)
+		}
+		if !now.Before(end) {
+			return nil
+		}
+		begun := t.pacer.countsFrom(due, now, added)
 		if err := echo.RoundTrip(); err != nil {
 			return err
 		}
-		now := time.Now()
+		now = time.Now()
 		counters.RoundTrips.Record(now.Sub(begun))
 		counters.Operations.Add(1)
 		counters.Echoing.Count(&window)
 		settle()
-		if !sleep(ctx, min(t.pause, end.Sub(now))) {
-			return context.Cause(ctx)
-		}
 	}
-	return nil
 }

@@ -41,8 +41,11 @@ func (c *Client) ping(ctx context.Context) error {
 	})
 }
 
-// sleep says whether it was not cut short.
+// sleep says whether it was not cut short. For a moment that has passed, a timer would only cost time.
 func sleep(ctx context.Context, pause time.Duration) bool {
+	if pause <= 0 {
+		return ctx.Err() == nil
+	}
 	select {
 	case <-ctx.Done():
 		return false

@@ -31,14 +31,15 @@ func (s *Setup) counters() *observe.Counters { return s.Observer.Counters }
 func (s *Setup) host(listenIP string) peer.Config {
 	p := s.parameters()
 	return peer.Config{
-		Transport: s.Request.Transport,
-		Protocol:  p.StreamProtocol(),
-		Lazy:      p.Negotiation == "v1lazy",
-		ListenIP:  listenIP,
-		RSA:       p.Identity == "rsa2048",
-		Relayed:   p.IsRelayed(),
-		Metrics:   s.Metrics.Stack(),
-		Sized:     s.Findings.sized,
+		Transport:    s.Request.Transport,
+		Protocol:     p.StreamProtocol(),
+		Lazy:         p.Negotiation == "v1lazy",
+		ListenIP:     listenIP,
+		RSA:          p.Identity == "rsa2048",
+		Relayed:      p.IsRelayed(),
+		StreamWindow: s.Request.StreamWindow(),
+		Metrics:      s.Metrics.Stack(),
+		Sized:        s.Findings.sized,
 	}
 }
 

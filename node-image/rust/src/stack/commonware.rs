@@ -8,7 +8,7 @@ pub(crate) mod address;
 mod faults;
 mod handshake;
 mod inbox;
-mod introduction;
+pub(crate) mod introduction;
 mod messenger;
 mod metrics;
 mod network;

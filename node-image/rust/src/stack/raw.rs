@@ -1,6 +1,6 @@
 //! The baseline without a peer-to-peer stack: plain TCP, and QUIC by quinn.
 
-mod proxy;
+pub(crate) mod proxy;
 mod quic;
 mod tcp;
 

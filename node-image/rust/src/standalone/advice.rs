@@ -19,7 +19,8 @@ pub(super) fn check_server(
     transport: Transport,
     parameters: &Parameters,
 ) -> anyhow::Result<()> {
-    refuse(peers(stack).map(|client| unsupported(client, stack, transport, parameters)))
+    let reasons = peers(stack).map(|client| unsupported(client, stack, transport, parameters));
+    refuse(parameters, reasons)
 }
 
 /// Refuses parameters that this stack cannot use with any server, and options without an effect.
@@ -40,7 +41,8 @@ pub(super) fn check_client(
     if let (Stack::Raw, Parameters::Substreams { .. }) = (stack, parameters) {
         bail!("raw opens streams without a round trip, so its opens cannot be timed: use another --stack");
     }
-    refuse(peers(stack).map(|server| unsupported(stack, server, transport, parameters)))
+    let reasons = peers(stack).map(|server| unsupported(stack, server, transport, parameters));
+    refuse(parameters, reasons)
 }
 
 /// Stacks that the other side may use.
@@ -55,21 +57,31 @@ fn peers(stack: Stack) -> impl Iterator<Item = Stack> {
 }
 
 /// Fails with the first reason if every peer has one.
-fn refuse(reasons: impl Iterator<Item = Option<String>>) -> anyhow::Result<()> {
+fn refuse(parameters: &Parameters, reasons: impl Iterator<Item = Option<String>>) -> anyhow::Result<()> {
     let reasons: Option<Vec<String>> = reasons.collect();
-    match reasons.and_then(|reasons| reasons.into_iter().next()) {
-        Some(reason) => bail!("{reason}. Choose another --transport or --stack"),
-        None => Ok(()),
-    }
+    let Some(reason) = reasons.and_then(|reasons| reasons.into_iter().next()) else {
+        return Ok(());
+    };
+    // A relay, a source and a sink have no --stack.
+    let options = if parameters.has_relayed_path() {
+        "--transport"
+    } else {
+        "--transport or --stack"
+    };
+    bail!("{reason}. Choose another {options}")
 }
 
 /// A failure, with advice if there is any.
 pub(super) fn explain(setup: &Setup, Failed(failure): Failed) -> anyhow::Error {
-    let advice = match failure.reason {
-        Reason::OpenFailed => on_opening(setup),
-        Reason::UnexpectedBytes | Reason::TooFewBytes | Reason::StreamFailed | Reason::Timeout => {
-            on_sizes(&setup.parameters, setup.download)
+    let advice = match (failure.reason, &setup.parameters) {
+        (Reason::OpenFailed, _) => on_opening(setup),
+        (Reason::UnexpectedBytes | Reason::TooFewBytes, Parameters::Relay { .. }) => {
+            Some("Give the source and the sink the same --bytes")
         }
+        (
+            Reason::UnexpectedBytes | Reason::TooFewBytes | Reason::StreamFailed | Reason::Timeout,
+            parameters,
+        ) => on_sizes(parameters, setup.download),
         _ => None,
     };
     let advice = advice.map_or(String::new(), |advice| format!(". {advice}"));

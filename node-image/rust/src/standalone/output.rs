@@ -83,6 +83,10 @@ struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     connect_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    relay_round_trip_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    round_trip_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     upload: Option<Transfer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     download: Option<Transfer>,
@@ -136,6 +140,9 @@ pub(super) struct ClientResult {
     pub(crate) streams: u32,
     pub(crate) timing: Timing,
     pub(crate) connect_seconds: Option<f64>,
+    /// Median round trips through a relay: with the relay, and with the peer behind it.
+    pub(crate) relay_round_trip_seconds: Option<f64>,
+    pub(crate) round_trip_seconds: Option<f64>,
     pub(crate) upload: Option<Transfer>,
     pub(crate) download: Option<Transfer>,
 }
@@ -150,6 +157,8 @@ impl ClientResult {
             details: with_details.then_some(Details {
                 timing: self.timing,
                 connect_seconds: self.connect_seconds,
+                relay_round_trip_seconds: self.relay_round_trip_seconds,
+                round_trip_seconds: self.round_trip_seconds,
                 upload: self.upload,
                 download: self.download,
             }),
@@ -161,6 +170,13 @@ impl ClientResult {
         let mut lines = vec![];
         if let Some(seconds) = self.connect_seconds {
             lines.push(format!("Connected in {}.", time(seconds)));
+        }
+        if let (Some(relay), Some(peer)) = (self.relay_round_trip_seconds, self.round_trip_seconds) {
+            lines.push(format!(
+                "Half of the round trips took less than {} with the relay, and {} with the source.",
+                time(relay),
+                time(peer)
+            ));
         }
         let ways = [
             ("Uploaded", self.upload.map(|upload| self.upload(upload))),
@@ -187,11 +203,15 @@ impl ClientResult {
             ));
         }
         if without_a_rate {
-            lines.push(
-                "Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what \
-                 the published tools print."
-                    .to_owned(),
-            );
+            // A sink has no other timing.
+            let compat = if self.round_trip_seconds.is_some() {
+                ""
+            } else {
+                "; client --timing compat prints what the published tools print"
+            };
+            lines.push(format!(
+                "Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth{compat}."
+            ));
         }
         lines.join("\n")
     }
@@ -335,6 +355,8 @@ mod tests {
             streams: 1,
             timing,
             connect_seconds: Some(0.001_234),
+            relay_round_trip_seconds: None,
+            round_trip_seconds: None,
             upload: Some(Transfer {
                 bytes,
                 seconds: 2.0,
@@ -379,14 +401,41 @@ mod tests {
     }
 
     #[test]
+    fn a_transfer_through_a_relay_has_round_trips() {
+        let relayed = ClientResult {
+            upload: None,
+            relay_round_trip_seconds: Some(0.000_036),
+            round_trip_seconds: Some(0.000_136),
+            ..measured(Timing::Strict, 64 << 20)
+        };
+        assert_eq!(
+            relayed.sentences(),
+            "Connected in 1.23 ms.\n\
+             Half of the round trips took less than 36.0 µs with the relay, and 136 µs with the source.\n\
+             Downloaded 64 MiB in 500 ms: 805 Mbit/s (strict, from the first bytes to the last)."
+        );
+        let small = ClientResult {
+            connect_seconds: None,
+            relay_round_trip_seconds: None,
+            download: measured(Timing::Strict, 1500).download,
+            ..relayed
+        };
+        assert_eq!(
+            small.sentences(),
+            "Downloaded 1500 B in 4.00 s (strict, from the request to the last byte).\n\
+             Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth."
+        );
+    }
+
+    #[test]
     fn a_small_transfer_has_a_bandwidth_only_as_the_published_tools_time_it() {
         assert_eq!(
             measured(Timing::Strict, 1500).sentences(),
             "Connected in 1.23 ms.\n\
              Uploaded 1500 B in 2.00 s (strict, until the server had read everything).\n\
              Downloaded 1500 B in 4.00 s (strict, from the request to the last byte).\n\
-             Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth; --timing compat prints what \
-             the published tools print."
+             Below 1 MiB, a strict time is mostly one round trip and gives no bandwidth; client --timing compat \
+             prints what the published tools print."
         );
         assert_eq!(
             measured(Timing::Compat, 1024).sentences(),

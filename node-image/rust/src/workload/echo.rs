@@ -1,12 +1,14 @@
 //! Many streams on many connections, each of which echoes a line at a steady pace.
 
+mod pacer;
+
 use std::{
     pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::future::{Either, select, try_join_all};
@@ -17,9 +19,10 @@ use perfrun_contract::{
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
-    time::{sleep_until, timeout, timeout_at},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
+use self::pacer::{Pacer, added_by_timer};
 use super::{
     failed::{Failed, failure},
     findings::Findings,
@@ -35,7 +38,7 @@ use crate::{
 /// The state that all streams of one side share.
 pub(super) struct Terms {
     line: Arc<[u8]>,
-    pause: Duration,
+    pacer: Pacer,
     deadline: Duration,
     observer: Arc<Observer>,
     /// A permit for each stream that has completed its first round trip or failed.
@@ -47,7 +50,7 @@ impl Terms {
     pub(super) fn new(setup: &Setup, load: &Echo) -> Self {
         Self {
             line: echo::line(load.message_bytes.0 as usize),
-            pause: Duration::from_secs_f64(load.pause_seconds),
+            pacer: Pacer::new(load, Instant::now()),
             deadline: Duration::from_secs_f64(load.deadline_seconds),
             observer: setup.observer.clone(),
             settled: Semaphore::new(0),
@@ -88,11 +91,9 @@ pub(super) async fn run(
     let begun = Instant::now();
     let end = begun + Duration::from_secs_f64(load.duration_seconds);
     let terms = Arc::new(Terms::new(setup, load));
-    let interval = Duration::from_secs_f64(load.connection_interval_seconds);
-    let connections = (0..).zip(peers).map(|(i, peer)| {
-        let at = begun + interval * i;
-        connection(setup, peer, load, at, end, &terms)
-    });
+    let connections = (0..)
+        .zip(peers)
+        .map(|(number, peer)| connection(setup, peer, load, number, begun, end, &terms));
     let connections = pin!(try_join_all(connections));
     let plateau = pin!(plateau(&terms, load, begun, end));
     let (plateau, connections) = match select(plateau, connections).await {
@@ -127,7 +128,7 @@ async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Re
     // At least half of the time after the scheduled ramp is for the plateau.
     let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
     let settled = terms.settled.acquire_many(streams);
-    if timeout_at(latest.into(), settled).await.is_err() {
+    if timeout_at(latest, settled).await.is_err() {
         let missing = streams as usize - terms.settled.available_permits();
         let message = format!(
             "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, although the ramp \
@@ -139,7 +140,7 @@ async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Re
     }
     let round_trips = || terms.observer.counters.operations.load(Ordering::Relaxed);
     let (from, before) = (Instant::now(), round_trips());
-    sleep_until(end.into()).await;
+    sleep_until(end).await;
     Ok(Plateau {
         ramp_seconds: (from - begun).as_secs_f64(),
         seconds: from.elapsed().as_secs_f64(),
@@ -148,18 +149,20 @@ async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Re
     })
 }
 
-/// Dials one connection at `at` and runs its streams. Returns how it was dialled, and by how much the
-/// connection or a stream was late at most. `None` if the dial failed.
+/// Dials the connection of this number at its moment and runs its streams. Returns how it was dialled, and by
+/// how much the connection or a stream was late at most. `None` if the dial failed.
 async fn connection(
     setup: &Setup,
     peer: &mut Peer,
     load: &Echo,
-    at: Instant,
+    number: u32,
+    begun: Instant,
     end: Instant,
     terms: &Arc<Terms>,
 ) -> Result<Option<(DialPhases, Duration)>, Failed> {
     let streams = load.streams_per_connection;
-    let mut late = lateness(at).await;
+    let interval = Duration::from_secs_f64(load.connection_interval_seconds);
+    let mut late = lateness(begun + interval * number).await;
     let connection: Arc<dyn Connection> = match peer::dial(setup, &mut peer.host, &peer.server).await {
         Ok(connection) => connection.into(),
         Err(error) => {
@@ -175,7 +178,9 @@ async fn connection(
     let mut tasks = JoinSet::new();
     for i in 0..streams {
         late = late.max(lateness(up + interval * i).await);
-        tasks.spawn(stream(connection.clone(), terms.clone(), end));
+        // Streams that follow each other are on different connections, so that lines on each are spread, too.
+        let number = i * load.connections + number;
+        tasks.spawn(stream(connection.clone(), terms.clone(), number, end));
     }
     let phases = connection.phases();
     while let Some(ended) = tasks.join_next().await {
@@ -186,12 +191,17 @@ async fn connection(
 
 /// Waits for a moment and returns by how much it was missed.
 async fn lateness(at: Instant) -> Duration {
-    sleep_until(at.into()).await;
+    sleep_until(at).await;
     at.elapsed()
 }
 
 /// Runs one stream of a client. Only wrong bytes end the trial.
-async fn stream(connection: Arc<dyn Connection>, terms: Arc<Terms>, end: Instant) -> Result<(), Failed> {
+async fn stream(
+    connection: Arc<dyn Connection>,
+    terms: Arc<Terms>,
+    number: u32,
+    end: Instant,
+) -> Result<(), Failed> {
     let _active = Active::new(&terms);
     let first = Settles(&terms.settled);
     let opened = connection.open().await;
@@ -199,7 +209,7 @@ async fn stream(connection: Arc<dyn Connection>, terms: Arc<Terms>, end: Instant
     let echoed = match opened {
         Ok(stream) => {
             Counters::add(&terms.observer.counters.streams, 1);
-            echo_until(stream, &terms, end, first).await
+            echo_until(stream, &terms, number, end, first).await
         }
         Err(error) => Err(error.into()),
     };
@@ -216,29 +226,40 @@ async fn stream(connection: Arc<dyn Connection>, terms: Arc<Terms>, end: Instant
 async fn echo_until(
     mut stream: BoxStream,
     terms: &Terms,
+    number: u32,
     end: Instant,
     first: Settles<'_>,
 ) -> Result<(), Failed> {
     let mut first = Some(first);
     let mut window = 0;
     let counters = &terms.observer.counters;
+    let mut now = Instant::now();
+    let mut due = terms.pacer.first(number, now);
+    // What the timer added to the last line that waited for it, and so to the late lines behind that one.
+    let mut added = Duration::ZERO;
     loop {
-        let begun = Instant::now();
-        if begun >= end {
+        // For a moment that has just passed, the timer would still wait for its next millisecond.
+        if due > now {
+            sleep_until(due.min(end)).await;
+            now = Instant::now();
+            added = added_by_timer(due, now);
+        }
+        if now >= end {
             return Ok(());
         }
+        let begun = terms.pacer.counts_from(due, now, added);
         timeout(
             terms.deadline,
             echo::round_trip(&mut stream, &terms.line, counters),
         )
         .await
         .map_err(|_| terms.missed_deadline())??;
-        let now = Instant::now();
+        now = Instant::now();
         counters.round_trips.record(now - begun);
         Counters::add(&counters.operations, 1);
         counters.echoing.count(&mut window);
         first.take();
-        sleep_until((now + terms.pause).min(end).into()).await;
+        due = terms.pacer.next(due, now);
     }
 }
 
@@ -305,7 +326,10 @@ mod tests {
 
     use async_trait::async_trait;
     use tikv_jemalloc_ctl::thread;
-    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+    use tokio::{
+        io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, duplex},
+        time::sleep,
+    };
 
     use super::*;
     use crate::{metrics::TrialMetrics, sampler::Sampling, stack};
@@ -373,10 +397,10 @@ mod tests {
         async fn close(self: Box<Self>) {}
     }
 
-    fn terms() -> Arc<Terms> {
+    fn terms(pacer: Pacer) -> Arc<Terms> {
         Arc::new(Terms {
             line: echo::line(LINE),
-            pause: Duration::from_secs(1000),
+            pacer,
             deadline: Duration::from_secs(2000),
             observer: Arc::new(Observer::new(TrialMetrics::default(), Sampling::default())),
             settled: Semaphore::new(0),
@@ -398,13 +422,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_holds_less_than_a_kibibyte_for_each_stream_of_lines_of_any_length() {
-        let terms = terms();
+        let terms = terms(Pacer::Pause(Duration::from_secs(1000)));
         let connection: Arc<dyn Connection> = Arc::new(Fake(terms.line.clone()));
         let end = Instant::now() + Duration::from_secs(10_000);
         let before = held();
         let mut tasks = JoinSet::new();
         for _ in 0..STREAMS {
-            tasks.spawn(stream(connection.clone(), terms.clone(), end));
+            tasks.spawn(stream(connection.clone(), terms.clone(), 0, end));
         }
         until_all_have_echoed(&terms).await;
         let each = (held() - before) / STREAMS as u64;
@@ -413,7 +437,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_server_holds_less_than_a_kibibyte_for_each_stream_too() {
-        let terms = terms();
+        let terms = terms(Pacer::Pause(Duration::from_secs(1000)));
         let before = held();
         let mut tasks = JoinSet::new();
         for _ in 0..STREAMS {
@@ -427,5 +451,53 @@ mod tests {
         until_all_have_echoed(&terms).await;
         let each = (held() - before) / STREAMS as u64;
         assert!((100..1024).contains(&each), "{each} bytes");
+    }
+
+    /// Echoes for half a second with a peer that answers the second line after 250 ms and the others after 10
+    /// ms. Returns when lines reached the peer, and the mean of the round trips, both in milliseconds.
+    async fn echoed(pacer: Pacer) -> (Vec<u128>, f64) {
+        let terms = terms(pacer);
+        let begun = Instant::now();
+        let (ours, mut theirs) = duplex(2 * LINE);
+        let end = begun + Duration::from_millis(500);
+        let client = echo_until(Box::new(ours), &terms, 1, end, Settles(&terms.settled));
+        let peer = async {
+            let mut arrived = vec![];
+            let mut line = vec![0; LINE];
+            while theirs.read_exact(&mut line).await.is_ok() {
+                arrived.push(begun.elapsed().as_millis());
+                let answer = if arrived.len() == 2 { 250 } else { 10 };
+                sleep(Duration::from_millis(answer)).await;
+                theirs.write_all(&line).await.unwrap();
+            }
+            arrived
+        };
+        let (ended, arrived) = tokio::join!(client, peer);
+        assert!(ended.is_ok());
+        let trips = terms.observer.counters.round_trips.take();
+        assert_eq!(trips.len(), arrived.len() as u64);
+        (arrived, trips.mean() / 1e6)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_answer_delays_all_lines_that_pause_after_it() {
+        let (sent, mean) = echoed(Pacer::Pause(Duration::from_millis(100))).await;
+        assert_eq!(sent, [0, 110, 460]);
+        // 10, 250 and 10 ms. Each counts as the middle of a bucket less than 0.8 % wide.
+        assert!((89.6..90.4).contains(&mean), "{mean} ms");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_answer_delays_lines_with_a_period_until_they_are_on_time_again() {
+        let pacer = Pacer::Period {
+            begun: Instant::now(),
+            period: Duration::from_millis(100),
+            streams: 4,
+        };
+        let (sent, mean) = echoed(pacer).await;
+        // Those of 225 and 325 ms wait for the answer at 375 ms.
+        assert_eq!(sent, [25, 125, 375, 385, 425]);
+        // 10, 250 and, from the moments at which they were due, 160, 70 and 10 ms.
+        assert!((99.6..100.4).contains(&mean), "{mean} ms");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     matrix::{Identity, Protocol, Stack, Transport},
     node::{Distribution, Measured, Reason},
-    parameters::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Pace, Parameters},
     quantity::ByteSize,
     workload::Direction,
 };
@@ -32,12 +32,17 @@ fn most_echoing(measured: &Measured) -> u64 {
 async fn every_stream_of_every_connection_echoes_whole_lines() {
     let pair = Pair::start();
     for stacks in PAIRS {
-        for (connections, streams, message) in [(3, 8, 1024), (2, 1, 100_001)] {
+        for (connections, streams, message, pace) in [
+            (3, 8, 1024, Pace::Pause(0.05)),
+            (3, 8, 1024, Pace::Period(0.05)),
+            (2, 1, 100_001, Pace::Pause(0.05)),
+        ] {
             let load = Echo {
                 message_bytes: ByteSize(message),
+                pace,
                 ..echo(connections, streams, 2.0)
             };
-            let what = format!("{stacks:?} {connections}x{streams} of {message}");
+            let what = format!("{stacks:?} {connections}x{streams} of {message}, {pace:?}");
             let (client, server) = pair
                 .trial(stacks, &Parameters::Echo(load), 1)
                 .await
@@ -139,7 +144,7 @@ async fn every_stream_echoes_on_webrtc() {
 async fn lines_longer_than_a_message_of_webrtc_go_in_several() {
     let longest = Echo {
         message_bytes: ByteSize(1 << 20),
-        pause_seconds: 1.0,
+        pace: Pace::Pause(1.0),
         deadline_seconds: 20.0,
         sample_interval_seconds: 5.0,
         ..echo(2, 1, UNLESS_A_DIAL_IS_LOST)
@@ -150,7 +155,7 @@ async fn lines_longer_than_a_message_of_webrtc_go_in_several() {
 #[tokio::test]
 async fn each_of_ten_thousand_streams_echoes() {
     let load = Echo {
-        pause_seconds: 5.0,
+        pace: Pace::Pause(5.0),
         deadline_seconds: 60.0,
         stream_interval_seconds: 0.002,
         sample_interval_seconds: 15.0,

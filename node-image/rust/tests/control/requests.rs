@@ -3,7 +3,7 @@
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
     node::{Side, TrialLabels, TrialRequest},
-    parameters::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Pace, Parameters},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };
@@ -99,7 +99,7 @@ pub(crate) fn echo(connections: u32, streams_per_connection: u32, duration_secon
         connection_interval_seconds: 0.05 / f64::from(connections),
         stream_interval_seconds: 0.05 / f64::from(streams_per_connection),
         message_bytes: ByteSize(1 << 10),
-        pause_seconds: 0.05,
+        pace: Pace::Pause(0.05),
         deadline_seconds: 5.0,
         duration_seconds,
         identity: Identity::Ed25519,

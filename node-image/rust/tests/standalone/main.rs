@@ -4,6 +4,7 @@
 mod addresses;
 mod published;
 mod refused;
+mod relay;
 mod terminal;
 
 use std::{
@@ -34,18 +35,18 @@ impl Server {
     }
 
     fn listening_on(listen: &str, args: &[&str]) -> Self {
-        let mut child = node(&["server", "--listen-address", listen])
-            .args(args)
+        Self::called(&[&["server", "--listen-address", listen], args].concat())
+    }
+
+    /// Starts a command that prints where it listens.
+    fn called(command: &[&str]) -> Self {
+        let mut child = node(command)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let listening: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(listening["type"], "listening");
-        let addresses: Vec<String> = serde_json::from_value(listening["addresses"].clone()).unwrap();
+        let addresses = listening(&mut stdout);
         Self {
             child,
             stdout,
@@ -62,6 +63,15 @@ impl Server {
         self.stdout.read_to_string(&mut rest).unwrap();
         (code, rest)
     }
+}
+
+/// The addresses in the next line.
+fn listening(stdout: &mut impl BufRead) -> Vec<String> {
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let listening: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(listening["type"], "listening");
+    serde_json::from_value(listening["addresses"].clone()).unwrap()
 }
 
 impl Drop for Server {
@@ -222,6 +232,36 @@ fn a_number_gives_the_peer_id_that_published_perf_clients_expect() {
         let other = Server::start(&[&link[..], &["1"]].concat());
         assert!(!other.address.ends_with(expected), "{stack}: {}", other.address);
     }
+}
+
+#[test]
+fn the_options_of_libp2ps_perf_serve_and_measure_both_transports() {
+    let mut server = Server::called(&["perf", "--run-server", "--server-address", "127.0.0.1:0"]);
+    let second = listening(&mut server.stdout).remove(0);
+    let mut transports = vec![];
+    for address in [server.address.clone(), second] {
+        let peer = "/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN";
+        assert!(address.ends_with(peer), "{address}");
+        let transport = match address.contains("/quic-v1/") {
+            true => "quic-v1",
+            false => "tcp",
+        };
+        transports.push(transport);
+        let port = address.split('/').nth(4).unwrap();
+        let server = format!("127.0.0.1:{port}");
+        let link = ["perf", "--server-address", &server, "--transport", transport];
+        let sizes = ["--upload-bytes", "100001", "--download-bytes", "70003"];
+        let lines = lines(&[&link[..], &sizes].concat());
+        assert_eq!(keys(lines.last().unwrap()), PUBLISHED, "{lines:?}");
+        let last: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+        assert_eq!(
+            (&last["uploadBytes"], &last["downloadBytes"]),
+            (&100_001.into(), &70_003.into())
+        );
+    }
+    transports.sort_unstable();
+    assert_eq!(transports, ["quic-v1", "tcp"]);
+    assert_eq!(server.stop(), (Some(0), String::new()));
 }
 
 #[test]

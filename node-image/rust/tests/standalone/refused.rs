@@ -48,6 +48,42 @@ fn options_without_effect_are_refused_with_advice() {
         (&SUBSTREAMS, &["--substreams", "1025"], "must be 1 to 1024"),
         (&SUBSTREAMS, &["--chunk-bytes", "1Ki"], "--chunk-bytes"),
         (&SUBSTREAMS, &["--stack", "raw"], "use another --stack"),
+        (
+            &["relay"],
+            &["--listen", "0.0.0.0:0"],
+            "so it must be one that they can dial",
+        ),
+        (
+            &["relay", "--listen", "127.0.0.1:0"],
+            &["--transport", "webrtc-direct"],
+            "Choose another --transport\n",
+        ),
+        (
+            &["source"],
+            &["--relay", "/ip4/127.0.0.1/tcp/1"],
+            "use the address that the relay printed",
+        ),
+        (
+            &["sink"],
+            &["--source", "/ip4/127.0.0.1/tcp/1"],
+            "which has /p2p-circuit/",
+        ),
+        (&["perf"], &["--server-address", "127.0.0.1:1"], "--transport"),
+        (
+            &["perf", "--server-address", "127.0.0.1:1"],
+            &["--transport", "ws"],
+            "must be tcp or quic-v1",
+        ),
+        (
+            &["perf", "--server-address", "127.0.0.1:1"],
+            &["--run-server", "--upload-bytes", "1"],
+            "cannot be used with",
+        ),
+        (
+            &["perf", "--server-address", "127.0.0.1:1"],
+            &["--run-server", "--timeout", "1"],
+            "cannot be used with",
+        ),
     ] {
         let output = run(&[command, options].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -15,7 +15,7 @@ use std::{
 use commonware_codec::DecodeExt;
 use commonware_cryptography::ed25519::PublicKey;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const KEY: usize = 32;
 
 /// A dialler: its key and the port on which it listens.
-pub(super) struct Introduction {
-    pub(super) key: PublicKey,
-    pub(super) port: u16,
+pub(crate) struct Introduction {
+    pub(crate) key: PublicKey,
+    pub(crate) port: u16,
 }
 
 /// The listener's answer.
@@ -73,7 +73,7 @@ fn clock() -> u64 {
 }
 
 /// Reads an introduction, and how far the dialler's clock and this one differ.
-pub(super) async fn read(stream: &mut TcpStream) -> io::Result<(Introduction, Duration)> {
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Introduction, Duration)> {
     let whole = async {
         let mut key = [0; KEY];
         stream.read_exact(&mut key).await?;

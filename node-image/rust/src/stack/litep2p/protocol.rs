@@ -92,14 +92,20 @@ impl UserProtocol for RawProtocol {
                 return Ok(());
             }
             tokio::select! {
-                // Requests first, so that a dial is expected before its connection is reported.
-                biased;
                 request = requests.recv() => match request {
                     Some(request) => peers.on_request(request),
                     None => return Ok(()),
                 },
                 event = peers.service.next() => match event {
-                    Some(event) => peers.on_event(event),
+                    Some(event) => {
+                        // Requests from before the event come first: a dial whose connection is reported
+                        // before it is expected has no outcome. On a busy machine this task may pause after
+                        // it has looked for requests, for long enough to miss such a request.
+                        while let Ok(request) = requests.try_recv() {
+                            peers.on_request(request);
+                        }
+                        peers.on_event(event);
+                    }
                     None => return Ok(()),
                 },
                 // Until the connection's task has taken something from its queue.

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use perfrun_contract::matrix::{Stack, Transport};
 use subtle::ConstantTimeEq;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, mpsc},
     time::timeout,
@@ -78,17 +78,17 @@ pub(super) fn start(
 
 /// What a proxy's peers know, and others do not.
 #[derive(Clone, Copy)]
-pub(super) struct Nonce([u8; NONCE]);
+pub(crate) struct Nonce(pub(crate) [u8; NONCE]);
 
 impl Nonce {
     /// The end of the proxy's address.
-    fn part(self) -> String {
+    pub(crate) fn part(self) -> String {
         format!("{NONCE_PART}{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
 /// The socket and the nonce in the address of a proxy.
-pub(super) fn parse(address: &str) -> Result<(SocketAddr, Nonce), Error> {
+pub(crate) fn parse(address: &str) -> Result<(SocketAddr, Nonce), Error> {
     let parts = address.split_once(NONCE_PART);
     let nonce = parts.and_then(|(_, nonce)| u128::from_str_radix(nonce, 16).ok());
     let (Some((socket, _)), Some(nonce)) = (parts, nonce) else {
@@ -118,14 +118,15 @@ pub(super) async fn write_target(
 
 /// Decides where a proxy connects.
 #[derive(Clone, Copy)]
-struct Gate {
-    nonce: Nonce,
+pub(crate) struct Gate {
+    pub(crate) nonce: Nonce,
     /// The address that the proxy listens on.
-    own: IpAddr,
+    pub(crate) own: IpAddr,
 }
 
 impl Gate {
-    async fn read_target(self, stream: &mut TcpStream) -> io::Result<SocketAddr> {
+    /// Reads the first bytes of a connection.
+    pub(crate) async fn read_target(self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<SocketAddr> {
         let (mut nonce, mut ip) = ([0; NONCE], [0; TARGET - 2]);
         stream.read_exact(&mut nonce).await?;
         if !bool::from(nonce.ct_eq(&self.nonce.0)) {
