@@ -181,8 +181,10 @@ where
         + Serialize,
 {
     create_object(object, "run", &run.uid, existing, &context.client).await?;
-    // From its first object on, the run is in the way of others.
-    context.ledger.begin(&run.uid, &run.namespace);
+    // From its first object on, the run is in the way of others, and another of them goes first.
+    if context.ledger.begin(&run.uid, &run.namespace) {
+        context.wake_first();
+    }
     Ok(())
 }
 
@@ -292,6 +294,7 @@ fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool,
         pods: context.pods.clone(),
         result_bytes: context.result_bytes,
         image: context.site.image.clone(),
+        pull_secrets: context.site.pull_secrets.clone(),
         metrics: context.metrics.clone(),
         recorder: context.recorder.clone(),
         reference: run.object_ref(&()),

@@ -106,6 +106,8 @@ pub(crate) struct Job {
     pub(crate) result_bytes: u64,
     /// The operator's image, which reads results from a store.
     pub(crate) image: String,
+    /// Names of the Secrets for pulling the image.
+    pub(crate) pull_secrets: Vec<String>,
     pub(crate) metrics: Arc<Metrics>,
     /// Publishes events about `reference`, the run.
     pub(crate) recorder: Recorder,
@@ -390,6 +392,7 @@ fn stored(job: &Job) -> Option<Stored> {
     Some(Stored {
         location: job.spec.store()?.location(namespace, name, uid),
         image: job.image.clone(),
+        pull_secrets: job.pull_secrets.clone(),
     })
 }
 

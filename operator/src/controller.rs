@@ -83,8 +83,6 @@ pub(crate) struct Context {
     pub(crate) runs: Store<WatchedRun>,
     /// Wakes one run.
     pub(crate) wake: mpsc::UnboundedSender<ObjectRef<WatchedRun>>,
-    /// Wakes all runs, because another may start now.
-    pub(crate) wake_all: mpsc::UnboundedSender<()>,
 }
 
 /// Why a pass failed, by stage.
@@ -172,6 +170,14 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
             context.stand_back(&identity.uid);
         }
     }
+    let uid = identity.uid.clone();
+    // The run gives back a turn that it could not use.
+    drop(observed);
+    let has_tried = matches!(decision.stage, Stage::Provisioning { .. });
+    if published == Published::Yes && has_tried && !context.ledger.is_active(&uid) {
+        // The API server refused the first object. Another run goes first now.
+        context.wake_first();
+    }
     Ok(after(published, decision.wake))
 }
 
@@ -191,14 +197,13 @@ pub(crate) fn after(published: Published, wake: Option<Duration>) -> Action {
 }
 
 impl Context {
-    /// The run has ended, and its status shows it. The watch may not: the ledger remembers it before others
-    /// are woken.
+    /// The run has ended, and its status shows it. The watch may not: the ledger remembers it before another
+    /// is woken.
     fn end(&self, uid: &str) {
         self.plans.forget(uid);
         self.conductors.forget(uid);
-        if self.ledger.end(uid) {
-            self.wake_others();
-        }
+        self.ledger.end(uid);
+        self.wake_first();
     }
 
     /// The run has ended before, is being deleted, or cannot be read.
@@ -224,17 +229,21 @@ impl Context {
         }
     }
 
-    /// The run is no longer active: others may start.
+    /// The run is no longer active: another may start.
     fn stand_back(&self, uid: &str) {
         self.conductors.forget(uid);
         if self.ledger.stand_back(uid) {
-            self.wake_others();
+            self.wake_first();
         }
     }
 
-    fn wake_others(&self) {
-        // Nobody listens when the operator ends.
-        let _ = self.wake_all.send(());
+    /// Wakes the waiting run that goes first. It wakes the next one when it begins. Passes over all waiting
+    /// runs would delay the first.
+    pub(crate) fn wake_first(&self) {
+        if let Some(run) = observe::first(self) {
+            // Nobody listens when the operator ends.
+            let _ = self.wake.send(run);
+        }
     }
 }
 

@@ -54,8 +54,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) conductor: ConductorState,
     /// The Kubernetes nodes on which nodes of the run were lost, by node of the run.
     pub(crate) lost_on: BTreeMap<String, String>,
-    /// When to check again whether the run may start. `None` if whatever prevents it wakes the run.
-    pub(crate) recheck: Option<Duration>,
     pub(crate) now: Timestamp,
 }
 
@@ -212,7 +210,6 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         Planned::Held(_, trouble) => {
             return Decision {
                 delete_pods: any_to_delete(&inputs.pods),
-                wake: inputs.recheck,
                 ..Decision::new(Stage::Held(trouble.clone()))
             };
         }
@@ -277,10 +274,13 @@ pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs
 fn over(inputs: &Inputs<'_>) -> Decision {
     let Inputs { spec, status, .. } = inputs;
     let cleanup = &spec.cleanup;
-    let keeps_pods = cleanup.keep_pods_on_failure && status.phase == Some(Phase::Failed);
+    // How a run ended in a phase of a newer version is not known, so whatever may be kept is.
+    let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
+    let keeps_pods = cleanup.keep_pods_on_failure && has_failed;
     let ttl = match status.phase {
         Some(Phase::Succeeded) => cleanup.ttl_seconds_after_success,
-        // Nobody knows how the run ended.
+        #[cfg(next)]
+        Some(Phase::Next) => cleanup.ttl_seconds_after_success,
         Some(Phase::Newer(_)) => None,
         _ => cleanup.ttl_seconds_after_failure,
     };

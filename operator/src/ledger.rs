@@ -58,15 +58,28 @@ impl Ledger {
         })
     }
 
-    /// The run has objects: it keeps its turn, and is the last of its namespace that had one.
-    pub(crate) fn begin(&self, uid: &str, namespace: &str) {
+    /// What is known of all runs.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Entries) -> T) -> T {
+        read(&self.0.lock())
+    }
+
+    /// The run has objects: it keeps its turn, and is the last of its namespace that had one. Returns whether
+    /// the run had no objects before.
+    pub(crate) fn begin(&self, uid: &str, namespace: &str) -> bool {
         let mut entries = self.0.lock();
         let before = entries.standings.insert(uid.to_owned(), Standing::Active);
-        if before != Some(Standing::Active) {
+        let is_new = before != Some(Standing::Active);
+        if is_new {
             entries.last += 1;
             let turn = entries.last;
             entries.turns.insert(namespace.to_owned(), turn);
         }
+        is_new
+    }
+
+    /// Whether the run has objects.
+    pub(crate) fn is_active(&self, uid: &str) -> bool {
+        self.0.lock().standing(uid) == Some(Standing::Active)
     }
 
     /// The run gives up its turn. Returns whether it had one.
@@ -80,10 +93,8 @@ impl Ledger {
     }
 
     /// The end of the run has been written. Until the watch shows it, the run must not be started again.
-    /// Returns whether the run had the turn.
-    pub(crate) fn end(&self, uid: &str) -> bool {
-        let before = self.0.lock().standings.insert(uid.to_owned(), Standing::Ended);
-        before == Some(Standing::Active)
+    pub(crate) fn end(&self, uid: &str) {
+        self.0.lock().standings.insert(uid.to_owned(), Standing::Ended);
     }
 
     /// Whether the end of the run has been written, though the watch may not show it.

@@ -3,9 +3,9 @@
 
 pub(crate) mod pod;
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use kube::{Resource, ResourceExt};
+use kube::{Resource, ResourceExt, runtime::reflector::ObjectRef};
 use perfrun_api::spec::{PerfRun, PerfRunStatus};
 use thiserror::Error;
 
@@ -18,10 +18,8 @@ use crate::{
     plans::{Outline, Planned},
     status,
     turn::{self, Contender, Limits, Standing},
+    watched::WatchedRun,
 };
-
-/// Pause before a run that waits for another to start checks again.
-const RECHECK: Duration = Duration::from_secs(5);
 
 /// Why a run cannot be observed.
 #[derive(Debug, Error)]
@@ -58,13 +56,8 @@ pub(crate) fn observe<'a>(
     let (conductor, lost_on) = context.conductors.state(uid);
     let (turn, claim) = match turn(run, status, &pods, context) {
         Ok(claim) => (Ok(()), claim),
-        Err(blocked) => (Err(blocked), None),
+        Err(why) => (Err(why), None),
     };
-    let recheck = turn
-        .as_ref()
-        .err()
-        .and_then(|blocked| blocked.recheck.then_some(RECHECK));
-    let turn = turn.map_err(|blocked| blocked.why);
     let need = if deleting {
         decide::Need::Nothing
     } else {
@@ -89,7 +82,6 @@ pub(crate) fn observe<'a>(
         pods,
         conductor,
         lost_on,
-        recheck,
         now: (context.clock)(),
     };
     Ok(Observed {
@@ -99,13 +91,21 @@ pub(crate) fn observe<'a>(
     })
 }
 
+/// The waiting run that goes first, if there is one.
+pub(crate) fn first(context: &Context) -> Option<ObjectRef<WatchedRun>> {
+    let runs = context.runs.state();
+    let runs = context.ledger.read(|ledger| contenders(&runs, ledger, context));
+    let first = turn::first(&runs, limits(context))?;
+    Some(ObjectRef::new(first.name).within(first.namespace))
+}
+
 /// The turn of a run, unless another run prevents it. A run that has objects keeps its turn without asking.
 fn turn<'a>(
     run: &PerfRun,
     status: &PerfRunStatus,
     pods: &[NodePod],
     context: &'a Context,
-) -> Result<Option<Claim<'a>>, turn::Blocked> {
+) -> Result<Option<Claim<'a>>, String> {
     let needs_none = run.spec.suspend || run.spec.cancel || run.meta().deletion_timestamp.is_some();
     if needs_none || status::has_ended(status) {
         return Ok(None);
@@ -119,20 +119,28 @@ fn turn<'a>(
             return Ok(());
         }
         let runs = context.runs.state();
-        let others = runs.iter().filter_map(|other| {
-            let other = other.readable()?;
-            let uid = other.meta().uid.as_deref()?;
-            let standing = standing(other, ledger.standing(uid), || has_pods(other, context))?;
-            Some(contender(other, uid, standing, ledger))
-        });
         let this = contender(run, &uid, Standing::Waiting, ledger);
-        let limits = Limits {
-            max_active: context.max_concurrent_runs,
-            policy: &context.policy,
-        };
-        turn::may_begin(&this, &others.collect::<Vec<_>>(), limits)
+        turn::may_begin(&this, &contenders(&runs, ledger, context), limits(context))
     })?;
     Ok(Some(claim))
+}
+
+fn limits(context: &Context) -> Limits<'_> {
+    Limits {
+        max_active: context.max_concurrent_runs,
+        policy: &context.policy,
+    }
+}
+
+/// The runs that are in the way of others.
+fn contenders<'a>(runs: &'a [Arc<WatchedRun>], ledger: &Entries, context: &Context) -> Vec<Contender<'a>> {
+    let contenders = runs.iter().filter_map(|run| {
+        let run = run.readable()?;
+        let uid = run.meta().uid.as_deref()?;
+        let standing = standing(run, ledger.standing(uid), || has_pods(run, context))?;
+        Some(contender(run, uid, standing, ledger))
+    });
+    contenders.collect()
 }
 
 /// How a run stands in the way of others. `None` if it does not: it has ended, is suspended or is being

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
-use futures::{StreamExt, TryStreamExt, join};
+use futures::{StreamExt, TryStreamExt, future, join};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
     Client, ResourceExt,
@@ -20,7 +20,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::wrappers::{IntervalStream, UnboundedReceiverStream};
 
 use crate::{
     access::Access,
@@ -39,12 +39,16 @@ use crate::{
     refusal::within_timeout,
     schedule::{self, reconcile_schedules},
     token::TokenKey,
-    watch::{log_failure, watch},
+    watch::{note_failure, watch},
     watched::WatchedRun,
 };
 
 /// Pause between two attempts to reach the API server at the start.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// How often the first waiting run is woken, whatever happens: a run that others wait behind may be deleted
+/// or suspended, and then nothing else wakes the next.
+const RECHECK: Duration = Duration::from_secs(5);
 
 /// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -167,7 +171,6 @@ pub(crate) async fn reconcile_all(
 ) {
     let client = &term.fenced(client);
     let (wake, woken) = mpsc::unbounded_channel();
-    let (wake_all, woken_all) = mpsc::unbounded_channel();
     let (runs, runs_writer) = reflector::store::<WatchedRun>();
     let (pods, pods_writer) = reflector::store::<Pod>();
     metrics.watch(Some(runs.clone()));
@@ -194,7 +197,6 @@ pub(crate) async fn reconcile_all(
         pods,
         runs: runs.clone(),
         wake,
-        wake_all,
     });
     let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
     let schedules = schedule::Context {
@@ -208,8 +210,10 @@ pub(crate) async fn reconcile_all(
     let (watched, stored, health) = (context.clone(), runs.clone(), health.clone());
     let mut listed = BTreeSet::new();
     let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
-        // A deleted run is not reconciled, so that its conductor is stopped here. A run that was deleted
-        // during an outage of the watch has no event, but is missing in the next list.
+        .reflect(runs_writer)
+        // A deleted run is not reconciled, so that its conductor is stopped here, when the store no longer
+        // has the run. A run that was deleted during an outage of the watch has no event, but is missing in
+        // the next list.
         .inspect_ok(move |event| match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(run) => listed.extend(run.uid()),
@@ -220,20 +224,26 @@ pub(crate) async fn reconcile_all(
             watcher::Event::Apply(_) => {}
             watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),
         })
-        .reflect(runs_writer)
         .inspect_ok(move |event| schedule::wake(event, &stored, &wake_schedule))
         .applied_objects();
     let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
     let pods_seen = watch::<Pod>(client, &args.watch_namespaces, managed)
         .reflect(pods_writer)
         .touched_objects();
+    let rechecked = context.clone();
+    let recheck = IntervalStream::new(tokio::time::interval(RECHECK)).for_each(|_| {
+        rechecked.wake_first();
+        future::ready(())
+    });
     let runs = Controller::for_stream(runs_seen, runs)
         .owns_stream(pods_seen)
         .reconcile_on(UnboundedReceiverStream::new(woken))
-        .reconcile_all_on(UnboundedReceiverStream::new(woken_all))
         .run(reconcile, after_error, context)
-        .for_each(async |result| log_failure(result));
-    join!(runs, schedules);
+        .for_each(|result| {
+            note_failure(result, metrics);
+            future::ready(())
+        });
+    join!(runs, schedules, recheck);
 }
 
 /// Waits for SIGTERM or SIGINT.

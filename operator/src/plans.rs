@@ -262,6 +262,16 @@ mod tests {
     }
 
     #[test]
+    fn every_operator_gives_a_run_the_same_seed() {
+        let seed = |run: &PerfRun| plan_of(&Plans::default(), run).seed;
+        let mut run = run(1, "tcp");
+        run.metadata.uid = Some("9f86d081-884c-4d63-a1b0-000000000001".to_owned());
+        assert_eq!(seed(&run), Some(0x9f86_d081));
+        run.spec.seed = Some(7);
+        assert_eq!(seed(&run), Some(7), "its document says so");
+    }
+
+    #[test]
     fn a_run_that_is_refused_is_not_planned_again() {
         let plans = Plans::default();
         assert!(is_refused(&plans.plan("a", &run(1, "tcp-tls"), held())));

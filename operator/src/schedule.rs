@@ -8,7 +8,7 @@ mod decide;
 use std::{sync::Arc, time::Duration};
 
 use error_reporter::Report;
-use futures::StreamExt;
+use futures::{StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Client, Resource, ResourceExt,
@@ -41,7 +41,7 @@ use crate::{
     refusal::{API_SERVER_REFUSES, API_SERVER_UNREACHABLE, NAME_CONFLICT},
     stage::Trouble,
     status,
-    watch::{log_failure, watch},
+    watch::{note_failure, watch},
     watched::WatchedRun,
 };
 
@@ -75,14 +75,18 @@ pub(crate) async fn reconcile_schedules(
         return;
     }
     let (schedules, writer) = reflector::store();
-    context.metrics.watch_schedules(Some(schedules.clone()));
+    let metrics = context.metrics.clone();
+    metrics.watch_schedules(Some(schedules.clone()));
     let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(seen, schedules)
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, Arc::new(context))
-        .for_each(async |result| log_failure(result))
+        .for_each(|result| {
+            note_failure(result, &metrics);
+            future::ready(())
+        })
         .await;
 }
 

@@ -8,11 +8,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use perfrun_api::{cluster::condition::COMPLETE, document, spec::PerfRun};
-use perfrun_contract::run::Phase;
+use perfrun_api::{cluster::condition, document, spec::PerfRun};
 use tokio::time::{Instant, sleep};
 
-use crate::{args::SelfTest, operator::stop_signal, status};
+use crate::{args::SelfTest, operator::stop_signal};
 
 /// One server, one client and 1 MiB, on any Kubernetes nodes: the number does not matter.
 const DOCUMENT: &str = "
@@ -68,15 +67,15 @@ async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
     loop {
         match runs.get(name).await {
             Ok(run) => {
-                let (phase, description) = progress(&run);
+                let (end, description) = progress(&run);
                 if description != last {
                     println!("PerfRun {name}: {description}");
                     last = description;
                 }
-                match phase {
-                    Some(Phase::Succeeded) => return Ok(()),
-                    Some(Phase::Failed | Phase::Cancelled) => bail!("PerfRun {name} ended as {last}"),
-                    _ => {}
+                match end {
+                    Some("Succeeded") => return Ok(()),
+                    Some(_) => bail!("PerfRun {name} ended as {last}"),
+                    None => {}
                 }
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => {
@@ -91,8 +90,9 @@ async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
     }
 }
 
-/// The phase of a run, and a description for people.
-fn progress(run: &PerfRun) -> (Option<Phase>, String) {
+/// The reason why a run has ended, if it has, and a description for people. An operator of another version
+/// may give the phase another name.
+fn progress(run: &PerfRun) -> (Option<&str>, String) {
     let Some(status) = &run.status else {
         return (
             None,
@@ -100,18 +100,26 @@ fn progress(run: &PerfRun) -> (Option<Phase>, String) {
         );
     };
     let phase = status.phase.map_or_else(String::new, |phase| phase.to_string());
+    let end = condition::end(&status.conditions);
     // Until the run has ended, the first condition that is not true has the reason.
-    let ended = status::has_ended(status);
-    let why = status.conditions.iter().find(|condition| match ended {
-        true => condition.type_ == COMPLETE,
-        false => condition.status != "True",
+    let why = end.or_else(|| {
+        status
+            .conditions
+            .iter()
+            .find(|condition| condition.status != "True")
     });
     let why = why.map(|why| format!(" ({}: {})", why.reason, why.message));
-    (status.phase, phase + &why.unwrap_or_default())
+    (
+        end.map(|end| end.reason.as_str()),
+        phase + &why.unwrap_or_default(),
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use perfrun_api::cluster::condition::COMPLETE;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -124,11 +132,23 @@ mod tests {
 
     #[test]
     fn a_run_that_no_operator_reconciles_is_described_as_such() {
-        let (phase, description) = progress(&tiny().unwrap());
-        assert_eq!(phase, None);
+        let run = tiny().unwrap();
+        let (end, description) = progress(&run);
+        assert_eq!(end, None);
         assert!(
             description.contains("no operator that watches this namespace"),
             "{description}"
         );
+    }
+
+    #[test]
+    fn a_run_ends_in_whatever_phase_an_operator_of_another_version_has() {
+        let mut run = tiny().unwrap();
+        for (status, end) in [("False", None), ("True", Some("Succeeded"))] {
+            let status = json!({"phase": "Hibernating", "conditions": [{"type": COMPLETE, "status": status,
+                "reason": "Succeeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+            run.status = serde_json::from_value(status).unwrap();
+            assert_eq!(progress(&run).0, end);
+        }
     }
 }

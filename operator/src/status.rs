@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, SAMPLES_MERGED, VERDICT},
+    cluster::condition::{
+        self, ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, SAMPLES_MERGED, VERDICT,
+    },
     spec::{PerfRunStatus, TrialCounts},
 };
 use perfrun_contract::{
@@ -39,17 +41,17 @@ const NOTE_MAX: usize = 1000;
 
 /// Whether a run has ended. The status of such a run no longer changes.
 pub(crate) fn has_ended(status: &PerfRunStatus) -> bool {
-    since(status, COMPLETE, "True").is_some()
+    condition::has_ended(&status.conditions)
 }
 
-/// Whether a run is starting its nodes.
+/// Whether a run is starting its nodes, whatever a newer version calls its phase.
 pub(crate) fn is_provisioning(status: &PerfRunStatus) -> bool {
-    status.phase == Some(Phase::Provisioning)
+    phase(&status.conditions) == Phase::Provisioning
 }
 
-/// Whether a run's trials are in progress.
+/// Whether a run's trials are in progress, whatever a newer version calls its phase.
 pub(crate) fn is_running(status: &PerfRunStatus) -> bool {
-    status.phase == Some(Phase::Running)
+    phase(&status.conditions) == Phase::Running
 }
 
 /// The condition of a type.
@@ -119,6 +121,11 @@ pub(crate) fn next(
         status.completion_time = Some(Time(now));
     }
     status.phase = Some(phase(&status.conditions));
+    #[cfg(next)]
+    if let Some(known @ (Phase::Running | Phase::Succeeded)) = status.phase {
+        status.next = Some(format!("{known} in the next version"));
+        status.phase = Some(Phase::Next);
+    }
     status
 }
 

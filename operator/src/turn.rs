@@ -22,6 +22,11 @@ pub(crate) struct Contender<'a> {
 }
 
 impl Contender<'_> {
+    /// Whether the run is in the way of others now.
+    fn is_active(&self) -> bool {
+        matches!(self.standing, Standing::Active | Standing::Starting)
+    }
+
     /// The place of a waiting run: the least one goes first.
     fn order(&self) -> (u64, i64, &str, &str) {
         (self.last_turn, self.created, self.namespace, self.name)
@@ -41,14 +46,6 @@ pub(crate) enum Standing {
     Ended,
 }
 
-/// Why a run may not start.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Blocked {
-    pub(crate) why: String,
-    /// Whether this may change although no run ends, so that nothing wakes the waiting run.
-    pub(crate) recheck: bool,
-}
-
 /// How many runs may be active together, and which.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits<'a> {
@@ -57,7 +54,7 @@ pub(crate) struct Limits<'a> {
     pub(crate) policy: &'a Policy,
 }
 
-/// Whether `run` may start beside the others.
+/// Whether `run` may start beside the others. The error says why not.
 ///
 /// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
 /// wait forever. A run that waits only for its own namespace does not keep others waiting.
@@ -68,56 +65,47 @@ pub(crate) fn may_begin(
     run: &Contender<'_>,
     others: &[Contender<'_>],
     limits: Limits<'_>,
-) -> Result<(), Blocked> {
+) -> Result<(), String> {
     let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
-    let active: Vec<_> = others
-        .iter()
-        .copied()
-        .filter(|other| matches!(other.standing, Standing::Active | Standing::Starting))
-        .collect();
+    let active: Vec<_> = others.iter().copied().filter(|other| other.is_active()).collect();
     let goes_first = |other: &&Contender<'_>| {
         let same = other.namespace == run.namespace;
         other.standing == Standing::Waiting
             && other.order() < run.order()
-            && (same || !limits.waits_for_its_namespace(other, &active))
+            && (same || !limits.waits_for_its_namespace(other, &active) && !is_behind_its_own(other, &others))
     };
-    let limited = limits
+    if others.iter().any(goes_first) {
+        let why =
+            "other runs go first: namespaces take turns, and within a namespace the earliest run goes first";
+        return Err(why.to_owned());
+    }
+    limits
         .of_exclusive_runs(run, &active)
         .and_then(|()| limits.of_namespace(run, &active))
-        .and_then(|()| limits.of_cluster(&active));
-    if !others.iter().any(goes_first) {
-        return limited;
-    }
-    Err(Blocked {
-        why: "other runs go first: namespaces take turns, and within a namespace the earliest run goes first"
-            .to_owned(),
-        recheck: limited.err().is_none_or(|blocked| blocked.recheck),
+        .and_then(|()| limits.of_cluster(&active))
+}
+
+/// The waiting run that goes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
+/// waits does so for its own namespace.
+pub(crate) fn first<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -> Option<&'a Contender<'a>> {
+    let all: Vec<_> = runs.iter().collect();
+    let active: Vec<_> = runs.iter().filter(|run| run.is_active()).collect();
+    runs.iter()
+        .filter(|run| run.standing == Standing::Waiting)
+        .filter(|run| !limits.waits_for_its_namespace(run, &active) && !is_behind_its_own(run, &all))
+        .min_by(|one, other| one.order().cmp(&other.order()))
+}
+
+/// Whether an earlier run of the same namespace waits, too. Only the earliest can keep other namespaces
+/// waiting.
+fn is_behind_its_own(run: &Contender<'_>, all: &[&Contender<'_>]) -> bool {
+    all.iter().any(|other| {
+        other.standing == Standing::Waiting && other.namespace == run.namespace && other.order() < run.order()
     })
 }
 
-impl Blocked {
-    fn by(other: &Contender<'_>, run: &Contender<'_>, why: &str) -> Self {
-        let other_name = if other.namespace == run.namespace {
-            format!("{}/{}", other.namespace, other.name)
-        } else {
-            "a run of another namespace".to_owned()
-        };
-        Self {
-            why: format!("{other_name} {why}"),
-            recheck: other.standing != Standing::Active,
-        }
-    }
-
-    fn by_number(active: &[&Contender<'_>], why: String) -> Self {
-        Self {
-            why,
-            recheck: active.iter().any(|other| other.standing != Standing::Active),
-        }
-    }
-}
-
 impl Limits<'_> {
-    fn of_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), Blocked> {
+    fn of_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
         let disturbs = |other: &&&Contender<'_>| {
             self.policy.exclusive_per == ExclusivePer::Cluster || other.namespace == run.namespace
         };
@@ -128,40 +116,34 @@ impl Limits<'_> {
             "is active, and is exclusive (spec.topology.exclusive)"
         };
         match active.find(|other| run.exclusive || other.exclusive) {
-            Some(other) => Err(Blocked::by(other, run, why)),
+            Some(other) if other.namespace == run.namespace => {
+                Err(format!("{}/{} {why}", other.namespace, other.name))
+            }
+            Some(_) => Err(format!("a run of another namespace {why}")),
             None => Ok(()),
         }
     }
 
-    fn of_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), Blocked> {
-        let own: Vec<_> = active
-            .iter()
-            .copied()
-            .filter(|other| other.namespace == run.namespace)
-            .collect();
-        match self.policy.active_runs_per_namespace {
-            limit if limit > 0 && own.len() >= limit => {
-                let why = format!(
-                    "{} runs of namespace {} are active, the maximum that the operator allows \
-                     (policy.activeRunsPerNamespace)",
-                    own.len(),
-                    run.namespace
-                );
-                Err(Blocked::by_number(&own, why))
-            }
+    fn of_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
+        let own = active.iter().filter(|other| other.namespace == run.namespace);
+        match (own.count(), self.policy.active_runs_per_namespace) {
+            (own, limit) if limit > 0 && own >= limit => Err(format!(
+                "{own} runs of namespace {} are active, the maximum that the operator allows \
+                 (policy.activeRunsPerNamespace)",
+                run.namespace
+            )),
             _ => Ok(()),
         }
     }
 
-    fn of_cluster(self, active: &[&Contender<'_>]) -> Result<(), Blocked> {
+    fn of_cluster(self, active: &[&Contender<'_>]) -> Result<(), String> {
         if active.len() < self.max_active {
             return Ok(());
         }
-        let why = format!(
+        Err(format!(
             "{} runs are active, the maximum that the operator allows (--max-concurrent-runs)",
             active.len()
-        );
-        Err(Blocked::by_number(active, why))
+        ))
     }
 
     /// Whether the run waits for runs of its own namespace, so that it keeps no other namespace waiting.
@@ -206,14 +188,14 @@ mod tests {
         }
     }
 
-    fn may_begin(run: &Contender<'_>, others: &[Contender<'_>], max_active: usize) -> Result<(), Blocked> {
+    fn may_begin(run: &Contender<'_>, others: &[Contender<'_>], max_active: usize) -> Result<(), String> {
         let policy = &Policy::default();
         super::may_begin(run, others, Limits { max_active, policy })
     }
 
     fn by_policy(run: &Contender<'_>, others: &[Contender<'_>], policy: &Policy) -> Result<(), String> {
         let max_active = 10;
-        super::may_begin(run, others, Limits { max_active, policy }).map_err(|blocked| blocked.why)
+        super::may_begin(run, others, Limits { max_active, policy })
     }
 
     #[test]
@@ -223,12 +205,8 @@ mod tests {
             (waiting(1, true), active(2, false)),
             (waiting(3, true), active(1, true)),
         ] {
-            let blocked = may_begin(&late, std::slice::from_ref(&early), 10).unwrap_err();
-            assert!(
-                blocked.why.starts_with(&format!("ns/{} is active", early.name)),
-                "{blocked:?}"
-            );
-            assert!(!blocked.recheck, "its end wakes the others");
+            let why = may_begin(&late, std::slice::from_ref(&early), 10).unwrap_err();
+            assert!(why.starts_with(&format!("ns/{} is active", early.name)), "{why}");
         }
     }
 
@@ -237,7 +215,7 @@ mod tests {
         let others = [active(1, false), active(2, false)];
         assert_eq!(may_begin(&waiting(3, false), &others, 3), Ok(()));
         assert_eq!(
-            may_begin(&waiting(3, false), &others, 2).unwrap_err().why,
+            may_begin(&waiting(3, false), &others, 2).unwrap_err(),
             "2 runs are active, the maximum that the operator allows (--max-concurrent-runs)"
         );
     }
@@ -252,20 +230,13 @@ mod tests {
     fn earlier_runs_of_a_namespace_go_first() {
         let all = [waiting(1, true), waiting(2, false)];
         assert_eq!(may_begin(&all[0], &all, 10), Ok(()));
-        let blocked = may_begin(&all[1], &all, 10).unwrap_err();
-        assert!(blocked.why.starts_with("other runs go first"), "{}", blocked.why);
-        assert!(
-            blocked.recheck,
-            "it may be refused, and then nothing wakes this one"
-        );
+        let why = may_begin(&all[1], &all, 10).unwrap_err();
+        assert!(why.starts_with("other runs go first"), "{why}");
     }
 
     #[test]
     fn the_reason_of_a_run_that_is_not_first_does_not_change_with_every_end() {
-        let why = |exclusive, earlier: &[_]| {
-            let blocked = may_begin(&waiting(9, exclusive), earlier, 1).unwrap_err();
-            blocked.why
-        };
+        let why = |exclusive, earlier: &[_]| may_begin(&waiting(9, exclusive), earlier, 1).unwrap_err();
         for exclusive in [true, false] {
             let reasons = [
                 why(exclusive, &[active(1, true), waiting(2, true), waiting(3, false)]),
@@ -312,8 +283,7 @@ mod tests {
                 "a run of another namespace is active, and this run is exclusive (spec.topology.exclusive)",
             ),
         ] {
-            let blocked = may_begin(&waiting(2, exclusive), &[other], 10).unwrap_err();
-            assert_eq!(blocked.why, why);
+            assert_eq!(may_begin(&waiting(2, exclusive), &[other], 10).unwrap_err(), why);
         }
     }
 
@@ -361,9 +331,69 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_may_fail_to_start_is_checked_again() {
+    fn a_run_behind_one_that_waits_for_its_namespace_keeps_no_other_namespace_waiting() {
+        let policy = &Policy {
+            exclusive_per: ExclusivePer::Namespace,
+            ..Policy::default()
+        };
+        let all = [
+            of("a", 1, active(1, false)),
+            of("a", 1, waiting(2, true)),
+            of("a", 1, waiting(3, false)),
+            of("b", 2, waiting(4, false)),
+        ];
+        let max_active = 10;
+        let first = first(&all, Limits { max_active, policy });
+        assert_eq!(first.map(|run| run.name), Some("run-4"));
+        let begins: Vec<_> = all[1..]
+            .iter()
+            .map(|run| by_policy(run, &all, policy).is_ok())
+            .collect();
+        assert_eq!(begins, [false, false, true]);
+    }
+
+    #[test]
+    fn a_run_that_starts_is_in_the_way_like_one_that_is_active() {
         let starting = run(1, true, Standing::Starting);
-        let blocked = may_begin(&waiting(2, true), &[starting], 10).unwrap_err();
-        assert!(blocked.recheck);
+        assert!(may_begin(&waiting(2, true), &[starting], 10).is_err());
+    }
+
+    #[test]
+    fn no_waiting_run_but_the_first_may_begin() {
+        let capped = Policy {
+            active_runs_per_namespace: 1,
+            ..Policy::default()
+        };
+        let all = |standing| {
+            [
+                of("full", 1, run(1, false, standing)),
+                of("full", 1, waiting(2, false)),
+                of("later", 3, waiting(3, false)),
+                of("next", 2, waiting(4, false)),
+                of("next", 2, waiting(5, false)),
+            ]
+        };
+        for (policy, standing, expected) in [
+            (&capped, Standing::Active, Some("run-4")),
+            (&capped, Standing::Ended, Some("run-2")),
+            (&Policy::default(), Standing::Active, Some("run-2")),
+            (&Policy::default(), Standing::Waiting, Some("run-1")),
+        ] {
+            let all = all(standing);
+            let limits = Limits {
+                max_active: 10,
+                policy,
+            };
+            let begins = |run: &&Contender<'_>| super::may_begin(run, &all, limits).is_ok();
+            let waiting = all.iter().filter(|run| run.standing == Standing::Waiting);
+            let free: Vec<_> = waiting.filter(begins).map(|run| run.name).collect();
+            assert_eq!(first(&all, limits).map(|run| run.name), expected);
+            assert_eq!(free, Vec::from_iter(expected));
+        }
+        let limits = Limits {
+            max_active: 10,
+            policy: &capped,
+        };
+        assert_eq!(first(&all(Standing::Active)[..2], limits), None);
     }
 }

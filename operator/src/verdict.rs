@@ -54,7 +54,7 @@ pub(crate) fn condition<'a>(judged: &'a Judged, expected: &[Expected]) -> Condit
             let reason = expected.map_or("ExpectationsFail", |expected| expected.otherwise);
             ("False", reason, sentence.into())
         }
-        Verdict::Inconclusive => {
+        Verdict::Inconclusive | Verdict::Newer(_) => {
             let reason = first.and_then(|gate| why(gate, judged, expected));
             ("Unknown", reason.unwrap_or("NotPrecise"), sentence.into())
         }

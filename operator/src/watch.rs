@@ -28,6 +28,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 
+use crate::metrics::Metrics;
+
 /// How much later than the first namespace all others are listed. One that the operator has no rights in must
 /// not stop them.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
@@ -76,16 +78,19 @@ where
     events.flatten().boxed()
 }
 
-/// Logs why a controller cannot watch. Failed passes are logged where they happen, and objects may be deleted
-/// before their passes.
-pub(crate) fn log_failure<T, R, Q>(result: Result<T, ControllerError<R, Q>>)
+/// Logs and counts why a controller cannot watch. Failed passes are logged and counted where they happen, and
+/// objects may be deleted before their passes.
+pub(crate) fn note_failure<T, R, Q>(result: Result<T, ControllerError<R, Q>>, metrics: &Metrics)
 where
     R: Error + 'static,
     Q: Error + 'static,
 {
     match result {
         Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_)) => {}
-        Err(error) => tracing::warn!(%error, "failed to watch"),
+        Err(error) => {
+            tracing::warn!(%error, "failed to watch");
+            metrics.failed("Watch");
+        }
     }
 }
 
@@ -206,6 +211,8 @@ impl<K: ResourceExt + Clone> Namespace<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use http::Method;
     use k8s_openapi::api::core::v1::Pod;
     use kube::{
@@ -304,6 +311,17 @@ mod tests {
         }
         assert_eq!(start.elapsed().as_secs(), LISTED_WITHIN.as_secs());
         assert_eq!(next().await, "y", "it can be listed at last");
+    }
+
+    #[test]
+    fn a_watch_that_fails_is_counted() {
+        let metrics = Metrics::new();
+        let error: ControllerError<io::Error, io::Error> =
+            ControllerError::QueueError(io::Error::other("forbidden"));
+        note_failure::<(), _, _>(Err(error), &metrics);
+        let page = metrics.encode();
+        let counted = r#"perfrun_operator_reconcile_errors_total{category="Watch"} 1"#;
+        assert!(page.contains(counted), "{page}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, core::ObjectMeta};
 use perfrun_api::{
-    cluster::condition::COMPLETE,
+    cluster::condition,
     spec::{PerfRun, PerfRunSpec, PerfRunStatus},
 };
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
@@ -53,9 +53,7 @@ impl WatchedRun {
 impl UnreadableRun {
     /// Whether the run has ended, according to the condition Complete.
     pub(crate) fn has_ended(&self) -> bool {
-        self.conditions
-            .iter()
-            .any(|condition| condition.type_ == COMPLETE && condition.status == "True")
+        condition::has_ended(&self.conditions)
     }
 }
 
@@ -198,8 +196,10 @@ mod tests {
             "mean": 1.0, "min": 1.0, "max": 1.0, "flags": {"Overheated": 1, "Retried": 2}});
         let trials =
             json!({"total": 1, "completed": 1, "failed": 0, "skipped": 0, "spared": 0, "progress": "1/1"});
-        let status =
-            json!({"phase": "Hibernating", "trials": trials, "summary": [row], "conditions": [complete()]});
+        let comparison = json!({"baseline": "a", "candidate": "b", "metric": "jitterP50", "pairs": 40,
+            "dropped": 0, "failed": [0, 0], "tolerance": 0.5, "word": "Doubtful"});
+        let status = json!({"phase": "Hibernating", "trials": trials, "summary": [row], "verdict": "Doubtful",
+                "comparisons": [comparison], "conditions": [complete()]});
         let run = watched(json!({"workload": {"ping": {}}}), status.clone());
         let read = run.readable().unwrap().status.as_ref().unwrap();
         assert_eq!(serde_json::to_value(read).unwrap(), status);

@@ -36,8 +36,8 @@ pub const NODE_LABEL: &str = "perfrun.io/node";
 pub const ROLE_LABEL: &str = "perfrun.io/role";
 /// Label of a pod: 0 for the first pod of a node, 1 for its replacement, and so on.
 pub const INCARNATION_LABEL: &str = "perfrun.io/incarnation";
-/// Label of the two pods of a twin, a node of a candidate and the node of its baseline: the name of the
-/// baseline's node.
+/// Label of the pods of a twin, a node of a candidate, the node of its baseline and that of its control: the
+/// name of the baseline's node.
 pub const TWIN_LABEL: &str = "perfrun.io/twin";
 /// Label of the creator of an object: [`MANAGER`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
@@ -64,6 +64,8 @@ const HEAD_BYTES: usize = 256 << 20;
 
 /// Types of conditions, in the order in which they become true.
 pub mod condition {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
     /// Unknown: not checked yet. False: the document cannot be run; the message gives the cause. True: it can
     /// be run. Of a schedule: no run can be created, or runs are created when they are due.
     pub const ACCEPTED: &str = "Accepted";
@@ -88,6 +90,18 @@ pub mod condition {
     pub const SCHEDULED: &str = "Scheduled";
     /// False: the run is in progress. True: it has ended and will not change; the reason states how it ended.
     pub const COMPLETE: &str = "Complete";
+
+    /// The condition that says how a run has ended; `None` if it has not. The phase does not tell: a newer
+    /// version may have other phases.
+    pub fn end(conditions: &[Condition]) -> Option<&Condition> {
+        let is_end = |condition: &&Condition| condition.type_ == COMPLETE && condition.status == "True";
+        conditions.iter().find(is_end)
+    }
+
+    /// Whether a run with these conditions has ended.
+    pub fn has_ended(conditions: &[Condition]) -> bool {
+        end(conditions).is_some()
+    }
 }
 
 /// Why stored results cannot be read.
@@ -221,12 +235,16 @@ pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> 
     let mut results: Results = parse(RESULTS_KEY, &text)?;
     // A record is stored twice if an operator was killed before its status listed the ConfigMap.
     let mut records = BTreeMap::new();
-    read_trials(&concatenated(TRIALS_KEY, kept), &mut allowance, |record| {
-        let order = records.len();
-        records
-            .entry((record.trial.id.clone(), record.attempt))
-            .or_insert((order, record));
-    })?;
+    let trials = concatenated(TRIALS_KEY, kept);
+    // A run that ended before its first trial has no such part.
+    if !trials.is_empty() {
+        read_trials(&trials, &mut allowance, |record| {
+            let order = records.len();
+            records
+                .entry((record.trial.id.clone(), record.attempt))
+                .or_insert((order, record));
+        })?;
+    }
     let mut records: Vec<_> = records.into_values().collect();
     records.sort_by_key(|(order, _)| *order);
     results.trials = records.into_iter().map(|(_, record)| record).collect();

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::Selector;
 
-/// A variant of a stack to compare with another variant of it.
+/// Two variants to compare, of one stack or of two. A cell that one of them cannot do is skipped, with the
+/// reason. The same cell with the other variant is measured, and compared with nothing.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compare {
@@ -29,6 +30,16 @@ pub struct Compare {
     /// listens. `both`: wherever it is.
     #[serde(default)]
     pub replaces: Replaces,
+    /// Also measure a control: the baseline once more, in the place of the candidate and with nodes of its
+    /// own. It takes part in each round, so the comparison takes 1.5 times the time. Baseline and control are
+    /// the same program with the same settings. If they are found to differ, with an error of 1 % for all
+    /// controls of the run, nothing in the comparison can be believed. Its findings are then `NotComparable`
+    /// and what `maxRegression` expects of it is `Inconclusive`, both with the reason `ControlDiffers`.
+    /// Measure at least 20 iterations: after 10, no control can differ if the controls of the run have more
+    /// than five metrics in all. With `maxIterations`, no comparison is decided before its control can
+    /// differ.
+    #[serde(default)]
+    pub control: bool,
 }
 
 /// Where a candidate takes the place of its baseline.
@@ -42,6 +53,17 @@ pub enum Replaces {
     /// Wherever it is.
     #[default]
     Both,
+}
+
+impl Replaces {
+    /// Where the matrix has what can be replaced.
+    pub(crate) fn places(self) -> &'static str {
+        match self {
+            Self::Client => "matrix.clients",
+            Self::Server => "matrix.servers",
+            Self::Both => "matrix.clients or matrix.servers",
+        }
+    }
 }
 
 /// What is expected of a metric. Set one of `maxRegression`, `min`, `max` and `minShareOfRaw`.
@@ -116,17 +138,17 @@ fn rule(text: &str, field: &str, message: &str) -> Rule {
     Rule::new(text).message(message).field_path(field)
 }
 
-/// Baseline and candidate are variants of one stack.
-pub(crate) fn of_one_stack() -> Rule {
+/// Baseline and candidate are variants, which have nodes of their own.
+pub(crate) fn of_listed_variants() -> Rule {
     rule(
-        "self.compare.all(c, self.stacks.exists(a, a.name == c.baseline && self.stacks.exists(b, \
-         b.name == c.candidate && b.stack == a.stack)))",
+        "self.compare.all(c, self.stacks.exists(s, s.name == c.baseline) \
+         && self.stacks.exists(s, s.name == c.candidate))",
         ".compare",
-        "must name a baseline and a candidate that stacks lists, with the same stack",
+        "must name a baseline and a candidate that stacks lists",
     )
 }
 
-/// A cell takes part in one comparison, so that its trials have one neighbour.
+/// A cell takes part in one comparison, so that its trials have no other neighbours.
 pub(crate) fn once_each() -> Rule {
     rule(
         "self.compare.all(c, (self.compare.map(d, d.baseline) + self.compare.map(d, d.candidate))\

@@ -34,8 +34,10 @@ use self::{
     order::Rounds,
     points::{Axes, Point},
     support::unsupported,
+    twins::{Comparisons, Ids, Others, variant},
 };
 use crate::{
+    compare::{Compare, Replaces},
     network::{Impossible, preset},
     spec::PerfRunSpec,
 };
@@ -85,7 +87,7 @@ pub enum Error {
     ImpossibleNetwork(#[from] Impossible),
     /// An echo would end before all of its streams are open.
     #[error(
-        "workload.echo.duration is too short: {load} takes {ramp_seconds} s to open all streams, one after the \
+        "workload.echo.duration is too short: {load} takes {ramp_seconds} s to start all streams, one after the \
          other, but the duration is {duration_seconds} s"
     )]
     NoPlateau {
@@ -110,13 +112,30 @@ pub enum Error {
     /// The matrix has no cell of a baseline.
     #[error(
         "nothing to compare: the matrix has no cell with {baseline} that {candidate} can replace; add \
-         {baseline} to matrix.clients or matrix.servers"
+         {baseline} to {}",
+        .replaces.places()
     )]
     NothingToCompare {
         /// The variant that is compared with.
         baseline: StackName,
         /// The variant that is compared.
         candidate: StackName,
+        /// Where the candidate takes the place of the baseline.
+        replaces: Replaces,
+    },
+    /// Each cell of a comparison is skipped, for its baseline or for its candidate.
+    #[error(
+        "nothing to compare: no cell can be measured both with {baseline} and with {candidate} in its place: \
+         {}; name transports and workloads that both can do",
+        reasons(.skipped)
+    )]
+    NothingInCommon {
+        /// The variant that is compared with.
+        baseline: StackName,
+        /// The variant that is compared.
+        candidate: StackName,
+        /// What one of them cannot do.
+        skipped: Vec<Skipped>,
     },
     /// No workload is set. Validation refuses such documents.
     #[error("nothing to run: set a workload")]
@@ -193,8 +212,7 @@ struct Content {
     networks: Vec<Conditions>,
     cells: Vec<Cell>,
     skipped: Vec<Skipped>,
-    /// Ids of baselines and their candidates.
-    twins: Vec<(String, String)>,
+    twins: Vec<Ids>,
 }
 
 fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
@@ -206,9 +224,11 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     for load in &loads {
         load.check().map_err(Error::Parameters)?;
     }
+    check_names(spec)?;
     let axes = Axes::of(&spec.matrix);
     let networks = networks(spec, &axes)?;
-    Size::of(spec, &axes, &loads).check()?;
+    let comparisons = Comparisons::of(spec);
+    Size::of(spec, &axes, &comparisons, &loads).check()?;
     let mut sides = Sides::of(spec);
     let (mut cells, mut skipped, mut twins) = (vec![], vec![], vec![]);
     // Cells of one network follow each other, so that links change as rarely as possible.
@@ -231,9 +251,22 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
         for point in axes.points(network) {
             for load in &loads {
                 let baseline = measurable(&point, load)?;
-                if let Some(twin) = twins::candidate(spec, &point) {
-                    twins.extend(baseline.zip(measurable(&twin, load)?));
-                }
+                let Some(Others { candidate, control }) = comparisons.others(&point) else {
+                    continue;
+                };
+                let candidate = measurable(&candidate, load)?;
+                let Some((baseline, candidate)) = baseline.zip(candidate) else {
+                    continue;
+                };
+                let control = match control {
+                    Some(control) => measurable(&control, load)?,
+                    None => None,
+                };
+                twins.push(Ids {
+                    baseline,
+                    candidate,
+                    control,
+                });
             }
         }
         if spec.matrix.raw_baseline {
@@ -251,13 +284,12 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
     let networks = networks.into_iter();
     let networks = networks.filter(|network| used.contains(network.name.as_str()));
+    let compared: HashSet<&str> = twins.iter().map(|twin| twin.candidate.as_str()).collect();
     for compare in &spec.compare {
-        let replaced = |cell: &Cell| [&cell.client, &cell.server].contains(&&compare.candidate);
-        if !cells.iter().any(replaced) {
-            return Err(Error::NothingToCompare {
-                baseline: compare.baseline.clone(),
-                candidate: compare.candidate.clone(),
-            });
+        let has_candidate = |cell: &Cell| [&cell.client, &cell.server].contains(&&compare.candidate);
+        let is_compared = |cell: &Cell| has_candidate(cell) && compared.contains(cell.id.as_str());
+        if !cells.iter().any(is_compared) {
+            return Err(incomparable(compare, &skipped));
         }
     }
     Ok(Content {
@@ -266,6 +298,57 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
         skipped,
         twins,
     })
+}
+
+/// Why nothing is compared with a baseline.
+fn incomparable(compare: &Compare, skipped: &[Skipped]) -> Error {
+    let Compare {
+        baseline, candidate, ..
+    } = compare;
+    let are_replaced = match compare.replaces {
+        Replaces::Client => [true, false],
+        Replaces::Server => [false, true],
+        Replaces::Both => [true, true],
+    };
+    let of_either = |cell: &&Skipped| {
+        // Ids of cells begin with the variants of client and server.
+        let mut sides = cell.id.split('.').zip(are_replaced);
+        sides.any(|(name, is_replaced)| is_replaced && (name == baseline.0 || name == candidate.0))
+    };
+    let skipped: Vec<Skipped> = skipped.iter().filter(of_either).cloned().collect();
+    let (baseline, candidate) = (baseline.clone(), candidate.clone());
+    if skipped.is_empty() {
+        return Error::NothingToCompare {
+            baseline,
+            candidate,
+            replaces: compare.replaces,
+        };
+    }
+    Error::NothingInCommon {
+        baseline,
+        candidate,
+        skipped,
+    }
+}
+
+/// Checks that the document names no control as a stack: only comparisons have them. Validation refuses such
+/// documents.
+fn check_names(spec: &PerfRunSpec) -> Result<(), Error> {
+    let matrix = &spec.matrix;
+    let added = matrix
+        .include
+        .iter()
+        .flat_map(|added| [&added.client, &added.server]);
+    let mut names = matrix
+        .clients
+        .iter()
+        .chain(&matrix.servers)
+        .chain(added)
+        .chain(&spec.topology.relay);
+    match names.find(|name| variant(name).1) {
+        Some(name) => Err(Error::UnknownStack(name.clone())),
+        None => Ok(()),
+    }
 }
 
 /// Checks that all streams of an echo are open before it ends. Without a plateau, nothing could be
@@ -377,7 +460,8 @@ fn cell(
 
 /// The stack that a name stands for, and its settings.
 fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<(Stack, StackSettings), Error> {
-    if let Some(listed) = spec.stacks.iter().find(|listed| listed.name == name.0) {
+    let (own, _) = variant(name);
+    if let Some(listed) = spec.stacks.iter().find(|listed| listed.name == own) {
         return Ok((listed.stack, listed.settings.clone()));
     }
     let built_in = Stack::built_in().find(|stack| stack.as_ref() == name.0);

@@ -1,12 +1,14 @@
 //! The results of a run: one JSON document, versioned.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use perfrun_contract::{
-    account::Account,
+    account::{Account, Inputs},
     compare::Judged,
     plan::Plan,
     record::TrialRecord,
-    run::{Environment, RunState},
+    run::{Environment, Isolation, RunState},
     summary::SummaryRow,
     tally::{Tally, Verdict},
 };
@@ -14,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::spec::PerfRunSpec;
+use crate::spec::{PerfRunSpec, PodSettings, StackVariant, Template};
 
 /// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -154,6 +156,7 @@ impl Results {
             tally: self.tally(),
             verdict: self.verdict(),
             settings: spec.settings(),
+            inputs: inputs(spec, environment),
             plan,
             environment,
             trials,
@@ -162,4 +165,68 @@ impl Results {
             profiles: &[],
         }
     }
+}
+
+/// What the nodes of a run were started with.
+fn inputs<'a>(spec: &'a PerfRunSpec, environment: &Environment) -> Inputs<'a> {
+    let is_in_pods = environment.isolation == Isolation::Pods;
+    // Pods run the command of their image, and `perfrun run --node` names a program without arguments.
+    let runs_command = |variant: &StackVariant| {
+        let mut named = environment.programs.iter();
+        !is_in_pods && named.all(|program| program.variant.as_ref() != Some(&variant.name))
+    };
+    let arguments = |variant: &'a StackVariant| {
+        let arguments = variant.command.get(1..).filter(|_| runs_command(variant));
+        (variant.name.as_str(), arguments.unwrap_or_default())
+    };
+    let env = |variant: &'a StackVariant| (variant.name.as_str(), &variant.env);
+    Inputs {
+        env: spec.stacks.iter().map(env).collect(),
+        arguments: spec.stacks.iter().map(arguments).collect(),
+        pods: if is_in_pods { pods(spec) } else { BTreeMap::new() },
+    }
+}
+
+/// Settings of pods that affect what is measured. Those that choose a machine are not among them, because
+/// nodes report where they run. Neither are labels and what is needed to pull an image.
+fn pods(spec: &PerfRunSpec) -> BTreeMap<&'static str, String> {
+    let Template {
+        server,
+        client,
+        relay,
+        link,
+    } = &spec.template;
+    let of_role = |settings: &PodSettings| {
+        let PodSettings {
+            resources,
+            node_selector: _,
+            affinity: _,
+            tolerations: _,
+            topology_spread_constraints: _,
+            priority_class_name,
+            annotations,
+            labels: _,
+            image_pull_secrets: _,
+            runtime_class_name,
+        } = settings.clone();
+        json(&PodSettings {
+            resources,
+            priority_class_name,
+            annotations,
+            runtime_class_name,
+            ..PodSettings::default()
+        })
+    };
+    [
+        ("topology.hostNetwork", json(&spec.topology.host_network)),
+        ("template.server", of_role(server)),
+        ("template.client", of_role(client)),
+        ("template.relay", of_role(relay)),
+        ("template.link", json(link)),
+    ]
+    .into()
+}
+
+fn json(settings: &impl Serialize) -> String {
+    serde_json::to_string(settings).expect("settings are numbers, texts, lists and maps of texts")
 }

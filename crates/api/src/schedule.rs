@@ -18,7 +18,7 @@ use kube::{
     CustomResource, KubeSchema, Resource, ResourceExt,
     core::{ObjectMeta, Rule},
 };
-use perfrun_contract::{compare::Verdict, run::Phase};
+use perfrun_contract::{compare::Verdict, newer, run::Phase};
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -179,10 +179,20 @@ pub struct EndedRun {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// How it ended.
+    /// How it ended: `Succeeded`, `Failed` or `Cancelled`. Another word is that of a newer version.
+    #[serde(deserialize_with = "newer::name")]
+    // Given a list of words, the API server would refuse every status with another one.
+    #[schemars(with = "String")]
     pub phase: Phase,
-    /// Whether what it expects holds. Absent if it expects nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Whether what it expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing. Another
+    /// word is that of a newer version.
+    #[serde(
+        default,
+        deserialize_with = "newer::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    // As for the phase.
+    #[schemars(with = "Option<String>")]
     pub verdict: Option<Verdict>,
     /// Seed of the random order of its trials, to repeat it in the same order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,9 +204,10 @@ pub struct EndedRun {
 }
 
 impl EndedRun {
-    /// Whether the run counts as successful: it ran to its end, and nothing that it expects is broken.
+    /// Whether the run counts as successful: it ran to its end, and nothing that it expects is broken. False
+    /// as well if only a newer version knows.
     pub fn is_successful(&self) -> bool {
-        self.phase == Phase::Succeeded && self.verdict != Some(Verdict::Fail)
+        self.phase == Phase::Succeeded && !matches!(self.verdict, Some(Verdict::Fail | Verdict::Newer(_)))
     }
 }
 

@@ -66,7 +66,7 @@ const NAME_MAX: usize = 63;
 #[x_kube(validation = rules::known_networks())]
 #[x_kube(validation = rules::echo_sets_peers())]
 #[x_kube(validation = rules::host_network_unimpaired())]
-#[x_kube(validation = compare::of_one_stack())]
+#[x_kube(validation = compare::of_listed_variants())]
 #[x_kube(validation = compare::once_each())]
 #[x_kube(validation = compare::candidates_are_added())]
 #[x_kube(validation = compare::interleaved())]
@@ -82,7 +82,7 @@ pub struct PerfRunSpec {
     /// Which stacks, transports and networks to measure it on.
     #[serde(default)]
     pub matrix: Matrix,
-    /// Named variants of stacks, to compare two versions or settings of one stack in a run.
+    /// Named variants of stacks, to compare two stacks, or two versions or settings of one, in a run.
     #[serde(default)]
     #[schemars(length(max = 16))]
     #[x_kube(validation = rule::unique_names())]
@@ -125,9 +125,10 @@ pub struct PerfRunSpec {
     #[schemars(with = "Option<i64>")]
     #[x_kube(validation = rule::integer(0, u32::MAX))]
     pub seed: Option<u32>,
-    /// Variants of a stack to compare with another: which is faster, at what cost, and is the difference
-    /// real? Trials of a candidate and of its baseline run right after each other, in the order of a coin.
-    /// At least 10 iterations are needed to say anything, and 20 to 40 to find differences of 5 to 10 %.
+    /// Variants to compare, of one stack or of two: which is faster, at what cost, and is the difference
+    /// real? Trials of a candidate and of its baseline run right after each other, in the order of a coin;
+    /// the trial of a control may be between them. At least 10 iterations are needed to say anything, and 20
+    /// to 40 to find differences of 5 to 10 %.
     #[serde(default)]
     #[schemars(length(max = 4))]
     pub compare: Vec<Compare>,
@@ -510,7 +511,11 @@ pub struct PerfRunStatus {
     pub summary: Vec<SummaryRow>,
     /// Whether what the run expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing,
     /// and until it has ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "newer::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub verdict: Option<Verdict>,
     /// What was found in the metrics of compared cells, up to a limit. `results` holds the complete data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -522,6 +527,10 @@ pub struct PerfRunStatus {
     /// Where `results` are. Absent if they are ConfigMaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<Stored>,
+    /// What the next version says beside the phase.
+    #[cfg(next)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// State of the run, for programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
@@ -537,6 +546,9 @@ pub struct Stored {
     pub location: String,
     /// Image of the program that reads it. `perfrun get results` starts a pod of it.
     pub image: String,
+    /// Names of the Secrets for pulling the image, in the namespace of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pull_secrets: Vec<String>,
 }
 
 /// Number of trials of a run, by state.

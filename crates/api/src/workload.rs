@@ -287,12 +287,13 @@ fn default_stress_transfer() -> ByteSize {
     ByteSize(10_000_000)
 }
 
-/// Many streams that echo at a fixed pace (`/echo/1.0.0`, of the published WebRTC transport benchmarks). Each
-/// connection has its own identity and socket. On each stream, the client sends a line, reads it back,
-/// pauses, and sends it again. Connections and streams are opened one after the other: the ramp. Results
-/// describe the plateau, from the end of the ramp to the end of `duration`.
+/// Many streams that echo at a pace (`/echo/1.0.0`, of the published WebRTC transport benchmarks). Each
+/// connection has its own identity and socket. On each stream, the client sends a line, reads it back, waits
+/// for its `pause` or `period`, and sends it again. Connections and streams are opened one after the other:
+/// the ramp. Results describe the plateau, from the end of the ramp to the end of `duration`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[x_kube(validation = rules::pause_before_deadline())]
+#[x_kube(validation = rules::pause_or_period())]
+#[x_kube(validation = rules::pace_before_deadline())]
 #[serde(rename_all = "camelCase")]
 pub struct Echo {
     /// Connections and streams. Each load is measured separately.
@@ -313,12 +314,24 @@ pub struct Echo {
     #[serde(default = "default_message")]
     #[x_kube(validation = rules::echo_line())]
     pub message_bytes: ByteSize,
-    /// Pause after each round trip. The nominal rate is one line per pause on each stream.
-    #[serde(default = "default_pause")]
-    #[schemars(length(max = 64), extend("default" = "500ms"))]
+    /// Pause after each round trip, as in the published benchmark. The nominal rate is one line per pause on
+    /// each stream, as if a round trip took no time. Default: 500ms, unless `period` is set.
+    // Earlier versions set the default in every stored object. Such an object must equal a document without
+    // the field.
+    #[serde(default, skip_serializing_if = "is_published_pause")]
+    #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("1ms", "1h"))]
-    pub pause: Duration,
-    /// Limit of a round trip, at either end. A stream that exceeds it is reset and counted as failed.
+    pub pause: Option<Duration>,
+    /// Send the lines of a stream at fixed times instead, with this time between them, e.g. `500ms`. The
+    /// lines of a client's streams are spread evenly over the period. While a stream waits for an answer, it
+    /// sends nothing. A late line is sent as soon as possible, and its round trip counts from when it was
+    /// due, except for what the timer added, at most 2 ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rule::duration("1ms", "1h"))]
+    pub period: Option<Duration>,
+    /// Limit of a round trip from the sending of its line, at either end. A stream that exceeds it is reset
+    /// and counted as failed.
     #[serde(default = "default_deadline")]
     #[schemars(length(max = 64), extend("default" = "5s"))]
     #[x_kube(validation = rule::duration("1ms", "2h"))]
@@ -332,7 +345,7 @@ pub struct Echo {
     #[serde(default)]
     pub identity: Identity,
     /// How often both ends sample streams, bytes, round trips, CPU and memory. A stream counts as echoing if
-    /// it completed a round trip in this interval, which should therefore be longer than `pause`.
+    /// it completed a round trip in this interval, which should therefore be longer than `pause` or `period`.
     #[serde(default = "default_sample_interval")]
     #[schemars(length(max = 64), extend("default" = "1s"))]
     #[x_kube(validation = rule::duration("100ms", "1m"))]
@@ -481,8 +494,11 @@ fn default_message() -> ByteSize {
     ByteSize(1 << 10)
 }
 
-fn default_pause() -> Duration {
-    std::time::Duration::from_millis(500).into()
+/// The published pause.
+pub(crate) const ECHO_PAUSE: std::time::Duration = std::time::Duration::from_millis(500);
+
+fn is_published_pause(pause: &Option<Duration>) -> bool {
+    pause.is_none_or(|pause| pause == ECHO_PAUSE)
 }
 
 fn default_deadline() -> Duration {

@@ -1,4 +1,5 @@
-//! Memory of a plan, counted by the allocator, so that a busy machine does not change it.
+//! Memory of plans and of reading results, counted by the allocator, so that a busy machine does not change
+//! it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -7,6 +8,7 @@ use std::{
 };
 
 use perfrun_api::{
+    cluster::{Allowance, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
     document,
     planning::{Error, plan},
     spec::PerfRunSpec,
@@ -17,6 +19,9 @@ const PLAN_MAX: isize = 50_000_000;
 
 /// Most bytes for refusing a document: its loads, which the CRD bounds.
 const REFUSAL_MAX: isize = 2_000_000;
+
+/// Most bytes for reading records: the longest one, while the buffer for it grows.
+const RECORDS_MAX: isize = (4 * RECORD_BYTES).cast_signed();
 
 /// Counts the bytes of each thread separately, since tests run in several.
 struct Counting;
@@ -87,4 +92,27 @@ fn a_document_that_requests_too_much_is_refused_before_it_is_planned() {
     let (peak, refused) = peak(|| plan(&specs[0]));
     assert_eq!(refused, Err(Error::TooManyCells(96_768)));
     assert!(peak < REFUSAL_MAX, "{peak} bytes");
+}
+
+#[test]
+fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
+    let record = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,
+        "atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}}"#;
+    let record = record.replace('\n', "");
+    let blanks = " ".repeat(1 << 20);
+    for (text, accepted) in [(blanks.clone(), 0), (format!("{record}{blanks}\n"), 63)] {
+        // A reader takes one compressed text after the other: 900 KiB of these are some 900 MiB of text.
+        let parts = trials_to_parts(&text, PART_BYTES);
+        let (_, compressed) = &parts[0];
+        let compressed = compressed.repeat(PART_BYTES / compressed.len());
+        let mut records = 0;
+        let (peak, refused) = peak(|| {
+            read_trials(&compressed, &mut Allowance(64 << 20), |_| {
+                records += 1;
+            })
+        });
+        assert!(matches!(refused, Err(Unreadable::TooLarge { .. })), "{refused:?}");
+        assert_eq!(records, accepted);
+        assert!(peak < RECORDS_MAX, "{peak} bytes");
+    }
 }

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod cells;
 mod cluster;
 mod link;
 
@@ -23,6 +24,7 @@ use strum::VariantNames;
 
 use crate::profile::CallGraph;
 
+pub use self::cells::Where;
 pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
     Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
@@ -325,6 +327,12 @@ pub struct Report {
     pub results: PathBuf,
     #[command(flatten)]
     pub shown: Shown,
+    /// Show only cells with all of these fields: `client`, `server`, `transport` and `network`, as `where` in
+    /// a document, and `load`, the last part of a cell's id, without its network, such as `echo-10x1000`.
+    /// Repeat the option to add cells. The raw baseline of these cells is shown, too. Skipped cells and
+    /// warnings are those of the whole run. Findings are left out, because they are of the whole run.
+    #[arg(long = "where", value_name = "FIELD=VALUE,...")]
+    pub cells: Vec<Where>,
     /// Write plots to this folder as SVG files.
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,

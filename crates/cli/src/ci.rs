@@ -13,8 +13,8 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
         let evidence = check.evidence.clone();
         let outcome = match (check.verdict, inconclusive) {
             (Verdict::Pass | Verdict::NotAsked, _) => Ok(()),
-            (Verdict::Inconclusive, Inconclusive::Pass) => Err(Unmet::Skipped(evidence)),
-            (Verdict::Inconclusive | Verdict::Fail, _) => Err(Unmet::Failed(evidence)),
+            (Verdict::Inconclusive | Verdict::Newer(_), Inconclusive::Pass) => Err(Unmet::Skipped(evidence)),
+            (Verdict::Inconclusive | Verdict::Newer(_) | Verdict::Fail, _) => Err(Unmet::Failed(evidence)),
         };
         junit::case("perfrun.compare", &check.name, &outcome)
     };
@@ -34,7 +34,7 @@ pub fn annotate(run: &str, findings: impl IntoIterator<Item = Finding>, inconclu
 fn command(run: &str, finding: &Finding, inconclusive: Inconclusive) -> String {
     let level = match (finding.verdict, inconclusive) {
         (Verdict::Fail, _) => "error",
-        (Verdict::Inconclusive, Inconclusive::Fail) => "warning",
+        (Verdict::Inconclusive | Verdict::Newer(_), Inconclusive::Fail) => "warning",
         _ => "notice",
     };
     let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
@@ -44,6 +44,8 @@ fn command(run: &str, finding: &Finding, inconclusive: Inconclusive) -> String {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_contract::newer::NewerName;
+
     use super::*;
 
     fn check(name: &str, verdict: Verdict) -> Check {
@@ -60,10 +62,11 @@ mod tests {
             check("holds", Verdict::Pass),
             check("open", Verdict::Inconclusive),
             check("broken", Verdict::Fail),
+            check("doubtful", Verdict::Newer(NewerName::new("Doubtful").unwrap())),
         ];
         let xml = junit("a", &checks, Inconclusive::Fail).unwrap();
         assert!(
-            xml.contains(r#"tests="3""#) && xml.contains(r#"failures="2""#),
+            xml.contains(r#"tests="4""#) && xml.contains(r#"failures="3""#),
             "{xml}"
         );
         let xml = junit("a", &checks, Inconclusive::Pass).unwrap();
@@ -84,9 +87,12 @@ mod tests {
             command("a:b,file=c%", &finding(Verdict::Fail), Inconclusive::Fail),
             "::error title=perfrun a%3Ab%2Cfile=c%25::5 %25%0A::error::all, lost%0D"
         );
+        let newer = NewerName::new("Doubtful").unwrap();
         for (verdict, inconclusive, level) in [
             (Verdict::Inconclusive, Inconclusive::Fail, "::warning "),
             (Verdict::Inconclusive, Inconclusive::Pass, "::notice "),
+            (Verdict::Newer(newer), Inconclusive::Fail, "::warning "),
+            (Verdict::Newer(newer), Inconclusive::Pass, "::notice "),
             (Verdict::Pass, Inconclusive::Fail, "::notice "),
         ] {
             assert!(command("a", &finding(verdict), inconclusive).starts_with(level));

@@ -285,11 +285,11 @@ fn are_alike(
     let runs: Vec<&Account<'_>> = baselines.iter().chain(candidates).collect();
     let mut unlike = differences(plan, &runs);
     unlike.retain(|difference| !args.allow.contains(&difference.field));
-    let mut fields: Vec<String> = unlike
+    let fields: BTreeSet<String> = unlike
         .iter()
         .map(|difference| difference.field.to_string())
         .collect();
-    fields.dedup();
+    let fields: Vec<String> = fields.into_iter().collect();
     ensure!(
         unlike.is_empty(),
         "the runs are unlike, so that a difference may have another cause than the program: measure them alike, or \

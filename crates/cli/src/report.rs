@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context, ensure};
 
 use perfrun_api::results::Results;
-use perfrun_contract::{account::Account, profile::Profile};
+use perfrun_contract::{account::Account, plan::Cell, profile::Profile};
 use perfrun_report::Basis;
 
 use crate::{
-    args::{self, Format, Shown},
+    args::{self, Format, Shown, Where},
     ci, print,
     store::{self, Store},
     terminal_width,
@@ -21,7 +21,14 @@ use crate::{
 
 /// Prints results, and writes plots and samples if requested.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
-    let results = store::read(&args.results)?;
+    let mut results = store::read(&args.results)?;
+    if !args.cells.is_empty() {
+        ensure!(
+            !matches!(args.shown.output, Format::Junit | Format::Github),
+            "findings are of the whole run: leave out --where, or choose another --output"
+        );
+        keep(&mut results, &args.cells)?;
+    }
     let profiles = store::read_profiles(&args.results, &results.plan);
     print(&rendered(&results, &profiles, args.shown)?)?;
     if let Some(folder) = &args.svg {
@@ -39,6 +46,29 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         files.extend(perfrun_report::echo_csv(&account));
         write(folder, files)?;
     }
+    Ok(())
+}
+
+/// Restricts results to some cells.
+fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<()> {
+    let is_wanted = |cell: &Cell| cells.iter().any(|wanted| wanted.selects(cell));
+    let all = &results.plan.cells;
+    for wanted in cells {
+        ensure!(
+            all.iter().any(|cell| wanted.selects(cell)),
+            "{} has no cell that --where {wanted} selects: the first of its {} cells is {}",
+            results.name,
+            all.len(),
+            all.first().map(Where::naming).unwrap_or_default()
+        );
+    }
+    perfrun_report::keep_cells(
+        &mut results.plan,
+        &mut results.trials,
+        &mut results.summary,
+        is_wanted,
+    );
+    results.judged = None;
     Ok(())
 }
 

@@ -62,7 +62,7 @@ pub fn exit_status(phase: Phase, judged: Option<&Judged>) -> u8 {
     ) {
         (Phase::Cancelled, _) => INTERRUPTED,
         (Phase::Succeeded, compare::Verdict::Fail) => FAIL,
-        (Phase::Succeeded, compare::Verdict::Inconclusive) => INCONCLUSIVE,
+        (Phase::Succeeded, compare::Verdict::Inconclusive | compare::Verdict::Newer(_)) => INCONCLUSIVE,
         (Phase::Succeeded, compare::Verdict::Pass | compare::Verdict::NotAsked) => 0,
         _ => INCOMPLETE,
     }

@@ -87,6 +87,12 @@ pub enum Error {
         .folder.display()
     )]
     Foreign { folder: PathBuf },
+    /// Its results may have something that this version does not know and would lose.
+    #[error(
+        "unable to resume {}: a newer version of perfrun ended this run: resume it with that version",
+        .folder.display()
+    )]
+    Newer { folder: PathBuf },
     /// Two runs in one folder would overwrite each other's trials.
     #[error("unable to resume {}: another perfrun process is using it", .folder.display())]
     Lock { folder: PathBuf },
@@ -232,6 +238,9 @@ impl Store {
             if owner != rustix::process::geteuid().as_raw() {
                 return Err(Error::Foreign { folder });
             }
+        }
+        if matches!(results.verdict().phase, Phase::Newer(_)) {
+            return Err(Error::Newer { folder });
         }
         let lock = lock(&folder, refused)?;
         create_folders(&folder).map_err(refused)?;

@@ -142,6 +142,14 @@ pub(crate) async fn forget(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) {
     party::forget_all(&party::parties(task.cell, nodes), &task.id).await;
 }
 
+/// Whether nodes know the trial with another request: an earlier session prepared them for nodes that were
+/// lost since.
+fn is_outdated(prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
+    let is_conflict =
+        |(_, answer): &(usize, Result<Prepared, Error>)| matches!(answer, Err(Error::Conflict(_)));
+    prepared.iter().any(is_conflict)
+}
+
 /// Why the way through a trial was left.
 enum Halt {
     /// Something failed, and was noted.
@@ -300,7 +308,12 @@ impl<'a> Driver<'a> {
                 relay: relays.into_iter().next().unwrap_or_default(),
                 peers: self.task.cell.sources_per_server(),
             };
-            let prepared = self.ask_listeners(then, &side).await;
+            let mut prepared = self.ask_listeners(then, &side).await;
+            if is_outdated(&prepared) {
+                let behind = &self.parties[self.task.cell.relays.len()..];
+                party::forget_all(behind, &self.id).await;
+                prepared = self.ask_listeners(then, &side).await;
+            }
             self.note_prepared(prepared)?;
             self.watch(TrialState::Preparing).await?;
         }
@@ -373,7 +386,7 @@ impl<'a> Driver<'a> {
     async fn found(&mut self) -> Found {
         let statuses = join_all(self.parties.iter().map(|party| party.node.status(&self.id))).await;
         let statuses: Vec<_> = statuses.into_iter().map(Result::ok).collect();
-        let (listeners, clients) = statuses.split_at(self.parties.len() - self.task.cell.clients.len());
+        let (listeners, clients) = statuses.split_at(self.clients().start);
         let found = judge(listeners, clients);
         if found == Found::Take {
             for (i, status) in statuses.into_iter().enumerate() {
@@ -407,7 +420,11 @@ impl<'a> Driver<'a> {
         };
         let prepare = || party::prepare_clients(&self.parties, &self.id, &self.task, servers_of);
         let mut prepared = prepare().await;
-        if self.rid_of_leftovers(&prepared).await {
+        let is_outdated = is_outdated(&prepared);
+        if is_outdated {
+            party::forget_all(&self.parties[self.clients()], &self.id).await;
+        }
+        if self.rid_of_leftovers(&prepared).await || is_outdated {
             prepared = prepare().await;
         }
         self.note_prepared(prepared)?;

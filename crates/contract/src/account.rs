@@ -1,5 +1,7 @@
 //! What a report needs of a run.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::{
@@ -29,6 +31,8 @@ pub struct Account<'a> {
     pub verdict: Verdict,
     /// The numbers of nodes and repetitions.
     pub settings: Settings,
+    /// What its nodes were started with.
+    pub inputs: Inputs<'a>,
     /// The plan.
     pub plan: &'a Plan,
     /// What it ran on.
@@ -41,6 +45,18 @@ pub struct Account<'a> {
     pub judged: Option<&'a Judged>,
     /// Profiles of its nodes; empty unless `perfrun run --profile` took some.
     pub profiles: &'a [Profile],
+}
+
+/// What nodes were started with, besides their programs and what the plan says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inputs<'a> {
+    /// Environment variables of variants of stacks, by the name of the variant.
+    pub env: BTreeMap<&'a str, &'a BTreeMap<String, String>>,
+    /// First arguments of the programs of variants, likewise.
+    pub arguments: BTreeMap<&'a str, &'a [String]>,
+    /// Settings of pods that affect what is measured, in JSON, by the part of the document that has them.
+    /// Empty without a cluster.
+    pub pods: BTreeMap<&'static str, String>,
 }
 
 /// The numbers of nodes and repetitions that a run was configured with.

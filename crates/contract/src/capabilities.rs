@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     matrix::{StackSettings, Transport},
     node::Role,
-    parameters::Parameters,
+    parameters::{Pace, Parameters},
 };
 
 /// What a stack in a node program can do.
@@ -43,6 +43,10 @@ pub struct Capabilities {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 63)))]
     pub identities: BTreeSet<String>,
+    /// When it sends the next line of an echo: `pause`, `period`. Every stack with echoes knows `pause`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = 8), inner(length(max = 63)))]
+    pub paces: BTreeSet<String>,
     /// Settings that it applies: `tcpCongestion`, `quicCongestion`, `yamuxWindow`. A run that has another one
     /// of these, where it has an effect, does not use the node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -89,7 +93,18 @@ impl Capabilities {
                 let has_keys = !self.identities.is_empty();
                 has_keys.then(|| lacks("keys", &self.identities, parameters.identity().as_ref()))?
             })
+            .or_else(|| {
+                let is_unknown = parameters.pace().is_some_and(|pace| !self.knows_pace(pace));
+                is_unknown.then(|| {
+                    format!("{name} does not know the period of an echo: set pause instead of period")
+                })
+            })
             .or_else(|| self.lack_of_streams(name, role, transport, parameters))
+    }
+
+    /// Whether the stack can send lines of an echo at a pace.
+    pub fn knows_pace(&self, pace: Pace) -> bool {
+        matches!(pace, Pace::Pause(_)) || self.paces.contains(pace.as_ref())
     }
 
     /// Why a node of the stack `name` cannot apply the settings that have an effect on a transport. `None` if

@@ -1,8 +1,9 @@
 //! Comparisons: what a run compares, what is expected of it, and what was found.
 //!
-//! A twin is a pair of cells that differ in the variant of one stack only. In each round the two trials of a
-//! twin run one right after the other, in the order of a coin. The differences of these pairs of trials are
-//! what is judged.
+//! A twin is a pair of cells that differ in one variant only, of one stack or of two. In each round the two
+//! trials of a twin run one right after the other, in the order of a coin; the trial of its control may be
+//! between them. The differences of these pairs of trials are what is judged. A control is the baseline of a
+//! twin once more: it takes part in each round, and must not differ.
 
 use std::fmt;
 
@@ -10,11 +11,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
 
-use crate::{newer, record::Metric};
+use crate::{
+    newer::{self, NewerName},
+    record::Metric,
+};
 
 /// The share of error that the findings of a run may have altogether: they are wrong in at most this share of
 /// runs in which nothing differs.
 pub const ALPHA: f64 = 0.05;
+
+/// The share of error that the controls of a run may have altogether: one of them is found to differ in at
+/// most this share of runs in which nothing differs.
+pub const CONTROL_ALPHA: f64 = 0.01;
 
 /// Differences within this share count as none, unless a document says otherwise.
 pub const TOLERANCE: f64 = 0.05;
@@ -49,7 +57,7 @@ impl Judging {
     }
 }
 
-/// Two cells that differ in the variant of one stack.
+/// Two cells that differ in one variant only. The trial of a control may be between theirs.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Twin {
@@ -57,6 +65,27 @@ pub struct Twin {
     pub baseline: usize,
     /// Index of the cell that is compared.
     pub candidate: usize,
+    /// Index of the cell that is the baseline once more. Absent if the comparison has no control.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<usize>,
+}
+
+impl Twin {
+    /// The cells whose trials are neighbours in each round.
+    pub fn cells(self) -> impl Iterator<Item = usize> {
+        [Some(self.baseline), Some(self.candidate), self.control]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The same cells, where control and candidate have changed places. None without a control.
+    pub fn of_control(self) -> Option<Self> {
+        self.control.map(|control| Self {
+            candidate: control,
+            control: Some(self.candidate),
+            ..self
+        })
+    }
 }
 
 /// What is expected of a metric.
@@ -91,13 +120,20 @@ pub enum Bound {
 pub struct Judged {
     /// A comparison for each judged metric of each twin, in the order of the plan.
     pub comparisons: Vec<Comparison>,
-    /// The same over all twins of a metric together, if there are several.
+    /// The same over all twins of a metric together, if there are several and all have the same two variants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
+    /// What the controls show, in the order of the plan: each is compared with its baseline as a candidate
+    /// is. The intervals are those of an error of 1 % for all controls together, and `pAdjusted` is corrected
+    /// for that as well: a control differs if it is at most 5 %, as in `comparisons`. Nothing in
+    /// `comparisons` is from a control.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controls: Vec<Comparison>,
     /// One for each cell of each expectation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
     /// Whether what was expected holds.
+    #[serde(deserialize_with = "newer::name")]
     pub verdict: Verdict,
     /// What looks have made unnecessary to measure. Absent if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,7 +193,8 @@ pub struct Comparison {
     pub metric: Metric,
     /// Pairs of trials that count.
     pub pairs: u32,
-    /// Pairs that do not: of two failures, disturbed, or not right after each other.
+    /// Pairs that do not: of two failures, disturbed, or not right after each other. The trial of a control
+    /// may be between them.
     pub dropped: u32,
     /// Failed trials of the baseline and of the candidate, of pairs that were not disturbed. Failures that
     /// are not the stack's, such as a lost node, do not count.
@@ -177,9 +214,14 @@ pub struct Comparison {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
     /// What that means.
+    #[serde(deserialize_with = "newer::name")]
     pub word: Word,
     /// The reason why the two cannot be compared. Only set if the word is `NotComparable`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "newer::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub why: Option<Why>,
     /// The smallest difference, as a share, that this number of pairs shows in four of five runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,7 +261,7 @@ pub struct Overall {
 }
 
 /// What a comparison found.
-#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
 pub enum Word {
     /// The candidate is better: a higher rate, a shorter time, a lower cost.
     Faster,
@@ -231,10 +273,24 @@ pub enum Word {
     Undecided,
     /// The pairs cannot tell.
     NotComparable,
+    /// A word of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
+}
+
+newer::carry!(Word);
+
+impl Word {
+    /// Whether the two were found to differ.
+    pub fn differs(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
 }
 
 /// Why a comparison has no finding.
-#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
 pub enum Why {
     /// Fewer than [`LEAST_PAIRS`] pairs count.
     TooFewPairs,
@@ -242,13 +298,22 @@ pub enum Why {
     Disturbed,
     /// The nodes of baseline and candidate ran on different machines.
     TwinsApart,
+    /// The control of the comparison, which is its baseline once more, was found to differ from the baseline.
+    ControlDiffers,
     /// No trial has the metric.
     NotMeasured,
     /// A node was a debug build.
     DebugBuild,
     /// The kernel's TCP window, and not the stack, may have been the limit.
     WindowLimited,
+    /// A reason of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+newer::carry!(Why);
 
 /// An expectation of one cell, judged.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -259,6 +324,7 @@ pub struct Gate {
     /// Id of the cell.
     pub cell: String,
     /// Whether it holds.
+    #[serde(deserialize_with = "newer::name")]
     pub verdict: Verdict,
     /// What that is based on, for people.
     pub evidence: String,
@@ -279,7 +345,6 @@ pub struct Gate {
     Ord,
     PartialEq,
     PartialOrd,
-    Serialize,
 )]
 pub enum Verdict {
     /// Nothing was expected.
@@ -289,6 +354,13 @@ pub enum Verdict {
     Pass,
     /// It may hold or not: more pairs, or a quieter machine, would tell.
     Inconclusive,
+    /// A verdict of a newer version, which this version carries. It counts as inconclusive.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
     /// Some of it does not hold.
     Fail,
 }
+
+newer::carry!(Verdict);

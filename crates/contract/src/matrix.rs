@@ -112,8 +112,10 @@ pub struct StackSettings {
     /// The congestion control of QUIC. None is the stack's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quic_congestion: Option<QuicCongestion>,
-    /// The window of yamux: bytes that the streams of a connection may receive, together, before the
-    /// application reads them. None is the stack's default.
+    /// The window of yamux over TCP: bytes that the streams of a connection may receive, together, before the
+    /// application reads them. Each stream begins with 256Ki, and its window grows up to what the others
+    /// leave (litep2p) or to an equal part for each stream of the load (go-libp2p). None is the stack's
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yamux_window: Option<ByteSize>,
 }

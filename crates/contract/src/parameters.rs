@@ -13,7 +13,11 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use self::bounds::{LONGEST_SECONDS, chunk, count, duration, ensure, timed};
-pub use self::{bounds::is_time, echo::Echo, messages::Messages};
+pub use self::{
+    bounds::is_time,
+    echo::{Echo, Pace},
+    messages::Messages,
+};
 use crate::{
     matrix::{Identity, Negotiation, Protocol},
     node::Distribution,
@@ -173,6 +177,14 @@ impl Parameters {
             } => 1,
             Self::Echo(echo) if echo.stream_interval_seconds > 0.0 => 1,
             _ => self.streams(),
+        }
+    }
+
+    /// When a stream sends its next line. `None` for workloads other than an echo.
+    pub fn pace(&self) -> Option<Pace> {
+        match self {
+            Self::Echo(echo) => Some(echo.pace),
+            _ => None,
         }
     }
 
@@ -465,8 +477,12 @@ impl fmt::Display for Parameters {
             Self::Echo(echo) => {
                 write!(f, "echo-{}x{}", echo.connections, echo.streams_per_connection)?;
                 match echo.identity {
-                    Identity::Ed25519 => Ok(()),
-                    other => write!(f, "-{other}"),
+                    Identity::Ed25519 => {}
+                    other => write!(f, "-{other}")?,
+                }
+                match echo.pace {
+                    Pace::Pause(_) => Ok(()),
+                    Pace::Period(_) => f.write_str("-period"),
                 }
             }
         }

@@ -121,6 +121,14 @@ impl Cell {
         }
     }
 
+    /// Whether client, server and relay have the same stacks as those of another cell. Nobody knows that of
+    /// external stacks.
+    pub fn has_stacks_of(&self, other: &Self) -> bool {
+        let stacks =
+            |cell: &Self| [Role::Client, Role::Server, Role::Relay].map(|role| cell.stack_of(role).0);
+        self.id == other.id || (stacks(self) == stacks(other) && !stacks(self).contains(&Stack::External))
+    }
+
     /// Whether neither end has a peer-to-peer stack.
     pub fn is_raw(&self) -> bool {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
@@ -196,6 +204,14 @@ impl Cell {
 }
 
 impl Plan {
+    /// Whether the baseline and the candidate of a comparison have different stacks.
+    pub fn compares_stacks(&self) -> bool {
+        self.judging.twins.iter().any(|twin| {
+            let cells = self.cells.get(twin.baseline).zip(self.cells.get(twin.candidate));
+            cells.is_some_and(|(baseline, candidate)| !candidate.has_stacks_of(baseline))
+        })
+    }
+
     /// The index of the raw cell that a cell is held against; none for raw cells, and for a cell whose
     /// variant chooses the congestion control: a share would compare controllers.
     pub fn raw_of(&self, cell: &Cell) -> Option<usize> {

@@ -257,6 +257,9 @@ pub enum Flag {
     Disturbed,
     /// The kernel let a node's UDP sockets have smaller buffers than its stack wants.
     UdpBuffersLimited,
+    /// Recorded by the next version.
+    #[cfg(next)]
+    NextVersion,
     /// A flag of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]
@@ -368,8 +371,8 @@ pub enum Metric {
     CpuSecondsPerMessage,
     /// Round trips per second, of all streams together, while all of them were open.
     RoundTripsPerSecond,
-    /// Operations per second as a share of the nominal rate: of an echo, one round trip per pause and stream;
-    /// of messages, the rate of each peer to each receiver.
+    /// Operations per second as a share of the nominal rate: of an echo, one round trip per stream and pause
+    /// or period; of messages, the rate of each peer to each receiver.
     AchievedShare,
     /// Fewest streams that completed a round trip in a whole sample interval while all of them were open, at
     /// the clients.
@@ -432,6 +435,9 @@ pub enum Metric {
     ClientAllocatedPerStream,
     /// What a server had allocated with all streams open, less the least in any sample, for each stream.
     ServerAllocatedPerStream,
+    /// Time of the node that took the longest, in the next version.
+    #[cfg(next)]
+    NextSeconds,
     /// A metric of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]

@@ -58,7 +58,8 @@ pub struct SummaryRow {
     /// Upper end of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw_high: Option<f64>,
-    /// How many of the trials have each flag; without those that none has.
+    /// How many of the trials have each flag; 0 for a flag that only trials have that were repeated, or that
+    /// lack the metric.
     #[serde(
         default,
         deserialize_with = "counts_or_names",

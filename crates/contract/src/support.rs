@@ -105,7 +105,7 @@ pub fn unsettable(stack: Stack, setting: Setting) -> Option<&'static str> {
         (_, Stack::External)
         | (Setting::TcpCongestion, Stack::Libp2p | Stack::Raw)
         | (Setting::QuicCongestion, Stack::Raw)
-        | (Setting::YamuxWindow, Stack::Litep2p) => return None,
+        | (Setting::YamuxWindow, Stack::Litep2p | Stack::GoLibp2p) => return None,
         (Setting::TcpCongestion, Stack::Litep2p) => {
             "litep2p gives no access to its TCP sockets: remove tcpCongestion, and set the default of the machine"
         }
@@ -128,9 +128,6 @@ pub fn unsettable(stack: Stack, setting: Setting) -> Option<&'static str> {
         (Setting::QuicCongestion, Stack::Commonware) => "commonware has no QUIC: remove quicCongestion",
         (Setting::YamuxWindow, Stack::Libp2p) => {
             "libp2p's yamux sets its windows itself, up to 1Gi for each connection: remove yamuxWindow"
-        }
-        (Setting::YamuxWindow, Stack::GoLibp2p) => {
-            "go-libp2p's yamux limits each stream, and not a connection: remove yamuxWindow"
         }
         (Setting::YamuxWindow, Stack::Commonware | Stack::Raw) => {
             "raw and commonware have no yamux: remove yamuxWindow"

@@ -13,6 +13,7 @@ use strum::{AsRefStr, Display, IntoStaticStr};
 
 use crate::{
     compare::Spared,
+    newer::{self, NewerName},
     node::Reason,
     plan::Plan,
     record::{TrialFailure, TrialRecord},
@@ -81,8 +82,10 @@ pub fn counting(records: &[TrialRecord]) -> impl Iterator<Item = &TrialRecord> {
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
     /// Succeeded, Failed or Cancelled.
+    #[serde(deserialize_with = "newer::name")]
     pub phase: Phase,
     /// Why, for programs.
+    #[serde(deserialize_with = "newer::name")]
     pub reason: EndReason,
     /// Why, for people.
     pub message: String,
@@ -90,18 +93,7 @@ pub struct Verdict {
 
 /// Why a run ended, for programs.
 #[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Deserialize,
-    Display,
-    Eq,
-    Hash,
-    IntoStaticStr,
-    JsonSchema,
-    PartialEq,
-    Serialize,
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, IntoStaticStr, JsonSchema, PartialEq,
 )]
 pub enum EndReason {
     /// All trials that were needed completed.
@@ -126,7 +118,14 @@ pub enum EndReason {
     RecordNotKept,
     /// perfrun itself is at fault.
     Internal,
+    /// A reason of a newer version, which this version carries.
+    #[schemars(skip)]
+    #[serde(skip_deserializing)]
+    #[strum(transparent)]
+    Newer(NewerName),
 }
+
+newer::carry!(EndReason);
 
 impl From<Cause> for EndReason {
     fn from(cause: Cause) -> Self {

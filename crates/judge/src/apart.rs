@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Twin, Verdict, Why, Word},
+    compare::{Twin, Why},
     node::Info,
     plan::Plan,
 };
@@ -18,22 +18,15 @@ pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, known: &mut 
         .iter()
         .map(|twin| are_apart(plan, nodes, *twin))
         .collect();
-    for (member, found) in known.family.iter().zip(&mut known.found) {
-        if let Some(found) = found.as_mut().filter(|_| apart[member.twin]) {
-            (found.word, found.why) = (Word::NotComparable, Some(Why::TwinsApart));
-            (found.detectable, found.pairs_needed) = (None, None);
-        }
-    }
-    for (ask, answer) in known.asks.iter().zip(&mut known.answers) {
-        if ask.twin.is_some_and(|twin| apart[twin]) {
-            answer.verdict = Verdict::Inconclusive;
-            answer.evidence += "; but the two were measured on different machines";
-        }
-    }
+    known.withdraw(
+        &apart,
+        Why::TwinsApart,
+        "the two were measured on different machines",
+    );
 }
 
 /// Whether a node of the candidate ran on another machine than the one in its place in the baseline.
-fn are_apart(plan: &Plan, nodes: &BTreeMap<String, Info>, twin: Twin) -> bool {
+pub(crate) fn are_apart(plan: &Plan, nodes: &BTreeMap<String, Info>, twin: Twin) -> bool {
     let cell = |index: usize| plan.cells.get(index);
     let Some((baseline, candidate)) = cell(twin.baseline).zip(cell(twin.candidate)) else {
         return false;

@@ -1,7 +1,7 @@
 //! A comparison as results keep it.
 
 use perfrun_contract::{
-    compare::{Comparison, Ratio, Why, Word},
+    compare::{Comparison, Ratio, Twin, Why, Word},
     plan::Plan,
     record::{Flag, Metric, TrialRecord},
     units::Unit,
@@ -41,8 +41,13 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<Why> {
 }
 
 /// What was found of a metric of a twin.
-pub(crate) fn comparison(plan: &Plan, member: &Member, pairs: &[Pair<'_>], found: &Found) -> Comparison {
-    let twin = plan.judging.twins[member.twin];
+pub(crate) fn comparison(
+    plan: &Plan,
+    twin: Twin,
+    member: &Member,
+    pairs: &[Pair<'_>],
+    found: &Found,
+) -> Comparison {
     let id = |cell: usize| {
         plan.cells
             .get(cell)
@@ -97,16 +102,17 @@ pub(crate) fn open(baseline: String, candidate: String, member: &Member) -> Comp
     }
 }
 
-/// A comparison with what was found of it.
+/// A comparison with what was found of it. What it could have shown matters if it is undecided.
 pub(crate) fn with(open: Comparison, found: &Found) -> Comparison {
+    let is_undecided = found.word == Word::Undecided;
     Comparison {
         pairs: count(found.differences.len()),
         ratio: found.location.and_then(|location| ratio(open.metric, location)),
         p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
         word: found.word,
         why: found.why,
-        detectable: found.detectable,
-        pairs_needed: found.pairs_needed,
+        detectable: found.detectable.filter(|_| is_undecided),
+        pairs_needed: found.pairs_needed.filter(|_| is_undecided),
         ..open
     }
 }

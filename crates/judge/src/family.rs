@@ -1,7 +1,7 @@
 //! What is compared: the findings of a run are corrected for the number of these.
 
 use perfrun_contract::{
-    compare::{Bound, TOLERANCE},
+    compare::{Bound, TOLERANCE, Twin},
     parameters::Parameters,
     plan::Plan,
     record::Metric,
@@ -45,8 +45,9 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
         }
         if members.len() == before {
             let parameters = plan.cells.get(cells.baseline).map(|cell| &cell.parameters);
-            let metrics = parameters.map(primary).unwrap_or_default();
-            members.extend(metrics.into_iter().map(|metric| Member {
+            let metrics = parameters.map(primary).unwrap_or_default().into_iter();
+            let metrics = metrics.filter(|metric| is_alike(plan, *cells, *metric));
+            members.extend(metrics.map(|metric| Member {
                 twin,
                 metric,
                 tolerance: TOLERANCE,
@@ -54,6 +55,13 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
         }
     }
     members
+}
+
+/// Whether a metric is the same quantity in both cells of a twin. What programs of two kinds have allocated
+/// is not: in Go, for example, it includes what the garbage collector has not found yet.
+fn is_alike(plan: &Plan, twin: Twin, metric: Metric) -> bool {
+    let program = |cell: usize| plan.cells.get(cell).map(|cell| cell.client_stack.program());
+    metric != Metric::ClientAllocatedPerStream || program(twin.baseline) == program(twin.candidate)
 }
 
 /// The metrics that stand for a workload: what it is for, and what that costs. Each more makes the others

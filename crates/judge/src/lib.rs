@@ -6,6 +6,7 @@
 
 mod apart;
 mod comparison;
+mod controls;
 mod family;
 mod gates;
 mod holm;
@@ -35,14 +36,16 @@ use crate::looks::Known;
 
 pub use self::{
     median::median_interval,
-    sentences::{Finding, findings, sentence, sentences},
+    sentences::{Finding, control_differs, findings, sentence, sentences},
     signed_rank::Location,
 };
 
 /// Judges the records of a run of this plan, which may still be in progress. A node that is not among
-/// `nodes` is taken to share the machine of its twin.
+/// `nodes` is taken to share the machine of its twin. If a control differs, its comparison has no finding,
+/// and what `maxRegression` expects of it is inconclusive.
 pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
     let mut known = Known::of(plan, records);
+    let controls = controls::check(plan, nodes, &mut known);
     apart::withdraw(plan, nodes, &mut known);
     let gate = |(ask, answer): (&gates::Ask, &gates::Answer)| Gate {
         expectation: ask.expectation,
@@ -57,7 +60,8 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
     let gates: Vec<Gate> = known.asks.iter().zip(&known.answers).map(gate).collect();
     Judged {
         comparisons: comparisons(plan, &known),
-        overall: overall::overall(&known),
+        overall: overall::overall(plan, &known),
+        controls,
         verdict: gates.iter().map(|gate| gate.verdict).max().unwrap_or_default(),
         gates,
         spared: known.spared(plan),
@@ -76,7 +80,7 @@ pub struct Needs {
 /// What a run has to measure, as far as its records tell. The plan says after which rounds it is looked at.
 /// At a look, once all trials that it wants have a record:
 ///
-/// - a twin is measured no longer if everything about it is decided,
+/// - a twin is measured no longer if everything about it is decided, and its control could differ,
 /// - other cells are measured no longer if that is so of all twins, and of what is expected of other cells.
 ///
 /// The records of the same run always give the same answer. More records do not take it back, and those of
@@ -99,8 +103,9 @@ fn comparisons(plan: &Plan, known: &Known<'_>) -> Vec<Comparison> {
     let members = known.family.iter().zip(&known.found);
     members
         .filter_map(|(member, found)| {
+            let twin = plan.judging.twins[member.twin];
             let pairs = &known.twins[member.twin].pairs;
-            Some(comparison::comparison(plan, member, pairs, found.as_ref()?))
+            Some(comparison::comparison(plan, twin, member, pairs, found.as_ref()?))
         })
         .collect()
 }

@@ -7,13 +7,14 @@
 //! [`ALPHA`]: perfrun_contract::compare::ALPHA
 
 use perfrun_contract::{
-    compare::{Bound, Spared, Twin, Verdict, Word},
+    compare::{Bound, Spared, Verdict, Why, Word},
     plan::{Plan, Trial},
     record::TrialRecord,
 };
 
 use crate::{
     comparison::{self, count},
+    controls,
     family::{self, Member},
     gates::{self, Allowance, Answer, Ask},
     holm::holm,
@@ -117,7 +118,7 @@ impl<'a> Known<'a> {
     pub(crate) fn rounds(&self, plan: &Plan) -> Vec<u32> {
         let rounds = |cell| {
             let states = self.twins.iter().zip(&plan.judging.twins);
-            let own = states.filter(|(_, twin)| is_of(**twin, cell));
+            let own = states.filter(|(_, twin)| twin.cells().any(|own| own == cell));
             let of_twin = |(state, _): (&TwinState<'_>, _)| match state.is_decided {
                 true => state.look.rounds,
                 false => u32::MAX,
@@ -125,6 +126,21 @@ impl<'a> Known<'a> {
             own.map(of_twin).max().or(self.decided_after).unwrap_or(u32::MAX)
         };
         (0..plan.cells.len()).map(rounds).collect()
+    }
+
+    /// Takes back what was found of some twins, and what follows from it. `but` says why, in a sentence.
+    pub(crate) fn withdraw(&mut self, is_void: &[bool], why: Why, but: &str) {
+        for (member, found) in self.family.iter().zip(&mut self.found) {
+            if let Some(found) = found.as_mut().filter(|_| is_void[member.twin]) {
+                (found.word, found.why) = (Word::NotComparable, Some(why));
+            }
+        }
+        for (ask, answer) in self.asks.iter().zip(&mut self.answers) {
+            if ask.twin.is_some_and(|twin| is_void[twin]) {
+                answer.verdict = Verdict::Inconclusive;
+                answer.evidence += &format!("; but {but}");
+            }
+        }
     }
 
     /// The trials without a record that are not needed. None if there are none.
@@ -160,9 +176,8 @@ impl<'a> Known<'a> {
         let sample = |(member, found): (&Member, &Option<Found>)| {
             let twin = &self.twins[member.twin];
             if twin.is_decided {
-                let words = [Word::Faster, Word::Slower];
                 return Sample::Settled {
-                    differ: found.as_ref().is_some_and(|found| words.contains(&found.word)),
+                    differ: found.as_ref().is_some_and(|found| found.word.differs()),
                 };
             }
             Sample::Open {
@@ -241,8 +256,13 @@ impl<'a> Known<'a> {
     }
 
     /// Whether everything about a twin is decided: what is expected, or else its words. The plan may also
-    /// ask for no more than a precision.
+    /// ask for no more than a precision. A twin is not decided while its control cannot differ: the control
+    /// would end with it, and could not say that something else made the difference.
     fn is_decided(&self, plan: &Plan, twin: usize) -> bool {
+        let has_control = plan.judging.twins[twin].control.is_some();
+        if has_control && !controls::can_differ(plan, &self.family, twin, self.twins[twin].look) {
+            return false;
+        }
         plan.judging
             .target_interval
             .is_some_and(|target| self.is_precise(twin, target))
@@ -279,9 +299,4 @@ impl<'a> Known<'a> {
             matches!(word, Some(Word::Faster | Word::Slower | Word::Same))
         })
     }
-}
-
-/// Whether a cell takes part in a twin.
-fn is_of(twin: Twin, cell: usize) -> bool {
-    twin.baseline == cell || twin.candidate == cell
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{ALPHA, LEAST_PAIRS, Overall, Word},
+    matrix::StackName,
+    plan::Plan,
     record::Metric,
 };
 
@@ -16,8 +18,9 @@ use crate::{
 
 /// One for each metric that several twins are compared by, in the order of the comparisons. In each round the
 /// mean of their differences is taken: it varies less than each of them. Nothing of a metric with fewer than
-/// [`LEAST_PAIRS`] such rounds.
-pub(crate) fn overall(known: &Known<'_>) -> Vec<Overall> {
+/// [`LEAST_PAIRS`] such rounds. Nothing either if the twins have several baselines or candidates: their mean
+/// would say nothing about any of these.
+pub(crate) fn overall(plan: &Plan, known: &Known<'_>) -> Vec<Overall> {
     let mut metrics: Vec<Metric> = vec![];
     for member in &known.family {
         if !metrics.contains(&member.metric) {
@@ -26,21 +29,27 @@ pub(crate) fn overall(known: &Known<'_>) -> Vec<Overall> {
     }
     metrics
         .into_iter()
-        .filter_map(|metric| of_metric(known, metric))
+        .filter_map(|metric| of_metric(plan, known, metric))
         .collect()
 }
 
-fn of_metric(known: &Known<'_>, metric: Metric) -> Option<Overall> {
+fn of_metric(plan: &Plan, known: &Known<'_>, metric: Metric) -> Option<Overall> {
     let is_compared = |found: &Option<Found>| {
         found
             .as_ref()
             .is_some_and(|found| found.word != Word::NotComparable)
     };
     let members = known.family.iter().zip(&known.found);
-    let twins: Vec<&TwinState<'_>> = members
+    let compared: Vec<usize> = members
         .filter(|(member, found)| member.metric == metric && is_compared(found))
-        .map(|(member, _)| &known.twins[member.twin])
+        .map(|(member, _)| member.twin)
         .collect();
+    let mut pairs = compared.iter().map(|twin| variants(plan, *twin));
+    let first = pairs.next()?;
+    if !pairs.all(|pair| pair == first) {
+        return None;
+    }
+    let twins: Vec<&TwinState<'_>> = compared.iter().map(|twin| &known.twins[*twin]).collect();
     // Twins that were decided early have no more rounds.
     let look = twins
         .iter()
@@ -73,4 +82,19 @@ fn of_metric(known: &Known<'_>, metric: Metric) -> Option<Overall> {
         rounds: count(means.len()),
         ratio: ratio(metric, location)?,
     })
+}
+
+/// The variant that a twin compares with, and the one in its place.
+fn variants(plan: &Plan, twin: usize) -> Option<(&StackName, &StackName)> {
+    let twin = plan.judging.twins.get(twin)?;
+    let (baseline, candidate) = plan
+        .cells
+        .get(twin.baseline)
+        .zip(plan.cells.get(twin.candidate))?;
+    let ends = [
+        (&baseline.client, &candidate.client),
+        (&baseline.server, &candidate.server),
+    ];
+    ends.into_iter()
+        .find(|(baseline, candidate)| baseline != candidate)
 }

@@ -74,19 +74,20 @@ impl<'a> Trials<'a> {
         self.by_round.get(&(cell, round)).map(|placed| placed.record)
     }
 
-    /// The pairs of a twin in the first rounds.
+    /// The pairs of a twin's baseline and candidate in the first rounds.
     pub(crate) fn pairs(&self, twin: Twin, rounds: u32) -> Vec<Pair<'a>> {
         let longest = self.plan.cells.get(twin.baseline).map_or(0.0, |cell| {
             LONGEST_PAUSE_SECONDS + cell.parameters.duration().as_secs_f64()
         });
         let baselines = self.by_round.range((twin.baseline, 0)..(twin.baseline, rounds));
         let pair = |(&(_, round), baseline): (_, &Placed<'a>)| {
-            let candidate = self.by_round.get(&(twin.candidate, round))?;
+            let trial = |cell: usize| self.by_round.get(&(cell, round));
+            let candidate = trial(twin.candidate)?;
             Some(Pair {
                 round,
                 baseline: baseline.record,
                 candidate: candidate.record,
-                fate: fate(baseline, candidate, longest),
+                fate: fate(baseline, candidate, twin.control.and_then(trial), longest),
             })
         };
         baselines.filter_map(pair).collect()
@@ -184,11 +185,15 @@ pub(crate) fn is_lost(record: &TrialRecord) -> bool {
         })
 }
 
-fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, longest: f64) -> Fate {
+/// The two are neighbours if nothing is between them but the third trial of their twin. `longest` is the
+/// longest time in seconds from the start of a trial to that of the next one.
+fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, third: Option<&Placed<'_>>, longest: f64) -> Fate {
     let (a, b) = (baseline.record, candidate.record);
-    let are_neighbours = baseline.place.abs_diff(candidate.place) == 1
+    let is_between = |third: &Placed<'_>| (baseline.place < third.place) == (third.place < candidate.place);
+    let distance = if third.is_some_and(is_between) { 2 } else { 1 };
+    let are_neighbours = baseline.place.abs_diff(candidate.place) == distance
         && a.session == b.session
-        && (a.at_seconds - b.at_seconds).abs() <= longest;
+        && (a.at_seconds - b.at_seconds).abs() <= longest * distance as f64;
     if is_disturbed(a) || is_disturbed(b) {
         Fate::Disturbed
     } else if !are_neighbours || is_lost(a) || is_lost(b) {

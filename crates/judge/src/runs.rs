@@ -74,8 +74,8 @@ pub fn primary(parameters: &Parameters) -> Vec<Metric> {
     family::primary(parameters)
 }
 
-/// The plan of the last run, with the cells that all runs have as twins of themselves. The raw baseline is
-/// not among them: it says how machines differ, and not how programs do.
+/// The plan of the last run, with the cells that all runs have as twins of themselves. The raw baseline and
+/// controls are not among them: they say how machines differ, and not how programs do.
 pub fn shared(runs: &[Run<'_>]) -> Plan {
     let Some((last, others)) = runs.split_last() else {
         return Plan::default();
@@ -85,14 +85,23 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
         .map(|run| run.plan.cells.iter().map(|cell| cell.id.as_str()).collect())
         .collect();
     let cells = last.plan.cells.iter().enumerate();
-    let in_all =
-        cells.filter(|(_, cell)| !cell.is_baseline() && others.iter().all(|ids| ids.contains(&*cell.id)));
+    let is_control = |index| {
+        last.plan
+            .judging
+            .twins
+            .iter()
+            .any(|twin| twin.control == Some(index))
+    };
+    let in_all = cells.filter(|(index, cell)| {
+        !cell.is_baseline() && !is_control(*index) && others.iter().all(|ids| ids.contains(&*cell.id))
+    });
     Plan {
         judging: Judging {
             twins: in_all
                 .map(|(index, _)| Twin {
                     baseline: index,
                     candidate: index,
+                    control: None,
                 })
                 .collect(),
             ..Judging::default()
@@ -241,7 +250,7 @@ pub fn verdict(judged: &Judged) -> Verdict {
 pub fn answer(word: Word) -> Verdict {
     match word {
         Word::Slower => Verdict::Fail,
-        Word::Undecided | Word::NotComparable => Verdict::Inconclusive,
+        Word::Undecided | Word::NotComparable | Word::Newer(_) => Verdict::Inconclusive,
         Word::Faster | Word::Same => Verdict::Pass,
     }
 }

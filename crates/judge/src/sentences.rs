@@ -1,12 +1,12 @@
 //! Findings in words.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write,
 };
 
 use perfrun_contract::{
-    compare::{ALPHA, Comparison, Gate, Judged, Overall, Verdict, Why, Word},
+    compare::{ALPHA, Bound, Comparison, Gate, Judged, Overall, Verdict, Why, Word},
     plan::{Cell, Plan},
     record::Metric,
     units::Scale,
@@ -26,8 +26,9 @@ pub struct Finding {
     pub text: String,
 }
 
-/// One sentence for each finding: first what differs, then how much is the same, what is undecided or cannot
-/// be compared, all together, what was not needed, and at the end whether what was expected holds.
+/// One sentence for each finding: first what controls show, then what differs, how much is the same, what is
+/// undecided or cannot be compared, all together, what was not needed, and at the end whether what was
+/// expected holds.
 pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
     let findings = findings(plan, judged, Basis::Trials).into_iter();
     findings.map(|finding| finding.text).collect()
@@ -37,10 +38,10 @@ pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
 /// can fail.
 pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
     let names = Names::of(plan);
-    let of = |words: &'static [Word]| {
+    let of = |is: fn(Word) -> bool| {
         let comparisons = judged.comparisons.iter();
         comparisons
-            .filter(move |comparison| words.contains(&comparison.word))
+            .filter(move |comparison| is(comparison.word))
             .map(|comparison| Finding {
                 verdict: grade(comparison, judged),
                 text: names.sentence(comparison, basis),
@@ -49,10 +50,13 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
     let finding = |verdict| move |text| Finding { verdict, text };
     let is_bad = |gate: &Gate| Some(finding(gate.verdict)(names.gate(gate)?));
     let spared = judged.spared.iter().map(|spared| format!("{spared}."));
-    of(&[Word::Faster, Word::Slower])
+    names
+        .controls(&judged.controls, basis)
+        .into_iter()
+        .chain(of(Word::differs))
         .chain(same(&judged.comparisons).into_iter().map(finding(Verdict::Pass)))
-        .chain(of(&[Word::Undecided]))
-        .chain(of(&[Word::NotComparable]))
+        .chain(of(|word| word == Word::Undecided))
+        .chain(of(says_nothing))
         .chain(judged.overall.iter().map(together).map(finding(Verdict::Pass)))
         .chain(spared.map(finding(Verdict::Pass)))
         .chain(judged.gates.iter().filter_map(is_bad))
@@ -63,6 +67,16 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
 /// A comparison in a sentence.
 pub fn sentence(plan: &Plan, comparison: &Comparison, basis: Basis) -> String {
     Names::of(plan).sentence(comparison, basis)
+}
+
+/// What it means that this control differs, in a sentence.
+pub fn control_differs(plan: &Plan, control: &Comparison, basis: Basis) -> String {
+    Names::of(plan).control_differs(control, basis)
+}
+
+/// Whether a comparison has found nothing that this version knows.
+fn says_nothing(word: Word) -> bool {
+    matches!(word, Word::NotComparable | Word::Newer(_))
 }
 
 fn grade(comparison: &Comparison, judged: &Judged) -> Verdict {
@@ -103,18 +117,68 @@ impl<'a> Names<'a> {
             cells: plan.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect(),
             have_loads: vary(|cell| cell.parameters.to_string()),
             have_networks: vary(|cell| cell.network.clone()),
-            have_pairs: vary(Cell::pair),
+            have_pairs: vary(Cell::pair) || plan.compares_stacks(),
         }
     }
 
     fn sentence(&self, comparison: &Comparison, basis: Basis) -> String {
-        let name = self.metric(comparison.metric, &comparison.candidate);
+        let name = self.metric(comparison.metric, &comparison.candidate)
+            + &self.against(&comparison.baseline, &comparison.candidate);
         let values = values(comparison, basis);
         match comparison.word {
             Word::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
             Word::Undecided => format!("Undecided: {name}{values}{}.", sight(comparison, basis)),
             word => format!("{word}: {name}{values}."),
         }
+    }
+
+    /// One sentence for each control that differs, one about those that do not, and one for each reason why
+    /// some say nothing.
+    fn controls(&self, controls: &[Comparison], basis: Basis) -> Vec<Finding> {
+        let (silent, speaking): (Vec<&Comparison>, Vec<_>) =
+            controls.iter().partition(|control| says_nothing(control.word));
+        let (differing, alike): (Vec<&Comparison>, Vec<_>) =
+            speaking.into_iter().partition(|control| control.word.differs());
+        let differing = differing
+            .into_iter()
+            .map(|control| self.control_differs(control, basis));
+        let all = controls.len();
+        let alike = (!alike.is_empty()).then(|| Finding {
+            verdict: match alike.iter().all(|control| control.detectable.is_some()) {
+                true => Verdict::Pass,
+                false => Verdict::Inconclusive,
+            },
+            text: format!(
+                "The control shows no difference in {} of {all} comparisons with its baseline{}.",
+                alike.len(),
+                control_sight(&alike)
+            ),
+        });
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        for control in silent {
+            *reasons.entry(reason(control, basis)).or_default() += 1;
+        }
+        let silent = reasons.into_iter().map(|(reason, count)| {
+            format!("The control says nothing of {count} of {all} comparisons with its baseline: {reason}.")
+        });
+        let inconclusive = |text| Finding {
+            verdict: Verdict::Inconclusive,
+            text,
+        };
+        differing
+            .map(inconclusive)
+            .chain(alike)
+            .chain(silent.map(inconclusive))
+            .collect()
+    }
+
+    fn control_differs(&self, control: &Comparison, basis: Basis) -> String {
+        format!(
+            "The control differs: {}{}. It is the baseline once more, so nothing in this comparison can be \
+             believed: look for what else differs between trials, such as their machines.",
+            self.metric(control.metric, &control.candidate),
+            values(control, basis)
+        )
     }
 
     /// A metric of the cell with this id, e.g. `upload over tcp`.
@@ -138,17 +202,44 @@ impl<'a> Names<'a> {
         name
     }
 
+    /// The pair of the baseline, where its stacks are not the candidate's. Both are ids of cells.
+    fn against(&self, baseline: &str, candidate: &str) -> String {
+        let cells = self.cells.get(baseline).zip(self.cells.get(candidate));
+        cells
+            .filter(|(baseline, candidate)| !candidate.has_stacks_of(baseline))
+            .map_or_else(String::new, |(baseline, candidate)| {
+                let layer = if baseline.is_stream_layer() == candidate.is_stream_layer() {
+                    ""
+                } else {
+                    " (commonware: its stream layer)"
+                };
+                format!(" against {}{layer}", baseline.pair())
+            })
+    }
+
+    /// The id of the cell that a candidate is compared with.
+    fn baseline(&self, candidate: &str) -> Option<&str> {
+        let id = |cell: usize| self.plan.cells.get(cell).map(|cell| cell.id.as_str());
+        let mut twins = self.plan.judging.twins.iter();
+        id(twins.find(|twin| id(twin.candidate) == Some(candidate))?.baseline)
+    }
+
     /// What an expectation that does not hold, or may not, is based on.
     fn gate(&self, gate: &Gate) -> Option<String> {
-        let metric = self.plan.judging.expect.get(gate.expectation)?.metric;
+        let expected = self.plan.judging.expect.get(gate.expectation)?;
         let what = match gate.verdict {
             Verdict::Fail => "Not as expected",
-            Verdict::Inconclusive => "Not decided",
+            Verdict::Inconclusive | Verdict::Newer(_) => "Not decided",
             Verdict::Pass | Verdict::NotAsked => return None,
         };
+        let against = match expected.bound {
+            Bound::MaxRegression(_) => self.baseline(&gate.cell),
+            _ => None,
+        };
         Some(format!(
-            "{what}: {}, {}.",
-            self.metric(metric, &gate.cell),
+            "{what}: {}{}, {}.",
+            self.metric(expected.metric, &gate.cell),
+            against.map_or_else(String::new, |baseline| self.against(baseline, &gate.cell)),
             gate.evidence
         ))
     }
@@ -194,7 +285,7 @@ fn values(comparison: &Comparison, basis: Basis) -> String {
 /// What could be seen of an undecided comparison.
 fn sight(comparison: &Comparison, basis: Basis) -> String {
     let detectable = comparison.detectable.map_or_else(String::new, |share| {
-        format!("; below {:.0} % nothing can be seen here", (share * 100.0).ceil())
+        format!("; below {} nothing can be seen here", at_least(share))
     });
     let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
         format!(
@@ -206,7 +297,32 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
     detectable + &pairs
 }
 
+/// How small a difference controls without one could have shown.
+fn control_sight(alike: &[&Comparison]) -> String {
+    let seen = || alike.iter().filter_map(|control| control.detectable);
+    let sight = seen().reduce(f64::min).zip(seen().reduce(f64::max)).map(|ends| {
+        let (least, most) = (at_least(ends.0), at_least(ends.1));
+        match least == most {
+            true => format!("; below {most} nothing could be seen"),
+            false => format!("; below {least} to {most} nothing could be seen"),
+        }
+    });
+    let blind = match alike.len() - seen().count() {
+        0 => String::new(),
+        count => format!("; {count} of them could show none, for too few pairs or too many failures"),
+    };
+    sight.unwrap_or_default() + &blind
+}
+
+/// A share, not less than it is, in whole per cent.
+fn at_least(share: f64) -> String {
+    format!("{:.0} %", (share * 100.0).ceil())
+}
+
 fn reason(comparison: &Comparison, basis: Basis) -> String {
+    if let Word::Newer(word) = comparison.word {
+        return format!("a newer version of perfrun calls them {word}");
+    }
     match comparison.why {
         Some(Why::TooFewPairs) | None => {
             let things = match basis {
@@ -223,6 +339,8 @@ fn reason(comparison: &Comparison, basis: Basis) -> String {
             format!("most {most} were disturbed by what else the machine did")
         }
         Some(Why::TwinsApart) => "the two were measured on different machines".to_owned(),
+        Some(Why::ControlDiffers) => "the control, the baseline once more, differs from it".to_owned(),
+        Some(Why::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
         Some(Why::NotMeasured) => "no trial has this metric".to_owned(),
         Some(Why::DebugBuild) => "a node was a debug build".to_owned(),
         Some(Why::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
@@ -272,18 +390,15 @@ fn together(overall: &Overall) -> String {
 
 fn verdict(judged: &Judged) -> Option<String> {
     let count = |verdict| judged.gates.iter().filter(|gate| gate.verdict == verdict).count();
-    let (all, hold) = (judged.gates.len(), count(Verdict::Pass));
+    let (all, hold, fail) = (judged.gates.len(), count(Verdict::Pass), count(Verdict::Fail));
     let what = match judged.verdict {
         Verdict::NotAsked => return None,
         Verdict::Pass => format!("what was expected holds in all {all} cases"),
-        Verdict::Inconclusive => format!(
+        Verdict::Inconclusive | Verdict::Newer(_) => format!(
             "what was expected holds in {hold} of {all} cases, and may hold or not in {}",
-            count(Verdict::Inconclusive)
+            all - hold - fail
         ),
-        Verdict::Fail => format!(
-            "what was expected does not hold in {} of {all} cases",
-            count(Verdict::Fail)
-        ),
+        Verdict::Fail => format!("what was expected does not hold in {fail} of {all} cases"),
     };
     Some(format!("Verdict: {}: {what}.", judged.verdict))
 }

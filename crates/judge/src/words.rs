@@ -77,7 +77,7 @@ pub(crate) fn words_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<
             _ => Word::NotComparable,
         };
         let (detectable, pairs_needed) = match location {
-            Some(location) if word == Word::Undecided => {
+            Some(location) if word != Word::NotComparable => {
                 sight(&location, differences.len(), (alpha, chance), tolerance)
             }
             _ => (None, None),

@@ -1,17 +1,18 @@
 //! Findings as systems for continuous integration show them: one by one, each held or not.
 
 use perfrun_contract::{
-    compare::{Judged, Verdict},
+    compare::{Comparison, Judged, Verdict},
     plan::Plan,
 };
 use perfrun_judge::{
+    control_differs,
     runs::{self, Basis},
     sentence,
 };
 
 use crate::tables::comparisons::bound;
 
-/// An expectation or a comparison, and its outcome.
+/// An expectation, a comparison or a control that differs, and its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     /// What is expected or compared, of which cell.
@@ -22,29 +23,96 @@ pub struct Check {
     pub evidence: String,
 }
 
-/// One for each expectation of each cell. If nothing was expected, one for each comparison, which passes if
-/// the candidate is faster or the same.
+/// One for each control that differs, which is inconclusive, and one for each expectation of each cell. If
+/// nothing was expected, one for each comparison, which passes if the candidate is faster or the same.
 pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
+    let differing = judged.controls.iter().filter(|control| control.word.differs());
+    let controls = differing.map(|control| Check {
+        name: name(control),
+        verdict: Verdict::Inconclusive,
+        evidence: control_differs(plan, control, basis),
+    });
     if judged.gates.is_empty() {
-        let comparisons = judged.comparisons.iter();
-        return comparisons
-            .map(|comparison| Check {
-                name: format!("{}: {}", comparison.candidate, comparison.metric),
-                verdict: runs::answer(comparison.word),
-                evidence: sentence(plan, comparison, basis),
-            })
-            .collect();
+        let comparisons = judged.comparisons.iter().map(|comparison| Check {
+            name: name(comparison),
+            verdict: runs::answer(comparison.word),
+            evidence: sentence(plan, comparison, basis),
+        });
+        return controls.chain(comparisons).collect();
     }
-    let gates = judged.gates.iter();
-    gates
-        .map(|gate| {
-            let expected = plan.judging.expect.get(gate.expectation);
-            let expected = expected.map(|expected| bound(expected.metric, expected.bound));
-            Check {
-                name: format!("{}: {}", gate.cell, expected.unwrap_or_default()),
-                verdict: gate.verdict,
-                evidence: gate.evidence.clone(),
-            }
-        })
-        .collect()
+    let gates = judged.gates.iter().map(|gate| {
+        let expected = plan.judging.expect.get(gate.expectation);
+        let expected = expected.map(|expected| bound(expected.metric, expected.bound));
+        Check {
+            name: format!("{}: {}", gate.cell, expected.unwrap_or_default()),
+            verdict: gate.verdict,
+            evidence: gate.evidence.clone(),
+        }
+    });
+    controls.chain(gates).collect()
+}
+
+fn name(comparison: &Comparison) -> String {
+    format!("{}: {}", comparison.candidate, comparison.metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_contract::{
+        compare::{Gate, Word},
+        record::Metric,
+    };
+
+    use super::*;
+
+    fn compared(candidate: &str, word: Word) -> Comparison {
+        Comparison {
+            baseline: "main".to_owned(),
+            candidate: candidate.to_owned(),
+            metric: Metric::UploadGoodput,
+            pairs: 20,
+            dropped: 0,
+            failed: [0, 0],
+            tolerance: 0.05,
+            medians: None,
+            ratio: None,
+            p_adjusted: None,
+            word,
+            why: None,
+            detectable: None,
+            pairs_needed: None,
+        }
+    }
+
+    #[test]
+    fn a_control_that_differs_is_a_check_that_tells_nothing() {
+        let mut judged = Judged {
+            comparisons: vec![compared("pr", Word::NotComparable)],
+            controls: vec![
+                compared("main_control", Word::Slower),
+                compared("old_control", Word::Undecided),
+            ],
+            ..Judged::default()
+        };
+        let names = |judged: &Judged| -> Vec<String> {
+            let checks = checks(&Plan::default(), judged, Basis::Trials);
+            assert_eq!(checks[0].verdict, Verdict::Inconclusive);
+            assert!(
+                checks[0].evidence.starts_with("The control differs: upload, "),
+                "{checks:?}"
+            );
+            checks.into_iter().map(|check| check.name).collect()
+        };
+        assert_eq!(
+            names(&judged),
+            ["main_control: uploadGoodput", "pr: uploadGoodput"]
+        );
+        judged.gates.push(Gate {
+            expectation: 0,
+            cell: "pr".to_owned(),
+            verdict: Verdict::Inconclusive,
+            evidence: String::new(),
+        });
+        assert_eq!(names(&judged), ["main_control: uploadGoodput", "pr: "]);
+    }
 }

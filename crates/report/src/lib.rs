@@ -2,16 +2,17 @@
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
 //! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`],
-//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`runs`] compares several
-//! runs, and [`unlike`] decides whether they may be compared. Nothing here reads a file, a clock or the
-//! environment, and nothing panics on results that are empty or end early: that is when people need to see
-//! what was measured.
+//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`keep_cells`] restricts
+//! results to some cells before they are drawn. [`runs`] compares several runs, and [`unlike`] decides
+//! whether they may be compared. Nothing here reads a file, a clock or the environment, and nothing panics on
+//! results that are empty or end early: that is when people need to see what was measured.
 
 #![warn(missing_docs)]
 
 mod checks;
 mod history;
 mod html;
+mod keep;
 mod markdown;
 mod path;
 mod plot;
@@ -32,6 +33,7 @@ use perfrun_contract::{compare::Judged, node::Info, plan::Plan, record::TrialRec
 pub use checks::{Check, checks};
 pub use history::history_csv;
 pub use html::html;
+pub use keep::keep_cells;
 pub use markdown::markdown;
 pub use perfrun_judge::{
     Finding, findings,

@@ -16,7 +16,7 @@ mod theme;
 use perfrun_contract::{
     account::Account,
     compare::Word,
-    node::{Role, Sample},
+    node::Role,
     parameters::{Amount, Parameters},
     plan::Cell,
     record::{Better, Metric},
@@ -26,7 +26,8 @@ use perfrun_contract::{
 pub(crate) use self::canvas::Plot;
 use self::{
     bars::Bars,
-    content::{bars, line_panel, time_panel},
+    content::{bars, line_panel, lowered},
+    course::Quantity,
     forest::{Forest, Row},
     lines::{Lines, Over},
     select::{bandwidth_panels, cells, groups, of_path},
@@ -66,22 +67,27 @@ pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
             stress(&source, Metric::RelayCpu, "CPUs of the relay", Unit::Count),
         ),
         (
-            "echo-payload.svg",
-            echo(&source, ("Payload read", Unit::BitsPerSecond), |sample| {
-                per_second(sample, sample.bytes_received as f64 * 8.0)
-            }),
+            "relay-stress-circuits-over-time.svg",
+            stress_course(&source, Role::Relay, course::CIRCUITS),
         ),
         (
-            "echo-cpu.svg",
-            echo(&source, ("CPUs kept busy", Unit::Count), |sample| {
-                per_second(sample, sample.cpu_seconds)
-            }),
+            "relay-stress-payload-over-time.svg",
+            stress_course(&source, Role::Client, course::RECEIVED),
         ),
         (
-            "echo-memory.svg",
-            echo(&source, ("Memory allocated", Unit::Bytes), |sample| {
-                sample.allocated_bytes.map(|bytes| bytes as f64)
-            }),
+            "relay-stress-cpu-over-time.svg",
+            stress_course(&source, Role::Relay, course::CPU),
+        ),
+        ("echo-payload.svg", echo(&source, course::RECEIVED)),
+        ("echo-cpu.svg", echo(&source, course::CPU)),
+        ("echo-memory.svg", echo(&source, course::MEMORY)),
+        (
+            "echo-transports-cpu.svg",
+            course::transports(&source, course::CPU),
+        ),
+        (
+            "echo-transports-memory.svg",
+            course::transports(&source, course::MEMORY),
         ),
         ("delay-loss.svg", networks::delay_and_loss(&source)),
         ("latencies.svg", latencies::latencies(&source)),
@@ -338,7 +344,7 @@ fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str, unit: Unit
     let panels: Vec<_> = paths(&cells).into_iter().filter_map(panel).collect();
     (!panels.is_empty()).then(|| {
         let lines = Lines {
-            title: format!("{}: {} by sinks of one relay", source.results.name, y_title.to_lowercase()),
+            title: format!("{}: {} by sinks of one relay", source.results.name, lowered(y_title)),
             description: format!(
                 "Median over trials of {y_title} while all sinks fetch through one relay, over their number, with 95 % \
                  confidence intervals as bands. Both axes are logarithmic."
@@ -352,43 +358,16 @@ fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str, unit: Unit
     })
 }
 
-fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
-    (sample.interval_seconds > 0.0).then(|| amount / sample.interval_seconds)
+/// A stress test over time: the ramp of its sinks, and the plateau after it.
+fn stress_course(source: &Source<'_>, role: Role, quantity: Quantity) -> Option<Plot> {
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::RelayStress { .. });
+    course::nodes(source, is_wanted, &[role], quantity)
 }
 
-/// An echo over time, ramp and all: a panel for clients and one for servers, of each transport and load.
-fn echo(
-    source: &Source<'_>,
-    (y_title, unit): (&'static str, Unit),
-    value: fn(&Sample) -> Option<f64>,
-) -> Option<Plot> {
-    let mut panels = vec![];
-    for (path, _, cells) in groups(source, |p| matches!(p, Parameters::Echo(_))) {
-        let Some(load) = cells.first().map(|cell| &cell.parameters) else {
-            continue;
-        };
-        for (role, side) in [(Role::Client, "client"), (Role::Server, "server")] {
-            if !cells.iter().any(|cell| cell.has_process(role)) {
-                continue;
-            }
-            let title = format!("{path}, {load}, {side}");
-            panels.extend(time_panel(source, &cells, role, (y_title, value), title));
-        }
-    }
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: {} over time", source.results.name, y_title.to_lowercase()),
-            description: format!(
-                "{y_title} of each node, in each sample of the first measured trial of each pair of stacks, while streams are opened and \
-                 afterwards. Both axes are linear."
-            ),
-            x_title: "Time since the start",
-            unit,
-            over: Over::Time,
-            panels,
-        };
-        lines.plot()
-    })
+/// An echo over time: a panel for clients and one for servers, of each transport and load.
+fn echo(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Echo(_));
+    course::nodes(source, is_wanted, &[Role::Client, Role::Server], quantity)
 }
 
 /// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.

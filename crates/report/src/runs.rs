@@ -90,6 +90,7 @@ impl<'a> Compared<'a> {
             warnings: vec![],
             findings: self.findings().into_iter().map(|finding| finding.text).collect(),
             measurements: comparisons::comparisons(
+                &self.plan,
                 |id| self.plan.cells.iter().find(|cell| cell.id == id),
                 &self.judged,
                 self.basis,

@@ -43,8 +43,14 @@ const COLUMNS: [&str; 19] = [
 /// A cell without such a trial has no row, and a metric that no trial of the cell has, has none either.
 pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
     let cells = measured(plan, trials);
+    let mut seen = vec![BTreeSet::new(); cells.len()];
+    for record in trials.iter().filter(|record| is_measured(record)) {
+        if let Some(seen) = seen.get_mut(record.trial.cell) {
+            seen.extend(&record.flags);
+        }
+    }
     let mut rows = vec![];
-    for (cell, counted) in plan.cells.iter().zip(&cells) {
+    for ((cell, counted), seen) in plan.cells.iter().zip(&cells).zip(&seen) {
         let raw = plan.raw_of(cell).and_then(|index| cells.get(index));
         let metrics: BTreeSet<Metric> = counted
             .iter()
@@ -71,7 +77,7 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
                 share_of_raw: share.map(|share| share.value),
                 share_of_raw_low: share.and_then(|share| share.low),
                 share_of_raw_high: share.and_then(|share| share.high),
-                flags: flags(counted, metric),
+                flags: flags(counted, metric, seen),
             });
         }
     }
@@ -81,12 +87,16 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
 /// The completed trials of each cell that are not warm-up.
 pub(crate) fn measured<'a>(plan: &Plan, trials: &'a [TrialRecord]) -> Vec<Vec<&'a TrialRecord>> {
     let mut cells = vec![vec![]; plan.cells.len()];
-    for record in counting(trials).filter(|record| record.failure.is_none() && !record.trial.warmup) {
+    for record in counting(trials).filter(|record| is_measured(record)) {
         if let Some(cell) = cells.get_mut(record.trial.cell) {
             cell.push(record);
         }
     }
     cells
+}
+
+fn is_measured(record: &TrialRecord) -> bool {
+    record.failure.is_none() && !record.trial.warmup
 }
 
 /// A cell's rate as a share of another's: the ratios within each iteration, whose trials saw the machine in
@@ -111,10 +121,10 @@ pub(crate) fn share(trials: &[&TrialRecord], of: &[&TrialRecord], metric: Metric
     })
 }
 
-/// How many of the trials that have a metric have each flag.
-fn flags(trials: &[&TrialRecord], metric: Metric) -> BTreeMap<Flag, u32> {
+/// How many of the trials that have a metric have each flag that was seen.
+fn flags(trials: &[&TrialRecord], metric: Metric, seen: &BTreeSet<Flag>) -> BTreeMap<Flag, u32> {
     let counted = trials.iter().filter(|trial| trial.metrics.contains_key(&metric));
-    let mut flags = BTreeMap::new();
+    let mut flags: BTreeMap<Flag, u32> = seen.iter().map(|flag| (*flag, 0)).collect();
     for flag in counted.flat_map(|trial| &trial.flags) {
         *flags.entry(*flag).or_default() += 1;
     }
@@ -143,6 +153,7 @@ pub fn summary_csv(results: &Account<'_>) -> String {
         let flags: Vec<String> = row
             .flags
             .iter()
+            .filter(|(_, count)| **count > 0)
             .map(|(flag, count)| format!("{flag}={count}"))
             .collect();
         let interval = (row.ci95_low, row.ci95_high);

@@ -4,8 +4,9 @@ mod bandwidth;
 pub(crate) mod comparisons;
 mod echo;
 pub(crate) mod environment;
+mod failures;
 mod handshakes;
-mod links;
+pub(crate) mod links;
 mod messages;
 mod ping;
 mod problems;
@@ -66,6 +67,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     measurements.extend(relay::tables(&source));
     measurements.extend(echo::tables(&source));
     measurements.extend(messages::tables(&source));
+    measurements.extend(failures::table(&source));
     measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
     measurements.extend(profiles::tables(results));

@@ -6,14 +6,29 @@ use perfrun_contract::{
     account::Account,
     node::{Info, Role},
     plan::{Cell, Plan},
+    record::LinkCheck,
 };
+use perfrun_link::probe::{Finding, Quantity};
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
 
 use crate::{
+    statistics::Statistics,
     table::{Kind, NOTHING, Table},
-    tables::environment::{agreed, buffers},
+    tables::{
+        environment::{agreed, buffers},
+        links,
+    },
     terminal, units,
 };
+
+/// The measured quantities of links that must be alike.
+const MEASURED: [Quantity; 5] = [
+    Quantity::RoundTripMedian,
+    Quantity::LossForward,
+    Quantity::LossBackward,
+    Quantity::RateForward,
+    Quantity::RateBackward,
+];
 
 /// Something that must be equal in all runs, by the name that `--allow` has for it.
 #[derive(Clone, Copy, Debug, Display, EnumIter, EnumString, Eq, PartialEq, VariantNames)]
@@ -31,10 +46,18 @@ pub enum Field {
     Placement,
     /// What trials do, timing included.
     Workload,
-    /// Settings of stacks.
+    /// Stacks of cells, and their settings.
     Settings,
+    /// Environment variables of variants of stacks.
+    Env,
+    /// First arguments of the programs of variants.
+    Arguments,
+    /// Settings of pods that affect what is measured.
+    Pods,
     /// Conditions of links.
     Network,
+    /// Round trip, loss and rate of links, as measured.
+    Links,
     /// The order of trials.
     Order,
     /// When nodes are started again.
@@ -80,7 +103,7 @@ pub enum Field {
 pub struct Difference {
     /// What it is.
     pub field: Field,
-    /// The cell, network or stack that has it; empty for the run as a whole.
+    /// The cell, variant, network, stack or part of the document that has it; empty for the run as a whole.
     pub of: String,
     /// What each run has. `None` if its results do not say.
     pub values: Vec<Option<String>>,
@@ -106,10 +129,28 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
         let fields = [Field::Workload, Field::Settings, Field::Topology];
         fields.map(|field| difference(field, &cell.id, &|run| of_cell(field, run, &cell.id)))
     });
+    let ids: BTreeSet<&String> = cells.iter().map(|cell| &cell.id).collect();
+    let variants: BTreeSet<&str> = runs.iter().flat_map(|run| variants(run.plan, &ids)).collect();
+    let of_variants = variants.into_iter().flat_map(|name| {
+        [
+            difference(Field::Env, name, &|run| run.inputs.env.get(name).map(debug)),
+            difference(Field::Arguments, name, &|run| {
+                run.inputs.arguments.get(name).map(debug)
+            }),
+        ]
+    });
+    let parts: BTreeSet<&str> = runs
+        .iter()
+        .flat_map(|run| run.inputs.pods.keys().copied())
+        .collect();
+    let of_pods = parts
+        .into_iter()
+        .map(|part| difference(Field::Pods, part, &|run| run.inputs.pods.get(part).cloned()));
     let networks: BTreeSet<&String> = cells.iter().map(|cell| &cell.network).collect();
     let of_networks = networks
-        .into_iter()
+        .iter()
         .map(|name| difference(Field::Network, name, &|run| network(run, name)));
+    let of_links = networks.iter().flat_map(|name| links_apart(name, runs));
     let stacks: BTreeSet<String> = cells.iter().flat_map(|cell| stacks(cell)).collect();
     let of_stacks: Vec<Difference> = stacks
         .iter()
@@ -127,7 +168,10 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
     };
     of_runs
         .chain(of_cells.flatten())
+        .chain(of_variants.flatten())
+        .chain(of_pods.flatten())
         .chain(of_networks.flatten())
+        .chain(of_links)
         .chain(of_stacks)
         .collect()
 }
@@ -167,7 +211,7 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
     terminal::draw(&table, width)
 }
 
-/// What a run as a whole has; nothing for what cells, networks and stacks have.
+/// What a run as a whole has; nothing for what its parts have.
 fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
     let of = |value: fn(&Info) -> Option<String>| agreed(run, value);
     match field {
@@ -193,7 +237,15 @@ fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
         Field::Profile => of(|node| Some(node.profile.clone())),
         Field::Compiler => of(|node| node.compiler.clone()),
         Field::TargetFeatures => of(|node| node.target_features.clone()),
-        Field::Topology | Field::Workload | Field::Settings | Field::Network | Field::Stacks => None,
+        Field::Topology
+        | Field::Workload
+        | Field::Settings
+        | Field::Env
+        | Field::Arguments
+        | Field::Pods
+        | Field::Network
+        | Field::Links
+        | Field::Stacks => None,
     }
 }
 
@@ -201,9 +253,7 @@ fn of_cell(field: Field, run: &Account<'_>, id: &str) -> Option<String> {
     let cell = run.plan.cells.iter().find(|cell| cell.id == id)?;
     Some(match field {
         Field::Workload => debug(&cell.parameters),
-        Field::Settings => {
-            debug(&[Role::Client, Role::Server, Role::Relay].map(|role| cell.stack_of(role).1))
-        }
+        Field::Settings => debug(&[Role::Client, Role::Server, Role::Relay].map(|role| cell.stack_of(role))),
         _ => format!(
             "{} clients of {} peers, {} servers, {}",
             cell.clients.len(),
@@ -222,6 +272,88 @@ fn network(run: &Account<'_>, name: &str) -> Option<String> {
     networks
         .find(|network| network.name == name)
         .map(ToString::to_string)
+}
+
+/// A quantity of the links of a network, as a run measured it.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// The median over all links, each time that they were set and were as configured.
+    value: f64,
+    /// How far another run's value may be from it: the median of what each link may differ from its
+    /// configuration; for losses, of what two links may differ by chance.
+    tolerance: f64,
+}
+
+impl Measured {
+    fn of(quantity: Quantity, network: &str, run: &Account<'_>) -> Option<Self> {
+        let checks = run.trials.iter().filter_map(|record| record.links.as_ref());
+        let checks: Vec<&LinkCheck> = checks
+            .filter(|check| check.network == network && check.is_effective())
+            .collect();
+        let parts = links::findings(&checks, quantity).map(|(sent, finding)| {
+            let Finding {
+                measured,
+                least,
+                most,
+                ..
+            } = *finding;
+            match quantity.is_loss() {
+                true => (measured / sent, (most - least) / sent),
+                false => (measured, (most - least) / 2.0),
+            }
+        });
+        let (values, tolerances): (Vec<f64>, Vec<f64>) = parts.unzip();
+        Some(Self {
+            value: Statistics::of(values)?.median,
+            tolerance: Statistics::of(tolerances)?.median,
+        })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        (self.value - other.value).abs() <= self.tolerance.max(other.tolerance)
+    }
+
+    fn text(&self, quantity: Quantity) -> String {
+        match quantity.is_loss() {
+            true => format!("{:.2} %", self.value * 100.0),
+            false => format!("{:.2}", self.value),
+        }
+    }
+}
+
+/// Quantities of the links of a network that runs measured too differently. A loss or a rate that a run could
+/// not measure is left out. A run without any link that was as configured differs from others.
+fn links_apart(network: &str, runs: &[&Account<'_>]) -> Vec<Difference> {
+    let difference = |quantity: Quantity| {
+        let all: Vec<Option<Measured>> = runs
+            .iter()
+            .map(|run| Measured::of(quantity, network, run))
+            .collect();
+        let known: Vec<&Measured> = all.iter().flatten().collect();
+        // Every check of links has it.
+        let is_certain = quantity == Quantity::RoundTripMedian;
+        let is_missing = is_certain && !known.is_empty() && known.len() < all.len();
+        let are_alike = known
+            .iter()
+            .all(|one| known.iter().all(|other| one.is_like(other)));
+        (is_missing || !are_alike).then(|| Difference {
+            field: Field::Links,
+            of: format!("{network}, {quantity}"),
+            values: all
+                .iter()
+                .map(|one| one.map(|measured| measured.text(quantity)))
+                .collect(),
+        })
+    };
+    MEASURED.into_iter().filter_map(difference).collect()
+}
+
+/// The variants of stacks that nodes of these cells have.
+fn variants<'a>(plan: &'a Plan, cells: &BTreeSet<&String>) -> BTreeSet<&'a str> {
+    let cells = plan.cells.iter().filter(|cell| cells.contains(&cell.id));
+    let nodes: BTreeSet<&String> = cells.flat_map(Cell::nodes).collect();
+    let nodes = plan.nodes.iter().filter(|node| nodes.contains(&node.name));
+    nodes.filter_map(|node| node.variant.as_deref()).collect()
 }
 
 /// The names by which nodes may know the stacks of a cell.

@@ -260,22 +260,24 @@ fn share_host(together: &mut PodAffinity, twin: PodAffinityTerm) {
     }
 }
 
-/// Nodes of baselines, each with the node of the candidate that has the same role and index.
+/// Nodes of baselines, each with the node of the candidate, or of the control, of the same role and index.
 fn twins(plan: &Plan) -> impl Iterator<Item = (&str, &str)> {
     plan.judging.twins.iter().flat_map(|twin| {
         let nodes = |cell: usize| plan.cells.get(cell).into_iter().flat_map(Cell::nodes);
-        let pairs = nodes(twin.baseline).zip(nodes(twin.candidate));
-        // The candidate may replace its baseline on one side only.
+        let baseline = twin.baseline;
+        let others = twin.cells().filter(move |cell| *cell != baseline);
+        let pairs = others.flat_map(move |other| nodes(baseline).zip(nodes(other)));
+        // They may replace the baseline on one side only.
         pairs
-            .filter(|(baseline, candidate)| baseline != candidate)
-            .map(|(baseline, candidate)| (baseline.as_str(), candidate.as_str()))
+            .filter(|(baseline, other)| baseline != other)
+            .map(|(baseline, other)| (baseline.as_str(), other.as_str()))
     })
 }
 
 /// The name of the twin that a node is of: that of the baseline's node.
 fn twin<'a>(plan: &'a Plan, node: &str) -> Option<&'a str> {
     twins(plan)
-        .find(|(baseline, candidate)| [baseline, candidate].contains(&&node))
+        .find(|(baseline, other)| [baseline, other].contains(&&node))
         .map(|(baseline, _)| baseline)
 }
 
@@ -320,8 +322,8 @@ fn pods_of(run: &RunIdentity, role: Option<Role>) -> LabelSelector {
 }
 
 /// The constraints of the template, and one that spreads clients over all Kubernetes nodes. The template's
-/// wins if both have the same topology key and action, by which the API server merges them. Candidates do not
-/// count: they are where their baselines are.
+/// wins if both have the same topology key and action, by which the API server merges them. Candidates and
+/// controls do not count: they are where their baselines are.
 fn spread(
     run: &RunIdentity,
     spec: &PerfRunSpec,
@@ -330,15 +332,15 @@ fn spread(
     role: Role,
 ) -> Vec<TopologySpreadConstraint> {
     let mut all = settings.topology_spread_constraints.clone();
-    let candidates: BTreeSet<_> = twins(plan).map(|(_, candidate)| candidate.to_owned()).collect();
-    let not_candidates = LabelSelectorRequirement {
+    let others: BTreeSet<_> = twins(plan).map(|(_, other)| other.to_owned()).collect();
+    let not_others = LabelSelectorRequirement {
         key: NODE_LABEL.to_owned(),
         operator: "NotIn".to_owned(),
-        values: Some(candidates.iter().cloned().collect()),
+        values: Some(others.iter().cloned().collect()),
     };
     let own = TopologySpreadConstraint {
         label_selector: Some(LabelSelector {
-            match_expressions: (!candidates.is_empty()).then(|| vec![not_candidates]),
+            match_expressions: (!others.is_empty()).then(|| vec![not_others]),
             ..pods_of(run, Some(role))
         }),
         max_skew: 1,

@@ -1,8 +1,6 @@
 //! The pod that keeps the results of a run, see [`crate::store`].
 
-use k8s_openapi::api::core::v1::{
-    Affinity, LocalObjectReference, Pod, PodAntiAffinity, PodSpec, WeightedPodAffinityTerm,
-};
+use k8s_openapi::api::core::v1::{Affinity, Pod, PodAntiAffinity, PodSpec, WeightedPodAffinityTerm};
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL},
     pod::store::{Door, STORE_NODE, store_pod},
@@ -31,18 +29,15 @@ pub(crate) fn pod(
     ]);
     let door = Door::Token(names::store_token(&run.name, &run.uid));
     let url = store.url(&run.namespace, &run.name, &run.uid);
-    let mut spec = store_pod(store, &url, &site.image, door);
+    let mut spec = store_pod(store, &url, &site.image, &site.pull_secrets, door);
     for container in &mut spec.containers {
         container.image_pull_policy.clone_from(&site.image_pull_policy);
     }
-    let secrets = site.pull_secrets.iter();
-    let secrets = secrets.map(|name| LocalObjectReference { name: name.clone() });
     Pod {
         metadata,
         spec: Some(PodSpec {
             affinity: Some(away_from_nodes(run)),
             tolerations: Some(tolerations(settings)),
-            image_pull_secrets: Some(secrets.collect()).filter(|all: &Vec<_>| !all.is_empty()),
             ..spec
         }),
         status: None,

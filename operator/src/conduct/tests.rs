@@ -78,6 +78,14 @@ pub(super) fn urgent(trial: &str) -> TrialRecord {
     record(trial, 0, Some(Reason::NodeLost))
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_status_names_the_secrets_that_pull_the_image_of_readers() {
+    let mut job = job(&TestServer::new());
+    assert_eq!(stored(&job), None, "results are in ConfigMaps");
+    job.spec.results = serde_json::from_str(r#"{"store": {"volume": {"claim": "disk"}}}"#).unwrap();
+    assert_eq!(stored(&job).unwrap().pull_secrets, ["registry"]);
+}
+
 /// A job against a test server, of a run that has just started its trials and has ten minutes.
 pub(super) fn job(server: &TestServer) -> Job {
     let spec = r#"{"workload": {"ping": {}}, "matrix": {"clients": ["libp2p"], "servers": ["libp2p"]},
@@ -100,6 +108,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         pods: reflector::store().0,
         result_bytes: 64 << 20,
         image: "operator".to_owned(),
+        pull_secrets: vec!["registry".to_owned()],
         metrics: Arc::new(Metrics::new()),
         recorder: server.recorder(),
         reference: ObjectReference {

@@ -221,17 +221,12 @@ async fn two_passes_at_the_same_time_start_one_exclusive_run() {
         .script_times(1, Method::POST, SECRETS, Answer::Silence);
     let hanging = tokio::spawn(reconcile(scene.watched("first"), scene.context.clone()));
     tokio::task::yield_now().await;
-    let action = reconcile(scene.watched("second"), scene.context.clone())
+    reconcile(scene.watched("second"), scene.context.clone())
         .await
         .unwrap();
     let (_, reason, why) = scene.condition("second", PROVISIONED);
     assert_eq!(reason, "WaitingForOtherRuns");
     assert!(why.starts_with("bench/first is active"), "{why}");
-    assert_ne!(
-        action,
-        Action::await_change(),
-        "nothing would wake it if the first fails"
-    );
     hanging.await.unwrap().unwrap();
     scene.pass("second").await.unwrap();
     assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
@@ -250,10 +245,11 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
         run["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z".into();
     });
     scene.server.take_changes();
+    scene.woken();
     scene.pass("first").await.unwrap();
     let changes = scene.server.take_changes();
     assert!(are_deletions_of_pods(&changes), "{changes:?}");
-    assert!(scene.all_were_woken(), "another may start now");
+    assert_eq!(scene.woken(), ["second"], "it may start now");
     scene.pass("second").await.unwrap();
     assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
 }
@@ -481,6 +477,49 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     );
 }
 
+/// Passes over a thousand waiting runs would keep the first from starting.
+#[tokio::test(start_paused = true)]
+async fn the_end_and_the_start_of_a_run_wake_only_the_one_that_goes_first() {
+    let mut scene = Scene::new().await;
+    let names = ["run-1", "run-2", "run-3", "run-4"];
+    for name in names {
+        scene.create(name, json!({}));
+    }
+    for name in names {
+        scene.pass(name).await.unwrap();
+    }
+    assert_eq!(scene.woken(), ["run-2"], "it learns what it waits for");
+    scene.change("run-1", |run| run["spec"]["cancel"] = true.into());
+    scene.pass("run-1").await.unwrap();
+    assert_eq!(scene.phase("run-1"), "Cancelled");
+    assert_eq!(scene.woken(), ["run-2"]);
+    scene.pass("run-2").await.unwrap();
+    assert_eq!(scene.phase("run-2"), "Provisioning");
+    assert_eq!(scene.woken(), ["run-3"]);
+    let action = scene.pass("run-3").await.unwrap();
+    assert_eq!(action, Action::await_change(), "it is woken when it goes first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_first_object_is_refused_wakes_the_one_that_goes_first_now() {
+    let mut scene = Scene::new().await;
+    scene.create("refused", json!({}));
+    scene.create("waits", json!({}));
+    scene.server.script_times(
+        2,
+        Method::POST,
+        SECRETS,
+        Answer::Refuse(500, "failed calling webhook"),
+    );
+    scene.pass("refused").await.unwrap();
+    assert_eq!(scene.phase("refused"), "Provisioning");
+    assert_eq!(scene.woken(), ["refused"], "the watch shows the refusal later");
+    scene.pass("refused").await.unwrap();
+    assert_eq!(scene.woken(), ["waits"]);
+    scene.pass("waits").await.unwrap();
+    assert_eq!(scene.server.objects(PODS).len(), 2);
+}
+
 fn are_deletions_of_pods(changes: &[Call]) -> bool {
     let is_of_pod = |call: &Call| call.method == Method::DELETE && call.path.contains("/pods/");
     changes.len() == 2 && changes.iter().all(is_of_pod)
@@ -502,4 +541,42 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
     scene.create("after-a-new-list", json!({"topology": {"exclusive": false}}));
     is_created(server, "after-a-new-list").await;
     operator.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_starts_although_the_one_before_it_fails_to_start() {
+    let scene = Scene::new().await;
+    let operator = scene.operate();
+    scene
+        .server
+        .script(Method::POST, "/namespaces/others/secrets", Answer::Silence);
+    scene.create_in("others", "hangs", json!({"timeouts": {"provision": "1h"}}));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    scene.create("waits", json!({}));
+    is_created(&scene.server, "waits").await;
+    operator.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_starts_although_the_one_before_it_is_deleted_or_suspended_and_wakes_nobody() {
+    let leaves: [fn(&Scene); 2] = [
+        |scene| scene.server.remove(&Scene::path("first")),
+        |scene| scene.change("first", |run| run["spec"]["suspend"] = true.into()),
+    ];
+    for leave in leaves {
+        let scene = Scene::new().await;
+        let operator = scene.operate();
+        let shares = json!({"topology": {"exclusive": false}, "timeouts": {"provision": "1h"}});
+        scene.create("active", shares.clone());
+        is_created(&scene.server, "active").await;
+        scene.create("first", json!({}));
+        scene.create("second", shares);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for name in ["first", "second"] {
+            assert_eq!(scene.condition(name, PROVISIONED).1, "WaitingForOtherRuns");
+        }
+        leave(&scene);
+        is_created(&scene.server, "second").await;
+        operator.abort();
+    }
 }

@@ -12,7 +12,10 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::Event;
 use perfrun_api::{document, planning::plan, spec::Stored};
-use perfrun_contract::tally::{Counts, EndReason, Verdict};
+use perfrun_contract::{
+    newer::NewerName,
+    tally::{Counts, EndReason, Verdict},
+};
 
 use super::*;
 use crate::{
@@ -102,7 +105,6 @@ impl Life {
             pods: self.pods.clone(),
             conductor: self.conductor.clone(),
             lost_on: BTreeMap::new(),
-            recheck: None,
             now: self.now,
         };
         let mut decision = decide(&inputs);
@@ -445,6 +447,20 @@ fn a_run_is_deleted_when_its_time_is_over() {
         (false, Some(Duration::from_secs(20)))
     );
     assert!(life.later(20).pass().delete_run);
+}
+
+#[test]
+fn a_run_that_ended_in_a_phase_of_a_newer_version_is_kept_with_its_pods() {
+    let mut life = Life::running();
+    let cleanup = &mut life.spec.cleanup;
+    cleanup.keep_pods_on_failure = true;
+    cleanup.ttl_seconds_after_success = Some(30);
+    cleanup.ttl_seconds_after_failure = Some(30);
+    life.conductor = outcome(EndReason::Internal, 0, 0);
+    life.pass();
+    life.status.phase = NewerName::new("Hibernating").map(Phase::Newer);
+    let decision = life.later(60).pass();
+    assert_eq!((decision.delete_run, decision.delete_pods), (false, false));
 }
 
 #[test]

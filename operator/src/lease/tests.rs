@@ -133,6 +133,19 @@ async fn every_term_has_a_larger_epoch_than_those_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_leaders_after_the_lease_was_deleted_one_is_left_at_the_next_renewal() {
+    let server = TestServer::new();
+    let mut first = leadership(&server, "first");
+    let term = first.acquire().await;
+    server.remove(PATH);
+    leadership(&server, "second").acquire().await;
+    assert!(term.lasts(), "the first does not know it yet");
+    assert_eq!(seconds(first.keep()).await, RENEW.as_secs());
+    assert!(!term.lasts());
+    assert_eq!(server.object(PATH).unwrap()["spec"]["holderIdentity"], "second");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
     let server = TestServer::new();
     let mut leader = leadership(&server, "leader");

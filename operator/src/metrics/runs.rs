@@ -24,7 +24,7 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::{status, watched::WatchedRun};
+use crate::watched::WatchedRun;
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const MOST_ROWS: usize = 10_000;
@@ -149,7 +149,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
     let none = PerfRunStatus::default();
     let status = run.status.as_ref().unwrap_or(&none);
     let seconds = |time: &Time| time.0.as_millisecond() as f64 / 1e3;
-    let ended = status::find(status, condition::COMPLETE).filter(|complete| complete.status == "True");
+    let ended = condition::end(&status.conditions);
     RunView {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),

@@ -17,6 +17,7 @@ use perfrun_api::{
     },
     spec::PerfRun,
 };
+use perfrun_contract::{compare::Verdict, run::Phase};
 
 use crate::{
     stage::Trouble,
@@ -187,8 +188,10 @@ fn observed(inputs: &Inputs<'_>) -> PerfScheduleStatus {
     } = *inputs;
     let mut history = previous.history.clone();
     for ended in runs.iter().filter_map(|run| run.ended.as_ref()) {
-        history.retain(|old| old.name != ended.name);
-        history.push(ended.clone());
+        // A run that has ended does not change. A newer version may have written more of it.
+        if history.iter().all(|old| old.name != ended.name) {
+            history.push(ended.clone());
+        }
     }
     history.sort_by_key(|run| Reverse(run.schedule_time.0));
     history.truncate(HISTORY_MAX);
@@ -297,14 +300,19 @@ fn created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inpu
     set(&mut decision.status, SCHEDULED, parts, inputs);
 }
 
-/// Runs beyond the limits: the oldest ones that have ended.
+/// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
+/// newer version.
 fn expired(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
     let spec = &inputs.schedule.spec;
     let beyond = |successful: bool, limit: u32| {
         let ended = inputs
             .runs
             .iter()
-            .filter_map(|run| Some((run.ended.as_ref()?, run)));
+            .filter_map(|run| Some((run.ended.as_ref()?, run)))
+            // Whether such a run has succeeded is not known.
+            .filter(|(ended, _)| {
+                !matches!(ended.phase, Phase::Newer(_)) && !matches!(ended.verdict, Some(Verdict::Newer(_)))
+            });
         let mut kept: Vec<_> = ended
             .filter(|(ended, run)| ended.is_successful() == successful && !run.deleting)
             .collect();

@@ -179,6 +179,47 @@ async fn the_verdict_of_a_run_is_kept_when_the_run_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_schedule_continues_and_keeps_what_a_newer_version_has_written() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0, "failedRunsHistoryLimit": 0}));
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    scene.end(FIRST, "Pass");
+    let newer = json!({"name": "often-1", "scheduleTime": "2025-12-31T00:00:00Z", "phase": "Hibernating",
+        "verdict": "Doubtful", "message": "all trials completed"});
+    scene.server.change(&format!("{RUNS}/{FIRST}"), |run| {
+        run["status"]["phase"] = "Hibernating".into();
+    });
+    scene.server.change(SCHEDULE, |schedule| {
+        schedule["status"]["history"] = json!([newer]);
+    });
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [FIRST], "whether it has succeeded is not known");
+    let status = scene.status();
+    let history = &status["history"];
+    assert_eq!(
+        (&history[0]["name"], &history[0]["phase"]),
+        (&json!(FIRST), &json!("Hibernating"))
+    );
+    assert_eq!(history[1], newer);
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [FIRST, SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_with_a_verdict_of_a_newer_version_is_kept_and_is_not_counted_as_a_success() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0, "failedRunsHistoryLimit": 0}));
+    scene.later(60).await;
+    scene.pass().await.unwrap();
+    scene.end(FIRST, "Doubtful");
+    scene.pass().await.unwrap();
+    assert_eq!(scene.names(), [FIRST], "whether it has succeeded is not known");
+    let status = scene.status();
+    assert_eq!(status["history"][0]["verdict"], "Doubtful");
+    assert_eq!(status["lastSuccessfulTime"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_is_not_deleted_before_the_status_has_its_verdict() {
     let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0}));
     scene.later(60).await;

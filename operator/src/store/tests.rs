@@ -1,17 +1,14 @@
 //! The program against stores in memory, in a folder, and behind S3.
 
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 use axum::{Router, body::Body};
 use http::{Request, StatusCode};
-use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
 use object_store::{Error, ObjectStoreExt, memory::InMemory, path::Path};
 use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
 use perfrun_conductor::client::read_within;
 use perfrun_contract::node::TOKEN_HEADER;
-use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
-use s3s_fs::FileSystem;
+use perfrun_test_kit::s3;
 use tempfile::TempDir;
 use tower::ServiceExt;
 
@@ -79,31 +76,22 @@ struct S3 {
 impl S3 {
     async fn start() -> Self {
         let (objects, credentials) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        fs::create_dir(objects.path().join("results")).unwrap();
-        let mut service = S3ServiceBuilder::new(FileSystem::new(objects.path()).unwrap());
-        service.set_auth(SimpleAuth::from_single("perfrun", "password"));
-        let service = service.build();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let served = http1::Builder::new().serve_connection(TokioIo::new(stream), service.clone());
-                tokio::spawn(served);
-            }
-        });
+        let endpoint = s3::serve(Ipv4Addr::LOCALHOST.into(), objects.path())
+            .await
+            .unwrap();
         let settings = Store {
             endpoint: Some(endpoint),
             credentials: Some(credentials.path().to_owned()),
-            ..settings(format!("s3://results/{FOLDER}"))
+            ..settings(format!("s3://{}/{FOLDER}", s3::BUCKET))
         };
+        let (key, secret) = s3::KEY;
         let s3 = Self {
             credentials,
             _objects: objects,
             settings,
         };
-        s3.set("AWS_ACCESS_KEY_ID", "perfrun");
-        s3.set("AWS_SECRET_ACCESS_KEY", "password\n");
+        s3.set("AWS_ACCESS_KEY_ID", key);
+        s3.set("AWS_SECRET_ACCESS_KEY", &format!("{secret}\n"));
         s3.set("notes", "no setting");
         s3
     }

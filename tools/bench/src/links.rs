@@ -76,7 +76,7 @@ fn against_plain(
     target: Option<f64>,
 ) -> Result<Vec<f64>> {
     let mut pairs = vec![];
-    let mut costs = vec![];
+    let mut carried = vec![];
     for round in 0..rounds {
         // Who goes first alternates, so that neither always finds the machine as the other left it.
         let (plain, ours) = if round % 2 == 0 {
@@ -86,11 +86,11 @@ fn against_plain(
             let ours = impaired(pair, impairment, time)?;
             (plain(pair, impairment, time)?, ours)
         };
-        pairs.push((ours.bits_per_second, plain.bits_per_second));
-        costs.push(ours.emulator_seconds_per_gibibyte);
+        pairs.push((ours.bits_per_second, plain));
+        carried.push(ours);
     }
     print_ratio(what, &pairs, Unit::Bits, target);
-    println!("  emulator: {:.2} CPU-s/GiB", median(&costs));
+    print_cost(&carried);
     Ok(pairs.into_iter().map(|(ours, _)| ours).collect())
 }
 
@@ -129,38 +129,51 @@ fn limited(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
             ..Impairment::default()
         };
         let mut shares = vec![];
-        let mut costs = vec![];
+        let mut carried = vec![];
         for _ in 0..rounds {
             let ours = impaired(pair, &limited, time)?;
             shares.push(ours.bits_per_second / RATE as f64);
-            costs.push(ours.emulator_seconds_per_gibibyte);
+            carried.push(ours);
         }
         let each: Vec<String> = shares.iter().map(|share| format!("{share:.3}")).collect();
         println!(
-            "TCP over {milliseconds} ms at 1 Gbit/s: goodput {:.3} of the rate (target ≥ {TARGET_RATE}); rounds {}\n  \
-             emulator: {:.2} CPU-s/GiB",
+            "TCP over {milliseconds} ms at 1 Gbit/s: goodput {:.3} of the rate (target ≥ {TARGET_RATE})\n  rounds: {}",
             median(&shares),
-            each.join(" "),
-            median(&costs)
+            each.join(" ")
         );
+        print_cost(&carried);
     }
     Ok(())
 }
 
-/// The rate of a connection, and its cost.
+/// The rate of a connection over an impaired link, and its cost.
 struct Carried {
     bits_per_second: f64,
     emulator_seconds_per_gibibyte: f64,
+    /// Frames that the emulator lost because it could not keep up.
+    lost: u64,
 }
 
-fn plain(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried> {
+fn print_cost(rounds: &[Carried]) {
+    let costs: Vec<f64> = rounds
+        .iter()
+        .map(|round| round.emulator_seconds_per_gibibyte)
+        .collect();
+    println!("  emulator: {:.2} CPU-s/GiB", median(&costs));
+    let lost: Vec<String> = rounds.iter().map(|round| round.lost.to_string()).collect();
+    if rounds.iter().any(|round| round.lost > 0) {
+        println!(
+            "  frames that the emulator lost because it could not keep up: {}",
+            lost.join(" ")
+        );
+    }
+}
+
+/// The rate in bit/s without impairment.
+fn plain(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<f64> {
     let flow = Flow::start(pair)?;
     flow.carry(warm_up(impairment))?;
-    let carried = flow.carry(time)?;
-    Ok(Carried {
-        bits_per_second: carried.bits_per_second(),
-        emulator_seconds_per_gibibyte: 0.0,
-    })
+    Ok(flow.carry(time)?.bits_per_second())
 }
 
 fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried> {
@@ -173,17 +186,12 @@ fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carr
     let carried = flow.carry(time)?;
     let used = cpu::seconds(thread)? - before;
     let worker = emulator.state()?.worker.context("there is a thread")?;
-    if worker.overflowed > 0 {
-        println!(
-            "  {} frames were lost because the emulator could not keep up",
-            worker.overflowed
-        );
-    }
     drop(flow);
     emulator.remove()?;
     Ok(Carried {
         bits_per_second: carried.bits_per_second(),
         emulator_seconds_per_gibibyte: used / (carried.bytes as f64 / f64::from(1 << 30)),
+        lost: worker.overflowed,
     })
 }
 

@@ -19,11 +19,17 @@ mod stacks;
 mod stress;
 mod testbed;
 
+use std::process::ExitCode;
+
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use perfrun_local::privilege;
 
 use self::peers::Peer;
+
+/// The exit code if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
+/// figures, too.
+const MISSED: u8 = 3;
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
@@ -37,8 +43,8 @@ struct Args {
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// For `peers`: a published tool that you have built, as NAME=PATH. NAME is `perf` for rust-libp2p's
-    /// perf, `litep2p-perf` or `litep2p-perf-libp2p`.
+    /// For `peers`: a published tool that you have built, as NAME=PATH. NAME is `perf` for a perf of
+    /// libp2p, `litep2p-perf` or `litep2p-perf-libp2p`.
     #[arg(long, value_name = "NAME=PATH")]
     peer: Vec<Peer>,
     /// Numbers of PerfRuns for `scale`, separated by commas.
@@ -82,21 +88,12 @@ enum Name {
     Scale,
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
     if perfrun_test_kit::uml::is_first_process() {
         links::netem::first_process();
     }
-    if let Some(role) = quic::role() {
-        return tokio::runtime::Runtime::new()?.block_on(quic::end(&role));
-    }
-    if let Some(role) = messages::role() {
-        return messages::end(&role);
-    }
-    if let Some(which) = plans::role() {
-        return plans::once(&which);
-    }
-    if let Some((what, file)) = results::role() {
-        return results::once(&what, &file);
+    if do_part()? {
+        return Ok(ExitCode::SUCCESS);
     }
     let args = Args::parse();
     privilege::acquire().context("benchmarks need network namespaces: run as root")?;
@@ -147,9 +144,25 @@ fn main() -> Result<()> {
         if args.names.contains(&Name::Cluster) {
             cluster::run(args.rounds, args.seconds).await?;
         }
-        if args.names.contains(&Name::Scale) {
-            scale::run(&args.runs).await?;
+        if args.names.contains(&Name::Scale) && !scale::run(&args.runs).await? {
+            return Ok(ExitCode::from(MISSED));
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Does the part of a benchmark that this process was started for. Returns whether there is one.
+fn do_part() -> Result<bool> {
+    if let Some(role) = quic::role() {
+        tokio::runtime::Runtime::new()?.block_on(quic::end(&role))?;
+    } else if let Some(role) = messages::role() {
+        messages::end(&role)?;
+    } else if let Some(which) = plans::role() {
+        plans::once(&which)?;
+    } else if let Some((what, file)) = results::role() {
+        results::once(&what, &file)?;
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
 }

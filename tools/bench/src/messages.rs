@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use perfrun_contract::{quantity::ByteSize, record::Metric};
+use perfrun_contract::{quantity::ByteSize, record::Metric, units};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter},
     net::{TcpListener, TcpStream},
@@ -47,8 +47,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     ] {
         let testbed = Testbed::start(&spec(mode, stack)).await?;
         for bytes in SIZES {
-            let size = ByteSize(bytes);
-            let cell = format!("{stack}.{stack}.tcp.{mode}-{size}");
+            let cell = format!("{stack}.{stack}.tcp.{mode}-{}", ByteSize(bytes));
             let mut pairs = vec![];
             for round in 0..rounds {
                 // Who is first alternates.
@@ -63,7 +62,8 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
                 });
             }
             let what = format!(
-                "{mode} of {size} over {stack} against a bare loop{}",
+                "{mode} messages of {} over {stack} against a bare loop{}",
+                units::size(bytes),
                 bare_loop.note()
             );
             print_ratio(&what, &pairs, Unit::Messages, target);

@@ -84,7 +84,7 @@ struct Rates {
 pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
     ensure!(
         !peers.is_empty(),
-        "name a tool: --peer NAME=PATH (`cargo xtask bench peers` builds one itself)"
+        "name a tool: --peer NAME=PATH (`cargo xtask bench peers` builds one itself if none is named)"
     );
     let testbed = Testbed::start(
         "  workload: {ping: {count: 1}}\n\
@@ -131,14 +131,14 @@ impl Link<'_> {
         }
         let Peer { tool, program } = self.peer;
         println!(
-            "\n{} over {}, {} MiB in writes of 1 KiB, {rounds} rounds; {}:",
+            "\n{} over {}, {} MiB, perfrun-node in writes of 1 KiB, {rounds} rounds;\n{}:",
             tool.name(),
             self.transport,
             SIZE >> 20,
             tool.clock()
         );
         println!(
-            "{:<24} {:<9} {:>12} {:>10}  95 % interval of the ratio",
+            "{:<27} {:<9} {:>12} {:>10}  95 % interval of the ratio",
             "client → server", "direction", "Gbit/s", "ratio"
         );
         for direction in ["upload", "download"] {
@@ -156,7 +156,7 @@ impl Link<'_> {
                 let located = Location::of(&ratios, ALPHA).context("there is a round")?;
                 let (least, most) = located.interval.context("there are enough rounds")?;
                 println!(
-                    "{:<24} {direction:<9} {:>12.3} {:>10.3}  {:.3} to {:.3}",
+                    "{:<27} {direction:<9} {:>12.3} {:>10.3}  {:.3} to {:.3}",
                     format!("{} → {}", client.name(program), server.name(program)),
                     median(&rates) / 1e9,
                     located.estimate.exp(),

@@ -60,7 +60,8 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
         )
     };
     println!(
-        "planning {} trials of {} cells: {}; each trial takes {:.2} of what one of {} trials takes (target ≤ {TARGET_RATIO})",
+        "planning {} trials of {} cells: {}\n  \
+         each trial takes {:.2} of what one of {} trials takes (target ≤ {TARGET_RATIO})",
         of(&trials, |cost| cost.trials),
         planning::CELLS_MAX,
         text(&trials),
@@ -69,7 +70,7 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     );
     println!("planning {} nodes: {}", planning::NODES_MAX, text(&nodes));
     println!(
-        "refusing a document that asks for too much: {}; {:.3} of planning the largest (target ≤ 1)",
+        "refusing a document that requests too much: {}\n  {:.3} of planning the largest (target ≤ 1)",
         text(&refused),
         time(&refused) / time(&trials)
     );

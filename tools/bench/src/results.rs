@@ -57,11 +57,11 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     ] {
         let cost = measure(what, &file, rounds)?;
         println!(
-            "{name} of {trials} trials: median {:.3} s, {:.0} MiB at most (target ≤ {TARGET_REPORT_SECONDS} s, ≤ \
-             {TARGET_REPORT_MEBIBYTES} MiB), {:.2} MB of text",
+            "{name}, {:.2} MB of text: median {:.3} s, {:.0} MiB at most (target ≤ {TARGET_REPORT_SECONDS} s, ≤ \
+             {TARGET_REPORT_MEBIBYTES} MiB)",
+            cost.bytes / 1e6,
             cost.seconds,
-            cost.mebibytes,
-            cost.bytes / 1e6
+            cost.mebibytes
         );
     }
     Ok(())

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// The nodes of one document.
 pub(crate) struct Testbed {
     spec: PerfRunSpec,
-    plan: Plan,
+    pub plan: Plan,
     pub nodes: LocalNodes<'static>,
     _logs: tempfile::TempDir,
 }
@@ -120,6 +120,14 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     perfrun_report::Statistics::of(values.iter().copied()).map_or(f64::NAN, |statistics| statistics.median)
 }
 
+/// One in a hundred may be larger. NaN if there are none.
+pub(crate) fn p99(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = sorted.len().checked_sub(1 + sorted.len() / 100);
+    at.map_or(f64::NAN, |at| sorted[at])
+}
+
 /// What a pair of measurements counts.
 #[derive(Clone, Copy)]
 pub(crate) enum Unit {
@@ -127,7 +135,7 @@ pub(crate) enum Unit {
     Messages,
 }
 
-/// Prints both medians, and the median of the ratios with the ratio of every pair.
+/// Prints both medians, the median of the ratios, and the ratio of every pair.
 pub(crate) fn print_ratio(what: &str, pairs: &[(f64, f64)], unit: Unit, target: Option<f64>) {
     let (scale, unit) = match unit {
         Unit::Bits => (1e9, "Gbit/s"),
@@ -138,7 +146,7 @@ pub(crate) fn print_ratio(what: &str, pairs: &[(f64, f64)], unit: Unit, target: 
     let each: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
     let target = target.map_or_else(String::new, |target| format!(" (target ≥ {target})"));
     println!(
-        "{what}: {:.2} against {:.2} {unit}, ratio {:.3}{target}; pairs {}",
+        "{what}:\n  medians {:.2} against {:.2} {unit}, ratio {:.3}{target}\n  ratios of pairs: {}",
         median(&ours) / scale,
         median(&theirs) / scale,
         median(&ratios),

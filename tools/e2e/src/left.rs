@@ -14,20 +14,25 @@ use serde::de::DeserializeOwned;
 use crate::{Scene, seconds, until};
 
 impl Scene {
-    /// Waits until a deleted run and all objects that it had are gone.
+    /// Waits until a deleted run and all objects that it had are gone. After an outage of the API server, the
+    /// garbage collector watches again after up to 60 s: client-go waits 30 s, plus a random time as long.
     pub async fn await_nothing_left(&self, run: &str) -> Result<()> {
-        until("the run and all that it made are gone", seconds(60), async || {
-            let mut left = vec![];
-            if self.api::<PerfRun>().get_opt(run).await?.is_some() {
-                left.push(format!("perfrun {run}"));
-            }
-            left.extend(self.of_run::<Pod>(run).await?);
-            left.extend(self.of_run::<ConfigMap>(run).await?);
-            left.extend(self.of_run::<Secret>(run).await?);
-            left.extend(self.of_run::<NetworkPolicy>(run).await?);
-            ensure!(left.is_empty(), "objects remain: {}", left.join(", "));
-            Ok(Some(()))
-        })
+        until(
+            "the run and all that it made are gone",
+            seconds(180),
+            async || {
+                let mut left = vec![];
+                if self.api::<PerfRun>().get_opt(run).await?.is_some() {
+                    left.push(format!("perfrun {run}"));
+                }
+                left.extend(self.of_run::<Pod>(run).await?);
+                left.extend(self.of_run::<ConfigMap>(run).await?);
+                left.extend(self.of_run::<Secret>(run).await?);
+                left.extend(self.of_run::<NetworkPolicy>(run).await?);
+                ensure!(left.is_empty(), "objects remain: {}", left.join(", "));
+                Ok(Some(()))
+            },
+        )
         .await
     }
 

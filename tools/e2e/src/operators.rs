@@ -1,6 +1,10 @@
 //! The operators of the cluster: finding, killing and scaling them.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, File},
+    os::fd::AsRawFd,
+    path::Path,
+};
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
@@ -101,6 +105,13 @@ impl Operators {
         Ok(())
     }
 
+    /// Deletes the Lease, so that another operator may lead immediately.
+    pub async fn delete_lease(&self) -> Result<()> {
+        let deleted = self.leases.delete(NAME, &DeleteParams::default()).await;
+        deleted.context("failed to delete the lease")?;
+        Ok(())
+    }
+
     /// Kills the leader's process with SIGKILL. Returns false if the process is not on this computer.
     pub async fn kill_leader(&self) -> Result<bool> {
         let leader = self.leader().await?;
@@ -184,35 +195,55 @@ async fn kill_all(processes: &[String]) -> Result<bool> {
 pub async fn without<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     program::output(Command::new("kill").args(["-STOP", process])).await?;
     let done = work().await;
-    program::output(Command::new("kill").args(["-CONT", process])).await?;
+    let continued = program::output(Command::new("kill").args(["-CONT", process])).await;
+    // It may have been killed in the meantime.
+    if Path::new("/proc").join(process).exists() {
+        continued?;
+    }
     done
 }
 
-/// Cuts the pod of a process off from the API server, does some work, and ends that, even if the work failed.
+/// Cuts the pod of a process off from the API server, does some work, and connects it again, even if the work
+/// failed.
 pub async fn cut_off<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     let environment = fs::read(format!("/proc/{process}/environ"))?;
     let environment = String::from_utf8_lossy(&environment).into_owned();
     let mut variables = environment.split('\0');
     let server = variables.find_map(|variable| variable.strip_prefix("KUBERNETES_SERVICE_HOST="));
     let server = server.context("the process runs in a pod")?;
-    let route = async |verb: &str| {
+    with_in_network(process, "route", &["blackhole", server], work).await
+}
+
+/// No packet of IPv4 leaves the pod of a process while some work is done. Then the pod is connected again,
+/// even if the work failed.
+pub async fn isolate<T>(process: &str, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    // The rule comes before those of all routing tables but the local one.
+    with_in_network(process, "rule", &["priority", "1", "blackhole"], work).await
+}
+
+/// Adds an object of `ip` to the network of a process, does some work, and deletes the object, even if the
+/// work failed.
+async fn with_in_network<T>(
+    process: &str,
+    object: &str,
+    what: &[&str],
+    work: impl AsyncFnOnce() -> Result<T>,
+) -> Result<T> {
+    // The network lasts while this file is open, and the process may end before.
+    let network = File::open(format!("/proc/{process}/ns/net"))
+        .with_context(|| format!("failed to open the network of process {process}"))?;
+    let inside = format!("--net=/proc/{}/fd/{}", std::process::id(), network.as_raw_fd());
+    let ip = async |verb: &str| {
         let mut ip = Command::new("nsenter");
-        ip.args([
-            "--target",
-            process,
-            "--net",
-            "ip",
-            "route",
-            verb,
-            "blackhole",
-            server,
-        ]);
+        ip.args([inside.as_str(), "ip", object, verb]).args(what);
         program::output(&mut ip).await
     };
-    route("add").await?;
+    ip("add").await?;
     let done = work().await;
-    route("delete").await?;
-    done
+    let ended = ip("delete").await;
+    let done = done?;
+    ended?;
+    Ok(done)
 }
 
 /// The process ids of a program in a pod; empty if the pod is not on this computer.

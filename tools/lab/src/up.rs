@@ -89,6 +89,17 @@ impl Lab {
     /// Starts a part that was stopped or has exited, and waits until it works.
     pub(crate) fn start(&mut self, part: Part) -> Result<()> {
         self.check_exists(part)?;
+        // They end themselves when they cannot continue. On a real control plane, the kubelet starts them
+        // again.
+        let mut ended = self.record()?.dead();
+        ended.retain(|other| matches!(other, Part::ControllerManager | Part::Scheduler) && *other != part);
+        // They come last: the part may be the API server, without which they end again.
+        self.change(|record| record.processes.retain(|other, _| !ended.contains(other)))?;
+        self.start_part(part)?;
+        ended.into_iter().try_for_each(|other| self.start_part(other))
+    }
+
+    fn start_part(&mut self, part: Part) -> Result<()> {
         if self.record()?.running(part).is_some() {
             println!("{part} is running already");
             return Ok(());

@@ -12,14 +12,24 @@ use crate::{
     e2e, go,
     image::{self, Image},
     install,
+    results::Benchmark,
     shell::{self, Profile, Workspace},
 };
 
+/// Keeps the output of a benchmark. perfrun-bench does not have this option.
+const KEEP: &str = "--keep";
+/// The exit code of perfrun-bench if it has measured everything, but a goal was missed.
+const MISSED: i32 = 3;
+
 pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> {
-    if let [name, options @ ..] = args
+    let is_kept = args.iter().any(|arg| arg == KEEP);
+    let args: Vec<OsString> = args.iter().filter(|arg| *arg != KEEP).cloned().collect();
+    let kept = is_kept.then(|| Benchmark::now(workspace, &args)).transpose()?;
+    let kept = kept.as_ref();
+    if let [name, options @ ..] = &args[..]
         && name == "go"
     {
-        return go::bench(workspace, options);
+        return without_cluster(workspace, &mut go::bench(workspace, options)?, kept);
     }
     let names = |name: &str| args.iter().any(|arg| arg == name);
     let (needs_cluster, needs_api_server) = (names("cluster"), names("scale"));
@@ -42,25 +52,28 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     workspace.build(Profile::Release, &programs[..count])?;
 
     let mut bench = workspace.command(workspace.program(Profile::Release, "perfrun-bench"));
-    bench.args(args);
-    if args.iter().any(|arg| arg == "peers") {
+    bench.args(&args);
+    let names_peer = args
+        .iter()
+        .any(|arg| arg.as_encoded_bytes().starts_with(b"--peer"));
+    if names("peers") && !names_peer {
         let mut perf = OsString::from("perf=");
         perf.push(install::libp2p_perf(workspace)?);
         bench.arg("--peer").arg(perf);
     }
     if needs_cluster {
-        on_cluster(workspace, &mut bench)
+        on_cluster(workspace, &mut bench, kept)
     } else if needs_api_server {
         Cluster::without_operators(workspace, "scale", |cluster| {
-            shell::succeed(bench.envs(cluster.environment(Profile::Release)?))?;
-            Ok(ExitCode::SUCCESS)
+            let environment = cluster.environment(Profile::Release)?;
+            measure(workspace, bench.envs(environment), kept)
         })
     } else {
-        Err(shell::become_program(&mut bench))
+        without_cluster(workspace, &mut bench, kept)
     }
 }
 
-fn on_cluster(workspace: &Workspace, bench: &mut Command) -> Result<ExitCode> {
+fn on_cluster(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmark>) -> Result<ExitCode> {
     let images = [
         image::build(workspace, Image::Node, Profile::Release)?,
         image::build(workspace, Image::Operator, Profile::Release)?,
@@ -72,8 +85,36 @@ fn on_cluster(workspace: &Workspace, bench: &mut Command) -> Result<ExitCode> {
         &images,
         image::tag(Profile::Release),
         |cluster| {
-            shell::succeed(bench.envs(cluster.environment(Profile::Release)?))?;
-            Ok(ExitCode::SUCCESS)
+            let environment = cluster.environment(Profile::Release)?;
+            measure(workspace, bench.envs(environment), kept)
         },
     )
+}
+
+/// The benchmark takes the place of this process, unless its output is kept. With `--keep`, a SIGTERM to this
+/// process alone does not reach the benchmark.
+fn without_cluster(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmark>) -> Result<ExitCode> {
+    match kept {
+        Some(_) => measure(workspace, bench, kept),
+        None => Err(shell::become_program(bench)),
+    }
+}
+
+/// Runs the benchmark. What it prints is kept if it has measured everything, even if a goal was missed.
+fn measure(workspace: &Workspace, bench: &mut Command, kept: Option<&Benchmark>) -> Result<ExitCode> {
+    let status = match kept {
+        Some(benchmark) => {
+            let (printed, status) = shell::shown(bench)?;
+            if matches!(status.code(), Some(0 | MISSED)) {
+                benchmark.keep(workspace, &printed)?;
+            }
+            status
+        }
+        None => shell::status(bench)?,
+    };
+    if status.code() == Some(MISSED) {
+        bail!("a goal was missed; the lines above that begin with `missed:` name it");
+    }
+    shell::must_succeed(bench, status)?;
+    Ok(ExitCode::SUCCESS)
 }

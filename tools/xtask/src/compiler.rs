@@ -27,6 +27,8 @@ pub(crate) enum Compiler {
     Checking,
     /// Compiles for `cargo xtask fuzz`.
     Fuzzing,
+    /// Compiles the next version, for the test of an upgrade.
+    Next,
 }
 
 impl Compiler {
@@ -35,6 +37,7 @@ impl Compiler {
         match self {
             Self::Checking => "checking-rustc",
             Self::Fuzzing => "fuzzing-rustc",
+            Self::Next => "next-rustc",
         }
     }
 }
@@ -59,10 +62,20 @@ pub(crate) fn started_as() -> Option<(Compiler, Vec<OsString>)> {
     let mut all = env::args_os();
     let path = all.next()?;
     let name = Path::new(&path).file_name()?;
-    let compiler = [Compiler::Checking, Compiler::Fuzzing]
+    let compiler = [Compiler::Checking, Compiler::Fuzzing, Compiler::Next]
         .into_iter()
         .find(|compiler| name == compiler.name())?;
     Some((compiler, all.collect()))
+}
+
+/// Compiles with further options of rustc.
+pub(crate) fn rustc(arguments: &[OsString], options: &[&str]) -> Result<ExitCode> {
+    let (rustc, arguments) = arguments.split_first().context("cargo names rustc first")?;
+    let status = shell::status(Command::new(rustc).args(arguments).args(options))?;
+    Ok(match status.success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// Compiles and lints, then reads the documentation.

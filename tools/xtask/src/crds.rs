@@ -13,7 +13,7 @@ use crate::{
     step::Outcome,
 };
 
-const GENERATOR: &str = "perfrun-generate";
+pub(crate) const GENERATOR: &str = "perfrun-generate";
 
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<ExitCode> {
     workspace.build(Profile::Dev, &[GENERATOR])?;
@@ -29,7 +29,8 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     generate(workspace)?.check(&workspace.root)
 }
 
-fn generate(workspace: &Workspace) -> Result<Generated> {
+/// Generates the files into a scratch folder. The generator is already built.
+pub(crate) fn generate(workspace: &Workspace) -> Result<Generated> {
     // The root and the chart's folder hold other files, too.
     let is_mixed = |folder: &Path| ["", chart::FOLDER].map(Path::new).contains(&folder);
     let generated = Generated::new(workspace, "crds", is_mixed)?;

@@ -1,13 +1,16 @@
 //! `cargo xtask e2e`: the end-to-end tests, on a cluster that is started for them.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    path::Path,
+    process::{Command, ExitCode},
+};
 
 use anyhow::{Result, bail};
 
 use crate::{
     cluster::Cluster,
     image::{self, Image},
-    install, programs,
+    install, next, programs,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
 };
@@ -35,6 +38,9 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
 /// Tests in which an operator or a Kubernetes node dies. They mostly wait, and need a cluster to themselves.
 const DEATHS: [&str; 2] = ["crashes::", "lost::"];
 
+/// Tests that upgrade to the next version, which takes a minute to build. Without that, they are skipped.
+const UPGRADES: &str = "newer::";
+
 /// Runs the tests on a cluster with the operator, or all tests on two clusters side by side. `perfrun` is
 /// already built. `skip_log` is the variable that names the log of skipped tests, and the path of that log.
 pub(crate) fn check(
@@ -44,22 +50,20 @@ pub(crate) fn check(
 ) -> Result<Outcome> {
     let images = [Image::Node, Image::NodeGo, Image::Operator]
         .map(|image| image::build(workspace, image, Profile::Dev));
-    let images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    let has_upgrade =
+        names.is_empty() || lists_upgrade(&shell::output(tests(workspace).arg("--list").args(names))?);
+    let next = has_upgrade.then(|| next::build(workspace)).transpose()?;
+    images.extend(next.iter().map(|next| next.image.clone()));
     let prometheus = programs::prometheus(workspace)?;
-    let on_cluster = |workspace: &Workspace, lab, tests: &[&str]| {
+    let on_cluster = |workspace: &Workspace, lab, names: &[&str]| {
         Cluster::with(workspace, lab, &images, image::tag(Profile::Dev), |cluster| {
-            // Selects the target by name. Selecting the package would build its dependencies again.
-            let mut test = workspace.cargo([
-                "test",
-                "--workspace",
-                "--test",
-                "cluster",
-                "--",
-                "--test-threads=3",
-            ]);
-            test.args(tests)
+            let mut test = tests(workspace);
+            test.arg("--test-threads=3")
+                .args(names)
                 .envs(skip_log)
                 .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
+                .envs(next.iter().map(|next| ("PERFRUN_E2E_NEXT", &next.chart)))
                 .envs(cluster.environment(Profile::Dev)?);
             step::check(
                 &mut test,
@@ -78,5 +82,29 @@ pub(crate) fn check(
     } else {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         on_cluster(workspace, "test", &names)
+    }
+}
+
+/// A command that runs the tests, with arguments for their program.
+fn tests(workspace: &Workspace) -> Command {
+    // Selects the target by name. Selecting the package would build its dependencies again.
+    workspace.cargo(["test", "--workspace", "--test", "cluster", "--"])
+}
+
+/// Whether a test that upgrades is in a list of tests, as `--list` prints it.
+fn lists_upgrade(list: &str) -> bool {
+    list.lines().any(|line| line.starts_with(UPGRADES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lists_upgrade;
+
+    #[test]
+    fn an_upgrade_is_found_in_a_list() {
+        assert!(lists_upgrade(
+            "list::a: test\nnewer::an_upgrade_loses_nothing: test\n\n2 tests, 0 benchmarks\n"
+        ));
+        assert!(!lists_upgrade("schedule::a_newer::b: test\n"));
     }
 }

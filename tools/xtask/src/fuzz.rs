@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: libFuzzer on the targets of tools/fuzz, for as long as one likes.
+//! `cargo xtask fuzz`: libFuzzer on the targets of tools/fuzz, and Go's fuzzer on those of the Go node, for
+//! as long as one likes.
 //!
 //! The crates of the workspace are compiled so that they tell which of their code an input runs. Dependencies
 //! are those of every other build, without that: a fuzzer sees the code of their generic functions only, such
@@ -17,27 +18,34 @@ use serde_json::Value;
 
 use crate::{
     compiler::{self, Compiler},
-    install,
+    go, install,
+    results::Benchmark,
     shell::{self, Workspace},
 };
 
 /// Committed inputs, in a folder for each target.
 const CORPORA: &str = "tools/fuzz/corpus";
 
+/// Targets of the Go node begin with this.
+const IN_GO: &str = "go/";
+
 /// The test target that is the fuzzer's program.
 const PROGRAM: &str = "libfuzzer";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Targets, which are the folders of tools/fuzz/corpus (default: all)
+    /// Targets: folders of tools/fuzz/corpus, and go/FuzzX for FuzzX of the Go node (default: all)
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// Minutes for each target
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     minutes: f64,
-    /// Only read this file, once, as the one target that is named
+    /// Only read this file, once, as the one target that is named, which is not of the Go node
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
+    /// Keep the table of all targets in docs/results/benchmarks
+    #[arg(long, conflicts_with_all = ["input", "targets"])]
+    keep: bool,
 }
 
 /// Options of rustc for code that counts its branches and reports its comparisons to libFuzzer:
@@ -54,58 +62,107 @@ const COVERAGE: &[&str] = &[
 
 /// Compiles for the fuzzer. Build scripts run on their own, without it.
 pub(crate) fn compile(arguments: &[OsString]) -> Result<ExitCode> {
-    let (rustc, arguments) = arguments.split_first().context("cargo names rustc first")?;
-    let mut rustc = Command::new(rustc);
-    rustc.args(arguments);
-    let is = |name: &str| arguments.iter().any(|argument| argument == name);
-    if !is("build_script_build") {
-        rustc.args(COVERAGE);
-    }
-    Ok(match shell::status(&mut rustc)?.success() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    let is_build_script = arguments.iter().any(|argument| argument == "build_script_build");
+    let options: &[&str] = if is_build_script { &[] } else { COVERAGE };
+    compiler::rustc(arguments, options)
 }
 
 pub(crate) fn run(workspace: &mut Workspace, args: &Args) -> Result<ExitCode> {
-    let targets = selected(&workspace.root, &args.targets)?;
-    let minutes = Duration::try_from_secs_f64(args.minutes * 60.0).context("--minutes must be a time")?;
-    install::packages(workspace, install::BUILD)?;
-    let compiler = compiler::install(workspace, Compiler::Fuzzing)?;
-    workspace.compile_with(compiler);
-    let program = build(workspace)?;
     if let Some(input) = &args.input {
-        let [target] = &targets[..] else {
-            bail!("name the one target that reads the file: cargo xtask fuzz TARGET --input FILE");
-        };
-        let input = fs::canonicalize(input).with_context(|| format!("failed to find {}", input.display()))?;
-        return Err(shell::become_program(
-            fuzzer(workspace, &program, target).arg(input),
-        ));
+        return read(workspace, &args.targets, input);
     }
+    let time = time(args.minutes)?;
+    let in_go = if needs_go(&args.targets) {
+        in_go(workspace)?
+    } else {
+        vec![]
+    };
+    let targets = selected(known(&workspace.root, &in_go)?, &args.targets)?;
+    let kept = args.keep.then(|| Benchmark::fuzz(workspace, args.minutes));
+    let kept = kept.transpose()?;
+    let (in_go, targets) = (
+        in_go.into_iter().filter(|target| targets.contains(&target.name)),
+        targets
+            .iter()
+            .filter(|name| !name.starts_with(IN_GO))
+            .collect::<Vec<_>>(),
+    );
     let mut all = vec![];
-    for target in &targets {
-        println!("==> {target}, {} s", minutes.as_secs());
-        all.push(search(workspace, &program, target, minutes)?);
+    if !targets.is_empty() {
+        let program = build(workspace)?;
+        for target in targets {
+            println!("==> {target}, {} s", time.as_secs());
+            all.push(search(workspace, &program, target, time)?);
+        }
     }
-    println!("\n{}", table(&all));
+    for target in in_go {
+        println!("==> {}, {} s", target.name, time.as_secs());
+        all.push(target.search(workspace, time)?);
+    }
+    let table = table(&all);
+    println!("\n{table}");
+    if let Some(benchmark) = kept {
+        benchmark.keep(workspace, &table)?;
+    }
     let found: Vec<String> = all.iter().flat_map(Search::commands).collect();
     if found.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    println!("Correct what was found, and keep the inputs in {CORPORA}. These commands repeat it:");
+    println!(
+        "Correct what was found, and keep the inputs: in {CORPORA}, or where Go's fuzzer has put them. These \
+         commands repeat it:"
+    );
     found.iter().for_each(|command| println!("  {command}"));
     Ok(ExitCode::FAILURE)
 }
 
-/// The named targets, or all.
-fn selected(root: &Path, names: &[String]) -> Result<Vec<String>> {
-    let folder = root.join(CORPORA);
-    let entries = fs::read_dir(&folder).with_context(|| format!("failed to read {}", folder.display()))?;
-    let mut known: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+/// Reads one file, once. Returns only if it cannot.
+fn read(workspace: &mut Workspace, targets: &[String], input: &Path) -> Result<ExitCode> {
+    let target = reader(targets)?;
+    selected(known(&workspace.root, &[])?, targets)?;
+    let input = fs::canonicalize(input).with_context(|| format!("failed to find {}", input.display()))?;
+    let program = build(workspace)?;
+    Err(shell::become_program(
+        fuzzer(workspace, &program, target).arg(input),
+    ))
+}
+
+/// The time for each target, in seconds: the fuzzers take no parts of one, and 0 means without a limit to
+/// them.
+fn time(minutes: f64) -> Result<Duration> {
+    let time = Duration::try_from_secs_f64(minutes * 60.0).context("--minutes must be a time")?;
+    ensure!(time.as_secs() > 0, "--minutes must be at least a second, 0.02");
+    Ok(time)
+}
+
+/// Whether targets of the Go node may be among these. To list them takes a build.
+fn needs_go(names: &[String]) -> bool {
+    names.is_empty() || names.iter().any(|name| name.starts_with(IN_GO))
+}
+
+/// The target that reads one file.
+fn reader(names: &[String]) -> Result<&str> {
+    match names {
+        [name] if !name.starts_with(IN_GO) => Ok(name),
+        _ => bail!(
+            "name the one target of {CORPORA} that reads the file: cargo xtask fuzz TARGET --input FILE"
+        ),
+    }
+}
+
+/// The names of all targets.
+fn known(root: &Path, in_go: &[InGo]) -> Result<Vec<String>> {
+    let mut known: Vec<String> = files(&root.join(CORPORA))?
+        .iter()
+        .filter_map(|folder| folder.file_name()?.to_str().map(str::to_owned))
+        .chain(in_go.iter().map(|target| target.name.clone()))
         .collect();
     known.sort();
+    Ok(known)
+}
+
+/// The named targets, or all.
+fn selected(known: Vec<String>, names: &[String]) -> Result<Vec<String>> {
     if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
         bail!("unknown target {unknown}: use {}", known.join(", "));
     }
@@ -115,8 +172,11 @@ fn selected(root: &Path, names: &[String]) -> Result<Vec<String>> {
     })
 }
 
-/// Builds the fuzzer, and returns its path, which cargo chooses.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
+/// Installs what the fuzzer needs, builds it, and returns its path, which cargo chooses.
+fn build(workspace: &mut Workspace) -> Result<PathBuf> {
+    install::packages(workspace, install::BUILD)?;
+    let compiler = compiler::install(workspace, Compiler::Fuzzing)?;
+    workspace.compile_with(compiler);
     let mut cargo = workspace.cargo(["test", "--no-run", "--workspace", "--test", PROGRAM]);
     cargo.args(["--features", "perfrun-fuzz/libfuzzer"]);
     let messages = shell::output(cargo.arg("--message-format=json-render-diagnostics"))?;
@@ -189,14 +249,79 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
-/// The numbers that libFuzzer prints: at the end, and on the last line with a coverage.
-fn stats(log: &str) -> Search {
-    let after = |line: &str, word: &str| -> Option<u64> {
+/// A target of the Go node.
+struct InGo {
+    /// The name, as people type it.
+    name: String,
+    package: String,
+    /// The name of the function.
+    function: String,
+}
+
+/// The targets of the Go node. None where Go is not installed.
+fn in_go(workspace: &Workspace) -> Result<Vec<InGo>> {
+    if let Some(obstacle) = go::obstacle() {
+        println!("==> without the targets of the Go node: {obstacle}");
+        return Ok(vec![]);
+    }
+    let target = |(package, function): (String, String)| InGo {
+        name: format!("{IN_GO}{function}"),
+        package,
+        function,
+    };
+    Ok(go::fuzz_targets(workspace)?.into_iter().map(target).collect())
+}
+
+impl InGo {
+    fn search(&self, workspace: &Workspace, time: Duration) -> Result<Search> {
+        let folder = workspace.artifacts().join("fuzz").join(&self.name);
+        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        let log = folder.join("log");
+        let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
+        let mut fuzzer = go::fuzz(workspace, &self.package, &self.function, time.as_secs());
+        let status = shell::status(fuzzer.stdout(output.try_clone()?).stderr(output))?;
+        let said = fs::read_to_string(&log).with_context(|| format!("failed to read {}", log.display()))?;
+        let search = Search {
+            target: self.name.clone(),
+            ..stats_in_go(&said, time)
+        };
+        ensure!(
+            status.success() || !search.found.is_empty(),
+            "the fuzzer ended with {status} and kept no input; see {}",
+            log.display()
+        );
+        Ok(search)
+    }
+}
+
+/// What Go's fuzzer prints: a line every three seconds, and the file of an input that fails.
+fn stats_in_go(log: &str, time: Duration) -> Search {
+    let found = log
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Failing input written to "));
+    let executions = last(log, " execs: ");
+    Search {
+        executions,
+        per_second: executions / time.as_secs().max(1),
+        inputs: last(log, " (total: "),
+        found: found.map(PathBuf::from).collect(),
+        ..Search::default()
+    }
+}
+
+/// The last number after a word.
+fn last(log: &str, word: &str) -> u64 {
+    let after = |line: &str| -> Option<u64> {
         let rest = line.split_once(word)?.1.trim_start();
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse().ok()
     };
-    let last = |word: &str| log.lines().rev().find_map(|line| after(line, word)).unwrap_or(0);
+    log.lines().rev().find_map(after).unwrap_or(0)
+}
+
+/// The numbers that libFuzzer prints: at the end, and on the last line with a coverage.
+fn stats(log: &str) -> Search {
+    let last = |word| last(log, word);
     Search {
         executions: last("stat::number_of_executed_units:"),
         per_second: last("stat::average_exec_per_sec:"),
@@ -208,14 +333,21 @@ fn stats(log: &str) -> Search {
 
 impl Search {
     fn commands(&self) -> impl Iterator<Item = String> {
-        let command = |file: &PathBuf| format!("cargo xtask fuzz {} --input {}", self.target, file.display());
-        self.found.iter().map(command)
+        self.found
+            .iter()
+            .map(|file| match self.target.strip_prefix(IN_GO) {
+                Some(function) => {
+                    let input = file.file_name().unwrap_or_default().display();
+                    format!("go test -C {} -run '^{function}$/^{input}$' ./...", go::MODULE)
+                }
+                None => format!("cargo xtask fuzz {} --input {}", self.target, file.display()),
+            })
     }
 }
 
 fn table(all: &[Search]) -> String {
     let row = |[target, executions, per_second, edges, inputs, found]: [String; 6]| {
-        format!("{target:<14}{executions:>14}{per_second:>12}{edges:>8}{inputs:>8}{found:>7}\n")
+        format!("{target:<19}{executions:>14}{per_second:>12}{edges:>8}{inputs:>8}{found:>7}\n")
     };
     let head = ["target", "executions", "per second", "edges", "inputs", "found"];
     let mut table = row(head.map(str::to_owned));
@@ -255,9 +387,9 @@ mod tests {
             ..stats(LOG)
         };
         let expected = "\
-target            executions  per second   edges  inputs  found
-ping                  200000      100000      90      31      1
-all                   200000                                  1
+target                 executions  per second   edges  inputs  found
+ping                       200000      100000      90      31      1
+all                        200000                                  1
 ";
         assert_eq!(table(&[search]), expected);
     }
@@ -274,14 +406,75 @@ all                   200000                                  1
     }
 
     #[test]
-    fn targets_are_the_folders_of_the_corpus() {
+    fn what_go_counts_and_keeps_is_understood() {
+        let log = "fuzz: elapsed: 3s, execs: 6000 (2000/sec), new interesting: 3 (total: 12)\n\
+            fuzz: elapsed: 4s, execs: 8100 (2100/sec), new interesting: 4 (total: 13)\n\
+            --- FAIL: FuzzPing (4.02s)\n    \n    \
+            Failing input written to testdata/fuzz/FuzzPing/0f12\n    To re-run:\n";
+        let search = Search {
+            target: "go/FuzzPing".to_owned(),
+            ..stats_in_go(log, Duration::from_secs(4))
+        };
+        assert_eq!(
+            (search.executions, search.per_second, search.inputs),
+            (8100, 2025, 13)
+        );
+        let commands: Vec<String> = search.commands().collect();
+        assert_eq!(
+            commands,
+            ["go test -C node-image/go-libp2p -run '^FuzzPing$/^0f12$' ./..."]
+        );
+    }
+
+    #[test]
+    fn targets_are_the_folders_of_the_corpus_and_those_of_go() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        assert!(selected(&root, &[]).unwrap().contains(&"status".to_owned()));
-        assert_eq!(selected(&root, &["ping".to_owned()]).unwrap(), ["ping"]);
-        let refused = selected(&root, &["pong".to_owned()]).unwrap_err().to_string();
+        let in_go = InGo {
+            name: "go/FuzzPing".to_owned(),
+            package: "node/wire".to_owned(),
+            function: "FuzzPing".to_owned(),
+        };
+        let known = known(&root, &[in_go]).unwrap();
+        let selected = |names: &[String]| selected(known.clone(), names);
+        let all = selected(&[]).unwrap();
+        assert!(
+            ["status", "go/FuzzPing"]
+                .iter()
+                .all(|name| all.contains(&(*name).to_owned()))
+        );
+        assert_eq!(selected(&["ping".to_owned()]).unwrap(), ["ping"]);
+        let refused = selected(&["pong".to_owned()]).unwrap_err().to_string();
         assert!(
             refused.starts_with("unknown target pong: use address, "),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_search_takes_at_least_a_second() {
+        assert_eq!(time(0.02).unwrap(), Duration::from_millis(1200));
+        for (minutes, why) in [
+            (0.0, "--minutes must be at least a second, 0.02"),
+            (0.01, "--minutes must be at least a second, 0.02"),
+            (-1.0, "--minutes must be a time"),
+            (f64::NAN, "--minutes must be a time"),
+        ] {
+            assert_eq!(time(minutes).unwrap_err().to_string(), why, "{minutes}");
+        }
+    }
+
+    #[test]
+    fn one_target_of_the_corpora_reads_a_file_and_go_is_asked_only_for_its_own() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        for (targets, in_go, is_reader) in [
+            (names(&["ping"]), false, true),
+            (names(&["go/FuzzPing"]), true, false),
+            (names(&["ping", "echo"]), false, false),
+            (names(&["ping", "go/FuzzPing"]), true, false),
+            (names(&[]), true, false),
+        ] {
+            assert_eq!(needs_go(&targets), in_go, "{targets:?}");
+            assert_eq!(reader(&targets).is_ok(), is_reader, "{targets:?}");
+        }
     }
 }

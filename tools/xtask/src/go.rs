@@ -1,6 +1,9 @@
 //! `cargo xtask go`: the node of go-libp2p, which is a Go module beside the workspace.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    ffi::OsString,
+    process::{Command, ExitCode},
+};
 
 use anyhow::Result;
 
@@ -11,7 +14,7 @@ use crate::{
 };
 
 /// The folder of the module.
-const MODULE: &str = "node-image/go-libp2p";
+pub(crate) const MODULE: &str = "node-image/go-libp2p";
 
 /// The program.
 pub(crate) const PROGRAM: &str = "perfrun-node-go";
@@ -61,17 +64,69 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     Ok(vetted.and(linted).and(tested))
 }
 
-/// Measures the node against a bare loop over go-libp2p.
-pub(crate) fn bench(workspace: &Workspace, options: &[OsString]) -> Result<ExitCode> {
+/// The command that measures the node against a bare loop over go-libp2p.
+pub(crate) fn bench(workspace: &Workspace, options: &[OsString]) -> Result<Command> {
     install::go()?;
     let mut bench = command(workspace, &["run", "./bench"]);
-    Err(shell::become_program(bench.args(options)))
+    bench.args(options);
+    Ok(bench)
 }
 
-fn command(workspace: &Workspace, args: &[&str]) -> std::process::Command {
+/// The fuzz targets of the module, each after its package.
+pub(crate) fn fuzz_targets(workspace: &Workspace) -> Result<Vec<(String, String)>> {
+    let listed = shell::output(&mut command(workspace, &["test", "-list", "^Fuzz", "./..."]))?;
+    Ok(listed_targets(&listed))
+}
+
+/// Targets in the output of `go test -list`: names, and then their package.
+fn listed_targets(listed: &str) -> Vec<(String, String)> {
+    let (mut targets, mut names) = (vec![], vec![]);
+    for line in listed.lines() {
+        match line.split('\t').collect::<Vec<_>>()[..] {
+            [name] if name.starts_with("Fuzz") => names.push(name.to_owned()),
+            ["ok  ", package, ..] => targets.extend(names.drain(..).map(|name| (package.to_owned(), name))),
+            _ => {}
+        }
+    }
+    targets
+}
+
+/// Searches with a fuzz target for some seconds. New inputs are kept in Go's cache.
+pub(crate) fn fuzz(workspace: &Workspace, package: &str, target: &str, seconds: u64) -> Command {
+    let mut fuzzer = command(workspace, &["test", "-run", "^$", "-fuzz"]);
+    fuzzer.arg(format!("^{target}$"));
+    fuzzer.args(["-fuzztime", &format!("{seconds}s"), package]);
+    fuzzer
+}
+
+fn command(workspace: &Workspace, args: &[&str]) -> Command {
     let mut go = workspace.command("go");
     go.current_dir(workspace.root.join(MODULE))
         .env("GOFLAGS", "-mod=readonly")
         .args(args);
     go
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzz_targets_come_with_their_packages() {
+        let listed = "?   \tperfrun/node-go\t[no test files]\nFuzzRequest\nok  \tnode/contract\t0.003s\n\
+            ok  \tnode/observe\t0.002s\nFuzzEcho\nFuzzPing\nok  \tnode/wire\t0.010s\n";
+        let targets = listed_targets(listed);
+        let targets: Vec<_> = targets
+            .iter()
+            .map(|(package, name)| format!("{package} {name}"))
+            .collect();
+        assert_eq!(
+            targets,
+            [
+                "node/contract FuzzRequest",
+                "node/wire FuzzEcho",
+                "node/wire FuzzPing"
+            ]
+        );
+    }
 }

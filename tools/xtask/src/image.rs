@@ -129,9 +129,13 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Builds an image with its default tag and returns the path of its archive.
 pub(crate) fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
-    let tag = default_tag(profile, &[]);
-    let output = default_output(workspace, image, &tag)?;
-    write(workspace, image, profile, &[], &tag, &output)?;
+    build_as(workspace, image, profile, tag(profile))
+}
+
+/// Builds an image with this tag and returns the path of its archive.
+pub(crate) fn build_as(workspace: &Workspace, image: Image, profile: Profile, tag: &str) -> Result<PathBuf> {
+    let output = default_output(workspace, image, tag)?;
+    write(workspace, image, profile, &[], tag, &output)?;
     Ok(output)
 }
 
@@ -279,9 +283,7 @@ fn static_program(
     cargo.args(["auditable", "rustc", "--package", name, "--bin", name]);
     cargo.args(["--profile", profile.name()]);
     cargo.args(["--", "-Ctarget-feature=+crt-static"]);
-    cargo
-        .env("CARGO_BUILD_BUILD_DIR", workspace.artifacts())
-        .env("CARGO_TARGET_DIR", &folder);
+    shell::build_apart(&mut cargo, workspace.artifacts(), &folder);
     if !patches.is_empty() {
         cargo.current_dir(patch::workspace(workspace, patches)?);
     }
@@ -417,7 +419,7 @@ fn revision(workspace: &Workspace) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs};
+    use std::{collections::BTreeSet, env, fs};
 
     use super::{Image, Profile, default_tag, is_tag, needs_no_loader};
 
@@ -442,6 +444,42 @@ mod tests {
             let line = format!(" repository: {}\n", image.repository());
             assert!(values.contains(&line), "{line}");
         }
+    }
+
+    #[test]
+    fn images_are_empty_or_begin_with_one_that_is_pinned() {
+        let toolchain = include_str!("../../../rust-toolchain.toml");
+        let version = toolchain.split('"').nth(1).unwrap();
+        let pinned = |base: &str| {
+            let digest = base.split_once("@sha256:").map_or("", |(_, digest)| digest);
+            digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let mut rust = BTreeSet::new();
+        for dockerfile in [
+            include_str!("../../../operator/Dockerfile"),
+            include_str!("../../../node-image/rust/Dockerfile"),
+            include_str!("../../../node-image/go-libp2p/Dockerfile"),
+            include_str!("../../../tools/bench/iperf3.Dockerfile"),
+        ] {
+            let mut stages = vec!["scratch"];
+            for line in dockerfile.lines() {
+                match line.split_whitespace().collect::<Vec<_>>()[..] {
+                    ["ARG", arg] if arg.starts_with("RUST=") => {
+                        let base = arg.trim_start_matches("RUST=");
+                        assert!(pinned(base), "{base}");
+                        assert!(base.contains(&format!("rust:{version}-")), "{base}");
+                        rust.insert(base);
+                        stages.push("${RUST}");
+                    }
+                    ["FROM", base, ref named @ ..] => {
+                        assert!(stages.contains(&base) || pinned(base), "{line}");
+                        stages.extend(named.get(1));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(rust.len(), 1, "{rust:?}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod go;
 mod image;
 mod install;
 mod lab;
+mod next;
 mod programs;
 mod prose;
 mod results;
@@ -71,7 +72,7 @@ enum Command {
     /// Run random documents on a cluster of their own, while random parts of it fail
     #[command(disable_help_flag = true)]
     Soak {
-        /// Options of perfrun-soak: --minutes, --seed, --round
+        /// Options of perfrun-soak: --minutes, --seed, --round, --keep
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         args: Vec<OsString>,
     },
@@ -97,7 +98,8 @@ enum Command {
     Image(image::Args),
     /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
     Bench {
-        /// Benchmarks to run (default: all) and options of perfrun-bench
+        /// Benchmarks to run (default: all) and options of perfrun-bench. With one of them, --keep keeps
+        /// its output in docs/results/benchmarks
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "NAME")]
         args: Vec<OsString>,
     },
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
     let ended = match compiler::started_as() {
         Some((Compiler::Checking, arguments)) => compiler::run(&arguments),
         Some((Compiler::Fuzzing, arguments)) => fuzz::compile(&arguments),
+        Some((Compiler::Next, arguments)) => next::compile(&arguments),
         None => run(Args::parse().command),
     };
     match ended {

@@ -3,9 +3,12 @@
 //! docs/results/NAME holds results as `perfrun run` writes them, compressed, and the document that was
 //! measured. README.md and docs/ show parts of the report of these results ([`marks`]). `perfrun report`
 //! makes the report, so that a published number never differs from what a reader gets from the same
-//! results.
+//! results. Tables about many runs are those of [`comparisons`]. [`benchmarks`] of perfrun itself are shown
+//! as they were printed.
 
 mod again;
+mod benchmarks;
+mod comparisons;
 mod marks;
 mod report;
 
@@ -19,6 +22,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
+pub(crate) use self::benchmarks::Benchmark;
 use self::report::Report;
 use crate::{
     demo, files,
@@ -42,12 +46,20 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "run")]
     check: bool,
     /// Build in release mode, measure examples/NAME.yaml, keep the results, and say whether they differ from
-    /// those before
+    /// those before. `NAME-pods` measures the same document in pods of the cluster of KUBECONFIG, with the
+    /// images there
     #[arg(long, value_name = "NAME", num_args = 1..)]
     run: Vec<String>,
+    /// Keep what these runs found, and their trials, in docs/results/comparisons, in place of earlier runs of
+    /// these documents
+    #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["check", "run"])]
+    comparisons: Vec<PathBuf>,
 }
 
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
+    if !args.comparisons.is_empty() {
+        comparisons::keep(&folder_of_comparisons(workspace), &args.comparisons)?;
+    }
     if args.run.is_empty() {
         workspace.build(Profile::Dev, &["perfrun"])?;
         if args.check {
@@ -77,6 +89,10 @@ fn program(workspace: &Workspace) -> PathBuf {
     workspace.program(Profile::Dev, "perfrun")
 }
 
+fn folder_of_comparisons(workspace: &Workspace) -> PathBuf {
+    workspace.root.join(FOLDER).join(comparisons::NAME)
+}
+
 fn generate(workspace: &Workspace, perfrun: &Path) -> Result<Generated> {
     let root = &workspace.root;
     let mut reports = BTreeMap::new();
@@ -84,6 +100,10 @@ fn generate(workspace: &Workspace, perfrun: &Path) -> Result<Generated> {
         let report = Report::of(workspace, perfrun, &name)?;
         reports.insert(name, report);
     }
+    if let Some(report) = comparisons::report(&folder_of_comparisons(workspace))? {
+        reports.insert(comparisons::NAME.to_owned(), report);
+    }
+    reports.extend(benchmarks::reports(workspace)?);
     let mut documents = vec![];
     let below_docs = files::files_under(&root.join("docs"))?.into_iter();
     for file in below_docs
@@ -127,8 +147,9 @@ fn files(
         let filled = marks::filled(file, text, |name, parts| {
             let (name, report) = reports.get_key_value(name).with_context(|| {
                 let names: Vec<_> = reports.keys().map(String::as_str).collect();
+                let command = benchmarks::command(name).unwrap_or_else(|| format!("results --run {name}"));
                 format!(
-                    "{FOLDER} has no {name:?}: name one of {}, or measure it with `cargo xtask results --run {name}`",
+                    "{FOLDER} has no {name:?}: name one of {}, or measure it with `cargo xtask {command}`",
                     names.join(", ")
                 )
             })?;
@@ -170,14 +191,16 @@ fn page(reports: &BTreeMap<String, Report>, shown: &BTreeMap<&str, String>) -> S
     let mut page = "# Kept results\n\n\
         `cargo xtask results` generates this page. It has the build, the machine and the day of all results that \
         this folder keeps.\n\n\
-        `perfrun report docs/results/NAME` prints all tables of one.\n"
+        `perfrun report docs/results/NAME` prints all tables of one. It cannot print comparisons, which are of many \
+        runs, or the output of `cargo xtask bench` and `cargo xtask fuzz`.\n"
         .to_owned();
     for (name, report) in reports {
         let shown = shown.get(&name[..]).map_or("", String::as_str);
         let environment = report.text("Environment").unwrap_or_default();
         let _ = write!(
             page,
-            "\n## {name}\n\n[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS}).{shown}\n\n{environment}\n"
+            "\n## {name}\n\n{}.{shown}\n\n{environment}\n",
+            report.sources()
         );
     }
     page
@@ -253,7 +276,8 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
         assert_eq!(files["docs/how-to/a.md"], shown);
         assert!(files["docs/img/quick-speed.svg"].starts_with("<svg>"));
         let page = &files[PAGE];
-        let link = "[docs/how-to/a.md](../../docs/how-to/a.md) shows Slower, Goodput, speed.svg.";
+        let link = "\n[results](quick/results.json.gz). [docs/how-to/a.md](../../docs/how-to/a.md) shows Slower, Goodput, \
+                    speed.svg.";
         assert!(page.contains(link), "{page}");
         assert!(
             page.contains("\n## quick\n") && page.contains("\n| Build profile | release |\n"),
@@ -268,6 +292,11 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
             refusal("slow Goodput"),
             "docs/how-to/a.md:2: docs/results has no \"slow\": name one of quick, or measure it with `cargo xtask \
              results --run slow`"
+        );
+        assert_eq!(
+            refusal("bench-plans Output"),
+            "docs/how-to/a.md:2: docs/results has no \"bench-plans\": name one of quick, or measure it with `cargo \
+             xtask bench plans --keep`"
         );
         assert_eq!(
             refusal("quick Speed"),

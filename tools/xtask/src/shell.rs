@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsStr,
     fs::{self, File},
-    io,
+    io::{self, BufRead, BufReader, Read, Write},
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
@@ -28,6 +28,8 @@ pub(crate) struct Workspace {
     xtask: PathBuf,
     /// The program that compiles the workspace's own crates. `None` for rustc.
     compiler: Option<PathBuf>,
+    /// The folder in which cargo compiles, if it is not `artifacts`.
+    intermediate: Option<PathBuf>,
     /// The file to which commands print. `None` for the output of this program.
     log: Option<PathBuf>,
 }
@@ -52,6 +54,7 @@ impl Workspace {
             artifacts: artifacts.to_owned(),
             xtask: program.clone(),
             compiler: None,
+            intermediate: None,
             log: None,
         })
     }
@@ -60,6 +63,17 @@ impl Workspace {
     /// apart and shares dependencies between them.
     pub(crate) fn compile_with(&mut self, compiler: PathBuf) {
         self.compiler = Some(compiler);
+    }
+
+    /// Returns this workspace with another compiler, and with folders of its own for programs, images and
+    /// scratch files: no program replaces another of its name. Dependencies are shared.
+    pub(crate) fn apart(&self, name: &str, compiler: PathBuf) -> Result<Self> {
+        Ok(Self {
+            artifacts: self.scratch()?.join(name),
+            compiler: Some(compiler),
+            intermediate: Some(self.artifacts.clone()),
+            ..self.clone()
+        })
     }
 
     /// Returns this workspace with commands that print to a new file.
@@ -129,6 +143,9 @@ impl Workspace {
         if let Some(compiler) = &self.compiler {
             command.env("RUSTC_WORKSPACE_WRAPPER", compiler);
         }
+        if let Some(intermediate) = &self.intermediate {
+            build_apart(&mut command, intermediate, &self.artifacts);
+        }
         command.args(args);
         command
     }
@@ -151,10 +168,13 @@ impl Workspace {
         succeed(cargo.args(options))
     }
 
-    /// The commit that nodes built here record: with `-dirty` if anything but documents differs from it.
-    /// `None` if the variable names one already, or without git.
-    fn commit(&self) -> Option<String> {
-        if env::var_os(COMMIT).is_some() || !self.root.join(".git").exists() {
+    /// The commit that nodes built here record: what the variable names, or that of git, with `-dirty` if
+    /// anything but documents differs from it. `None` without either.
+    pub(crate) fn commit(&self) -> Option<String> {
+        if let Some(named) = env::var_os(COMMIT) {
+            return named.into_string().ok();
+        }
+        if !self.root.join(".git").exists() {
             return None;
         }
         let git = |args: &[&str]| {
@@ -203,6 +223,13 @@ fn variables_of_this_package(names: impl IntoIterator<Item = String>) -> impl It
     })
 }
 
+/// Lets cargo compile in one folder, with what other builds have left there, and put programs into another.
+pub(crate) fn build_apart(cargo: &mut Command, intermediate: &Path, artifacts: &Path) {
+    cargo
+        .env("CARGO_BUILD_BUILD_DIR", intermediate)
+        .env("CARGO_TARGET_DIR", artifacts);
+}
+
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
     command.status().map_err(|error| not_started(command, error))
 }
@@ -212,7 +239,7 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     must_succeed(command, status)
 }
 
-fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
+pub(crate) fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("`{}` failed ({status}); its output is above", line(command));
     }
@@ -236,6 +263,36 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     let text = String::from_utf8(output.stdout)
         .with_context(|| format!("`{}` printed something that is not text", line(command)))?;
     Ok(text.trim().to_owned())
+}
+
+/// Shows what a command prints, line by line, while it runs. Returns all of that, and how the command ended.
+/// If that cannot be read or shown, the command is killed.
+pub(crate) fn shown(command: &mut Command) -> Result<(String, ExitStatus)> {
+    let started = command.stdout(Stdio::piped()).spawn();
+    let mut child = started.map_err(|error| not_started(command, error))?;
+    let stdout = child.stdout.take().expect("stdout is a pipe");
+    let context = || format!("failed to show what `{}` prints", line(command));
+    let printed = show(stdout).with_context(context);
+    if printed.is_err() {
+        // Otherwise the command would run on, alone. If it has ended, there is nothing to kill.
+        child.kill().ok();
+    }
+    let status = child.wait().with_context(context)?;
+    Ok((printed?, status))
+}
+
+/// Shows lines as they arrive, and returns all of them.
+fn show(from: impl Read) -> io::Result<String> {
+    let mut lines = BufReader::new(from);
+    let mut printed = String::new();
+    let mut next = vec![];
+    while lines.read_until(b'\n', &mut next)? > 0 {
+        let shown = String::from_utf8_lossy(&next);
+        io::stdout().write_all(shown.as_bytes())?;
+        printed.push_str(&shown);
+        next.clear();
+    }
+    Ok(printed)
 }
 
 /// Whether the command runs and succeeds. Its output is discarded.
@@ -285,12 +342,26 @@ pub(crate) fn on_path(program: &str) -> bool {
 mod tests {
     use std::process::Command;
 
-    use super::{line, on_path, variables_of_this_package};
+    use super::{line, on_path, show, shown, variables_of_this_package};
 
     #[test]
     fn a_command_reads_as_it_is_typed() {
         let mut command = Command::new("/opt/toolchain/bin/cargo");
         assert_eq!(line(command.args(["fmt", "--check"])), "cargo fmt --check");
+    }
+
+    #[test]
+    fn what_a_command_prints_is_returned_unchanged_with_how_it_ended() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo; echo '  µs'; echo log >&2; printf end; exit 3"]);
+        let (printed, status) = shown(&mut command).unwrap();
+        assert_eq!(printed, "\n  µs\nend");
+        assert_eq!(status.code(), Some(3));
+    }
+
+    #[test]
+    fn what_is_not_text_does_not_end_the_output() {
+        assert_eq!(show(&b"\xff ms\nend"[..]).unwrap(), "\u{fffd} ms\nend");
     }
 
     #[test]

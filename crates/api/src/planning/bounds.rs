@@ -17,7 +17,7 @@ use crate::{
         Error,
         names::{self, side},
         points::{Axes, Point},
-        twins::candidate,
+        twins::{Comparisons, Others},
     },
     spec::PerfRunSpec,
 };
@@ -47,7 +47,12 @@ pub(super) struct Size {
 
 impl Size {
     /// Counts in a time that depends only on the length of the document.
-    pub(super) fn of(spec: &PerfRunSpec, axes: &Axes<'_>, loads: &[Parameters]) -> Self {
+    pub(super) fn of(
+        spec: &PerfRunSpec,
+        axes: &Axes<'_>,
+        comparisons: &Comparisons<'_>,
+        loads: &[Parameters],
+    ) -> Self {
         let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
         let served = loads.iter().filter(|load| !load.is_in_process()).count() as u64;
         let (mut cells, mut measurements) = (0_u64, 0_u64);
@@ -74,7 +79,10 @@ impl Size {
             let (mut baseline, mut named) = (BTreeSet::new(), BTreeSet::new());
             for point in axes.points(network) {
                 add(&point);
-                candidate(spec, &point).iter().for_each(&mut add);
+                if let Some(Others { candidate, control }) = comparisons.others(&point) {
+                    add(&candidate);
+                    control.iter().for_each(&mut add);
+                }
                 if (point.client, point.server) == (&raw, &raw) {
                     named.insert(point.transport);
                 }

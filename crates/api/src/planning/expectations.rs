@@ -8,16 +8,13 @@ use perfrun_contract::{
     workload::Direction,
 };
 
-use super::{
-    Error,
-    points::{Point, matches},
-};
+use super::Error;
 use crate::{
     compare::{Expect, value},
     spec::{PerfRunSpec, Selector},
 };
 
-/// The expectations of the document, with the cells that they are of.
+/// The expectations of the document, with the cells that they are of. Nothing is expected of controls.
 pub(super) fn expectations(
     spec: &PerfRunSpec,
     cells: &[Cell],
@@ -62,9 +59,10 @@ fn expectation(expect: &Expect, cells: &[Cell], twins: &[Twin]) -> Result<Expect
             .map(|twin| twin.candidate)
             .collect(),
         _ => {
+            let is_control = |index| twins.iter().any(|twin| twin.control == Some(index));
             let numbered = cells.iter().enumerate();
             numbered
-                .filter(|(_, cell)| is_meant(cell))
+                .filter(|(index, cell)| is_meant(cell) && !is_control(*index))
                 .map(|(index, _)| index)
                 .collect()
         }
@@ -77,16 +75,10 @@ fn expectation(expect: &Expect, cells: &[Cell], twins: &[Twin]) -> Result<Expect
 
 /// Whether a cell is meant. The raw baseline is, only if the document names it.
 fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
-    let point = Point {
-        client: &cell.client,
-        server: &cell.server,
-        transport: cell.transport,
-        network: &cell.network,
-    };
     match selector {
         Some(selector) => {
             let names_a_stack = selector.client.is_some() || selector.server.is_some();
-            matches(selector, &point) && (names_a_stack || !cell.is_baseline())
+            selector.selects(cell) && (names_a_stack || !cell.is_baseline())
         }
         None => !cell.is_baseline(),
     }

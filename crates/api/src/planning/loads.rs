@@ -3,7 +3,7 @@
 use std::{hash::Hash, time::Duration};
 
 use perfrun_contract::{
-    parameters::{Amount, Echo as EchoParameters, Messages as MessageParameters, Parameters},
+    parameters::{Amount, Echo as EchoParameters, Messages as MessageParameters, Pace, Parameters},
     quantity::ByteSize,
     workload::MessageMode,
 };
@@ -11,7 +11,9 @@ use perfrun_contract::{
 use crate::{
     planning::points::distinct,
     spec::Topology,
-    workload::{Bandwidth, Echo, Handshakes, Messages, Ping, Relay, RelayStress, Substreams, Workload},
+    workload::{
+        Bandwidth, ECHO_PAUSE, Echo, Handshakes, Messages, Ping, Relay, RelayStress, Substreams, Workload,
+    },
 };
 
 /// Every set of parameters that the workload requests, each once and in the order of the document. The CRD
@@ -134,6 +136,11 @@ fn relay_stress(stress: &RelayStress, clients: u32) -> Vec<Parameters> {
 }
 
 fn echo(echo: &Echo) -> Vec<Parameters> {
+    let pace = match (echo.period, echo.pause) {
+        (Some(period), _) => Pace::Period(seconds(period)),
+        (None, Some(pause)) => Pace::Pause(seconds(pause)),
+        (None, None) => Pace::Pause(ECHO_PAUSE.as_secs_f64()),
+    };
     let sizes = echo.loads.iter().map(|load| load.size());
     each(sizes, |(connections, streams_per_connection)| {
         Parameters::Echo(EchoParameters {
@@ -142,7 +149,7 @@ fn echo(echo: &Echo) -> Vec<Parameters> {
             connection_interval_seconds: seconds(echo.connection_interval),
             stream_interval_seconds: seconds(echo.stream_interval),
             message_bytes: echo.message_bytes,
-            pause_seconds: seconds(echo.pause),
+            pace,
             deadline_seconds: seconds(echo.deadline),
             duration_seconds: seconds(echo.duration),
             identity: echo.identity,

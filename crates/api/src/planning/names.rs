@@ -8,6 +8,7 @@ use perfrun_contract::{
     plan::Names,
 };
 
+use super::twins::variant;
 use crate::spec::{PerfRunSpec, Topology};
 
 /// The nodes of one role, variant and program, which all cells with that variant in that role share.
@@ -17,16 +18,20 @@ pub(super) struct Side<'a> {
     /// None for built-in stacks.
     pub variant: Option<&'a str>,
     pub program: NodeProgramKind,
+    /// Whether these are the nodes of the variant's control.
+    pub is_control: bool,
 }
 
 /// The side of a stack in a role.
 pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> Side<'a> {
-    let listed = spec.stacks.iter().find(|listed| listed.name == stack.0);
-    let kind = listed.map_or_else(|| stack.0.parse().unwrap_or(Stack::Raw), |listed| listed.stack);
+    let (name, is_control) = variant(stack);
+    let listed = spec.stacks.iter().find(|listed| listed.name == name);
+    let kind = listed.map_or_else(|| name.parse().unwrap_or(Stack::Raw), |listed| listed.stack);
     Side {
         role,
         variant: listed.map(|listed| listed.name.as_str()),
         program: kind.program(),
+        is_control,
     }
 }
 
@@ -75,10 +80,13 @@ fn name(
         role,
         variant,
         program,
+        is_control,
     }: Side<'_>,
     index: u32,
 ) -> String {
     match (variant, program) {
+        // Names of pods have room for one more letter.
+        (Some(variant), _) if is_control => format!("{role}-{index}c-{variant}"),
         (Some(variant), _) => format!("{role}-{index}-{variant}"),
         (None, NodeProgramKind::Go) => format!("{role}-{index}-{}", Stack::GoLibp2p),
         (None, NodeProgramKind::Rust | NodeProgramKind::External) => format!("{role}-{index}"),

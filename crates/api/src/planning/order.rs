@@ -4,7 +4,9 @@
 //! a network their order is random: otherwise the same cell would always come after the same other one, and
 //! would have whatever that leaves behind, warm caches or used-up CPU credits. The two trials of a twin are
 //! neighbours, since neighbours differ least, and a coin decides which is first: then every pattern of signs
-//! of their differences is equally likely if baseline and candidate are equal, whatever the noise.
+//! of their differences is equally likely if baseline and candidate are equal, whatever the noise. With a
+//! control, dice decide between the six orders of the three: the same is then true of any two of them. The
+//! baseline is not always in the middle: it would always run second, and the others never.
 
 use perfrun_contract::{
     compare::Twin,
@@ -69,23 +71,29 @@ impl Rounds {
 enum Block {
     /// A cell without a twin.
     One(usize),
-    /// A twin.
-    Two(Twin),
+    /// A twin, with its control if it has one.
+    Twin(Twin),
 }
 
 impl Block {
     fn cells(&self) -> Vec<usize> {
         match *self {
             Self::One(cell) => vec![cell],
-            Self::Two(Twin { baseline, candidate }) => vec![baseline, candidate],
+            Self::Twin(twin) => twin.cells().collect(),
         }
     }
 
-    /// The cells in an order that a coin decides.
+    /// The cells in an order that is as likely as any other.
     fn tossed(&self, random: &mut impl Rng) -> Vec<usize> {
-        let mut cells = self.cells();
-        if cells.len() > 1 && random.random() {
+        let Self::Twin(twin) = *self else {
+            return self.cells();
+        };
+        let mut cells = vec![twin.baseline, twin.candidate];
+        if random.random() {
             cells.reverse();
+        }
+        if let Some(control) = twin.control {
+            cells.insert(random.random_range(0..=cells.len()), control);
         }
         cells
     }
@@ -95,9 +103,9 @@ impl Block {
 fn blocks(cells: &[Cell], twins: &[Twin]) -> Vec<Vec<Block>> {
     let mut networks: Vec<(&str, Vec<Block>)> = vec![];
     for (index, cell) in cells.iter().enumerate() {
-        let block = match twins.iter().find(|twin| twin.baseline == index) {
-            Some(twin) => Block::Two(*twin),
-            None if twins.iter().any(|twin| twin.candidate == index) => continue,
+        let block = match twins.iter().find(|twin| twin.cells().any(|cell| cell == index)) {
+            Some(twin) if twin.baseline == index => Block::Twin(*twin),
+            Some(_) => continue,
             None => Block::One(index),
         };
         match networks.last_mut() {

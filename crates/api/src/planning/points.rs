@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, hash::Hash};
 
-use perfrun_contract::matrix::{StackName, Transport};
+use perfrun_contract::{
+    matrix::{StackName, Transport},
+    plan::Cell,
+};
 
 use crate::spec::{Matrix, Selector};
 
@@ -84,10 +87,7 @@ impl<'a> Axes<'a> {
     }
 
     fn is_excluded(&self, point: &Point<'_>) -> bool {
-        self.matrix
-            .exclude
-            .iter()
-            .any(|selector| matches(selector, point))
+        self.matrix.exclude.iter().any(|selector| selector.matches(point))
     }
 }
 
@@ -97,21 +97,26 @@ pub(super) fn distinct<T: Copy + Eq + Hash>(all: impl IntoIterator<Item = T>) ->
     all.into_iter().filter(|one| seen.insert(*one)).collect()
 }
 
-/// Whether a selector selects a point.
-pub(super) fn matches(selector: &Selector, point: &Point<'_>) -> bool {
-    selector
-        .client
-        .as_ref()
-        .is_none_or(|client| client == point.client)
-        && selector
-            .server
-            .as_ref()
-            .is_none_or(|server| server == point.server)
-        && selector
-            .transport
-            .is_none_or(|transport| transport == point.transport)
-        && selector
-            .network
-            .as_ref()
-            .is_none_or(|network| network == point.network)
+impl Selector {
+    /// Whether it selects a cell.
+    pub fn selects(&self, cell: &Cell) -> bool {
+        self.matches(&Point {
+            client: &cell.client,
+            server: &cell.server,
+            transport: cell.transport,
+            network: &cell.network,
+        })
+    }
+
+    fn matches(&self, point: &Point<'_>) -> bool {
+        self.client.as_ref().is_none_or(|client| client == point.client)
+            && self.server.as_ref().is_none_or(|server| server == point.server)
+            && self
+                .transport
+                .is_none_or(|transport| transport == point.transport)
+            && self
+                .network
+                .as_ref()
+                .is_none_or(|network| network == point.network)
+    }
 }

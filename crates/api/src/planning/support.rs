@@ -11,7 +11,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::names;
+use super::{names, twins::variant};
 use crate::spec::PerfRunSpec;
 
 /// Why a cell is skipped; `None` if it can be measured.
@@ -25,12 +25,11 @@ pub(super) fn unsupported(spec: &PerfRunSpec, cell: &Cell) -> Option<String> {
             .find(|listed| listed.name == name)
             .and_then(|listed| listed.capabilities.as_ref()),
     };
-    let relay = cell
-        .relay_stack
-        .map(|stack| end(&names::relay(spec, &cell.server).0, stack));
+    let (relay, _) = variant(names::relay(spec, &cell.server));
+    let relay = cell.relay_stack.map(|stack| end(relay, stack));
     let ends = Ends {
-        client: end(&cell.client.0, cell.client_stack),
-        server: end(&cell.server.0, cell.server_stack),
+        client: end(variant(&cell.client).0, cell.client_stack),
+        server: end(variant(&cell.server).0, cell.server_stack),
         relay,
     };
     unsupported_by_ends(ends, cell.transport, &cell.parameters)
@@ -54,8 +53,9 @@ fn unsettable(ends: Ends<'_>, cell: &Cell) -> Option<String> {
 /// Why a cell is skipped whose window of yamux does not have room for all of its streams.
 fn narrow(cell: &Cell) -> Option<String> {
     let least = YAMUX_STREAM * u64::from(cell.parameters.streams());
-    let mut windows = [&cell.client_settings, &cell.server_settings]
+    let mut windows = [Role::Client, Role::Server, Role::Relay]
         .into_iter()
+        .map(|role| cell.stack_of(role).1)
         .filter(|settings| {
             settings
                 .effective_on(cell.transport)

@@ -1,6 +1,6 @@
-//! Pairs of cells that a document compares.
+//! Cells that a document compares with each other.
 
-use perfrun_contract::{compare::Twin, plan::Cell};
+use perfrun_contract::{compare::Twin, matrix::StackName, plan::Cell};
 
 use super::points::Point;
 use crate::{
@@ -8,37 +8,86 @@ use crate::{
     spec::PerfRunSpec,
 };
 
-/// The point that is compared with this one: the point with the candidate in place of the baseline. None if
-/// the document does not compare this point.
-pub(super) fn candidate<'a>(spec: &'a PerfRunSpec, point: &Point<'a>) -> Option<Point<'a>> {
-    spec.compare.iter().find_map(|compare| {
-        let Compare {
-            baseline,
-            candidate,
-            replaces,
-        } = compare;
-        let replace = |name, sides: [Replaces; 2]| match name == baseline && sides.contains(replaces) {
-            true => candidate,
-            false => name,
-        };
-        let twin = Point {
-            client: replace(point.client, [Replaces::Client, Replaces::Both]),
-            server: replace(point.server, [Replaces::Server, Replaces::Both]),
-            ..*point
-        };
-        (twin != *point).then_some(twin)
-    })
+/// The end of a control's name, after that of its baseline. No variant has a name with `_`.
+const CONTROL: &str = "_control";
+
+/// What a document compares.
+pub(super) struct Comparisons<'a>(Vec<Compared<'a>>);
+
+struct Compared<'a> {
+    compare: &'a Compare,
+    /// The name of its control, if it has one.
+    control: Option<StackName>,
 }
 
-/// The twins of these cells, from the ids of baselines and candidates.
-pub(super) fn indexed(cells: &[Cell], ids: &[(String, String)]) -> Vec<Twin> {
+/// The points that are compared with another one.
+pub(super) struct Others<'a> {
+    pub candidate: Point<'a>,
+    pub control: Option<Point<'a>>,
+}
+
+/// Ids of the cells of a twin.
+pub(super) struct Ids {
+    pub baseline: String,
+    pub candidate: String,
+    pub control: Option<String>,
+}
+
+impl<'a> Comparisons<'a> {
+    pub(super) fn of(spec: &'a PerfRunSpec) -> Self {
+        let all = spec.compare.iter().map(|compare| Compared {
+            compare,
+            control: compare
+                .control
+                .then(|| StackName(format!("{}{CONTROL}", compare.baseline))),
+        });
+        Self(all.collect())
+    }
+
+    /// The points with the candidate, and with the control, in place of the baseline. None if the document
+    /// does not compare this point.
+    pub(super) fn others<'b>(&'b self, point: &Point<'b>) -> Option<Others<'b>> {
+        self.0.iter().find_map(|Compared { compare, control }| {
+            let candidate = replaced(point, compare, &compare.candidate);
+            (candidate != *point).then(|| Others {
+                candidate,
+                control: control.as_ref().map(|control| replaced(point, compare, control)),
+            })
+        })
+    }
+}
+
+/// The point with this variant in place of the baseline.
+fn replaced<'a>(point: &Point<'a>, compare: &Compare, by: &'a StackName) -> Point<'a> {
+    let replace = |name: &'a StackName, sides: [Replaces; 2]| {
+        let is_replaced = *name == compare.baseline && sides.contains(&compare.replaces);
+        if is_replaced { by } else { name }
+    };
+    Point {
+        client: replace(point.client, [Replaces::Client, Replaces::Both]),
+        server: replace(point.server, [Replaces::Server, Replaces::Both]),
+        ..*point
+    }
+}
+
+/// The variant that a name stands for, and whether it names the control of that variant.
+pub(super) fn variant(name: &StackName) -> (&str, bool) {
+    match name.0.strip_suffix(CONTROL) {
+        Some(baseline) => (baseline, true),
+        None => (&name.0, false),
+    }
+}
+
+/// The twins of these cells.
+pub(super) fn indexed(cells: &[Cell], ids: &[Ids]) -> Vec<Twin> {
     let index = |id: &String| cells.iter().position(|cell| cell.id == *id);
     let twins = ids.iter();
     twins
-        .filter_map(|(baseline, candidate)| {
+        .filter_map(|ids| {
             Some(Twin {
-                baseline: index(baseline)?,
-                candidate: index(candidate)?,
+                baseline: index(&ids.baseline)?,
+                candidate: index(&ids.candidate)?,
+                control: ids.control.as_ref().and_then(index),
             })
         })
         .collect()

@@ -2,7 +2,7 @@
 //! store, or the claim.
 
 use k8s_openapi::api::core::v1::{
-    self, PersistentVolumeClaimVolumeSource, PodSpec, SecretVolumeSource, VolumeMount,
+    self, LocalObjectReference, PersistentVolumeClaimVolumeSource, PodSpec, SecretVolumeSource, VolumeMount,
 };
 use perfrun_contract::node::Role;
 
@@ -34,8 +34,9 @@ pub enum Door {
     Forwarded,
 }
 
-/// A pod that serves the folder of a run at [`PARTS`], on [`CONTROL_PORT`].
-pub fn store_pod(store: &Store, url: &str, image: &str, door: Door) -> PodSpec {
+/// A pod that serves the folder of a run at [`PARTS`], on [`CONTROL_PORT`]. Secrets of these names pull its
+/// image.
+pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String], door: Door) -> PodSpec {
     let mut args = vec!["store".to_owned(), format!("--url={url}")];
     let (mut volumes, mut mounts) = (vec![], vec![]);
     let mut container = node_container(image, Role::Server, [CONTROL_PORT, METRICS_PORT], vec![]);
@@ -72,7 +73,11 @@ pub fn store_pod(store: &Store, url: &str, image: &str, door: Door) -> PodSpec {
     container.args = Some(args);
     container.ports = Some(vec![named_port("control", CONTROL_PORT)]);
     container.volume_mounts = Some(mounts);
+    let secrets = pull_secrets
+        .iter()
+        .map(|name| LocalObjectReference { name: name.clone() });
     PodSpec {
+        image_pull_secrets: Some(secrets.collect()).filter(|all: &Vec<_>| !all.is_empty()),
         volumes: Some(volumes),
         ..pod_spec(container, String::new())
     }

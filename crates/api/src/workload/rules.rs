@@ -3,7 +3,10 @@
 use kube::core::Rule;
 use perfrun_contract::limits::{CHUNK_MAX, ECHO_LINE_MAX, SERVER_STREAMS_MAX};
 
-use crate::{rule, workload::Workload};
+use crate::{
+    rule,
+    workload::{ECHO_PAUSE, Workload},
+};
 
 /// A run has one workload, so that all of its cells can be compared.
 pub(super) fn one_workload() -> Rule {
@@ -44,12 +47,21 @@ pub(super) fn count_or_duration() -> Rule {
     Rule::new("has(self.count) != has(self.duration)").message("set either count or duration")
 }
 
-/// Between two lines a stream is silent for the pause, which must not count as a failure.
-pub(super) fn pause_before_deadline() -> Rule {
-    Rule::new("duration(self.pause.replace('µs', 'us')) < duration(self.deadline.replace('µs', 'us'))")
-        .message(
-            "pause must be shorter than deadline: the server resets a stream that is silent for that long",
-        )
+/// A stream sends its next line a time after the answer, or at fixed times.
+pub(super) fn pause_or_period() -> Rule {
+    Rule::new("!has(self.pause) || !has(self.period)").message("set pause or period, not both")
+}
+
+/// Between two lines a stream is silent, which must not count as a failure.
+pub(super) fn pace_before_deadline() -> Rule {
+    Rule::new(format!(
+        "duration((has(self.period) ? self.period : (has(self.pause) ? self.pause : '{}ms')).replace('µs', 'us')) \
+         < duration(self.deadline.replace('µs', 'us'))",
+        ECHO_PAUSE.as_millis()
+    ))
+    .message(
+        "pause or period must be shorter than deadline: the server resets a stream that is silent for that long",
+    )
 }
 
 /// A load is a published one, or both of its numbers.
@@ -173,13 +185,28 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_pauses_for_less_than_its_deadline() {
-        let echo = |pause: &str| json!({"pause": pause, "deadline": "5s"});
+    fn a_stream_pauses_or_has_a_period() {
         judges(
-            &pause_before_deadline(),
-            &echo("4999999µs"),
-            &echo("5s"),
-            "pause must be shorter than deadline: the server resets a stream that is silent for that long",
+            &pause_or_period(),
+            &json!({"period": "1s"}),
+            &json!({"pause": "1s", "period": "1s"}),
+            "set pause or period, not both",
+        );
+    }
+
+    #[test]
+    fn a_stream_is_silent_for_less_than_its_deadline() {
+        let message = "pause or period must be shorter than deadline: the server resets a stream that is silent for \
+                       that long";
+        for pace in ["pause", "period"] {
+            let echo = |silent: &str| json!({pace: silent, "deadline": "5s"});
+            judges(&pace_before_deadline(), &echo("4999999µs"), &echo("5s"), message);
+        }
+        judges(
+            &pace_before_deadline(),
+            &json!({"deadline": "501ms"}),
+            &json!({"deadline": "500ms"}),
+            message,
         );
     }
 

@@ -104,6 +104,40 @@ fn nodes() {
 }
 
 #[test]
+fn nodes_of_a_control() {
+    let document = |control: bool| {
+        format!(
+            "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{{name: main, stack: libp2p}}, {{name: pr, stack: libp2p}}]\n\
+             compare: [{{baseline: main, candidate: pr, control: {control}}}]\ntopology: {{clients: 100, servers: 100}}\n\
+             matrix: {{clients: [main], servers: [main], rawBaseline: false}}"
+        )
+    };
+    assert_eq!(refusal(&document(false)), None);
+    assert_eq!(refusal(&document(true)), Some(Error::TooManyNodes(600)));
+}
+
+#[test]
+fn a_control_is_a_cell_with_trials_and_measurements() {
+    let document = |control: bool, iterations: u32| {
+        let counts: Vec<String> = (1..=50).map(|count| count.to_string()).collect();
+        format!(
+            "workload: {{substreams: {{counts: [{}]}}}}\niterations: {iterations}\nwarmup: 0\n\
+             stacks: [{{name: main, stack: libp2p}}, {{name: pr, stack: libp2p}}]\n\
+             compare: [{{baseline: main, candidate: pr, control: {control}}}]\n\
+             matrix: {{clients: [main], servers: [main], rawBaseline: false}}",
+            counts.join(", ")
+        )
+    };
+    assert_eq!(refusal(&document(false, 1000)), None);
+    assert_eq!(
+        refusal(&document(true, 1000)),
+        Some(Error::TooManyTrials(150 * 1000))
+    );
+    let plan = planning::plan(&spec(&document(true, 2))).unwrap();
+    assert_eq!((plan.cells.len(), plan.trials.len()), (150, 300));
+}
+
+#[test]
 fn a_server_in_memory_is_no_node() {
     let (stacks, names) = variants();
     let document = format!(

@@ -49,6 +49,28 @@ fn nothing_else_may_change() {
     }
 }
 
+/// Earlier versions stored the default.
+#[test]
+fn an_echo_that_pauses_by_default_equals_one_with_that_pause() {
+    let echo = |pace: &str| {
+        run(&format!(
+            "workload: {{echo: {{loads: [{{preset: scenario-1}}]{pace}}}}}"
+        ))
+    };
+    let stored = echo(", pause: 500ms");
+    for (pace, broken) in [
+        ("", 0),
+        (", pause: 500ms", 0),
+        (", pause: 400ms", 1),
+        (", period: 500ms", 1),
+    ] {
+        let problems = broken_rules_of_change(&stored, &echo(pace));
+        assert_eq!(problems.len(), broken, "{pace}: {problems:?}");
+        let problems = broken_rules_of_change(&echo(pace), &stored);
+        assert_eq!(problems.len(), broken, "{pace}: {problems:?}");
+    }
+}
+
 #[test]
 fn the_new_document_must_be_right_by_itself_too() {
     let mut new = run(BEFORE);

@@ -1,9 +1,15 @@
 //! What documents compare and expect.
 
-use perfrun_api::planning::{self, Error};
+use std::collections::BTreeMap;
+
+use perfrun_api::{
+    planning::{self, Error},
+    spec::{Combination, PerfRunSpec},
+};
 use perfrun_contract::{
     compare::{Bound, Twin},
-    plan::{Plan, Renew},
+    matrix::{NodeProgramKind, Stack, StackName, Transport},
+    plan::{Cell, Plan, Renew},
     record::Metric,
 };
 
@@ -36,7 +42,11 @@ fn a_candidate_has_a_cell_for_each_of_its_baseline() {
             "pr.pr.quic-v1.ping-1000"
         ]
     );
-    let twin = |baseline, candidate| Twin { baseline, candidate };
+    let twin = |baseline, candidate| Twin {
+        baseline,
+        candidate,
+        control: None,
+    };
     assert_eq!(plan.judging.twins, [twin(2, 3), twin(4, 5)]);
     let names: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(
@@ -67,6 +77,98 @@ fn a_candidate_may_replace_one_side() {
     };
     assert_eq!(ids("client"), "pr.main.tcp.ping-1000");
     assert_eq!(ids("server"), "main.pr.tcp.ping-1000");
+}
+
+/// A document that compares two stacks, with the rest of `compare` and of `matrix`.
+fn of_stacks([baseline, candidate]: [&str; 2], compare: &str, matrix: &str) -> String {
+    format!(
+        "workload: {{ping: {{}}}}\nstacks: [{{name: old, stack: {baseline}}}, {{name: new, stack: {candidate}}}]\n\
+         compare: [{{baseline: old, candidate: new{compare}}}]\n\
+         matrix: {{clients: [old], servers: [old], rawBaseline: false, {matrix}}}"
+    )
+}
+
+#[test]
+fn two_stacks_are_compared_where_both_can_be_measured() {
+    let matrix = "transports: [tcp, tcp-tls]";
+    let [two, reversed] = [["libp2p", "litep2p"], ["litep2p", "libp2p"]].map(|stacks| {
+        let expect = "\nexpect: [{metric: roundTripP50, maxRegression: 10%}]";
+        plan(&(of_stacks(stacks, ", control: true", matrix) + expect))
+    });
+    assert_eq!(
+        cell_ids(&two),
+        [
+            "old.old.tcp.ping-1000",
+            "new.new.tcp.ping-1000",
+            "old_control.old_control.tcp.ping-1000",
+            "old.old.tcp-tls.ping-1000"
+        ]
+    );
+    let stacks = two
+        .cells
+        .iter()
+        .map(|cell| [cell.client_stack, cell.server_stack]);
+    let expected = [Stack::Libp2p, Stack::Litep2p, Stack::Libp2p, Stack::Libp2p];
+    assert_eq!(stacks.collect::<Vec<_>>(), expected.map(|stack| [stack; 2]));
+    assert_eq!(cell_ids(&reversed)[3], "new.new.tcp-tls.ping-1000");
+    for (plan, skipped) in [
+        (two, "new.new.tcp-tls.ping-1000"),
+        (reversed, "old.old.tcp-tls.ping-1000"),
+    ] {
+        let twin = Twin {
+            baseline: 0,
+            candidate: 1,
+            control: Some(2),
+        };
+        assert_eq!(plan.judging.twins, [twin]);
+        assert_eq!(plan.judging.expect[0].cells, [1]);
+        let [cell] = plan.skipped.as_slice() else {
+            panic!("{:?}", plan.skipped)
+        };
+        assert_eq!(cell.id, skipped);
+        assert_eq!(cell.reason, "litep2p secures TCP by Noise only, it has no TLS");
+    }
+}
+
+#[test]
+fn a_candidate_of_another_stack_has_the_program_of_its_stack_on_the_side_that_it_replaces() {
+    let stacks = ["libp2p", "go-libp2p"];
+    let plan = plan(&of_stacks(stacks, ", replaces: server", "transports: [tcp]"));
+    assert_eq!(
+        cell_ids(&plan),
+        ["old.old.tcp.ping-1000", "old.new.tcp.ping-1000"]
+    );
+    let programs = plan.nodes.iter().map(|node| (&*node.name, node.program));
+    assert_eq!(
+        programs.collect::<Vec<_>>(),
+        [
+            ("server-0-old", NodeProgramKind::Rust),
+            ("client-0-old", NodeProgramKind::Rust),
+            ("server-0-new", NodeProgramKind::Go)
+        ]
+    );
+}
+
+#[test]
+fn stacks_without_a_cell_that_both_can_do_are_refused_with_the_reasons() {
+    let refused = |stacks, compare: &str, matrix: &str| {
+        let document = spec(&of_stacks(stacks, compare, matrix));
+        planning::plan(&document).unwrap_err().to_string()
+    };
+    let tls = "nothing to compare: no cell can be measured both with old and with new in its place: litep2p secures \
+               TCP by Noise only, it has no TLS; name transports and workloads that both can do";
+    for stacks in [["libp2p", "litep2p"], ["litep2p", "libp2p"]] {
+        assert_eq!(refused(stacks, "", "transports: [tcp-tls]"), tls, "{stacks:?}");
+    }
+    let mixed = refused(
+        ["libp2p", "commonware"],
+        ", replaces: client",
+        "transports: [tcp]",
+    );
+    assert!(
+        mixed.contains("place: commonware speaks only to commonware: its handshake is its own; name"),
+        "{mixed}"
+    );
 }
 
 #[test]
@@ -107,6 +209,141 @@ fn a_seed_makes_the_same_order_again_and_another_one_another() {
         order(7, 20).starts_with(&order(7, 10)),
         "more rounds do not change the first ones"
     );
+}
+
+fn with_control(rest: &str) -> String {
+    text(rest).replace("candidate: pr}", "candidate: pr, control: true}")
+}
+
+#[test]
+fn a_control_is_the_baseline_once_more_in_processes_of_its_own() {
+    let settings = "stack: litep2p, settings: {yamuxWindow: 1Mi}";
+    let plan = plan(&with_control("").replacen("stack: litep2p", settings, 1));
+    assert_eq!(
+        cell_ids(&plan)[2..],
+        [
+            "main.main.tcp.ping-1000",
+            "pr.pr.tcp.ping-1000",
+            "main_control.main_control.tcp.ping-1000",
+            "main.main.quic-v1.ping-1000",
+            "pr.pr.quic-v1.ping-1000",
+            "main_control.main_control.quic-v1.ping-1000"
+        ]
+    );
+    let twin = |baseline| Twin {
+        baseline,
+        candidate: baseline + 1,
+        control: Some(baseline + 2),
+    };
+    assert_eq!(plan.judging.twins, [twin(2), twin(5)]);
+    let [baseline, control] = [2, 4].map(|cell| &plan.cells[cell]);
+    let renamed = Cell {
+        id: baseline.id.clone(),
+        client: baseline.client.clone(),
+        server: baseline.server.clone(),
+        clients: baseline.clients.clone(),
+        servers: baseline.servers.clone(),
+        ..control.clone()
+    };
+    assert_eq!(renamed, *baseline, "all else is that of the baseline");
+    let nodes = plan
+        .nodes
+        .iter()
+        .map(|node| (&*node.name, node.variant.as_deref()));
+    assert_eq!(
+        nodes.collect::<Vec<_>>()[2..],
+        [
+            ("server-0-main", Some("main")),
+            ("client-0-main", Some("main")),
+            ("server-0-pr", Some("pr")),
+            ("client-0-pr", Some("pr")),
+            ("server-0c-main", Some("main")),
+            ("client-0c-main", Some("main"))
+        ],
+        "they have the program, the image and the environment of the baseline"
+    );
+}
+
+#[test]
+fn a_control_replaces_the_side_that_its_candidate_replaces() {
+    let ids = |replaces: &str| {
+        let document =
+            with_control("").replace("control: true", &format!("control: true, replaces: {replaces}"));
+        let plan = plan(&document);
+        let twin = plan.judging.twins[0];
+        plan.cells[twin.control.unwrap()].id.clone()
+    };
+    assert_eq!(ids("client"), "main_control.main.tcp.ping-1000");
+    assert_eq!(ids("server"), "main.main_control.tcp.ping-1000");
+}
+
+#[test]
+fn a_comparison_with_a_control_has_each_order_equally_often() {
+    let mut orders: BTreeMap<Vec<usize>, u32> = BTreeMap::new();
+    for seed in 0..100 {
+        let plan = plan(&with_control(&format!("iterations: 10\nseed: {seed}")));
+        for Twin { baseline, .. } in &plan.judging.twins {
+            let members = *baseline..baseline + 3;
+            let is_member = |cell: usize| members.contains(&cell);
+            let blocks = plan.trials.chunk_by(|a, b| {
+                let are_members = is_member(a.cell) && is_member(b.cell);
+                are_members && (a.warmup, a.iteration) == (b.warmup, b.iteration)
+            });
+            for block in blocks.filter(|block| is_member(block[0].cell)) {
+                let order = block.iter().map(|trial| trial.cell - baseline);
+                *orders.entry(order.collect()).or_default() += 1;
+            }
+        }
+    }
+    assert_eq!(orders.len(), 6, "the three are neighbours: {orders:?}");
+    // 2200 throws: 367 each, and five standard deviations are 87.
+    assert!(
+        orders.values().all(|count| (280..=454).contains(count)),
+        "{orders:?}"
+    );
+}
+
+#[test]
+fn a_document_cannot_name_a_control_as_a_stack() {
+    let [main, control] = ["main", "main_control"].map(|name| StackName(name.to_owned()));
+    let added = |client: &StackName, server: &StackName| Combination {
+        client: client.clone(),
+        server: server.clone(),
+        transport: Transport::Tcp,
+        network: None,
+    };
+    let mut specs = vec![spec(&with_control("")); 5];
+    specs[0].matrix.clients.push(control.clone());
+    specs[1].matrix.servers.push(control.clone());
+    specs[2].matrix.include.push(added(&control, &main));
+    specs[3].matrix.include.push(added(&main, &control));
+    specs[4].topology.relay = Some(control.clone());
+    for spec in specs {
+        assert_eq!(
+            planning::plan(&spec),
+            Err(Error::UnknownStack(control.clone())),
+            "validation would refuse it, too: {:?}",
+            spec.matrix
+        );
+    }
+}
+
+#[test]
+fn nothing_is_expected_of_a_control() {
+    let plan = plan(&with_control(
+        "expect: [{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 5ms}]",
+    ));
+    let meant = plan.judging.expect.iter().map(|expected| &expected.cells[..]);
+    assert_eq!(meant.collect::<Vec<_>>(), [&[3, 6][..], &[2, 3, 5, 6]]);
+}
+
+#[test]
+fn a_control_is_written_as_it_is_read_and_is_none_unless_requested() {
+    assert!(!spec(&text("")).compare[0].control);
+    let read = spec(&with_control(""));
+    let written = serde_json::to_value(&read).unwrap();
+    assert_eq!(written["compare"][0]["control"], true);
+    assert_eq!(serde_json::from_value::<PerfRunSpec>(written).unwrap(), read);
 }
 
 #[test]
@@ -193,14 +430,35 @@ fn what_cannot_be_judged_is_refused() {
 
 #[test]
 fn a_baseline_that_the_matrix_has_not_is_refused() {
-    let document = spec(&text("").replace(
-        "clients: [main], servers: [main]",
-        "clients: [libp2p], servers: [libp2p]",
-    ));
-    assert!(matches!(
-        planning::plan(&document),
-        Err(Error::NothingToCompare { .. })
-    ));
+    let refused = |replaces: &str, sides: &str| {
+        let document = text("")
+            .replace(
+                "candidate: pr}",
+                &format!("candidate: pr, replaces: {replaces}}}"),
+            )
+            .replace("clients: [main], servers: [main]", sides);
+        let error = planning::plan(&spec(&document)).unwrap_err();
+        assert!(matches!(error, Error::NothingToCompare { .. }), "{error}");
+        error.to_string()
+    };
+    let advice = |places: &str| {
+        format!(
+            "nothing to compare: the matrix has no cell with main that pr can replace; add main to {places}"
+        )
+    };
+    assert_eq!(
+        refused("both", "clients: [libp2p], servers: [libp2p]"),
+        advice("matrix.clients or matrix.servers")
+    );
+    assert_eq!(
+        refused("client", "clients: [libp2p], servers: [main]"),
+        advice("matrix.clients")
+    );
+    // Whatever the reasons why other cells are skipped.
+    assert_eq!(
+        refused("server", "clients: [main], servers: [libp2p, raw]"),
+        advice("matrix.servers")
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol},
-    parameters::{Amount, Echo, Messages, Parameters},
+    parameters::{Amount, Echo, Messages, Pace, Parameters},
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode, Timing},
 };
@@ -65,7 +65,7 @@ fn they_are_complete() {
         connection_interval_seconds: 1.0,
         stream_interval_seconds: 0.1,
         message_bytes: ByteSize(1024),
-        pause_seconds: 0.5,
+        pace: Pace::Pause(0.5),
         deadline_seconds: 5.0,
         duration_seconds: 300.0,
         identity: Identity::Ed25519,
@@ -126,6 +126,18 @@ fn published_echo_loads_have_the_published_ramp_and_rate() {
             load.ramp_seconds()
         );
         assert_eq!(load.nominal_rate(), rate, "{preset}");
+    }
+}
+
+#[test]
+fn an_echo_pauses_or_has_a_period() {
+    for (set, pace) in [
+        ("", Pace::Pause(0.5)),
+        (", pause: 250ms", Pace::Pause(0.25)),
+        (", period: 250ms", Pace::Period(0.25)),
+    ] {
+        let parameters = of(&format!("{{echo: {{loads: [{{preset: scenario-1}}]{set}}}}}"));
+        assert_eq!(parameters.pace(), Some(pace), "{set}");
     }
 }
 
@@ -219,6 +231,11 @@ fn they_count_streams_and_name_themselves() {
             "{echo: {loads: [{connections: 3, streamsPerConnection: 40}]}}",
             40,
             "echo-3x40",
+        ),
+        (
+            "{echo: {loads: [{connections: 3, streamsPerConnection: 40}], period: 1s, identity: rsa2048}}",
+            40,
+            "echo-3x40-rsa2048-period",
         ),
     ] {
         let parameters = of(workload);

@@ -382,7 +382,7 @@ fn an_echo_that_ends_on_its_ramp_is_refused() {
     let refused = planning::plan(&spec("100s")).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "workload.echo.duration is too short: echo-10x1000 takes 108.9 s to open all streams, one after the \
+        "workload.echo.duration is too short: echo-10x1000 takes 108.9 s to start all streams, one after the \
          other, but the duration is 100 s"
     );
     assert!(planning::plan(&spec("110s")).is_ok());

@@ -184,6 +184,26 @@ fn results() -> Results {
         share_of_raw_high: Some(0.6),
         flags: BTreeMap::from([(Flag::Throttled, 2)]),
     };
+    let comparison = Comparison {
+        baseline: "a".into(),
+        candidate: "b".into(),
+        metric: Metric::UploadGoodput,
+        pairs: 20,
+        dropped: 1,
+        failed: [0, 1],
+        tolerance: 0.05,
+        medians: Some([1.5e9, 1.4e9]),
+        ratio: Some(Ratio {
+            value: 0.93,
+            low: Some(0.9),
+            high: None,
+        }),
+        p_adjusted: Some(0.01),
+        word: Word::NotComparable,
+        why: Some(Why::ControlDiffers),
+        detectable: Some(0.06),
+        pairs_needed: Some(30),
+    };
     Results {
         schema_version: SCHEMA_VERSION,
         name: "everything".into(),
@@ -211,26 +231,13 @@ fn results() -> Results {
         summary: vec![row],
         judged: Some(Judged {
             spared: None,
-            comparisons: vec![Comparison {
-                baseline: "a".into(),
-                candidate: "b".into(),
-                metric: Metric::UploadGoodput,
-                pairs: 20,
-                dropped: 1,
-                failed: [0, 1],
-                tolerance: 0.05,
-                medians: Some([1.5e9, 1.4e9]),
-                ratio: Some(Ratio {
-                    value: 0.93,
-                    low: Some(0.9),
-                    high: None,
-                }),
-                p_adjusted: Some(0.01),
-                word: Word::NotComparable,
-                why: Some(Why::TwinsApart),
-                detectable: Some(0.06),
-                pairs_needed: Some(30),
+            controls: vec![Comparison {
+                candidate: "c".into(),
+                word: Word::Slower,
+                why: None,
+                ..comparison.clone()
             }],
+            comparisons: vec![comparison],
             overall: vec![],
             gates: vec![Gate {
                 expectation: 0,
@@ -404,6 +411,16 @@ fn results_are_read_from_parts_and_a_record_that_is_there_twice_counts_once() {
     parts.extend(trials_to_parts(&lines[1], PART_BYTES));
     assert_eq!(results_from_parts(&parts).unwrap(), None, "the run has not ended");
     parts.extend(results_to_parts(results.clone(), PART_BYTES));
+    assert_eq!(results_from_parts(&parts).unwrap(), Some(results));
+}
+
+#[test]
+fn results_of_a_run_that_ended_before_its_first_trial_are_read() {
+    let results = Results {
+        trials: vec![],
+        ..results()
+    };
+    let parts = results_to_parts(results.clone(), PART_BYTES);
     assert_eq!(results_from_parts(&parts).unwrap(), Some(results));
 }
 

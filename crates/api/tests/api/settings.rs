@@ -77,10 +77,10 @@ fn a_variant_without_access_to_a_setting_is_skipped_where_the_setting_has_an_eff
             "litep2p gives no access to its TCP sockets: remove tcpCongestion, and set the default of the machine",
         ),
         (
-            "go-libp2p",
+            "libp2p",
             "yamuxWindow: 1Mi",
             "quic-v1",
-            "go-libp2p's yamux limits each stream, and not a connection: remove yamuxWindow",
+            "libp2p's yamux sets its windows itself, up to 1Gi for each connection: remove yamuxWindow",
         ),
         (
             "litep2p",
@@ -96,7 +96,26 @@ fn a_variant_without_access_to_a_setting_is_skipped_where_the_setting_has_an_eff
         };
         assert_eq!(given, reason);
     }
-    assert_eq!(with_settings("litep2p", "yamuxWindow: 1Mi").1, []);
+    for stack in ["litep2p", "go-libp2p"] {
+        assert_eq!(with_settings(stack, "yamuxWindow: 1Mi").1, []);
+    }
+}
+
+#[test]
+fn a_relay_has_room_in_its_window_for_the_circuits_of_a_source() {
+    let with_window = |window: &str| -> (usize, Vec<String>) {
+        let plan = plan(&format!(
+            "workload: {{relayStress: {{sinks: [2, 8], sinksPerSource: 4}}}}\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}\n\
+             topology: {{relay: tuned}}\n\
+             stacks: [{{name: tuned, stack: go-libp2p, settings: {{yamuxWindow: {window}}}}}]"
+        ));
+        let skipped = plan.skipped.into_iter().map(|cell| cell.reason);
+        (plan.cells.len(), skipped.collect())
+    };
+    assert_eq!(with_window("1Mi"), (2, vec![]));
+    let reason = "a window of 512Ki is too small: yamux gives each of 4 streams at least 256Ki, set yamuxWindow to 1Mi";
+    assert_eq!(with_window("512Ki"), (1, vec![reason.to_owned()]));
 }
 
 #[test]

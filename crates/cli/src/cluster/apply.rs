@@ -33,7 +33,7 @@ pub(super) fn intent(wanted: &PerfRun, existing: Option<&PerfRun>) -> anyhow::Re
     let name = wanted.name_any();
     let status = StatusSummary::of(existing);
     ensure!(
-        !status.has_ended(),
+        !status.has_ended,
         "perfrun/{name} already exists and has ended ({}): delete it first, or use another name",
         status.phase()
     );
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_is_in_the_way_whatever_it_was() {
-        let mut ended = run(Some("Succeeded"), (40, 0), &[]);
+        let mut ended = run(Some("Succeeded"), (40, 0), &["Complete=True Succeeded "]);
         let text =
             "perfrun/tcp already exists and has ended (Succeeded): delete it first, or use another name";
         assert_eq!(refusal(&run(None, (0, 0), &[]), &ended), text);

@@ -23,7 +23,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     let name = run.name_any();
     let status = StatusSummary::of(&run);
     let say = |text: &str| tell(format_args!("perfrun/{name} {text}"));
-    if status.has_ended() {
+    if status.has_ended {
         say(&format!("has already ended ({})", status.phase()));
         return Ok(0);
     }
@@ -45,14 +45,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     drop(screen);
     match followed {
         Followed::Ended(ended) => {
-            let status = StatusSummary::of(&ended);
-            match status.phase {
-                Some(Phase::Cancelled) => say(&format!("was cancelled after {} trials", status.progress())),
-                _ => say(&format!(
-                    "ended before it could be cancelled ({})",
-                    status.phase()
-                )),
-            }
+            say(&end(&StatusSummary::of(&ended)));
             Ok(0)
         }
         Followed::Deleted => {
@@ -62,6 +55,33 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
         Followed::Stopped => {
             say("will be cancelled; no longer waiting for it");
             Ok(INTERRUPTED)
+        }
+    }
+}
+
+/// How a run ended that somebody wanted to cancel.
+fn end(status: &StatusSummary) -> String {
+    match status.phase {
+        Some(Phase::Cancelled) => format!("was cancelled after {} trials", status.progress()),
+        // Only the newer version knows whether the run was cancelled.
+        Some(Phase::Newer(phase)) => format!("has ended as {phase}"),
+        _ => format!("ended before it could be cancelled ({})", status.phase()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::status::tests::run, *};
+
+    #[test]
+    fn the_end_of_a_run_is_what_its_phase_says() {
+        for (phase, said) in [
+            ("Cancelled", "was cancelled after 12/40 trials"),
+            ("Succeeded", "ended before it could be cancelled (Succeeded)"),
+            ("Hibernating", "has ended as Hibernating"),
+        ] {
+            let run = run(Some(phase), (11, 1), &["Complete=True Unspecified "]);
+            assert_eq!(end(&StatusSummary::of(&run)), said);
         }
     }
 }

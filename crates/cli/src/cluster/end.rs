@@ -22,6 +22,7 @@ pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
         Some(Phase::Succeeded) => return None,
         Some(Phase::Cancelled) => format!("was cancelled after {} trials", status.progress()),
         Some(Phase::Failed) => "failed".to_owned(),
+        Some(Phase::Newer(phase)) if status.has_ended => format!("has ended as {phase}"),
         _ => format!("has not ended: {}", status.phase()),
     };
     let cause = match status.cause {
@@ -80,5 +81,26 @@ mod tests {
             Some("perfrun/tcp was cancelled after 12/40 trials (Cancelled)")
         );
         assert_eq!(complaint("tcp", &run(Some("Succeeded"), (40, 0), &[])), None);
+    }
+
+    #[test]
+    fn a_run_that_ended_in_a_phase_of_a_newer_version_has_ended() {
+        let newer = run(
+            Some("Hibernating"),
+            (40, 0),
+            &["Complete=True Succeeded all 40 trials were measured"],
+        );
+        assert_eq!(
+            complaint("tcp", &newer).as_deref(),
+            Some("perfrun/tcp has ended as Hibernating: all 40 trials were measured (Succeeded)")
+        );
+        assert_eq!(
+            complaint(
+                "tcp",
+                &run(Some("Hibernating"), (3, 0), &["Complete=False InProgress "])
+            )
+            .as_deref(),
+            Some("perfrun/tcp has not ended: Hibernating")
+        );
     }
 }

@@ -142,7 +142,7 @@ impl Display<'_> {
         self.screen.advance(ended);
         self.screen.show(now.line());
         self.status = now;
-        self.status.has_ended()
+        self.status.has_ended
     }
 }
 

@@ -14,7 +14,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
     let run = find(&cluster, name).await?;
     let status = StatusSummary::of(&run);
     ensure!(
-        status.has_ended(),
+        status.has_ended,
         "perfrun/{name} has not ended yet ({}, {} trials), so its results are not available; follow it with: {}",
         status.line(),
         status.progress(),

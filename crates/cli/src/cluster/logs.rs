@@ -90,7 +90,7 @@ impl Request<'_> {
 
     /// Prints the logs so far and new lines, until the run ends.
     async fn follow(&self) -> anyhow::Result<()> {
-        if StatusSummary::of(self.run).has_ended() {
+        if StatusSummary::of(self.run).has_ended {
             return self.print().await;
         }
         let screen = Screen::new(true, 0);
@@ -185,7 +185,7 @@ impl Request<'_> {
             Some(node) if !nodes.iter().any(|other| other == node) => {
                 anyhow!("perfrun/{name} has no node {node}: it has {}", nodes.join(", "))
             }
-            _ if status.has_ended() => anyhow!(
+            _ if status.has_ended => anyhow!(
                 "perfrun/{name} no longer has pods, and their logs are deleted with them; \
                  spec.cleanup.keepPodsOnFailure keeps the pods of a failed run"
             ),

@@ -112,7 +112,13 @@ impl Reader<'_> {
             },
             spec: Some(PodSpec {
                 active_deadline_seconds: Some(LONGEST_SECONDS),
-                ..store_pod(self.store, &url, &self.stored.image, Door::Forwarded)
+                ..store_pod(
+                    self.store,
+                    &url,
+                    &self.stored.image,
+                    &self.stored.pull_secrets,
+                    Door::Forwarded,
+                )
             }),
             status: None,
         }
@@ -244,6 +250,7 @@ spec:
         let stored = Stored {
             location: String::new(),
             image: "registry/operator:1".to_owned(),
+            pull_secrets: vec!["registry".to_owned()],
         };
         let store = run.spec.store().unwrap();
         let stored = &stored;
@@ -265,6 +272,10 @@ spec:
             ])
         );
         assert_eq!(container["image"], "registry/operator:1");
+        assert_eq!(
+            pod["spec"]["imagePullSecrets"],
+            serde_json::json!([{"name": "registry"}])
+        );
         let mounts = serde_json::json!([{"mountPath": "/run/results", "name": "results", "readOnly": true}]);
         assert_eq!(container["volumeMounts"], mounts);
         assert_eq!(

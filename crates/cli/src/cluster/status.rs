@@ -12,6 +12,8 @@ use perfrun_contract::run::Phase;
 pub(super) struct StatusSummary {
     /// `None` if no operator has reconciled the run yet.
     pub phase: Option<Phase>,
+    /// Whether the run has ended, in whatever phase: that of a newer version has another name.
+    pub has_ended: bool,
     /// The reason and message of the most important condition.
     pub cause: Option<PhaseReason>,
     pub trials: TrialCounts,
@@ -34,20 +36,13 @@ impl StatusSummary {
         };
         Self {
             phase: status.phase,
+            has_ended: condition::has_ended(&status.conditions),
             cause: main_condition(status).map(|condition| PhaseReason {
                 reason: condition.reason.clone(),
                 message: condition.message.trim().to_owned(),
             }),
             trials: status.trials.clone(),
         }
-    }
-
-    /// Whether the run has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(
-            self.phase,
-            Some(Phase::Succeeded | Phase::Failed | Phase::Cancelled)
-        )
     }
 
     /// The number of trials that completed or failed.
@@ -108,7 +103,7 @@ pub(super) fn changes(before: &StatusSummary, now: &StatusSummary) -> Vec<String
     }
     let reason = |status: &StatusSummary| status.cause.as_ref().map(|cause| cause.reason.clone());
     let changed = before.phase != now.phase || reason(before) != reason(now);
-    if changed && now.phase.is_some() && !now.has_ended() {
+    if changed && now.phase.is_some() && !now.has_ended {
         lines.push(now.line());
     }
     lines
@@ -270,7 +265,7 @@ pub(super) mod tests {
         let unseen = StatusSummary::of(&run(None, (0, 0), &[]));
         assert_eq!(unseen, StatusSummary::default());
         assert!(changes(&StatusSummary::default(), &unseen).is_empty());
-        assert!(!unseen.has_ended());
+        assert!(!unseen.has_ended);
     }
 
     #[test]

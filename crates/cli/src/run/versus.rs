@@ -46,6 +46,7 @@ pub(super) fn compared(mut spec: PerfRunSpec) -> anyhow::Result<PerfRunSpec> {
         baseline: StackName(BASE.to_owned()),
         candidate: StackName(CANDIDATE.to_owned()),
         replaces: Replaces::Both,
+        control: false,
     });
     Ok(spec)
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
+    kept,
     perfrun::{Mode, Place, Running, entries, parsed, results},
 };
 
@@ -168,6 +169,40 @@ fn a_report_shows_kept_results_in_every_form() {
         let svg = fs::read_to_string(&plot).unwrap();
         assert!(svg.trim_end().ends_with("</svg>"), "{}", plot.display());
     }
+}
+
+#[test]
+fn a_report_may_show_some_cells() {
+    let place = Place::new();
+    kept::run(&kept::uploads(), 0, |_| 1.0).keep(&place, "uploads");
+    let report = |args: &[&str]| place.call(&[&["report", "uploads"], args].concat());
+    let whole = report(&["--output", "md"]).expect(0).stdout;
+    assert!(
+        whole.contains("| tcp |") && whole.contains("| quic-v1 |"),
+        "{whole}"
+    );
+
+    let some = report(&["--output", "md", "--where", "transport=quic-v1,client=litep2p"]);
+    let some = some.expect(0).stdout;
+    assert!(
+        !some.contains("| tcp |") && some.contains("| quic-v1 |"),
+        "{some}"
+    );
+    let both = ["transport=quic-v1", "transport=tcp"].map(|cells| ["--where", cells]);
+    let both = report(&[&["--output", "md"], both.as_flattened()].concat());
+    assert_eq!(both.expect(0).stdout, whole);
+
+    let sentence = "uploads has no cell that --where transport=ws selects: the first of its 2 cells is \
+                    client=litep2p,server=litep2p,transport=tcp,network=none,load=";
+    for others in [&["--where", "transport=tcp"][..], &[]] {
+        let none = report(&[others, &["--where", "transport=ws"]].concat()).expect(1);
+        assert!(none.stderr.contains(sentence), "{none}");
+    }
+    let findings = report(&["--where", "transport=tcp", "--output", "junit"]).expect(1);
+    assert!(
+        findings.stderr.contains("findings are of the whole run"),
+        "{findings}"
+    );
 }
 
 #[test]

@@ -197,6 +197,9 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
         place.call(&["compare", "a", "d"]),
         "the runs have no cell in common",
     );
+    let stacks = json!([{"name": "main", "stack": "libp2p"}, {"name": "pr", "stack": "litep2p"}]);
+    run(&compared().with("stacks", stacks), 5, as_fast).keep(&place, "e");
+    refused(place.call(&["compare", "d", "e"]), "--allow settings\n");
 }
 
 #[test]
@@ -303,6 +306,15 @@ fn one_run_says_what_it_found_itself() {
     aa.keep(&place, "aa");
     let ended = place.call(&["compare", "aa"]).expect(0);
     assert!(ended.stderr.contains("Both are the same program"), "{ended}");
+    let stacks = json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "libp2p"}]);
+    let two = run(&compared().with("stacks", stacks), 1, as_fast);
+    two.where_nodes(|info| info.program_sha256 = Some("a".repeat(64)))
+        .keep(&place, "two");
+    let ended = place.call(&["compare", "two"]).expect(0);
+    assert!(
+        !ended.stderr.contains("the same program"),
+        "its stacks differ: {ended}"
+    );
 }
 
 #[test]
@@ -444,7 +456,7 @@ fn results_of_older_versions_are_read_or_refused_with_a_reason() {
     keep(&place, "old", &older.to_string());
     let ended = refused(
         place.call(&["compare", "a", "old"]),
-        "--allow governor,compiler\n",
+        "--allow compiler,governor\n",
     );
     assert!(ended.stderr.contains("performance"), "{ended}");
     let allowed = place

@@ -1,4 +1,4 @@
-//! Two variants of a stack, compared.
+//! Two variants, compared.
 
 use perfrun_contract::{
     compare::{Judged, Verdict},
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, Place, results},
+    perfrun::{Mode, Place, node_program, results},
 };
 
 fn compared(name: &str) -> Document {
@@ -51,6 +51,67 @@ fn each_round_is_a_pair_of_neighbours_in_new_processes() {
         let report = place.only_run().join("report.md");
         let report = std::fs::read_to_string(report).unwrap();
         assert!(report.contains("## Comparisons"), "{report}");
+    }
+}
+
+#[test]
+fn a_control_takes_part_in_each_round() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    let place = Place::new();
+    let compare = json!([{"baseline": "main", "candidate": "pr", "control": true}]);
+    let document = compared("control").with("compare", compare);
+    place.run(mode, &document, &[]).expect(0);
+    let results = results(&place.only_run());
+    let ids: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(
+        ids,
+        [
+            "main.main.tcp.ping-20",
+            "pr.pr.tcp.ping-20",
+            "main_control.main_control.tcp.ping-20"
+        ]
+    );
+    let judged = results.judged.as_ref().unwrap();
+    assert_eq!((judged.comparisons.len(), judged.controls.len()), (2, 2));
+    for compared in judged.comparisons.iter().chain(&judged.controls) {
+        assert_eq!(compared.pairs + compared.dropped, 10, "{compared:?}");
+    }
+    let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
+    assert!(report.contains("The control "), "{report}");
+}
+
+#[test]
+fn two_stacks_are_compared_on_the_transport_that_both_have() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    let place = Place::new();
+    let document = compared("stacks")
+        .with(
+            "stacks",
+            json!([{"name": "main", "stack": "libp2p"}, {"name": "pr", "stack": "litep2p"}]),
+        )
+        .with(
+            "matrix",
+            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "tcp-tls"], "rawBaseline": false}),
+        );
+    place.run(mode, &document, &[]).expect(0);
+    let results = results(&place.only_run());
+    let judged = results.judged.as_ref().unwrap();
+    assert_eq!(judged.comparisons.len(), 2);
+    for compared in &judged.comparisons {
+        assert_eq!(compared.baseline, "main.main.tcp.ping-20");
+        assert_eq!(compared.candidate, "pr.pr.tcp.ping-20");
+        assert_eq!(compared.pairs + compared.dropped, 10, "{compared:?}");
+    }
+    let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
+    for words in [
+        "| load | metric | baseline | candidate |",
+        "litep2p secures TCP by Noise only, it has no TLS",
+    ] {
+        assert!(report.contains(words), "{words:?} is not in: {report}");
     }
 }
 
@@ -132,19 +193,54 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
     }
 }
 
+/// Pings of one stack, which the document compares with nothing.
+fn of_one_stack(name: &str) -> Document {
+    document::run(name).with("workload", json!({"ping": {"count": 20}})).with(
+        "matrix",
+        json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp"], "rawBaseline": false}),
+    )
+}
+
 #[test]
 fn a_program_is_compared_with_itself() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
     let place = Place::new();
-    let document = document::run("aa").with("workload", json!({"ping": {"count": 20}})).with(
-        "matrix",
-        json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp"], "rawBaseline": false}),
-    );
-    place.run(mode, &document, &["--aa"]).expect(0);
+    place.run(mode, &of_one_stack("aa"), &["--aa"]).expect(0);
     let results = results(&place.only_run());
     let ids: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
     assert_eq!(ids, ["base.base.tcp.ping-20", "candidate.candidate.tcp.ping-20"]);
+    assert_eq!(results.judged.unwrap().comparisons.len(), 2);
+}
+
+#[test]
+fn two_programs_are_compared_with_a_document_that_compares_nothing() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    let place = Place::new();
+    let base = node_program().canonicalize().unwrap();
+    let candidate = place
+        .script("next-node", &format!("exec {} \"$@\"", base.display()))
+        .canonicalize()
+        .unwrap();
+    let [base, candidate] = [base, candidate].map(|path| path.into_os_string().into_string().unwrap());
+    let args = ["--base", &base, "--candidate", &candidate];
+    place.run(mode, &of_one_stack("two"), &args).expect(0);
+    let results = results(&place.only_run());
+    let programs = &results.environment.programs;
+    let named: Vec<(Option<&str>, &str)> = programs
+        .iter()
+        .map(|program| (program.variant.as_deref(), program.path.as_str()))
+        .collect();
+    assert_eq!(
+        named,
+        [
+            (Some("base"), base.as_str()),
+            (Some("candidate"), candidate.as_str())
+        ]
+    );
+    assert_eq!(results.plan.judging.twins.len(), 1);
     assert_eq!(results.judged.unwrap().comparisons.len(), 2);
 }

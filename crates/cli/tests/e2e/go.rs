@@ -3,12 +3,18 @@
 
 use std::path::PathBuf;
 
-use perfrun_contract::{matrix::Stack, node::UdpBuffers, record::Flag, support};
+use perfrun_contract::{
+    matrix::Stack,
+    node::UdpBuffers,
+    record::{Flag, Metric},
+    support,
+};
 use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 
 use crate::{
     document,
+    links::is_impaired,
     perfrun::{Mode, Place, node_program, results},
 };
 
@@ -165,6 +171,39 @@ fn the_go_node_reports_the_capabilities_that_plans_rely_on() {
         info.capabilities.get("go-libp2p"),
         support::capabilities(Stack::GoLibp2p).as_ref()
     );
+}
+
+/// A sender has at most a window on its way, so each window takes a round trip. The default window grows up
+/// to 16 MiB, and a few round trips would be enough.
+#[test]
+fn go_libp2p_sends_no_more_in_a_round_trip_than_the_window_of_yamux() {
+    if go_program().is_none() || !Mode::available().any(|mode| mode == Mode::Namespaces) {
+        return;
+    }
+    let narrow = json!({"name": "narrow", "stack": "go-libp2p", "settings": {"yamuxWindow": "256Ki"}});
+    let document = document::run("window")
+        .with(
+            "workload",
+            json!({"bandwidth": {"sizes": ["8Mi"], "directions": ["download"]}}),
+        )
+        .with("stacks", json!([narrow]))
+        .with("networks", json!([{"name": "far", "delay": "50ms"}]))
+        .with(
+            "matrix",
+            json!({"clients": ["narrow"], "servers": ["go-libp2p"], "networks": ["far"], "rawBaseline": false}),
+        );
+    let place = Place::new();
+    let ended = place.run(Mode::Namespaces, &document, &[]);
+    if !is_impaired(&ended) {
+        return;
+    }
+    ended.expect(0);
+    let results = results(&place.only_run());
+    let goodput = results.trials[0].metrics[&Metric::DownloadGoodput];
+    // 31 of the 32 windows are read, a round trip before the next, until the last one can be sent. The probe
+    // lets a round trip be a hundredth shorter than 100 ms.
+    let most = f64::from(8 << 20) * 8.0 / (31.0 * 0.099);
+    assert!(goodput < most, "{goodput} bit/s");
 }
 
 #[test]

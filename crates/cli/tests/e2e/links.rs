@@ -37,7 +37,7 @@ fn on(document: Document, networks: &[&str]) -> Document {
 }
 
 /// Whether links can be impaired here; says so if not.
-fn is_impaired(ended: &Ended) -> bool {
+pub(crate) fn is_impaired(ended: &Ended) -> bool {
     let refusal = ended
         .stderr
         .lines()

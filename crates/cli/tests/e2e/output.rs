@@ -56,6 +56,28 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
 }
 
 #[test]
+fn a_run_beside_busy_processes_says_so_before_it_begins_and_in_its_tables() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    let place = Place::alone();
+    let busy = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "while :; do :; done"]);
+        Running::start(shell)
+    };
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let half_of_the_cpus: Vec<Running> = (0..cpus.div_ceil(2)).map(|_| busy()).collect();
+    let mut run = Running::start(place.command(mode, &document::steady("beside", 300, 2), &[]));
+    run.says("this machine is busy: ");
+    run.ended().expect(0);
+    drop(half_of_the_cpus);
+    let report = fs::read_to_string(place.only_run().join("report.md")).unwrap();
+    let note = "2 of 2 trials: other processes or the hypervisor kept the machine busy";
+    assert!(report.contains(note), "{report}");
+}
+
+#[test]
 fn words_of_others_cannot_control_the_terminal() {
     // Terminals copy what follows OSC 52 to the clipboard.
     let ended = Place::new()

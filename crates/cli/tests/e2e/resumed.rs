@@ -5,6 +5,7 @@ use std::{fs, os::unix::fs::chown, path::PathBuf};
 use perfrun_contract::run::RunState;
 use perfrun_test_kit::{Need, skip};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::{
     document,
@@ -168,6 +169,29 @@ fn a_folder_whose_names_are_paths_is_refused() {
         "{resumed}"
     );
     assert_eq!(entries(place.path()), before);
+}
+
+#[test]
+fn a_run_that_a_newer_version_has_ended_is_left_as_it_is() {
+    let place = Place::new();
+    let folder = killed(&place);
+    let file = folder.join("results.json");
+    let mut results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    results["state"] = json!("complete");
+    results["verdict"] =
+        json!({"phase": "Hibernating", "reason": "Succeeded", "message": "all trials completed"});
+    let written = results.to_string();
+    fs::write(&file, &written).unwrap();
+    let before = entries(&folder.join("trials"));
+    let refused = place.resume().expect(1);
+    assert!(
+        refused
+            .stderr
+            .contains("a newer version of perfrun ended this run: resume it with that version"),
+        "{refused}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
+    assert_eq!(entries(&folder.join("trials")), before);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
     node::{Failure, Measured, Plateau, Resources, UdpBuffers},
-    parameters::{Amount, Echo, Parameters},
+    parameters::{Amount, Echo, Pace, Parameters},
     plan::Names,
     quantity::ByteSize,
     record::Metric,
@@ -158,7 +158,7 @@ fn an_echo_below_its_pace_is_flagged() {
         connection_interval_seconds: 1.0,
         stream_interval_seconds: 0.1,
         message_bytes: ByteSize(1024),
-        pause_seconds: 0.5,
+        pace: Pace::Pause(0.5),
         deadline_seconds: 5.0,
         duration_seconds: 12.0,
         identity: Identity::Ed25519,

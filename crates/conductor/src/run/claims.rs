@@ -3,6 +3,7 @@
 use perfrun_contract::{
     matrix::{NodeProgramKind, Setting},
     node::{CONTRACT, Info, Role},
+    parameters::Pace,
     plan::{Cell, Plan},
 };
 
@@ -18,7 +19,7 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
     }
     let planned = plan.nodes.iter().find(|node| node.name == name);
     let Some(planned) = planned.filter(|node| node.program == NodeProgramKind::External) else {
-        return match unknown_setting(plan, name, info) {
+        return match unknown_setting(plan, name, info).or_else(|| unknown_pace(plan, name, info)) {
             Some(unknown) => Err(unknown),
             None => Ok(None),
         };
@@ -83,4 +84,15 @@ fn unknown_setting(plan: &Plan, name: &str, info: &Info) -> Option<String> {
             "{name} does not know the setting {unknown} of {stack}: use a node of this release, or remove the setting"
         ))
     })
+}
+
+/// Why a node of perfrun cannot be used: an older one refuses an echo with a period.
+fn unknown_pace(plan: &Plan, name: &str, info: &Info) -> Option<String> {
+    let is_unknown = parts(plan, name).any(|(cell, role)| {
+        let known = info.capabilities.get(cell.stack_of(role).0.as_ref());
+        let knows = |pace| known.is_some_and(|known| known.knows_pace(pace));
+        matches!(cell.parameters.pace(), Some(pace @ Pace::Period(_)) if !knows(pace))
+    });
+    is_unknown
+        .then(|| format!("{name} does not know the period of an echo: use a node of this release, or set pause instead of period"))
 }

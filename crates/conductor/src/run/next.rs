@@ -1,14 +1,16 @@
 //! What comes after a trial, as functions of values: of the plan, and of what was recorded.
 //!
-//! A trial in which a node was lost is tried once more. The two trials of a twin are tried together: again
-//! if either lost a node, if either was disturbed, or if they are of two sessions. That rule is blind to what
-//! was measured and to which of the two is the candidate, so it does not bias their comparison. It has a
-//! limit, since a machine that is always busy is not worth more time. The limit follows from the plan alone,
-//! not from the trials that looks at the run leave out: what is decided early depends on what was measured.
+//! A trial in which a node was lost is tried once more. The trials of a twin, with that of its control, are
+//! tried together: again if one lost a node, if one was disturbed, or if they are of two sessions. That rule
+//! is blind to what was measured and to which of them is the candidate, so it does not bias their comparison.
+//! It has a limit, since a machine that is always busy is not worth more time. The limit follows from the
+//! plan alone, not from the trials that looks at the run leave out: what is decided early depends on what was
+//! measured.
 
 use std::{collections::HashMap, mem};
 
 use perfrun_contract::{
+    compare::Twin,
     node::Reason,
     plan::{Plan, Trial},
     record::{Flag, TrialRecord},
@@ -17,7 +19,8 @@ use perfrun_contract::{
 /// How often a trial is tried.
 const ATTEMPTS: u32 = 2;
 
-/// Of this number of measured pairs, one may be tried again though no node was lost.
+/// Of this number of measured pairs, one may be tried again though no node was lost. A pair with the trial of
+/// its control counts as one.
 const PAIRS_PER_REPETITION: usize = 4;
 
 /// A trial to run.
@@ -57,12 +60,10 @@ impl<'a> Progress<'a> {
     /// That of a run of this plan of which nothing was recorded yet.
     pub(super) fn of(plan: &'a Plan) -> Self {
         let is_twin = |a: &Trial, b: &Trial| {
-            let cells = [a.cell, b.cell];
             let mut twins = plan.judging.twins.iter();
-            let is_this =
-                |baseline, candidate| cells == [baseline, candidate] || cells == [candidate, baseline];
+            let has = |twin: &Twin, trial: &Trial| twin.cells().any(|cell| cell == trial.cell);
             (a.warmup, a.iteration) == (b.warmup, b.iteration)
-                && twins.any(|twin| is_this(twin.baseline, twin.candidate))
+                && twins.any(|twin| has(twin, a) && has(twin, b))
         };
         Self {
             blocks: plan.trials.chunk_by(is_twin).collect(),
@@ -177,8 +178,8 @@ fn is_measured_pair(block: &[Trial]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_contract::compare::{Judging, Twin};
-    use perfrun_test_kit::records::{completed, failed, plan_of, retried};
+    use perfrun_contract::compare::Judging;
+    use perfrun_test_kit::records::{completed, failed, plan_of, retried, trial};
 
     use super::*;
 
@@ -221,6 +222,28 @@ mod tests {
             let again = [&half[..], &[disturb(retried(completed("c1.i0")))]].concat();
             assert_eq!(rest(&plan, &again)[0], "c1.i1.a0", "only once");
         }
+    }
+
+    #[test]
+    fn a_control_is_measured_again_with_its_twin() {
+        let mut plan = twins(4);
+        plan.judging.twins[0].control = Some(2);
+        let rounds = (0..4).flat_map(|i| [format!("c0.i{i}"), format!("c2.i{i}"), format!("c1.i{i}")]);
+        plan.trials = rounds.map(|id| trial(&id)).collect();
+        for disturbed in ["c0.i0", "c1.i0", "c2.i0"] {
+            let first = ["c0.i0", "c2.i0", "c1.i0"].map(|id| match id == disturbed {
+                true => disturb(completed(id)),
+                false => completed(id),
+            });
+            assert_eq!(
+                rest(&plan, &first)[..4],
+                ["c0.i0.a1", "c2.i0.a1", "c1.i0.a1", "c0.i1.a0"],
+                "{disturbed}"
+            );
+        }
+        let ended = run(&plan, |_| true);
+        let again = ended.iter().filter(|record| record.attempt > 0).count();
+        assert_eq!(again, 3, "one of four rounds");
     }
 
     #[test]
@@ -325,6 +348,7 @@ mod tests {
         let twin = Twin {
             baseline: 0,
             candidate: 1,
+            control: None,
         };
         Plan {
             judging: Judging {

@@ -7,8 +7,9 @@ use perfrun_contract::node::{TrialState, TrialStatus};
 /// The start is at least so far ahead.
 const LEAD: Duration = Duration::from_millis(3);
 
-/// Each request to a client takes the conductor some time, too.
-const LEAD_PER_CLIENT: Duration = Duration::from_micros(100);
+/// Each client adds what its request costs the conductor and the client itself: all clients may share few
+/// CPUs, and one that is late starts late.
+const LEAD_PER_CLIENT: Duration = Duration::from_micros(500);
 
 /// How far ahead the common start is: late enough that all clients know it by then.
 pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
@@ -68,8 +69,8 @@ mod tests {
     #[test]
     fn the_lead_covers_slow_control_links_and_many_clients() {
         let ms = Duration::from_millis;
-        assert_eq!(lead(1, Duration::from_micros(200)), Duration::from_micros(3100));
-        assert_eq!(lead(100, Duration::from_micros(200)), ms(13));
+        assert_eq!(lead(1, Duration::from_micros(200)), Duration::from_micros(3500));
+        assert_eq!(lead(100, Duration::from_micros(200)), ms(53));
         assert_eq!(lead(1, ms(25)), ms(100));
     }
 

@@ -1,6 +1,6 @@
 //! What the driver of a trial takes down, and reads from that.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use perfrun_contract::node::{Reason, TrialState};
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use crate::{
 
 impl Driver<'_> {
     /// Places of the clients in the list.
-    pub(super) fn clients(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn clients(&self) -> Range<usize> {
         self.parties.len() - self.task.cell.clients.len()..self.parties.len()
     }
 

@@ -33,6 +33,7 @@ fn twins(disturbed: &'static [&'static str]) -> Bench {
     let twin = Twin {
         baseline: 0,
         candidate: 1,
+        control: None,
     };
     bench.plan = Plan {
         cells: vec![baseline, candidate],

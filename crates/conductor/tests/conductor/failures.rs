@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use perfrun_contract::{
-    matrix::{Negotiation, Protocol, TcpCongestion, Transport},
+    matrix::{Identity, Negotiation, Protocol, TcpCongestion, Transport},
     node::{Reason, TrialState},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Echo, Pace, Parameters},
     quantity::ByteSize,
     run::RunState,
     workload::{Direction, Timing},
 };
 
-use crate::{bench::bench, node::Script};
+use crate::{
+    bench::{Out, bench},
+    node::Script,
+};
 
 fn failing(at: TrialState, reason: Reason) -> Script {
     Script {
@@ -203,22 +206,49 @@ async fn numbers_that_no_node_can_measure_fail_the_trial_and_are_not_kept() {
     );
 }
 
+/// Checks that a run ended before its first trial, for this reason.
+fn check_refused(out: &Out, words: &str) {
+    let reason = out.end.reason.as_ref();
+    assert!(
+        reason.is_some_and(|reason| reason.contains(words)),
+        "{:?}",
+        out.end
+    );
+    assert_eq!(out.outline(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_node_that_would_ignore_a_setting_is_not_used() {
     let mut bench = bench();
     bench.plan.cells[0].client_settings.tcp_congestion = Some(TcpCongestion("bbr".into()));
     let out = bench.run().await;
-    let words = "client-0 does not know the setting tcpCongestion of";
-    assert!(
-        out.end
-            .reason
-            .as_ref()
-            .is_some_and(|reason| reason.contains(words)),
-        "{:?}",
-        out.end
-    );
-    assert_eq!(out.outline(), Vec::<String>::new());
+    check_refused(&out, "client-0 does not know the setting tcpCongestion of");
     // On another transport, the setting has no effect.
     bench.plan.cells[0].transport = Transport::QuicV1;
+    assert_eq!(bench.run().await.end.state, RunState::Complete);
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_know_the_pace_of_an_echo_is_not_used() {
+    let mut bench = bench();
+    let echo = |pace| {
+        Parameters::Echo(Echo {
+            connections: 1,
+            streams_per_connection: 1,
+            connection_interval_seconds: 0.0,
+            stream_interval_seconds: 0.0,
+            message_bytes: ByteSize(64),
+            pace,
+            deadline_seconds: 1.0,
+            duration_seconds: 0.1,
+            identity: Identity::Ed25519,
+            sample_interval_seconds: 0.1,
+        })
+    };
+    bench.plan.cells[0].parameters = echo(Pace::Period(0.5));
+    let out = bench.run().await;
+    check_refused(&out, "does not know the period of an echo");
+    // Every node knows the published pace.
+    bench.plan.cells[0].parameters = echo(Pace::Pause(0.5));
     assert_eq!(bench.run().await.end.state, RunState::Complete);
 }

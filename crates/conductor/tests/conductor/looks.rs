@@ -37,6 +37,7 @@ fn two_twins() -> Bench {
     let twin = |baseline| Twin {
         baseline,
         candidate: baseline + 1,
+        control: None,
     };
     let expected = |metric, cells, bound| Expectation { metric, cells, bound };
     bench.plan = Plan {

@@ -147,6 +147,33 @@ async fn a_trial_known_with_another_request_is_begun_again() {
 }
 
 #[tokio::test]
+async fn a_client_that_knows_the_trial_with_a_lost_server_begins_it_again() {
+    let bench = bench();
+    let side = Side::Client {
+        servers: vec!["/scripted/lost".into()],
+        peers: 1,
+        clocks: vec![],
+    };
+    let client = bench.nodes["client-0"].client();
+    client.prepare(ID, &request(&bench, side)).await.unwrap();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+}
+
+#[tokio::test]
+async fn a_server_that_knows_the_trial_with_a_lost_relay_begins_it_again() {
+    let bench = bench().node("relay-0", Script::default());
+    let side = Side::Source {
+        relay: "/scripted/lost".into(),
+        peers: 1,
+    };
+    let server = bench.nodes["server-0"].client();
+    server.prepare(ID, &request(&bench, side)).await.unwrap();
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+}
+
+#[tokio::test]
 async fn a_conductor_that_stood_still_disturbs_nothing_of_its_successor() {
     let client = Script {
         works_for: Duration::from_millis(400),

@@ -8,7 +8,7 @@ use perfrun_contract::{
     histogram::Histogram,
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
     node::{Distribution, Info, Measured, Role},
-    parameters::{Amount, Echo, Messages, Parameters},
+    parameters::{Amount, Echo, Messages, Pace, Parameters},
     quantity::ByteSize,
     support::{self, End, Ends},
     workload::{Direction, MessageMode, OpenMode, RelayPath, Timing},
@@ -33,6 +33,9 @@ const STREAMS: u32 = 3;
 
 /// Substreams that are opened.
 const OPENS: u32 = 5;
+
+/// Lines of an echo that a stream may have sent late on a busy machine.
+const LATE_LINES: f64 = 10.0;
 
 /// What is spoken between two nodes, and what they do.
 #[derive(Clone, Debug)]
@@ -219,7 +222,8 @@ fn loads(capabilities: &Capabilities) -> Vec<Load> {
         }],
     );
     add("ping", vec![ping(20)]);
-    add("echo", vec![echo()]);
+    add("echo", vec![echo(Pace::Pause(0.05))]);
+    add("echo.period", vec![echo(Pace::Period(0.05))]);
     add("messages.serialAck", vec![messages(MessageMode::SerialAck, 1)]);
     add("messages.stream", vec![messages(MessageMode::Stream, 16)]);
     add("relay.direct", vec![relays::transfer(RelayPath::Direct)]);
@@ -244,14 +248,14 @@ fn bandwidth(
     }
 }
 
-fn echo() -> Parameters {
+fn echo(pace: Pace) -> Parameters {
     Parameters::Echo(Echo {
         connections: 2,
         streams_per_connection: 2,
         connection_interval_seconds: 0.01,
         stream_interval_seconds: 0.01,
         message_bytes: ByteSize(64),
-        pause_seconds: 0.05,
+        pace,
         deadline_seconds: 2.0,
         duration_seconds: 0.8,
         identity: Identity::Ed25519,
@@ -543,11 +547,7 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
         }
         Parameters::Echo(load) => {
             opened(load.streams())?;
-            let plateau = client.plateau.ok_or("the client must report its plateau")?;
-            if plateau.round_trips == 0 {
-                return Err("no round trip was made on the plateau".to_owned());
-            }
-            Ok(())
+            paced(load, client)
         }
         Parameters::Relay { bytes, .. } => {
             opened(1)?;
@@ -555,5 +555,79 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
             has(client, Distribution::Transfer, 1)
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks that an echo is not faster than its pace, and that it reports its round trips. A busy machine may
+/// make it slower.
+fn paced(load: &Echo, client: &Measured) -> Result<(), String> {
+    let plateau = client.plateau.ok_or("the client must report its plateau")?;
+    if plateau.round_trips == 0 {
+        return Err("no round trip was made on the plateau".to_owned());
+    }
+    // With a period, lines that are late at the start of the plateau follow each other without a wait.
+    let most = load.nominal_rate() * plateau.seconds + LATE_LINES * load.streams() as f64;
+    if plateau.round_trips as f64 > most {
+        return Err(format!(
+            "{} round trips in {} s are more than the pace of the streams allows: {most:.0}",
+            plateau.round_trips, plateau.seconds
+        ));
+    }
+    let name = Distribution::RoundTrip;
+    match client.histograms.get(&name).map_or(Ok(0), values)? {
+        0 => Err(format!("the distribution {name} must have values")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use perfrun_contract::{histogram::recorder, node::Plateau};
+
+    use super::*;
+
+    /// A client that made round trips of 1 ms on a plateau of 0.7 s.
+    fn echoed(round_trips: u64) -> Measured {
+        let mut times = recorder();
+        times.record_n(1_000_000, round_trips).unwrap();
+        Measured {
+            plateau: Some(Plateau {
+                seconds: 0.7,
+                round_trips,
+                ..Plateau::default()
+            }),
+            histograms: [(Distribution::RoundTrip, Histogram::from(&times))].into(),
+            ..Measured::default()
+        }
+    }
+
+    #[test]
+    fn an_echo_without_waits_is_refused_with_a_pause_and_with_a_period() {
+        for pace in [Pace::Pause(0.05), Pace::Period(0.05)] {
+            let Parameters::Echo(load) = echo(pace) else {
+                panic!("an echo");
+            };
+            // 56 at 80 in a second, and ten late lines on each of four streams are at most 96.
+            assert_eq!(paced(&load, &echoed(90)), Ok(()));
+            // Each of the four streams sends its line again as soon as it has the answer.
+            let refused = paced(&load, &echoed(4 * 700)).unwrap_err();
+            assert!(refused.contains("more than the pace"), "{refused}");
+            assert!(paced(&load, &echoed(0)).is_err());
+        }
+    }
+
+    #[test]
+    fn an_echo_without_times_of_its_round_trips_is_refused() {
+        let Parameters::Echo(load) = echo(Pace::Period(0.05)) else {
+            panic!("an echo");
+        };
+        let client = Measured {
+            histograms: BTreeMap::new(),
+            ..echoed(50)
+        };
+        let refused = paced(&load, &client).unwrap_err();
+        assert_eq!(refused, "the distribution roundTrip must have values");
     }
 }

@@ -11,8 +11,8 @@ use crate::{
     record::Metric,
 };
 
-/// Times of a round trip, and rates on the plateau. The nominal rate is one line per pause and stream, as if
-/// a round trip took no time.
+/// Times of a round trip, and rates on the plateau. The nominal rate is one line per pause or period and
+/// stream, as if a round trip took no time.
 pub(super) fn metrics(ends: &Ends<'_>, echo: &Echo) -> Metrics {
     let mut metrics = ping::metrics(ends);
     let plateaus: Vec<Plateau> = ends.clients.iter().filter_map(|client| client.plateau).collect();

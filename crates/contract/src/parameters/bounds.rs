@@ -33,10 +33,10 @@ pub(super) fn timed(seconds: f64) -> Result<(), String> {
     })
 }
 
-/// Whether a time in seconds is more than 0 and at most a year, so that it overflows neither [`Duration`] nor
-/// a clock.
+/// Whether a time in seconds is at least a nanosecond, less than which is 0 for a clock, and at most a year,
+/// so that it overflows neither [`Duration`] nor a clock.
 pub fn is_time(seconds: f64) -> bool {
-    seconds > 0.0 && seconds <= LONGEST_SECONDS && Duration::try_from_secs_f64(seconds).is_ok()
+    (1e-9..=LONGEST_SECONDS).contains(&seconds) && Duration::try_from_secs_f64(seconds).is_ok()
 }
 
 pub(super) fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, VariantNames};
 
 use super::bounds::{count, ensure, is_time};
 use crate::{limits::ECHO_LINE_MAX, matrix::Identity, quantity::ByteSize};
@@ -25,8 +26,9 @@ pub struct Echo {
     pub stream_interval_seconds: f64,
     /// Bytes of a line, including the line feed.
     pub message_bytes: ByteSize,
-    /// Pause of a stream after each round trip, in seconds.
-    pub pause_seconds: f64,
+    /// When a stream sends its next line.
+    #[serde(flatten)]
+    pub pace: Pace,
     /// Longest time that a round trip may take, in seconds.
     pub deadline_seconds: f64,
     /// Duration of the whole load, including the ramp, in seconds.
@@ -38,22 +40,90 @@ pub struct Echo {
     pub sample_interval_seconds: f64,
 }
 
+/// When a stream of an echo sends its next line.
+#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize, VariantNames)]
+#[serde(try_from = "PaceFields", into = "PaceFields")]
+#[strum(serialize_all = "camelCase")]
+pub enum Pace {
+    /// This time after each answer, in seconds.
+    Pause(f64),
+    /// At fixed times with this time between them, in seconds. A stream that still waits for an answer sends
+    /// its line as soon as it has it.
+    Period(f64),
+}
+
+/// A pace in JSON. Each has a field of its own, so that a node that knows only one of them refuses the other.
+#[derive(Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PaceFields {
+    /// Pause of a stream after each round trip, in seconds. Either this or `periodSeconds` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pause_seconds: Option<f64>,
+    /// Time between the moments at which lines of a stream are due, in seconds. The streams of a client share
+    /// each period evenly: the lines of stream `i` of `n` are due at `i/n` of each period since the start of
+    /// the load, where `i` is `streamIndex × connections + connectionIndex`, from 0 on. A stream that still
+    /// waits for an answer sends its next line immediately after the answer. The round trip of a late line
+    /// counts from when the line was due, except for what a timer added, at most 2 ms. Late lines are sent
+    /// one by one. None is skipped, and none is sent after the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    period_seconds: Option<f64>,
+}
+
+impl TryFrom<PaceFields> for Pace {
+    type Error = &'static str;
+
+    fn try_from(fields: PaceFields) -> Result<Self, Self::Error> {
+        match (fields.pause_seconds, fields.period_seconds) {
+            (Some(seconds), None) => Ok(Self::Pause(seconds)),
+            (None, Some(seconds)) => Ok(Self::Period(seconds)),
+            _ => Err("an echo must have either pauseSeconds or periodSeconds"),
+        }
+    }
+}
+
+impl From<Pace> for PaceFields {
+    fn from(pace: Pace) -> Self {
+        let (pause_seconds, period_seconds) = match pace {
+            Pace::Pause(seconds) => (Some(seconds), None),
+            Pace::Period(seconds) => (None, Some(seconds)),
+        };
+        Self {
+            pause_seconds,
+            period_seconds,
+        }
+    }
+}
+
+impl Pace {
+    /// The time between two lines of a stream if a round trip takes no time, in seconds.
+    pub fn seconds(self) -> f64 {
+        match self {
+            Self::Pause(seconds) | Self::Period(seconds) => seconds,
+        }
+    }
+}
+
 impl Echo {
     /// Streams of all connections of a client.
     pub fn streams(&self) -> u64 {
         u64::from(self.connections) * u64::from(self.streams_per_connection)
     }
 
-    /// Time until the last stream starts if nothing takes any time, in seconds.
+    /// Longest time until all streams have sent a line if nothing takes any time, in seconds.
     pub fn ramp_seconds(&self) -> f64 {
         let gaps = |count: u32| f64::from(count.saturating_sub(1));
+        let first_line = match self.pace {
+            Pace::Pause(_) => 0.0,
+            Pace::Period(seconds) => seconds,
+        };
         gaps(self.connections) * self.connection_interval_seconds
             + gaps(self.streams_per_connection) * self.stream_interval_seconds
+            + first_line
     }
 
     /// Round trips per second of a client if all of its streams echo and a round trip takes no time.
     pub fn nominal_rate(&self) -> f64 {
-        self.streams() as f64 / self.pause_seconds
+        self.streams() as f64 / self.pace.seconds()
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
@@ -62,17 +132,18 @@ impl Echo {
         ensure((2..=ECHO_LINE_MAX.0).contains(&self.message_bytes.0), || {
             format!("messageBytes must be 2 to {ECHO_LINE_MAX}")
         })?;
+        let paced = format!("{}Seconds", self.pace.as_ref());
         for (name, seconds) in [
             ("durationSeconds", self.duration_seconds),
-            ("pauseSeconds", self.pause_seconds),
+            (paced.as_str(), self.pace.seconds()),
             ("deadlineSeconds", self.deadline_seconds),
         ] {
             ensure(is_time(seconds), || {
                 format!("{name} must be more than 0 and at most a year")
             })?;
         }
-        ensure(self.pause_seconds < self.deadline_seconds, || {
-            "pauseSeconds must be less than deadlineSeconds".into()
+        ensure(self.pace.seconds() < self.deadline_seconds, || {
+            format!("{paced} must be less than deadlineSeconds")
         })?;
         for (name, seconds) in [
             ("connectionIntervalSeconds", self.connection_interval_seconds),
@@ -90,5 +161,72 @@ impl Echo {
                 SAMPLING.end()
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::parameters::Parameters;
+
+    /// Parameters of an echo with these fields for its pace, and one that no version knows.
+    fn read(pace: &Value) -> Result<Parameters, String> {
+        let mut fields = json!({
+            "workload": "echo", "connections": 1, "streamsPerConnection": 2, "connectionIntervalSeconds": 1,
+            "streamIntervalSeconds": 0.1, "messageBytes": "1Ki", "deadlineSeconds": 5, "durationSeconds": 20,
+            "sampleIntervalSeconds": 1, "colour": "blue",
+        });
+        let pace = pace.as_object().expect("fields").clone();
+        fields.as_object_mut().expect("fields").extend(pace);
+        serde_json::from_value(fields).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_pace_has_a_field_of_its_own() {
+        for (fields, pace) in [
+            (json!({"pauseSeconds": 2}), Pace::Pause(2.0)),
+            (json!({"periodSeconds": 0.5}), Pace::Period(0.5)),
+        ] {
+            let parameters = read(&fields).unwrap();
+            assert_eq!(parameters.pace(), Some(pace));
+            let written = serde_json::to_value(&parameters).unwrap();
+            assert_eq!(
+                serde_json::from_value::<Parameters>(written.clone()).unwrap(),
+                parameters
+            );
+            let has = |name: &str| written.get(name).and_then(Value::as_f64);
+            let expected = PaceFields::from(pace);
+            assert_eq!(
+                (has("pauseSeconds"), has("periodSeconds")),
+                (expected.pause_seconds, expected.period_seconds)
+            );
+        }
+    }
+
+    #[test]
+    fn both_paces_and_no_pace_are_refused() {
+        for fields in [
+            json!({"pauseSeconds": 0.5, "periodSeconds": 0.5}),
+            json!({"pauseSeconds": 0, "periodSeconds": 0.5}),
+            json!({}),
+        ] {
+            let refused = read(&fields).unwrap_err();
+            assert!(
+                refused.contains("either pauseSeconds or periodSeconds"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ramp_has_room_for_the_first_line_of_its_last_stream() {
+        let ramp = |fields: Value| match read(&fields) {
+            Ok(Parameters::Echo(load)) => load.ramp_seconds(),
+            other => panic!("{other:?}"),
+        };
+        assert!((ramp(json!({"pauseSeconds": 0.5})) - 0.1).abs() < 1e-9);
+        assert!((ramp(json!({"periodSeconds": 0.5})) - 0.6).abs() < 1e-9);
     }
 }

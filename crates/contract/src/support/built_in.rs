@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use strum::IntoEnumIterator;
+use strum::{IntoEnumIterator, VariantNames};
 
 use super::{USES, unsettable, unsupported};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     limits::STREAMS_MAX,
     matrix::{Setting, Stack, Transport},
     node::Role,
-    parameters::Parameters,
+    parameters::{Pace, Parameters},
     workload::OpenMode,
 };
 
@@ -26,6 +26,7 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
         roles: BTreeSet::new(),
         negotiation: BTreeSet::new(),
         identities: BTreeSet::new(),
+        paces: BTreeSet::new(),
         settings: Setting::iter()
             .filter(|setting| unsettable(stack, *setting).is_none())
             .map(|setting| setting.to_string())
@@ -59,6 +60,9 @@ impl Capabilities {
         self.protocols.insert(parameters.protocol().to_string());
         self.roles.insert(role.to_string());
         self.identities.insert(parameters.identity().to_string());
+        if parameters.pace().is_some() {
+            self.paces = Pace::VARIANTS.iter().map(|pace| (*pace).to_owned()).collect();
+        }
         if role == Role::Client {
             self.negotiation.insert(parameters.negotiation().to_string());
         }
@@ -115,6 +119,7 @@ fn is_of(parameters: &Parameters, wanted: OpenMode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parameters::Echo;
 
     #[test]
     fn capabilities_follow_from_the_rules_for_pairs() {
@@ -134,8 +139,26 @@ mod tests {
         assert_eq!(settings(&raw), ["quicCongestion", "tcpCongestion"]);
         assert_eq!(settings(&litep2p), ["yamuxWindow"]);
         assert_eq!(settings(&capabilities(Stack::Libp2p).unwrap()), ["tcpCongestion"]);
-        assert!(go.settings.is_empty());
+        assert_eq!(settings(&go), ["yamuxWindow"]);
         assert_eq!(capabilities(Stack::External), None);
+    }
+
+    #[test]
+    fn a_stack_that_does_not_say_how_it_paces_an_echo_only_pauses() {
+        let (_, of) = USES.into_iter().find(|(name, _)| *name == "`echo`").unwrap();
+        let Parameters::Echo(load) = of(1) else {
+            panic!("{}", of(1))
+        };
+        let echo = |pace| Parameters::Echo(Echo { pace, ..load });
+        let mut stack = capabilities(Stack::GoLibp2p).unwrap();
+        let lack = |stack: &Capabilities, pace| stack.lack("go", Role::Server, Transport::Tcp, &echo(pace));
+        assert_eq!(lack(&stack, Pace::Period(0.5)), None);
+        stack.paces.clear();
+        assert_eq!(lack(&stack, Pace::Pause(0.5)), None);
+        assert_eq!(
+            lack(&stack, Pace::Period(0.5)).as_deref(),
+            Some("go does not know the period of an echo: set pause instead of period")
+        );
     }
 
     #[test]

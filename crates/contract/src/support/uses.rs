@@ -2,7 +2,7 @@
 
 use crate::{
     matrix::{Identity, Negotiation, Protocol},
-    parameters::{Amount, Echo, Messages, Parameters},
+    parameters::{Amount, Echo, Messages, Pace, Parameters},
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
 };
@@ -75,7 +75,7 @@ fn echo(connections: u32, streams_per_connection: u32, identity: Identity) -> Pa
         connection_interval_seconds: 1.0,
         stream_interval_seconds: 0.1,
         message_bytes: ByteSize(1024),
-        pause_seconds: 0.5,
+        pace: Pace::Pause(0.5),
         deadline_seconds: 5.0,
         duration_seconds: 300.0,
         identity,

@@ -104,6 +104,42 @@ fn looks_decide_the_same_whatever_comes_after_them() {
 }
 
 #[test]
+fn a_run_that_is_cancelled_between_looks_is_judged_by_what_it_has() {
+    let mut whole = Run::new(&[0.8, 0.95], 40).allowing(0.05);
+    whole.plan.judging.looks = vec![10, 20, 40];
+    // The first twin is decided at the first look.
+    let cancelled_after = |rounds: u32| {
+        let is_measured = |record: &&TrialRecord| {
+            let round = record.trial.iteration;
+            round < rounds && (record.trial.cell > 1 || round < 10)
+        };
+        Run {
+            plan: whole.plan.clone(),
+            records: whole.records.iter().filter(is_measured).cloned().collect(),
+        }
+    };
+    let early = cancelled_after(7);
+    assert_eq!(
+        [0, 1].map(|twin| early.goodput(twin).why),
+        [Some(Why::TooFewPairs); 2]
+    );
+    assert_eq!(early.judge().verdict, Verdict::Inconclusive);
+
+    let late = cancelled_after(14);
+    assert_eq!([0, 1].map(|twin| late.goodput(twin).pairs), [10, 14]);
+    let verdicts: Vec<Verdict> = late.judge().gates.iter().map(|gate| gate.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Fail, Verdict::Inconclusive]);
+    // It has the share of the error of the look that comes next, and not all of it.
+    let mut planned = cancelled_after(14);
+    planned.plan.judging.looks = vec![14];
+    let width = |run: &Run| {
+        let ratio = run.goodput(1).ratio.unwrap();
+        ratio.high.unwrap() / ratio.low.unwrap()
+    };
+    assert!(width(&late) > width(&planned));
+}
+
+#[test]
 fn cells_without_a_twin_are_measured_until_all_is_decided() {
     let mut run = Run::new(&[0.8, 0.8], 40).allowing(0.05);
     run.plan.judging.looks = vec![10, 20, 40];

@@ -1,20 +1,26 @@
 //! Whole runs, judged: plans and records in, findings out.
 
+mod controls;
 mod looks;
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{
-        Bound, Comparison, Expectation, Judged, Twin, Verdict, Why,
+        Bound, Comparison, Expectation, Gate, Judged, Twin, Verdict, Why,
         Word::{self, Faster, NotComparable, Same, Slower, Undecided},
     },
-    matrix::{Stack, Transport},
+    matrix::{Stack, StackName, Transport},
+    newer::NewerName,
     node::{Info, Reason},
     plan::{Names, Plan},
     record::{Disturbance, Flag, Metric, TrialRecord},
 };
-use perfrun_judge::{judge, sentences};
+use perfrun_judge::{
+    findings, judge,
+    runs::{self, Basis},
+    sentences,
+};
 use perfrun_test_kit::records::{completed, failed, info, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
@@ -51,6 +57,7 @@ impl Run {
             run.plan.judging.twins.push(Twin {
                 baseline: 2 * index,
                 candidate: 2 * index + 1,
+                control: None,
             });
         }
         for round in 0..rounds {
@@ -351,6 +358,49 @@ fn failures_of_both_or_of_the_harness_drop_the_pair() {
 }
 
 #[test]
+fn a_run_whose_trials_all_failed_shows_no_difference_and_reaches_no_bound() {
+    let mut run = Run::new(&[1.0], 20)
+        .allowing(0.1)
+        .change(|record| fail(record, Reason::Timeout));
+    let found = run.goodput(0);
+    assert_eq!(
+        (found.word, found.why),
+        (NotComparable, Some(Why::TooFewPairs)),
+        "{found:?}"
+    );
+    assert_eq!((found.pairs, found.dropped, found.failed), (0, 20, [20, 20]));
+    assert_eq!((found.ratio, found.medians, found.p_adjusted), (None, None, None));
+    assert_eq!(run.judge().verdict, Verdict::Inconclusive);
+    for bound in [Bound::Min(1.0), Bound::Max(1e12)] {
+        run.plan.judging.expect.clear();
+        run.expect(vec![0], bound);
+        assert_eq!(run.judge().verdict, Verdict::Fail, "{bound:?}");
+    }
+}
+
+#[test]
+fn values_without_a_ratio_make_no_pair() {
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0] {
+        let with_value = |rounds: u32| {
+            Run::new(&[0.9], 20).allowing(0.1).change(move |record| {
+                if is_candidate(record) && record.trial.iteration < rounds {
+                    record.metrics.insert(Metric::UploadGoodput, value);
+                }
+            })
+        };
+        let some = with_value(5).goodput(0);
+        assert_eq!(
+            (some.pairs, some.dropped, some.word),
+            (15, 5, Slower),
+            "{value}: {some:?}"
+        );
+        let all = with_value(20);
+        assert_eq!(all.goodput(0).why, Some(Why::NotMeasured), "{value}");
+        assert_eq!(all.judge().verdict, Verdict::Inconclusive, "{value}");
+    }
+}
+
+#[test]
 fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
     let disturbed = |rounds: u32| {
         Run::new(&[0.9], 30).change(move |record| {
@@ -540,4 +590,69 @@ fn findings_are_sentences() {
     assert_eq!(sentences(&run.plan, &run.judge()), expected);
     let nothing = Plan::default();
     assert_eq!(sentences(&nothing, &Judged::default()), Vec::<String>::new());
+}
+
+#[test]
+fn external_stacks_are_named_since_they_may_be_two() {
+    let mut run = Run::new(&[0.5], 20).allowing(0.1);
+    for cell in &mut run.plan.cells {
+        (cell.client_stack, cell.server_stack) = (Stack::External, Stack::External);
+        assert!(cell.has_stacks_of(cell));
+    }
+    let said = sentences(&run.plan, &run.judge());
+    for sentence in [
+        "Slower: upload over tcp, pr → pr against main → main, ",
+        "Not as expected: upload over tcp, pr → pr against main → main, ",
+    ] {
+        assert!(said.iter().any(|said| said.starts_with(sentence)), "{said:?}");
+    }
+}
+
+#[test]
+fn only_twins_of_the_same_variants_have_an_average() {
+    let mut run = Run::new(&[0.9, 0.9], 20);
+    let averages = |run: &Run| run.judge().overall.len();
+    assert_eq!(averages(&run), 1);
+    // The other end may differ.
+    for cell in &mut run.plan.cells[2..] {
+        cell.server = StackName("other".to_owned());
+    }
+    assert_eq!(averages(&run), 1);
+    run.plan.cells[3].client = StackName("next".to_owned());
+    assert_eq!(averages(&run), 0);
+}
+
+#[test]
+fn words_of_a_newer_version_are_shown_and_decide_nothing() {
+    let run = Run::new(&[0.85], 40).allowing(0.05);
+    let mut judged = run.judge();
+    let doubtful = NewerName::new("Doubtful").unwrap();
+    judged.comparisons[0].word = Word::Newer(doubtful);
+    judged.controls = judged.comparisons.clone();
+    let undecided = Gate {
+        verdict: Verdict::Inconclusive,
+        ..judged.gates[0].clone()
+    };
+    judged.gates[0].verdict = Verdict::Newer(doubtful);
+    judged.gates.push(undecided);
+    judged.verdict = Verdict::Newer(doubtful);
+    let expected = [
+        "The control says nothing of 1 of 1 comparisons with its baseline: a newer version of perfrun calls \
+         them Doubtful.",
+        "Doubtful: upload over tcp, ",
+        "Not decided: upload over tcp, ",
+        "Not decided: upload over tcp, ",
+        "Verdict: Doubtful: what was expected holds in 0 of 2 cases, and may hold or not in 2.",
+    ];
+    let findings = findings(&run.plan, &judged, Basis::Trials);
+    assert_eq!(findings.len(), expected.len());
+    for (found, expected) in findings.iter().zip(expected) {
+        assert!(found.text.starts_with(expected), "{}", found.text);
+        assert!(
+            !matches!(found.verdict, Verdict::Pass | Verdict::Fail),
+            "{}",
+            found.text
+        );
+    }
+    assert_eq!(runs::verdict(&judged), Verdict::Inconclusive);
 }

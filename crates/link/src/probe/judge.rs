@@ -101,6 +101,13 @@ pub enum Judgement {
     NotJudged,
 }
 
+impl Quantity {
+    /// Whether it is a number of lost datagrams.
+    pub fn is_loss(self) -> bool {
+        matches!(self, Self::LossForward | Self::LossBackward)
+    }
+}
+
 impl ProbeVerdict {
     /// Whether no finding is outside its range.
     pub fn is_effective(&self) -> bool {

@@ -45,7 +45,7 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
         let canvas = Canvas {
             area: SVGBackend::with_string(&mut svg, size).into_drawing_area(),
         };
-        let longest = ((WIDTH - 2 * MARGIN) as f64 / (TITLE * 0.62)) as usize;
+        let longest = theme::room(WIDTH - 2 * MARGIN, TITLE);
         canvas.text(
             (MARGIN, MARGIN + 8),
             &theme::shortened(title, longest),

@@ -74,17 +74,17 @@ pub(super) fn line_panel(
     (panel.x.len() > 1).then_some(panel)
 }
 
-/// What nodes of a role measured over time, in the first trial that counts: a line for each node, alike for
-/// each pair.
+/// What nodes of a role measured over time, in the first trial of each cell that counts: a line for each
+/// node, with the name and the look that its cell gives it.
 pub(super) fn time_panel(
     source: &Source<'_>,
     cells: &[&Cell],
     role: Role,
     (y_title, value): (&'static str, fn(&Sample) -> Option<f64>),
     title: String,
+    line_of: impl Fn(&Cell, Vec<Point>) -> Series,
 ) -> Option<lines::Panel> {
     let lines = |cell: &&Cell| {
-        let pair = Pair::of(cell);
         let record = source.counting(cell).find(|record| record.failure.is_none());
         let nodes = record.into_iter().flat_map(|record| record.nodes.values());
         let line = |node: &NodeRecord| {
@@ -95,11 +95,7 @@ pub(super) fn time_panel(
                     interval: None,
                 })
             };
-            series(
-                source,
-                pair,
-                node.measured.samples.iter().filter_map(point).collect(),
-            )
+            line_of(cell, node.measured.samples.iter().filter_map(point).collect())
         };
         let of_role = nodes.filter(|node| node.role == role);
         of_role.map(line).collect::<Vec<Series>>()
@@ -141,7 +137,7 @@ pub(super) fn bars(source: &Source<'_>, cells: &[&Cell], metric: Metric, up_to: 
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.
-fn name(pair: Pair<'_>, longest: usize) -> String {
+pub(super) fn name(pair: Pair<'_>, longest: usize) -> String {
     if pair.raw {
         return theme::shortened(&pair.label(), longest);
     }
@@ -150,6 +146,15 @@ fn name(pair: Pair<'_>, longest: usize) -> String {
     let client = theme::shortened(pair.client, room.saturating_sub(server).max(room / 2));
     let server = theme::shortened(pair.server, room.saturating_sub(client.chars().count()));
     format!("{client} → {server}")
+}
+
+/// The title of an axis within a sentence.
+pub(super) fn lowered(title: &str) -> String {
+    if title.starts_with("CPU") {
+        title.to_owned()
+    } else {
+        title.to_lowercase()
+    }
 }
 
 fn interval(row: &SummaryRow) -> Option<(f64, f64)> {

@@ -1,6 +1,7 @@
-//! What a run did over time: each trial over the run, and the payload within a trial.
+//! What a run did over time: each trial over the run, and what nodes did within a trial.
 
 use perfrun_contract::{
+    network::NONE,
     node::{Role, Sample},
     parameters::Parameters,
     plan::Cell,
@@ -10,15 +11,42 @@ use perfrun_contract::{
 
 use super::{
     canvas::Plot,
-    content::{series, time_panel},
+    content::{lowered, name, series, time_panel},
     lines::{Lines, Over, Panel, Point, Series},
-    select::groups,
+    select::{cells, groups},
     theme::Look,
 };
 use crate::tables::{Pair, Source, push_new};
 
 /// Fewer samples of a trial show no course.
 const LEAST_SAMPLES: usize = 3;
+
+/// Longest name of a pair in the title of a panel, in characters.
+const LONGEST_TITLE_NAME: usize = 16;
+
+/// Something that samples have: the title of its axis, its unit, and its value in a sample.
+pub(super) type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
+
+/// Payload that a node received.
+pub(super) const RECEIVED: Quantity = ("Payload read", Unit::BitsPerSecond, |sample| {
+    per_second(sample, sample.bytes_received as f64 * 8.0)
+});
+/// CPU time for each second.
+pub(super) const CPU: Quantity = ("CPUs kept busy", Unit::Count, |sample| {
+    per_second(sample, sample.cpu_seconds)
+});
+/// What the allocator has given out.
+pub(super) const MEMORY: Quantity = ("Memory allocated", Unit::Bytes, |sample| {
+    sample.allocated_bytes.map(|bytes| bytes as f64)
+});
+/// What a relay carries.
+pub(super) const CIRCUITS: Quantity = ("Open circuits", Unit::Count, |sample| {
+    Some(sample.circuits as f64)
+});
+
+fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
+    (sample.interval_seconds > 0.0).then(|| amount / sample.interval_seconds)
+}
 
 /// The value of each measured trial over the run: a panel for each load, path and metric, a point for each
 /// trial. Trials that failed or were disturbed are marked.
@@ -120,6 +148,107 @@ fn points(source: &Source<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
     all
 }
 
+/// What nodes of some roles did over time, ramp and all: a panel for each path, load and role, a line for
+/// each node.
+pub(super) fn nodes(
+    source: &Source<'_>,
+    is_wanted: impl Fn(&Parameters) -> bool,
+    roles: &[Role],
+    quantity: Quantity,
+) -> Option<Plot> {
+    let (y_title, _, value) = quantity;
+    let mut panels = vec![];
+    for (path, _, cells) in groups(source, is_wanted) {
+        let Some(load) = cells.first().map(|cell| &cell.parameters) else {
+            continue;
+        };
+        for &role in roles {
+            if !cells.iter().any(|cell| cell.has_process(role)) {
+                continue;
+            }
+            let title = format!("{path}, {load}, {role}");
+            let line_of = |cell: &Cell, points| series(source, Pair::of(cell), points);
+            panels.extend(time_panel(source, &cells, role, (y_title, value), title, line_of));
+        }
+    }
+    let subject = format!("{} over time", lowered(y_title));
+    over_time(source, &subject, "pair of stacks", quantity, panels)
+}
+
+/// An echo over time on all its transports, as the published benchmarks show it: a panel for each pair of
+/// stacks, network, load and side, a line for each transport. None below two transports.
+pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
+    let (y_title, _, value) = quantity;
+    let all = cells(source, |parameters| matches!(parameters, Parameters::Echo(_)));
+    let (mut families, mut pairs, mut transports) = (vec![], vec![], vec![]);
+    for cell in &all {
+        push_new(&mut pairs, Pair::of(cell));
+        push_new(&mut families, family(cell));
+        push_new(&mut transports, cell.transport);
+    }
+    // Each transport has one look in all panels.
+    let line_of = |cell: &Cell, points| {
+        let place = transports.iter().position(|known| *known == cell.transport);
+        Series {
+            name: cell.transport.to_string(),
+            look: Look::series(place.unwrap_or_default()),
+            points,
+        }
+    };
+    let mut panels = vec![];
+    for of_panel in families {
+        let (pair, network, load) = of_panel;
+        for role in [Role::Client, Role::Server] {
+            let is_here = |cell: &&Cell| family(cell) == of_panel && cell.has_process(role);
+            let cells: Vec<&Cell> = all.iter().copied().filter(is_here).collect();
+            if cells.len() < 2 {
+                continue;
+            }
+            let pair = if pairs.len() > 1 {
+                format!("{}, ", name(pair, LONGEST_TITLE_NAME))
+            } else {
+                String::new()
+            };
+            let network = match network {
+                NONE => String::new(),
+                named => format!(" on {named}"),
+            };
+            let title = format!("{pair}{load}{network}, {role}");
+            panels.extend(time_panel(source, &cells, role, (y_title, value), title, line_of));
+        }
+    }
+    let subject = format!("{} over time, by transport", lowered(y_title));
+    over_time(source, &subject, "transport", quantity, panels)
+}
+
+/// What cells share that differ in their transports only.
+fn family(cell: &Cell) -> (Pair<'_>, &str, &Parameters) {
+    (Pair::of(cell), &cell.network, &cell.parameters)
+}
+
+fn over_time(
+    source: &Source<'_>,
+    subject: &str,
+    of_each: &str,
+    (y_title, unit, _): Quantity,
+    panels: Vec<Panel>,
+) -> Option<Plot> {
+    (!panels.is_empty()).then(|| {
+        let lines = Lines {
+            title: format!("{}: {subject}", source.results.name),
+            description: format!(
+                "{y_title} of each node, in each sample of the first measured trial of each {of_each}, from the start on. \
+                 Both axes are linear."
+            ),
+            x_title: "Time since the start",
+            unit,
+            over: Over::Time,
+            panels,
+        };
+        lines.plot()
+    })
+}
+
 /// The payload in each sample of a transfer: a panel for each load and path, a line for each pair.
 pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
     let rate = |sample: &Sample| {
@@ -132,7 +261,15 @@ pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
             continue;
         };
         let title = format!("{path}, {}", cell.parameters);
-        panels.extend(time_panel(source, &cells, Role::Client, ("Payload", rate), title));
+        let line_of = |cell: &Cell, points| series(source, Pair::of(cell), points);
+        panels.extend(time_panel(
+            source,
+            &cells,
+            Role::Client,
+            ("Payload", rate),
+            title,
+            line_of,
+        ));
     }
     let has_course = |series: &Series| series.points.len() >= LEAST_SAMPLES;
     panels.retain(|panel| panel.series.iter().any(has_course));

@@ -141,7 +141,8 @@ impl Lines {
         let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
         let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
 
-        canvas.text((left, y0 + 14), &panel.title, HEADING, HPos::Left, true);
+        let title = theme::shortened(&panel.title, theme::room(right - x0, HEADING));
+        canvas.text((x0, y0 + 14), &title, HEADING, HPos::Left, true);
         let y_title = y_axis.with_unit(panel.y_title);
         canvas.text((x0, y0 + 30), &y_title, LABEL, HPos::Left, false);
         for (value, label) in &y_axis.ticks {

@@ -115,9 +115,18 @@ pub(super) fn text(size: f64, side: HPos, bold: bool) -> TextStyle<'static> {
         .pos(Pos::new(side, VPos::Center))
 }
 
-/// How wide a text is at most, in pixels: there is no font to ask, and pages choose their own.
+/// The greatest width of a character, as a share of the text's size. An estimate, because each page chooses
+/// its own font.
+const CHARACTER: f64 = 0.62;
+
+/// How wide a text is at most, in pixels.
 pub(super) fn width(text: &str, size: f64) -> i32 {
-    (text.chars().count() as f64 * size * 0.62).ceil() as i32
+    (text.chars().count() as f64 * size * CHARACTER).ceil() as i32
+}
+
+/// How many characters fit into some pixels.
+pub(super) fn room(width: i32, size: f64) -> usize {
+    (f64::from(width) / (size * CHARACTER)) as usize
 }
 
 /// A text cut in its middle to fit: variants of a stack differ at the end as often as at the beginning.

@@ -20,7 +20,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         return vec![];
     };
     [
-        comparisons(|id| source.cell_called(id), judged, Basis::Trials),
+        comparisons(source.plan(), |id| source.cell_called(id), judged, Basis::Trials),
         overall(judged),
         gates(source.plan(), judged),
     ]
@@ -31,6 +31,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
 
 /// `cell_of` finds a cell by its id.
 pub(crate) fn comparisons<'a>(
+    plan: &Plan,
     cell_of: impl Fn(&str) -> Option<&'a Cell>,
     judged: &Judged,
     basis: Basis,
@@ -53,11 +54,13 @@ pub(crate) fn comparisons<'a>(
             "earlier runs",
         ),
     };
+    // A difference between stacks says nothing without the name of the one that is compared with.
+    let are_of_two_stacks = plan.compares_stacks();
     let rows: Vec<Vec<table::Cell>> = judged
         .comparisons
         .iter()
         .map(|comparison| {
-            vec![
+            let mut row = vec![
                 load(cell_of(&comparison.baseline), &comparison.baseline).into(),
                 comparison.metric.as_ref().into(),
                 pair(cell_of(&comparison.candidate), &comparison.candidate).into(),
@@ -65,24 +68,33 @@ pub(crate) fn comparisons<'a>(
                 difference(comparison.ratio),
                 comparison.pairs.to_string().into(),
                 word(comparison).into(),
-            ]
+            ];
+            if are_of_two_stacks {
+                row.insert(
+                    2,
+                    pair(cell_of(&comparison.baseline), &comparison.baseline).into(),
+                );
+            }
+            row
         })
         .collect();
+    let mut header = vec![
+        "load",
+        "metric",
+        "candidate",
+        "medians",
+        "difference",
+        counted,
+        "finding",
+    ];
+    if are_of_two_stacks {
+        header.insert(2, "baseline");
+    }
     (!rows.is_empty()).then(|| Table {
         title: "Comparisons".to_owned(),
         caption: format!("medians, baseline → candidate; {difference_of}"),
-        keys: 3,
-        header: [
-            "load",
-            "metric",
-            "candidate",
-            "medians",
-            "difference",
-            counted,
-            "finding",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        keys: 3 + usize::from(are_of_two_stacks),
+        header: header.into_iter().map(str::to_owned).collect(),
         rows,
         ..Table::default()
     })

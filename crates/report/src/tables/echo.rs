@@ -1,17 +1,18 @@
 //! Paced echo: our own figures, and the published ones.
 
 use perfrun_contract::{
-    parameters::{Echo, Parameters},
+    matrix::Transport,
+    parameters::{Echo, Pace, Parameters},
     plan::Cell,
     record::Metric,
     units::Unit,
 };
 
-use super::source::{Column, Pair, Source, detail, push_new};
+use super::source::{Column, Notes, Pair, Ratios, Source, detail, push_new};
 use crate::{
     path::Path,
     published::{self, Row},
-    table::{self, Kind, Table},
+    table::{self, Kind, NOTHING, Table},
     units::{self, Scale},
 };
 
@@ -30,6 +31,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     };
     let all: Vec<&Cell> = cells.iter().map(|(cell, _)| *cell).collect();
     let mut tables = vec![own(source, &all, load)];
+    tables.extend(against_quic(source, &all));
     let whole = published_rows(source, &cells, |_, _| true);
     tables.extend(published_table(
         whole,
@@ -40,22 +42,26 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     tables.extend(published_table(
         plateau,
         "Echo as published: all streams",
-        "the same over samples with exactly as many active streams as the load has",
+        "minimum / integer mean / maximum over the samples with exactly as many active streams as the load has",
     ));
     tables
 }
 
-fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
-    let key = |cell: &Cell| {
-        let Parameters::Echo(load) = &cell.parameters else {
-            return vec![];
-        };
-        vec![
-            Path::of(cell).to_string().into(),
-            format!("{} × {}", load.connections, load.streams_per_connection).into(),
-            Pair::of(cell).header().into(),
-        ]
+/// What tells cells apart.
+fn key(cell: &Cell) -> Vec<table::Cell> {
+    let Parameters::Echo(load) = &cell.parameters else {
+        return vec![];
     };
+    vec![
+        Path::of(cell).to_string().into(),
+        format!("{} × {}", load.connections, load.streams_per_connection).into(),
+        Pair::of(cell).header().into(),
+    ]
+}
+
+const KEY: [&str; 3] = ["Transport", "Load", "Pair"];
+
+fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
     let column = |name, metric| Column { name, metric };
     let columns = [
         column("Achieved", Metric::AchievedShare),
@@ -68,18 +74,75 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
         column("Failures", Metric::Failures),
     ];
     let seconds = |seconds| units::text(Unit::Seconds, seconds);
-    let table = detail(source, cells, &["Transport", "Load", "Pair"], key, &columns);
+    let table = detail(source, cells, &KEY, key, &columns);
+    let (when, each, counted) = match load.pace {
+        Pace::Pause(_) => ("", "pause", ""),
+        Pace::Period(_) => (
+            ", at fixed times",
+            "period",
+            ". The round trip of a late line counts from when it was due, except for what the timer added, at most 2 ms",
+        ),
+    };
     Table {
         title: "Echo".to_owned(),
         caption: format!(
-            "lines of {} every {} on each stream, {} with the ramp; achieved: round trips on the plateau, from the end of \
-             the ramp on, as a share of one per pause and stream; echoing streams: the fewest in any sample of it",
+            "lines of {} every {} on each stream{when}, {} with the ramp. Achieved are the round trips on the plateau, from \
+             the end of the ramp on, as a share of one per {each} and stream. Echoing streams are the fewest in any sample \
+             of the plateau{counted}",
             units::size(load.message_bytes.0),
-            seconds(load.pause_seconds),
+            seconds(load.pace.seconds()),
             seconds(load.duration_seconds),
         ),
         ..table
     }
+}
+
+/// What WebRTC costs, where the document has QUIC as well. The goal of the published benchmark is at most
+/// twice as much.
+fn against_quic(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+    let columns = [
+        ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
+        ("Client\nallocated", Metric::ClientPeakAllocated),
+        ("Server\nallocated", Metric::ServerPeakAllocated),
+    ];
+    let mut notes = Notes::default();
+    let ratios = Ratios::new(source);
+    let webrtc = cells
+        .iter()
+        .filter(|cell| cell.transport == Transport::WebrtcDirect);
+    let rows: Vec<Vec<table::Cell>> = webrtc
+        .filter_map(|cell| {
+            let path = Path {
+                transport: Transport::QuicV1,
+                ..Path::of(cell)
+            };
+            let quic = source.cell(Pair::of(cell), path, &cell.parameters)?;
+            let shares = columns.map(|(_, metric)| {
+                let share = ratios.share(cell, quic, metric)?;
+                Some(source.share_of(&mut notes, cell, ("quic-v1", quic), metric, share))
+            });
+            shares.iter().any(Option::is_some).then(|| {
+                let shares = shares.into_iter();
+                let shares = shares.map(|share| share.unwrap_or_else(|| NOTHING.into()));
+                key(cell).into_iter().chain(shares).collect()
+            })
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Table {
+        title: "WebRTC against QUIC".to_owned(),
+        caption: "CPU time of both nodes for each round trip, and the most that a node had allocated, as shares of those \
+                  over quic-v1 with the same pair and load. With 200 %, WebRTC costs twice as much"
+            .to_owned(),
+        keys: KEY.len(),
+        header: KEY
+            .into_iter()
+            .chain(columns.map(|(name, _)| name))
+            .map(str::to_owned)
+            .collect(),
+        rows,
+        footnotes: notes.into_footnotes(),
+        kind: Kind::Companion,
+    })
 }
 
 /// A published column: its name, its values and their unit.
@@ -147,8 +210,8 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
     (!rows.is_empty()).then(|| Table {
         title: title.to_owned(),
         caption: format!(
-            "{caption}; CPU % of all CPUs, bytes of payload in a sample; allocated is what the program has allocated: by \
-             jemalloc, or on Go's heap, as in the published figures"
+            "{caption}. CPU % is of all CPUs, and bytes are of payload in a sample. Allocated is what the program has \
+             allocated: by jemalloc, or on Go's heap, as in the published figures"
         ),
         keys: 3,
         header: ["Transport", "Pair", "Load,\nside"]

@@ -114,7 +114,10 @@ fn as_configured(checks: &[&LinkCheck]) -> &'static str {
 
 /// The values of a quantity, each with the number of datagrams sent to measure it. Losses too small to judge
 /// are included.
-fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<Item = (f64, &'a Finding)> {
+pub(crate) fn findings<'a>(
+    checks: &'a [&LinkCheck],
+    quantity: Quantity,
+) -> impl Iterator<Item = (f64, &'a Finding)> {
     let legs = checks.iter().flat_map(|check| &check.legs);
     legs.flat_map(move |leg| {
         let sent = match quantity {
@@ -122,8 +125,8 @@ fn findings<'a>(checks: &'a [&LinkCheck], quantity: Quantity) -> impl Iterator<I
             _ => leg.measured.forward.sent,
         };
         let matching = leg.findings.iter().filter(move |finding| {
-            let is_loss = matches!(quantity, Quantity::LossForward | Quantity::LossBackward);
-            finding.quantity == quantity && (finding.judgement != Judgement::NotJudged || is_loss && sent > 0)
+            finding.quantity == quantity
+                && (finding.judgement != Judgement::NotJudged || quantity.is_loss() && sent > 0)
         });
         matching.map(move |finding| (f64::from(sent), finding))
     })

@@ -84,7 +84,7 @@ fn table<const N: usize>(
     columns: &Columns<N>,
 ) -> Option<Table> {
     let first = load(&cells.first()?.parameters)?;
-    let caption = format!("{}; {}", sent(first), method(cells));
+    let caption = format!("{}. {}", sent(first), method(cells));
     let key = |cell: &Cell| {
         let [mode, size] = keys(&cell.parameters);
         let (path, pair) = (Path::of(cell).to_string(), Pair::of(cell).header());
@@ -128,29 +128,32 @@ fn method(cells: &[&Cell]) -> String {
         loads().find(|load| load.mode == mode)
     };
     let serial = of(MessageMode::Serial).map(|_| {
-        "serial: one message at a time, both peers in one process: one way is from sending a message until the peer \
-         had it, and CPU is that of both peers"
+        "Mode serial sends one message at a time, with both peers in one process. One way is from sending a message \
+         until the peer had it, and CPU is that of both peers"
             .to_owned()
     });
-    let serial_ack =
-        of(MessageMode::SerialAck).map(|_| "serialAck: one message at a time, each acknowledged".to_owned());
+    let serial_ack = of(MessageMode::SerialAck)
+        .map(|_| "Mode serialAck sends one message at a time, each acknowledged".to_owned());
     let stream = of(MessageMode::Stream).map(|load| {
         let timed = match load.acknowledged_each() {
-            1 => "of every message".to_owned(),
-            each => format!("of one message in {each}, which an acknowledgement names"),
+            1 => "every message".to_owned(),
+            each => format!("one message in {each}, which an acknowledgement names"),
         };
-        format!("stream: {} in flight, round trips {timed}", load.window)
+        format!(
+            "Mode stream has {} messages in flight. Round trips are of {timed}",
+            load.window
+        )
     });
     let broadcast = of(MessageMode::Broadcast).map(|load| {
         format!(
-            "broadcast: each message to {} servers; all receivers together, with propagation from sending a message until \
-             a receiver had it",
+            "Mode broadcast sends each message to {} servers. Values are of all receivers together; propagation is from \
+             sending a message until a receiver had it",
             load.receivers
         )
     });
     let modes = [serial, serial_ack, stream, broadcast];
     let modes: Vec<String> = modes.into_iter().flatten().collect();
-    modes.join("; ")
+    modes.join(". ")
 }
 
 /// Rates as shares of the baseline's, with a column for each pair. `None` without a baseline.

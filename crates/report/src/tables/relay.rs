@@ -2,19 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::{
-    compare::Ratio,
-    node::Role,
-    parameters::Parameters,
-    plan::Cell,
-    record::{Metric, TrialRecord},
-    workload::RelayPath,
-};
+use perfrun_contract::{node::Role, parameters::Parameters, plan::Cell, record::Metric, workload::RelayPath};
 
-use super::source::{Column, Notes, Pair, Source, Style, detail, push_new};
+use super::source::{Column, Notes, Pair, Ratios, Source, Style, detail, push_new};
 use crate::{
     path::Path,
-    summary::{measured, share},
     table::{self, Kind, NOTHING, Table},
     units,
 };
@@ -73,8 +65,9 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
     .map(|(name, metric)| Column { name, metric });
     Table {
         title: "Transfers".to_owned(),
-        caption: "from a source to a sink: dial to connection with the relay (Relay conn.) and with the source (Connect); request \
-                  of the stream to open, first byte, and end (Transfer); round trips with the relay and the source"
+        caption: "from a source to a sink. Connections with the relay (Relay conn.) and with the source (Connect) count from \
+                  the dial. A stream that is open and its first byte count from the request of the stream, and its end \
+                  (Transfer) from when it is open. RTT are round trips with the relay and with the source"
             .to_owned(),
         kind: Kind::Main,
         ..detail(source, cells, &WAY, way, &columns)
@@ -84,7 +77,7 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
 /// A row for each relayed cell: how it compares with the same without a relay, and what the relay used.
 fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     let mut notes = Notes::default();
-    let goodputs = Goodputs::new(source);
+    let ratios = Ratios::new(source);
     let relayed = cells.iter().filter(|cell| cell.parameters.is_relayed());
     let rows: Vec<Vec<table::Cell>> = relayed
         .filter(|cell| source.row(cell, Metric::RelayPeakRss).is_some())
@@ -92,7 +85,7 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
             let mut row = way(cell);
             row.remove(2);
             let of_direct = direct(cell, cells).and_then(|direct| {
-                let share = goodputs.share(cell, direct)?;
+                let share = ratios.share(cell, direct, Metric::DownloadGoodput)?;
                 Some(source.share_of(
                     &mut notes,
                     cell,
@@ -132,9 +125,9 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     ];
     (!rows.is_empty()).then(|| Table {
         title: "Relays".to_owned(),
-        caption: "goodput as a share of the same without a relay, and of a plain TCP proxy in its place; CPUs that the \
-                  relay kept busy during the transfer; bytes that its interfaces received and sent for each byte of \
-                  payload"
+        caption: "goodput as a share of that without a relay, and of that through a plain TCP proxy in its place. Relay \
+                  CPUs are what the relay kept busy during the transfer. Bytes per byte are what its interfaces received \
+                  and sent for each byte of payload"
             .to_owned(),
         keys: 3,
         header: header.map(str::to_owned).to_vec(),
@@ -154,30 +147,6 @@ fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
         Pair::of(other) == Pair::of(cell) && Path::of(other) == Path::of(cell) && other.parameters == wanted
     };
     cells.iter().find(same).copied()
-}
-
-/// The trials by cell, to compare the goodput of two cells in the same iterations.
-struct Goodputs<'a> {
-    cells: &'a [Cell],
-    trials: Vec<Vec<&'a TrialRecord>>,
-}
-
-impl<'a> Goodputs<'a> {
-    fn new(source: &Source<'a>) -> Self {
-        Self {
-            cells: &source.plan().cells,
-            trials: measured(source.plan(), source.results.trials),
-        }
-    }
-
-    /// The goodput of a cell as a share of another's.
-    fn share(&self, cell: &Cell, of: &Cell) -> Option<Ratio> {
-        let trials = |cell: &Cell| {
-            let place = self.cells.iter().position(|known| known.id == cell.id)?;
-            self.trials.get(place)
-        };
-        share(trials(cell)?, trials(of)?, Metric::DownloadGoodput)
-    }
 }
 
 /// What tells levels of a stress test apart.
@@ -213,7 +182,7 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
     .map(|(name, metric)| Column { name, metric });
     let found = saturation(source, cells)
         .iter()
-        .map(|found| format!("; {found}"))
+        .map(|found| format!(". {found}"))
         .collect::<String>();
     Table {
         title: "Relay stress".to_owned(),
@@ -271,7 +240,7 @@ struct Level<'a> {
 
 /// From which level on more sinks do not bring more goodput, for each pair and path.
 fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
-    let goodputs = Goodputs::new(source);
+    let ratios = Ratios::new(source);
     let mut groups = vec![];
     for cell in cells {
         push_new(&mut groups, (Pair::of(cell), Path::of(cell)));
@@ -295,9 +264,9 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
         });
         let mut levels: Vec<_> = levels.collect();
         levels.sort_by_key(|level| level.sinks);
-        let whose = format!("{}, {path}", pair.label());
+        let whose = format!("Over {path}, {}", pair.label());
         let saturated = levels.array_windows().find_map(|[few, many]| {
-            let more = goodputs.share(many.cell, few.cell)?;
+            let more = ratios.share(many.cell, few.cell, Metric::DownloadGoodput)?;
             let is_saturated =
                 f64::from(many.sinks) >= f64::from(few.sinks) * MORE_SINKS && more.value < MORE_GOODPUT;
             is_saturated.then_some((few, many, more.high))
@@ -305,13 +274,13 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
         match saturated {
             Some((few, many, most)) => {
                 let is_sure = most.is_some_and(|most| most < MORE_GOODPUT);
-                let word = if is_sure { "saturated" } else { "may be saturated" };
+                let word = if is_sure { "is" } else { "may be" };
                 let goodput = |level: &Level<'_>| units::text(units::Unit::BitsPerSecond, level.goodput);
                 let cpus = few
                     .cpus
-                    .map(|cpus| format!(", its relay keeping {cpus:.2} CPUs busy"));
+                    .map(|cpus| format!(", and its relay keeps {cpus:.2} CPUs busy"));
                 Some(format!(
-                    "{whose}: {word} by {} sinks with {}{}; {} get {} together",
+                    "{whose} {word} saturated by {} sinks with {}{}. At {} sinks it carries {}",
                     few.sinks,
                     goodput(few),
                     cpus.unwrap_or_default(),
@@ -319,7 +288,7 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
                     goodput(many),
                 ))
             }
-            None if levels.len() > 1 => Some(format!("{whose}: no sign of saturation at these levels")),
+            None if levels.len() > 1 => Some(format!("{whose} shows no sign of saturation at these levels")),
             None => None,
         }
     };

@@ -16,7 +16,7 @@ use perfrun_judge::needs;
 use crate::{
     path::Path,
     statistics::LEAST_VALUES,
-    summary::summarize,
+    summary::{measured, share, summarize},
     table::{self, Kind, NOTHING, Origin, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
@@ -318,6 +318,27 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The trials by cell, to compare two cells in the same iterations.
+pub(crate) struct Ratios<'a> {
+    source: &'a Source<'a>,
+    trials: Vec<Vec<&'a TrialRecord>>,
+}
+
+impl<'a> Ratios<'a> {
+    pub(crate) fn new(source: &'a Source<'a>) -> Self {
+        Self {
+            source,
+            trials: measured(source.plan(), source.results.trials),
+        }
+    }
+
+    /// A metric of a cell as a share of another's.
+    pub(crate) fn share(&self, cell: &Cell, of: &Cell, metric: Metric) -> Option<Ratio> {
+        let trials = |cell: &Cell| self.trials.get(self.source.place(&cell.id)?);
+        share(trials(cell)?, trials(of)?, metric)
+    }
+}
+
 /// The id of the cell that has these, or would have.
 fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
@@ -359,6 +380,8 @@ fn explained(flag: Flag) -> String {
         Flag::UdpBuffersLimited => {
             "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
         }
+        #[cfg(next)]
+        Flag::NextVersion => "recorded by the next version".to_owned(),
         Flag::Newer(name) => format!("{name}, a flag of a newer version of perfrun"),
     }
 }

@@ -1,12 +1,14 @@
 //! Snapshots of reports, checked by eye when they change.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use insta::assert_snapshot;
+use perfrun_api::results::Results;
 use perfrun_contract::{
     matrix::Transport,
     node::{Reason, Role},
-    record::{Flag, Leg, LinkCheck, Metric},
+    plan::Cell,
+    record::{Flag, Leg, LinkCheck, Metric, TrialFailure, TrialRecord},
     tally::EndReason,
 };
 use perfrun_judge::needs;
@@ -14,7 +16,7 @@ use perfrun_link::{
     Impairment,
     probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
 };
-use perfrun_report::{echo_csv, judged, markdown, samples_csv, summarize, summary_csv, terminal};
+use perfrun_report::{echo_csv, judged, keep_cells, markdown, samples_csv, summarize, summary_csv, terminal};
 
 use perfrun_test_kit::results::{Run, run};
 
@@ -105,6 +107,52 @@ fn trials_that_looks_left_out_are_named_and_not_missing() {
     assert!(drawn.contains("the median over 10 to 40 trials"), "{drawn}");
     assert!(!drawn.contains("of 40 trials"), "{drawn}");
     assert_eq!(results.verdict().reason, EndReason::Succeeded);
+
+    keep_cells(
+        &mut results.plan,
+        &mut results.trials,
+        &mut results.summary,
+        |cell| cell.client.0 == "pr",
+    );
+    results.judged = None;
+    let drawn = markdown(&results.account());
+    assert!(
+        drawn.contains("pr → pr") && !drawn.contains("main → main"),
+        "{drawn}"
+    );
+    assert!(!drawn.contains("of 40 trials"), "{drawn}");
+}
+
+#[test]
+fn some_cells_keep_their_trials_and_what_they_are_held_against() {
+    let mut results = run(QUICKSTART).results();
+    let cell_of = |results: &Results, record: &TrialRecord| results.plan.cells[record.trial.cell].id.clone();
+    let trials = results.trials.iter();
+    let cells: BTreeMap<String, String> = trials
+        .map(|record| (record.trial.id.clone(), cell_of(&results, record)))
+        .collect();
+    let whole = results.plan.cells.len();
+    let is_wanted = |cell: &Cell| cell.transport == Transport::QuicV1 && cell.client.0 == "libp2p";
+    keep_cells(
+        &mut results.plan,
+        &mut results.trials,
+        &mut results.summary,
+        is_wanted,
+    );
+    // Two servers, and raw, each with uploads and downloads.
+    assert_eq!((results.plan.cells.len(), whole), (6, 20));
+    let is_kept = |cell: &Cell| is_wanted(cell) || cell.id.starts_with("raw.raw.quic-v1.");
+    assert!(results.plan.cells.iter().all(is_kept), "{:?}", results.plan.cells);
+    assert_eq!(results.trials.len(), results.plan.trials.len());
+    for record in &results.trials {
+        assert_eq!(cell_of(&results, record), cells[&record.trial.id]);
+    }
+    let drawn = markdown(&results.account());
+    assert!(drawn.contains("## Share of raw"), "{drawn}");
+    assert!(
+        !drawn.contains("| tcp |") && !drawn.contains("not run"),
+        "{drawn}"
+    );
 }
 
 #[test]
@@ -181,8 +229,48 @@ fn a_relay_under_stress() {
 ")
     .results();
     let drawn = terminal(&results.account(), 120);
-    assert!(drawn.contains("tcp: may be saturated by 500 sinks"), "{drawn}");
+    let found = "Over tcp, libp2p → libp2p may be saturated by 500 sinks";
+    assert!(drawn.contains(found), "{drawn}");
     assert_snapshot!("stress.txt", drawn);
+}
+
+#[test]
+fn operations_that_failed_are_counted_by_side_and_reason() {
+    let mut results = run("
+  workload: {relayStress: {sinks: [1000]}}
+  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+  iterations: 2
+")
+    .results();
+    assert!(!markdown(&results.account()).contains("Failed operations"));
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut() {
+            node.measured.errors = match node.role {
+                Role::Client => [(Reason::DialFailed, 75), (Reason::Refused, 34)].into(),
+                Role::Server => [(Reason::StreamFailed, 1)].into(),
+                Role::Relay => [(Reason::Refused, 34)].into(),
+            };
+        }
+    }
+    results.trials.last_mut().unwrap().failure = Some(TrialFailure {
+        node: None,
+        reason: Reason::Timeout,
+        message: "not done".to_owned(),
+    });
+    // Of one iteration: the other failed, and the warm-up does not count.
+    let table = "\
+## Failed operations
+
+In trials that continued, all measured trials of a cell together.
+
+| Transport | Load | Pair | Side | Reason | Times |
+| --- | --- | --- | --- | --- | ---: |
+| tcp | sinks-1000 | libp2p → libp2p | client | DialFailed | 75 |
+| tcp | sinks-1000 | libp2p → libp2p | client | Refused | 34 |
+| tcp | sinks-1000 | libp2p → libp2p | server | StreamFailed | 1 |
+";
+    let drawn = markdown(&results.account());
+    assert!(drawn.contains(table), "{drawn}");
 }
 
 #[test]
@@ -193,8 +281,8 @@ fn six_trials_can_tell_that_a_relay_is_saturated() {
   iterations: 6
 ")
     .results();
-    let drawn = terminal(&results.account(), 200);
-    assert!(drawn.contains("tcp: saturated by 500 sinks"), "{drawn}");
+    let drawn = markdown(&results.account());
+    assert!(drawn.contains(" is saturated by 500 sinks"), "{drawn}");
 }
 
 #[test]
@@ -205,12 +293,10 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
   iterations: 1
 ")
     .results();
-    let drawn = terminal(&results.account(), 120);
-    assert!(
-        drawn.contains("libp2p → libp2p, tcp: no sign of saturation"),
-        "{drawn}"
-    );
-    assert!(!drawn.contains(": saturated"), "{drawn}");
+    let drawn = markdown(&results.account());
+    let found = "Over tcp, libp2p → libp2p shows no sign of saturation";
+    assert!(drawn.contains(found), "{drawn}");
+    assert!(!drawn.contains(" saturated by "), "{drawn}");
 }
 
 #[test]
@@ -332,6 +418,91 @@ fn messages() {
 }
 
 #[test]
+fn the_caption_of_an_echo_says_when_its_lines_are_due() {
+    let results = run("
+  workload:
+    echo:
+      loads: [{connections: 2, streamsPerConnection: 50}]
+      period: 250ms
+      duration: 20s
+")
+    .results();
+    let drawn = markdown(&results.account());
+    for words in [
+        "every 250 ms on each stream, at fixed times, 20.0 s with the ramp",
+        "as a share of one per period and stream",
+        "counts from when it was due, except for what the timer added, at most 2 ms",
+    ] {
+        assert!(drawn.contains(words), "{drawn}");
+    }
+}
+
+#[test]
+fn webrtc_is_held_against_quic_where_both_are_measured() {
+    let spec = "
+  workload: {echo: {loads: [{connections: 2, streamsPerConnection: 50}], duration: 20s}}
+  networks: [{name: far, delay: 25ms}]
+  matrix:
+    clients: [libp2p]
+    servers: [libp2p]
+    transports: [tcp, quic-v1, webrtc-direct]
+    networks: [none, far]
+    rawBaseline: false
+";
+    let measured = |spec: &str| {
+        run(spec)
+            .changed(".far/", Metric::CpuSecondsPerOperation, 2.0)
+            .changed("webrtc-direct.echo", Metric::CpuSecondsPerOperation, 3.0)
+    };
+    let drawn = |run: Run| markdown(&run.results().account());
+    let both = drawn(measured(spec));
+    let (_, table) = both.split_once("\n## WebRTC against QUIC\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows: Vec<_> = table.lines().filter(|line| line.contains(" × ")).collect();
+    let row = |transport: &str| {
+        format!(
+            "| {transport} | 2 × 50 | libp2p → libp2p | 300 % [300, 300] | 100 % [100, 100] | 100 % [100, 100] |"
+        )
+    };
+    assert_eq!(rows, [row("webrtc-direct"), row("webrtc-direct on far")]);
+    let alone = drawn(measured(&spec.replace("quic-v1, ", "")));
+    assert!(alone.contains("| webrtc-direct | 2 × 50 |"), "{alone}");
+    let failed = drawn(measured(spec).failing("webrtc-direct.echo", Reason::Timeout, "no answer"));
+    for without in [alone, failed] {
+        assert!(!without.contains("WebRTC against QUIC"), "{without}");
+    }
+}
+
+/// Documents show tables with their captions, and `cargo xtask prose` checks documents.
+#[test]
+fn sentences_of_captions_are_no_longer_than_those_of_documents() {
+    for workload in [
+        "bandwidth: {sizes: [1Ki, 64Mi], streams: [1, 8]}",
+        "bandwidth: {protocol: litep2p-perf, sizes: [1], directions: [both], timing: compat}",
+        "substreams: {counts: [1, 100]}",
+        "handshakes: {count: 100}",
+        "ping: {}",
+        "relay: {sizes: [100M]}",
+        "relayStress: {sinks: [100, 500, 1000]}",
+        "echo: {loads: [{preset: scenario-2}]}",
+        "echo: {loads: [{preset: scenario-2}], period: 500ms}",
+        "messages: {modes: [serial, serialAck, stream], sizes: [64], count: 10}",
+    ] {
+        let results = run(&format!("\n  workload: {{{workload}}}\n")).results();
+        let drawn = markdown(&results.account());
+        let tables = drawn.split("\n## ").skip(1);
+        let captions = tables.filter_map(|table| table.split("\n\n").nth(1));
+        let captions: Vec<&str> = captions.filter(|text| !text.starts_with('|')).collect();
+        assert!(!captions.is_empty(), "{drawn}");
+        for sentence in captions.iter().flat_map(|caption| caption.split(". ")) {
+            let words = sentence.split_whitespace();
+            let count = words.filter(|word| word.contains(char::is_alphabetic)).count();
+            assert!(count <= 40, "{count} words: {sentence}");
+        }
+    }
+}
+
+#[test]
 fn long_names_are_wrapped() {
     let results = run("
   workload:
@@ -371,6 +542,17 @@ fn the_summary_is_one_line_for_each_metric_of_a_cell() {
 ")
     .results();
     assert_snapshot!("summary.csv", summary_csv(&results.account()));
+}
+
+#[test]
+fn disturbed_trials_are_counted_below_their_numbers() {
+    let results = run(QUICKSTART)
+        .flagged("/c1.i2", Flag::Disturbed)
+        .flagged("/c1.i7", Flag::Disturbed)
+        .results();
+    let drawn = markdown(&results.account());
+    let note = "2 of 10 trials: other processes or the hypervisor kept the machine busy";
+    assert!(drawn.contains(note), "{drawn}");
 }
 
 /// A run on three networks, the links of which were measured in every round.

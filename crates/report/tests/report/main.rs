@@ -8,4 +8,6 @@ mod page;
 mod plotted;
 mod robust;
 mod schema;
+mod stacks;
 mod summarized;
+mod unlike;

@@ -5,6 +5,7 @@
 use std::{fs, path::Path};
 
 use perfrun_contract::{
+    matrix::Transport,
     node::Reason,
     record::{Flag, Metric},
 };
@@ -139,6 +140,8 @@ fn other_workloads() {
             "echo-payload.svg",
             "echo-cpu.svg",
             "echo-memory.svg",
+            "echo-transports-cpu.svg",
+            "echo-transports-memory.svg",
             "latencies.svg",
             "trials.svg"
         ]
@@ -156,7 +159,14 @@ fn other_workloads() {
     let stress = of("stress", "relayStress: {sinks: [100, 500, 1000]}");
     assert_eq!(
         stress,
-        ["relay-stress-goodput.svg", "relay-stress-cpu.svg", "trials.svg"]
+        [
+            "relay-stress-goodput.svg",
+            "relay-stress-cpu.svg",
+            "relay-stress-circuits-over-time.svg",
+            "relay-stress-payload-over-time.svg",
+            "relay-stress-cpu-over-time.svg",
+            "trials.svg"
+        ]
     );
 }
 
@@ -211,6 +221,127 @@ fn what_is_drawn_over_time_is_what_was_sampled() {
         attributes(svg, "points").any(|points| is_drawn(&points)),
         "{expected:?}: {svg}"
     );
+}
+
+/// The color and the points of each line of data and of the legend, in the order in which they are drawn.
+fn lines(svg: &str) -> Vec<(String, Vec<(f64, f64)>)> {
+    let line = |element: &str| {
+        let (tag, _) = element.split_once('>')?;
+        let tag = format!(" {tag}");
+        if attributes(&tag, "stroke-width").next()? != "2" {
+            return None;
+        }
+        let color = attributes(&tag, "stroke").next()?;
+        Some((color, pixels(&attributes(&tag, "points").next()?)))
+    };
+    svg.split("<polyline ").skip(1).filter_map(line).collect()
+}
+
+#[test]
+fn all_transports_of_an_echo_are_in_one_picture() {
+    let spec = "
+  workload: {echo: {loads: [{connections: 10, streamsPerConnection: 100}]}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp, ws, quic-v1], rawBaseline: false}
+";
+    let mut results = run(spec).results();
+    for record in &mut results.trials {
+        let times = match results.plan.cells[record.trial.cell].transport {
+            Transport::Tcp => 1,
+            Transport::Ws => 2,
+            _ => 3,
+        };
+        let nodes = record.nodes.values_mut();
+        for sample in nodes.flat_map(|node| &mut node.measured.samples) {
+            sample.allocated_bytes = sample.allocated_bytes.map(|bytes| bytes * times);
+            sample.cpu_seconds *= times as f64;
+        }
+    }
+    let plots = plots(&results.account());
+    for name in ["echo-transports-cpu.svg", "echo-transports-memory.svg"] {
+        let (_, svg) = plots.iter().find(|(known, _)| *known == name).unwrap();
+        let lines = lines(svg);
+        // The legend, a panel of the client and one of the server.
+        let [tcp, ws, quic, panels @ ..] = &lines[..] else {
+            panic!("{name}: {lines:?}")
+        };
+        let colors = [&tcp.0, &ws.0, &quic.0];
+        assert!(colors[0] != colors[1] && colors[1] != colors[2] && colors[0] != colors[2]);
+        assert_eq!(panels.len(), 6, "{name}: {lines:?}");
+        for panel in panels.chunks(3) {
+            assert_eq!(panel.iter().map(|line| &line.0).collect::<Vec<_>>(), colors);
+            let ends: Vec<f64> = panel.iter().map(|line| line.1.last().unwrap().1).collect();
+            assert!(ends[0] > ends[1] && ends[1] > ends[2], "{name}: {ends:?}");
+        }
+        let named = |text: &str| svg.lines().filter(|line| line.trim() == text).count();
+        assert_eq!(["tcp", "ws", "quic-v1"].map(named), [1, 1, 1], "{name}");
+        assert_eq!(named("echo-10x100, client"), 1, "{name}");
+    }
+    let (_, cpu) = plots
+        .iter()
+        .find(|(name, _)| *name == "echo-transports-cpu.svg")
+        .unwrap();
+    assert!(cpu.contains("<title>quickstart: CPUs kept busy over time, by transport</title>"));
+    let one = plotted("one-transport", &spec.replace("tcp, ws, quic-v1", "tcp"));
+    assert!(
+        !one.iter().any(|name| name.starts_with("echo-transports")),
+        "{one:?}"
+    );
+}
+
+#[test]
+fn titles_of_panels_with_all_transports_fit() {
+    let spec = "
+  workload: {echo: {loads: [{connections: 100, streamsPerConnection: 100}], identity: rsa2048}}
+  matrix:
+    clients: [libp2p, a-variant-with-a-long-name]
+    servers: [libp2p]
+    transports: [tcp, ws]
+    networks: [none, a-network-with-a-long-name]
+    rawBaseline: false
+  networks: [{name: a-network-with-a-long-name, delay: 1ms}]
+  stacks: [{name: a-variant-with-a-long-name, stack: libp2p}]
+";
+    let plots = plots(&run(spec).results().account());
+    let (_, svg) = plots
+        .iter()
+        .find(|(name, _)| *name == "echo-transports-cpu.svg")
+        .unwrap();
+    let lines = svg.lines().map(str::trim);
+    let titles: Vec<&str> = lines.filter(|line| line.ends_with(", client")).collect();
+    assert_eq!(titles.len(), 4, "{titles:?}");
+    assert_eq!(titles[0], "libp2p → libp2p, echo-100x100-rsa2048, client");
+    // As many characters as the widest letters leave room for.
+    let longest = titles.iter().map(|title| title.chars().count()).max();
+    assert_eq!(longest, Some(47), "{titles:?}");
+}
+
+#[test]
+fn a_stress_test_shows_how_circuits_come_up() {
+    let spec = "
+  workload: {relayStress: {sinks: [100]}}
+  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+";
+    let plots = plots(&run(spec).results().account());
+    let of = |wanted: &str| {
+        let (_, svg) = plots.iter().find(|(name, _)| *name == wanted).unwrap();
+        svg
+    };
+    let svg = of("relay-stress-circuits-over-time.svg");
+    assert!(
+        svg.lines().any(|line| line.trim() == "tcp, sinks-100, relay"),
+        "{svg}"
+    );
+    let lines = lines(svg);
+    let [_legend, (_, circuits)] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    // Half of them, then all. Further up is less.
+    assert!(
+        circuits.len() == 2 && circuits[0].1 > circuits[1].1,
+        "{circuits:?}"
+    );
+    assert!(of("relay-stress-payload-over-time.svg").contains("tcp, sinks-100, client"));
+    assert!(of("relay-stress-cpu-over-time.svg").contains("tcp, sinks-100, relay"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use perfrun_api::results::Results;
 use perfrun_contract::{
     node::Reason,
-    record::{Flag, Metric},
+    record::{Flag, Metric, TrialRecord},
     summary::SummaryRow,
 };
 use perfrun_report::summarize;
@@ -150,6 +150,25 @@ fn the_completed_attempt_counts_once() {
         (row.count, &row.flags),
         (10, &[(Flag::Throttled, 1), (Flag::Retried, 1)].into())
     );
+}
+
+#[test]
+fn a_flag_that_only_a_repeated_trial_has_counts_none() {
+    let mut results = run(SPEC).flagged("/c1.i2", Flag::Disturbed).results();
+    let disturbed = results
+        .trials
+        .iter()
+        .find(|record| !record.flags.is_empty())
+        .unwrap();
+    let repeated = TrialRecord {
+        attempt: 1,
+        flags: vec![],
+        ..disturbed.clone()
+    };
+    results.trials.push(repeated);
+    let rows = summarize(&results.plan, &results.trials);
+    let row = row(&rows, "libp2p.libp2p.tcp.upload-64Mi", Metric::UploadGoodput);
+    assert_eq!((row.count, &row.flags), (10, &[(Flag::Disturbed, 0)].into()));
 }
 
 #[test]

@@ -352,7 +352,8 @@ spec:
             .replace("TEMPLATE", "{}")
             .replace(
                 "stacks: [",
-                "compare: [{baseline: mine, candidate: other}]\n  stacks: [{name: other, stack: libp2p}, ",
+                "compare: [{baseline: mine, candidate: other, control: true}]\n  \
+                 stacks: [{name: other, stack: libp2p}, ",
             );
         let (run, plan) = planned(&text);
         let of = |name: &str| {
@@ -365,15 +366,20 @@ spec:
             let labels = pod.metadata.labels.unwrap();
             (labels.get(TWIN_LABEL).cloned(), json!(required), json!(spread))
         };
-        let [baseline, candidate] = ["client-0-mine", "client-0-other"].map(of);
+        let [baseline, candidate, control] = ["client-0-mine", "client-0-other", "client-0c-mine"].map(of);
         assert_eq!(baseline.0.as_deref(), Some("client-0-mine"));
         assert_eq!(baseline, candidate);
+        assert_eq!(baseline, control);
         let selector = json!({"matchLabels": {"perfrun.io/run": "run", "perfrun.io/twin": "client-0-mine"}});
         let required = json!([{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]);
         assert_eq!(candidate.1, required);
         assert_eq!(
             candidate.2[0]["labelSelector"]["matchExpressions"],
-            json!([{"key": "perfrun.io/node", "operator": "NotIn", "values": ["client-0-other", "server-0-other"]}])
+            json!([{
+                "key": "perfrun.io/node",
+                "operator": "NotIn",
+                "values": ["client-0-other", "client-0c-mine", "server-0-other", "server-0c-mine"],
+            }])
         );
         assert_eq!(of("server-0-other").0.as_deref(), Some("server-0-mine"));
         let (label, required, _) = of("client-0");

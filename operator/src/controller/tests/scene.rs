@@ -29,8 +29,7 @@ pub(super) struct Scene {
     runs: Writer<WatchedRun>,
     pods: Writer<Pod>,
     term: Option<watch::Sender<Instant>>,
-    woken_all: UnboundedReceiver<()>,
-    _woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
+    woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
 }
 
 impl Scene {
@@ -46,7 +45,6 @@ impl Scene {
         let (runs, runs_writer) = reflector::store();
         let (pods, pods_writer) = reflector::store();
         let (wake, woken) = mpsc::unbounded_channel();
-        let (wake_all, woken_all) = mpsc::unbounded_channel();
         let context = Context {
             client: term.fenced(&server.client()),
             clock: paused_clock(),
@@ -66,7 +64,6 @@ impl Scene {
             pods,
             runs,
             wake,
-            wake_all,
         };
         Self {
             server,
@@ -74,8 +71,7 @@ impl Scene {
             runs: runs_writer,
             pods: pods_writer,
             term: Some(sender),
-            woken_all,
-            _woken: woken,
+            woken,
         }
     }
 
@@ -225,9 +221,10 @@ impl Scene {
         wakes.recv().await.unwrap();
     }
 
-    /// Whether all runs were woken since the last time.
-    pub(super) fn all_were_woken(&mut self) -> bool {
-        self.woken_all.try_recv().is_ok()
+    /// The names of runs that were woken since the last time.
+    pub(super) fn woken(&mut self) -> Vec<String> {
+        let woken = std::iter::from_fn(|| self.woken.try_recv().ok());
+        woken.map(|run| run.name).collect()
     }
 
     /// A whole operator with watches of its own.
@@ -249,7 +246,7 @@ fn site() -> Site {
         image: "operator".to_owned(),
         image_pull_policy: None,
         pull_policy: None,
-        pull_secrets: vec![],
+        pull_secrets: vec!["registry".to_owned()],
         tcp_sysctls: true,
     }
 }

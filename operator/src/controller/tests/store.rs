@@ -54,6 +54,7 @@ async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
         "uid-of-run"
     );
     assert_eq!(pod["spec"]["automountServiceAccountToken"], false);
+    assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
     let tolerated = pod["spec"]["tolerations"].as_array().unwrap();
     let tolerated: Vec<_> = tolerated.iter().map(|toleration| &toleration["key"]).collect();
     assert_eq!(

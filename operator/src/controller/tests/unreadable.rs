@@ -49,6 +49,20 @@ async fn a_run_of_a_newer_version_is_continued_and_left_as_it_is_once_it_has_end
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
+    let mut scene = Scene::new().await;
+    scene.create("going", json!({}));
+    scene.change("going", |run| {
+        run["status"] = json!({"phase": "Hibernating", "conditions": [{"type": "Running", "status": "True",
+            "reason": "Measuring", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    });
+    // Of two runs that wait, this one would go first.
+    scene.create("first", json!({}));
+    scene.pass("first").await.unwrap();
+    assert_eq!(scene.condition("first", PROVISIONED).1, "WaitingForOtherRuns");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unreadable_spec_only_gets_a_condition() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));

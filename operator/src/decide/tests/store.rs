@@ -168,6 +168,7 @@ fn the_status_says_where_results_are() {
     let stored = Stored {
         location: "s3://results/bench/tcp/uid-1/v1".to_owned(),
         image: "operator".to_owned(),
+        pull_secrets: vec!["registry".to_owned()],
     };
     ended.stored = Some(stored.clone());
     life.conductor = ConductorState::Ended(ended);

@@ -151,6 +151,7 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
         (None, "NotPrecise"),
         (Some(Why::TooFewPairs), "TooFewPairs"),
         (Some(Why::TwinsApart), "TwinsApart"),
+        (Some(Why::ControlDiffers), "ControlDiffers"),
     ] {
         let mut life = Life::comparing(EXPECT).started();
         let gates = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
@@ -167,6 +168,23 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
         life.verdict(),
         ("Unknown", "NotMeasured", "the run ended without results")
     );
+}
+
+#[test]
+fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
+    let mut life = Life::comparing(EXPECT).started();
+    life.spec.cancel = true;
+    let gates = [(0, "pr", Verdict::Inconclusive)];
+    let ConductorState::Ended(mut ended) = found(Word::NotComparable, Some(Why::TooFewPairs), &gates) else {
+        panic!()
+    };
+    (ended.verdict.phase, ended.verdict.reason) = (Phase::Cancelled, EndReason::Cancelled);
+    life.conductor = ConductorState::Ended(ended);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
+    assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
+    let sentence = "roundTripP50 of pr: it is Inconclusive";
+    assert_eq!(life.verdict(), ("Unknown", "TooFewPairs", sentence));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use kube::runtime::events::EventType;
 use perfrun_api::document::parse_schedules;
-use perfrun_contract::{compare::Verdict, run::Phase};
 
 use super::*;
 
@@ -284,6 +283,18 @@ fn a_clock_that_goes_back_creates_no_run_twice_and_does_not_stop_the_schedule() 
     assert_eq!(scene.pass("2026-11-26T02:30:00Z"), None);
     scene.now = at("2026-11-26T02:59:59Z");
     assert_eq!(scene.decide().wake, Some(Duration::from_secs(1)));
+}
+
+#[test]
+fn the_history_keeps_what_a_newer_version_has_written_of_a_run() {
+    let mut scene = Scene::new("schedule: '@hourly'");
+    scene.pass("2026-11-26T01:00:00Z").unwrap();
+    scene.end(Phase::Succeeded, Some(Verdict::Pass));
+    scene.pass("2026-11-26T01:05:00Z");
+    scene.status.history[0].message = "all trials completed, and nothing was too hot".to_owned();
+    let written = scene.status.history.clone();
+    scene.pass("2026-11-26T01:10:00Z");
+    assert_eq!(scene.status.history, written);
 }
 
 #[test]

@@ -37,8 +37,8 @@ pub(super) async fn run(scene: &Scene, rounds: u32) -> Result<()> {
     ] {
         let worst = times.iter().copied().fold(0.0, f64::max);
         println!(
-            "from {from} to the end of the first trial of 1 MiB: median {:.0} ms, worst {worst:.0} ms of {} runs (target, for its \
-             first byte: ≤ {target} ms)",
+            "from {from} to the end of the first trial of 1 MiB:\n  \
+             median {:.0} ms, worst {worst:.0} ms of {} runs (target, for its first byte: ≤ {target} ms)",
             median(&times),
             times.len()
         );

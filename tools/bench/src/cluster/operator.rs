@@ -67,7 +67,7 @@ async fn measure(scene: &Scene) -> Result<()> {
     }
     let leader = scene.operators().leader().await?;
     println!(
-        "resident memory of the leading operator with {MANY} more finished PerfRuns: {:.1} MiB, peak {:.1} MiB \
+        "memory of the leading operator with {MANY} more finished PerfRuns: {:.1} MiB, peak {:.1} MiB \
          (target ≤ 40 MiB)",
         memory(&leader, "VmRSS:")?,
         memory(&leader, "VmHWM:")?

@@ -1,10 +1,11 @@
 //! How far apart client pods start: twenty pods, and so few that this computer can wake them together.
 
 use anyhow::Result;
+use perfrun_contract::record::TrialRecord;
 use perfrun_e2e::Scene;
 
 use super::results;
-use crate::testbed::median;
+use crate::testbed::{median, p99};
 
 const TRIALS: usize = 100;
 
@@ -21,20 +22,23 @@ async fn skew(scene: &Scene, clients: u32, target: Option<u32>) -> Result<()> {
          iterations: {TRIALS}\nwarmup: 0\n"
     );
     let results = results(scene, &format!("skew-{clients}"), &spec).await?;
-    let mut skews: Vec<f64> = results
-        .trials
-        .iter()
-        .filter_map(|record| record.start_skew_seconds)
-        .map(|skew| skew * 1e3)
-        .collect();
-    skews.sort_by(f64::total_cmp);
-    // One in a hundred may be later.
-    let p99 = skews[skews.len() - 1 - skews.len() / 100];
+    let milliseconds = |of: fn(&TrialRecord) -> Option<f64>| -> Vec<f64> {
+        let seconds = results.trials.iter().filter_map(of);
+        seconds.map(|seconds| seconds * 1e3).collect()
+    };
+    let skews = milliseconds(|record| record.start_skew_seconds);
+    // If the first client is late as well, all learned of the start too late, and were not only woken in
+    // turn.
+    let first = milliseconds(|record| Some(record.start_lateness_seconds? - record.start_skew_seconds?));
     let target = target.map_or_else(String::new, |target| format!(" (target ≤ {target} ms)"));
     println!(
-        "start skew of {clients} client pods: median {:.2} ms, p99 {p99:.2} ms of {} trials{target}",
+        "start skew of {clients} client pods: median {:.2} ms, p99 {:.2} ms of {} trials{target}\n  \
+         the first client was late by: median {:.2} ms, p99 {:.2} ms",
         median(&skews),
-        skews.len()
+        p99(&skews),
+        skews.len(),
+        median(&first),
+        p99(&first)
     );
     Ok(())
 }

@@ -21,7 +21,7 @@ use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const CHART: &str = "charts/perfrun";
+pub(crate) const CHART: &str = "charts/perfrun";
 const CRD: &str = "crds/perfruns.perfrun.io.yaml";
 const RESTRICTED: &[(&str, &str)] = &[
     ("pod-security.kubernetes.io/enforce", "restricted"),
@@ -325,7 +325,7 @@ fn names(pods: &[Pod]) -> Vec<String> {
 }
 
 /// Arguments that install or upgrade the release to a chart.
-fn installing<'a>(chart: &'a str, values: &'a Values) -> Vec<&'a str> {
+pub(crate) fn installing<'a>(chart: &'a str, values: &'a Values) -> Vec<&'a str> {
     let mut args = vec!["upgrade", "--install", "perfrun", chart];
     args.extend(["--namespace", NAMESPACE, "--values", values.path()]);
     args.extend(["--wait", "--timeout=2m"]);
@@ -388,7 +388,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// A file with the values of the installed release.
-struct Values(tempfile::NamedTempFile);
+pub(crate) struct Values(tempfile::NamedTempFile);
 
 impl Values {
     fn path(&self) -> &str {
@@ -399,7 +399,7 @@ impl Values {
     }
 }
 
-async fn values(helm: &Helm) -> Result<Values> {
+pub(crate) async fn values(helm: &Helm) -> Result<Values> {
     let values = helm
         .output(&[
             "get",
@@ -416,7 +416,7 @@ async fn values(helm: &Helm) -> Result<Values> {
 }
 
 /// Both versions of helm. Without them, the test is skipped.
-fn helms(scene: &Scene) -> Option<[Helm; 2]> {
+pub(crate) fn helms(scene: &Scene) -> Option<[Helm; 2]> {
     Helm::find(&scene.cluster)
         .map_err(|reason| skip(Need::Cluster, "all of it", &reason))
         .ok()

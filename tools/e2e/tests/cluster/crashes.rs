@@ -156,6 +156,24 @@ fn an_operator_that_is_cut_off_from_the_api_server_is_replaced() {
     });
 }
 
+#[test]
+fn two_operators_that_lead_at_the_same_time_disturb_nothing() {
+    e2e(async |scene| {
+        let Some(process) = in_a_trial(scene, "twice-led").await? else {
+            return Ok(());
+        };
+        let operators = scene.operators();
+        let before = operators.holder().await?;
+        without(&process, async || {
+            operators.delete_lease().await?;
+            operators.await_another_than(&before).await
+        })
+        .await?;
+        // The first wakes up within its term: its own clock lets it write.
+        ends_without_a_trace(scene, "twice-led").await
+    });
+}
+
 /// Starts a run, and waits for the middle of a trial. Returns the leader's process; `None` if it is not on
 /// this computer.
 async fn in_a_trial(scene: &Scene, name: &str) -> Result<Option<String>> {

@@ -3,12 +3,15 @@
 use std::{env, ffi::OsStr};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::spec::PerfRun;
+use kube::{Api, api::PostParams};
+use perfrun_api::{schedule::PerfSchedule, spec::PerfRun};
 use perfrun_e2e::{Scene, e2e, run::TINY, seconds, until};
 use perfrun_test_kit::dashboards::{
     Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
 };
 use perfrun_test_kit::{Need, skip};
+
+use crate::schedule::every_minute;
 
 /// Names a Prometheus with Kubernetes service discovery, which Debian's build lacks.
 const PROMETHEUS: &str = "PERFRUN_E2E_PROMETHEUS";
@@ -97,6 +100,10 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
         scene
             .create("short", &TINY.replace("Any", "Any, exclusive: false"))
             .await?;
+        let schedules: Api<PerfSchedule> = scene.api();
+        schedules
+            .create(&PostParams::default(), &every_minute("often")?)
+            .await?;
         let names = OTHERS.map(|(name, _)| name);
         let mut runs = vec![];
         for name in ["bandwidth", "pings", "short"].into_iter().chain(names) {
@@ -107,6 +114,10 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
         for (name, _) in &runs {
             no_pods(scene, name).await?;
         }
+        let namespace = &scene.namespace;
+        let success =
+            format!("perfrun_schedule_last_success_timestamp_seconds{{run_namespace=\"{namespace}\"}}");
+        has(&prometheus, "the success of the schedule", &success, 180).await?;
         let to = now();
         let scope = |run, workload| Scope {
             run,
@@ -162,12 +173,16 @@ async fn agrees(scene: &Scene, prometheus: &Prometheus, run: &PerfRun, scope: &S
 /// Waits until Prometheus has the result of a run, which the operator exports.
 async fn has_result(prometheus: &Prometheus, scene: &Scene, run: &str, limit: u64) -> Result<()> {
     let namespace = &scene.namespace;
-    let query = format!("count(perfrun_result_median{{run_namespace=\"{namespace}\", run=\"{run}\"}})");
-    until(
-        &format!("the result of {run} is in Prometheus"),
-        seconds(limit),
-        async || Ok(prometheus.number(&query).await?.filter(|count| *count > 0.0)),
-    )
+    let median = format!("perfrun_result_median{{run_namespace=\"{namespace}\", run=\"{run}\"}}");
+    has(prometheus, &format!("the result of {run}"), &median, limit).await
+}
+
+/// Waits until Prometheus has what a selector selects.
+async fn has(prometheus: &Prometheus, what: &str, selector: &str, limit: u64) -> Result<()> {
+    let query = format!("count({selector})");
+    until(&format!("{what} is in Prometheus"), seconds(limit), async || {
+        Ok(prometheus.number(&query).await?.filter(|count| *count > 0.0))
+    })
     .await
     .map(drop)
     .with_context(|| prometheus.log())

@@ -74,7 +74,7 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
 }
 
 /// A schema that permits everything.
-pub(crate) fn any_schema() -> Result<JSONSchemaProps> {
+fn any_schema() -> Result<JSONSchemaProps> {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     Ok(serde_json::from_value(any)?)
 }
@@ -82,7 +82,7 @@ pub(crate) fn any_schema() -> Result<JSONSchemaProps> {
 /// Changes the schema of PerfRuns, and returns the previous one.
 ///
 /// It acts as helm does, keeping helm's field manager, so that helm works afterwards.
-pub(crate) async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
+async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
     let crds: Api<CustomResourceDefinition> = Api::all(scene.client());
     let name = "perfruns.perfrun.io";
     let found = crds.get(name).await.context("failed to get the CRD")?;

@@ -14,7 +14,7 @@ use perfrun_api::{
     spec::PerfRun,
 };
 use perfrun_contract::{
-    node::Reason,
+    node::{Reason, Role},
     record::{Metric, TrialRecord},
     run::Phase,
 };
@@ -51,6 +51,18 @@ iterations: 3
 warmup: 0
 topology: {placement: Any}
 timeouts: {provision: 1m}
+template: {link: {realTime: true}}
+";
+
+/// Two uploads that lose a tenth of what the client sends. Raw TCP connects with one packet, which the kernel
+/// sends again often enough within the time of a dial.
+const LOSSY: &str = "
+workload: {bandwidth: {sizes: [128Ki], directions: [upload]}}
+matrix: {clients: [raw], servers: [raw], networks: [lossy], rawBaseline: false}
+networks: [{name: lossy, delay: 200ms, loss: 10%, direction: toServer, backend: userspace}]
+iterations: 2
+warmup: 0
+topology: {placement: Any}
 template: {link: {realTime: true}}
 ";
 
@@ -105,6 +117,48 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
             .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
             .await?;
         ensure!(events.contains("AsConfigured"), "no event reports it: {events}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_a_link_loses_is_seen_by_the_probe_and_sent_again_in_trials() {
+    e2e(async |scene| {
+        scene.create("lossy", LOSSY).await?;
+        let run = scene.succeeded("lossy", seconds(150)).await?;
+        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", describe(&run));
+        let results = scene.results(&run).await?;
+        check_every_trial_once(&run, &results)?;
+        let check = results.trials.iter().find_map(|record| record.links.as_ref());
+        let probe = &check.context("the link was not measured")?.legs[0].measured;
+        ensure!(
+            probe.forward.lost() > 0 && probe.backward.lost() == 0,
+            "only what is sent to the server should be lost: {probe:?}"
+        );
+        // The probability that none of the 180 packets of both uploads is lost is 6e-9.
+        let (mut lost, mut sent_again) = (0, 0);
+        for record in results.trials.iter().filter(|record| record.failure.is_none()) {
+            let client = record.nodes.values().find(|node| node.role == Role::Client);
+            let client = client.context("a trial has a client")?;
+            let link = client
+                .link
+                .as_ref()
+                .context("the client's link was not impaired")?;
+            lost += link
+                .traffic
+                .iter()
+                .filter_map(|traffic| json!(traffic)["lost"].as_u64())
+                .sum::<u64>();
+            sent_again += client
+                .measured
+                .resources
+                .tcp_retransmits
+                .context("the kernel does not count retransmissions")?;
+        }
+        ensure!(
+            lost > 0 && sent_again > 0,
+            "the link lost {lost} packets of trials, and {sent_again} were sent again"
+        );
         Ok(())
     });
 }

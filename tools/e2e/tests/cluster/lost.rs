@@ -16,7 +16,7 @@ use perfrun_contract::{node::Reason, run::Phase};
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
-    operators::kill,
+    operators::{isolate, kill, processes},
     results::{check_every_trial_once, failures},
     run::{LONG, describe, phase, reason},
     seconds, shared, until,
@@ -56,6 +56,25 @@ fn a_server_whose_process_is_killed_is_replaced_and_its_trial_retried() {
             return Ok(());
         }
         ends_with_one_trial_retried(scene, "server-killed", &pod).await
+    });
+}
+
+#[test]
+fn a_server_that_is_cut_off_is_replaced_and_its_trial_retried() {
+    shared(async |scene| {
+        let pod = in_a_trial(scene, "server-cut-off", "server").await?;
+        let Some(process) = processes(&pod, "perfrun-node")?.pop() else {
+            skip(
+                Need::Lab,
+                "all of it",
+                "needs root on the pod's computer, to cut the pod off",
+            );
+            return Ok(());
+        };
+        isolate(&process, async || {
+            ends_with_one_trial_retried(scene, "server-cut-off", &pod).await
+        })
+        .await
     });
 }
 

@@ -42,6 +42,9 @@ fn the_operator_writes_only_objects_that_a_run_owns() {
             json!({"hostPID": true}),
             json!({"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}),
             json!({"serviceAccountName": "other"}),
+            json!({"hostIPC": true}),
+            json!({"containers": [privileged()]}),
+            json!({"initContainers": [privileged()]}),
         ] {
             let answer = create(&pods, of_a_run(spec.clone())).await?;
             answer.is_refused(PRIVILEGED).with_context(|| spec.to_string())?;
@@ -88,6 +91,10 @@ fn the_operator_neither_deletes_nor_changes_nor_reads_objects_of_others() {
         }
         Ok(())
     });
+}
+
+fn privileged() -> Value {
+    json!({"name": "privileged", "image": "node", "securityContext": {"privileged": true}})
 }
 
 /// An object of a run: a pod with these fields in its spec, and of other kinds only the metadata counts.

@@ -99,6 +99,31 @@ fn a_schedule_without_a_time_zone_that_exists_says_so() {
 }
 
 #[test]
+fn a_schedule_keeps_the_words_of_a_newer_version_in_its_history() {
+    shared(async |scene| {
+        let schedules: Api<PerfSchedule> = scene.api();
+        let mut schedule = every_minute("newer")?;
+        schedule.spec.suspend = true;
+        schedules.create(&PostParams::default(), &schedule).await?;
+        let params = PatchParams::default();
+        let ended = json!({"name": "newer-1", "scheduleTime": "2026-01-01T00:00:00Z", "phase": "Hibernating",
+            "verdict": "Doubtful", "message": "all trials were measured"});
+        let history = Patch::Merge(json!({"status": {"history": [ended]}}));
+        schedules.patch_status("newer", &params, &history).await?;
+        // The operator writes the status because of the change.
+        let change = Patch::Merge(json!({"spec": {"failedRunsHistoryLimit": 2}}));
+        let changed = schedules.patch("newer", &params, &change).await?;
+        let status = until("the operator has written the status", seconds(30), async || {
+            let status = schedules.get("newer").await?.status.unwrap_or_default();
+            Ok((status.observed_generation == changed.metadata.generation).then_some(status))
+        })
+        .await?;
+        ensure!(json!(status.history) == json!([ended]), "{status:?}");
+        Ok(())
+    });
+}
+
+#[test]
 fn the_api_server_refuses_a_schedule_that_is_none() {
     admission(async |scene: &Scene| {
         let schedules: Api<PerfSchedule> = scene.api();
@@ -111,7 +136,7 @@ fn the_api_server_refuses_a_schedule_that_is_none() {
     });
 }
 
-fn every_minute(name: &str) -> Result<PerfSchedule> {
+pub(crate) fn every_minute(name: &str) -> Result<PerfSchedule> {
     let text = in_yaml(name, EVERY_MINUTE).replace("kind: PerfRun", "kind: PerfSchedule");
     Ok(document::parse_schedules(&text)?.remove(0))
 }

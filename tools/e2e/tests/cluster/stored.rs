@@ -1,33 +1,34 @@
-//! Results on a volume.
+//! Results on a volume, and in an object store.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, UdpSocket},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
 use perfrun_api::{cluster::RUN_LABEL, results::Results, spec::PerfRun};
 use perfrun_e2e::{Scene, lab::Lab, results::check_every_trial_once, run::TINY, seconds, shared, until};
-use perfrun_test_kit::{Need, skip};
-use serde_json::json;
+use perfrun_test_kit::{Need, s3, skip};
+use serde_json::{Value, json};
 
 use crate::plugin::{Plugin, succeeded};
 
 const CLAIM: &str = "disk";
+const SECRET: &str = "bucket";
 
 #[test]
 fn results_on_a_volume_are_read_again_and_stay_when_the_run_is_deleted() {
     shared(async |scene| {
-        let Some(plugin) = Plugin::install(scene)? else {
+        let Some(plugin) = plugin_in_a_lab(scene)? else {
             return Ok(());
         };
-        if let Err(reason) = Lab::find() {
-            skip(Need::Cluster, "all of it", &reason);
-            return Ok(());
-        }
-        // The Kubernetes nodes of a lab see the files of this machine.
         let folder = tempfile::tempdir()?;
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
         let volumes: Api<PersistentVolume> = Api::all(scene.client());
@@ -43,13 +44,54 @@ fn results_on_a_volume_are_read_again_and_stay_when_the_run_is_deleted() {
             },
         }))?;
         volumes.create(&PostParams::default(), &volume).await?;
-        let kept = keep(scene, &plugin, folder.path()).await;
+        let kept = keep_on_volume(scene, &plugin, folder.path()).await;
         volumes.delete(&scene.namespace, &DeleteParams::default()).await?;
         kept
     });
 }
 
-async fn keep(scene: &Scene, plugin: &Plugin<'_>, folder: &Path) -> Result<()> {
+#[test]
+fn results_in_an_object_store_are_read_again_and_stay_when_the_run_is_deleted() {
+    shared(async |scene| {
+        let Some(plugin) = plugin_in_a_lab(scene)? else {
+            return Ok(());
+        };
+        let folder = tempfile::tempdir()?;
+        let endpoint = s3::serve(address_for_pods(scene).await?, folder.path()).await?;
+        let (key, password) = s3::KEY;
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": {"name": SECRET},
+            "stringData": {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": password},
+        }))?;
+        scene.api().create(&PostParams::default(), &secret).await?;
+        let url = format!("s3://{}/nightly", s3::BUCKET);
+        let store = json!({"objectStore": {"url": url, "endpoint": endpoint, "secret": SECRET}});
+        keep(scene, &plugin, &store, &folder.path().join(s3::BUCKET)).await
+    });
+}
+
+/// perfrun as a plugin of kubectl, in a lab: its pods reach files and ports of this machine. `None` if
+/// something is missing, which is reported.
+fn plugin_in_a_lab(scene: &Scene) -> Result<Option<Plugin<'_>>> {
+    if let Err(reason) = Lab::find() {
+        skip(Need::Cluster, "all of it", &reason);
+        return Ok(None);
+    }
+    Plugin::install(scene)
+}
+
+/// The address of this machine on the network of the lab.
+async fn address_for_pods(scene: &Scene) -> Result<IpAddr> {
+    let pod = scene.operators().leader().await?;
+    let pod = pod.status.and_then(|status| status.pod_ip);
+    let pod: IpAddr = pod.context("the leader has an address")?.parse()?;
+    // The kernel chooses the address. No packet is sent.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect((pod, 1))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+async fn keep_on_volume(scene: &Scene, plugin: &Plugin<'_>, folder: &Path) -> Result<()> {
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": {"name": CLAIM},
         "spec": {
@@ -60,8 +102,16 @@ async fn keep(scene: &Scene, plugin: &Plugin<'_>, folder: &Path) -> Result<()> {
         },
     }))?;
     scene.api().create(&PostParams::default(), &claim).await?;
-    let store = format!("results: {{store: {{volume: {{claim: {CLAIM}, path: nightly}}}}}}\n");
-    scene.create("kept", &format!("{TINY}{store}")).await?;
+    let store = json!({"volume": {"claim": CLAIM, "path": "nightly"}});
+    keep(scene, plugin, &store, folder).await
+}
+
+/// Runs a document with this store, and reads its results again. The store's files are in `folder`.
+async fn keep(scene: &Scene, plugin: &Plugin<'_>, store: &Value, folder: &Path) -> Result<()> {
+    let results = json!({"store": store});
+    scene
+        .create("kept", &format!("{TINY}results: {results}\n"))
+        .await?;
     let run = scene.succeeded("kept", seconds(90)).await?;
     let of_run = ListParams::default().labels(&format!("{RUN_LABEL}=kept"));
     let maps = scene.api::<ConfigMap>().list(&of_run).await?;

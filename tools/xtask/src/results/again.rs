@@ -19,12 +19,17 @@ use crate::{
     shell::{self, Workspace},
 };
 
-/// Runs the document of these results, and replaces them. Returns how the new results differ from those
-/// before.
+/// Runs the document of these results, in pods if [`how`] says so, and replaces them. Returns how the new
+/// results differ from those before.
 pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Result<String> {
+    let (example, options) = how(name);
     let folder = workspace.root.join(FOLDER).join(name);
     let kept = folder.join(DOCUMENT);
-    let example = workspace.root.join("examples").join(name).with_extension("yaml");
+    let example = workspace
+        .root
+        .join("examples")
+        .join(example)
+        .with_extension("yaml");
     let document = [&example, &kept].into_iter().find(|document| document.is_file());
     let document = document.with_context(|| {
         let [example, kept] = [&example, &kept].map(|document| document.display().to_string());
@@ -33,12 +38,10 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
 
     let scratch = workspace.scratch()?.join("results");
     files::empty(&scratch)?;
-    println!("\n==> perfrun run {}", document.display());
+    println!("\n==> perfrun run {} {}", document.display(), options.join(" "));
     let mut run = workspace.command(perfrun);
-    run.arg("run")
-        .arg(document)
-        .args(["--wait-quiet", "60s", "--results"])
-        .arg(&scratch);
+    run.arg("run").arg(document).args(options);
+    run.arg("--results").arg(&scratch);
     let status = shell::status(&mut run)?;
     // 3 and 4 are verdicts on what the document expects, of a run that is complete.
     ensure!(
@@ -58,6 +61,14 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
     }
     compress(&new.join("results.json"), &folder.join(RESULTS))?;
     Ok(format!("{name}, compared with the results before:\n{said}"))
+}
+
+/// The example that results with this name are of, and where `perfrun run` measures them.
+fn how(name: &str) -> (&str, &'static [&'static str]) {
+    match name.strip_suffix("-pods") {
+        Some(example) => (example, &["--cluster"]),
+        None => (name, &["--wait-quiet", "60s"]),
+    }
 }
 
 fn only_run(folder: &Path) -> Result<PathBuf> {
@@ -197,13 +208,19 @@ fn overlap(a: &Row, b: &Row) -> Option<bool> {
 mod tests {
     use serde_json::{Value, from_value, json};
 
-    use super::words;
+    use super::{how, words};
 
     fn results(rows: &[(&str, &str, [f64; 3])]) -> Value {
         let rows = rows.iter().map(|(cell, metric, [low, median, high])| {
             json!({"cell": cell, "metric": metric, "median": median, "ci95Low": low, "ci95High": high})
         });
         json!({"name": "quick", "summary": rows.collect::<Vec<_>>()})
+    }
+
+    #[test]
+    fn results_of_pods_are_measured_in_pods_with_the_same_example() {
+        assert_eq!(how("compare-pods"), ("compare", &["--cluster"][..]));
+        assert_eq!(how("compare"), ("compare", &["--wait-quiet", "60s"][..]));
     }
 
     #[test]

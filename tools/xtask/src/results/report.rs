@@ -4,16 +4,18 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-use super::FOLDER;
+use super::{DOCUMENT, FOLDER, RESULTS};
 use crate::{
     files,
     shell::{self, Workspace},
 };
 
-/// What `perfrun report` gives.
+/// What `perfrun report` gives, or tables of many runs.
 #[derive(Default)]
 pub(super) struct Report {
     markdown: String,
+    /// Links to what it is made of, for the page about results.
+    sources: String,
     /// By the names of their files.
     plots: BTreeMap<String, Plot>,
 }
@@ -57,8 +59,22 @@ impl Report {
         });
         Ok(Self {
             markdown,
+            sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
             plots: plots.collect::<Result<_>>()?,
         })
+    }
+
+    /// A report with this Markdown, which has the headings of a report of perfrun.
+    pub(super) fn of_tables(markdown: String, sources: String) -> Self {
+        Self {
+            markdown,
+            sources,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn sources(&self) -> &str {
+        &self.sources
     }
 
     pub(super) fn plot(&self, file: &str) -> Option<&Plot> {
@@ -124,6 +140,7 @@ impl Report {
         let svg = "<svg><title>speed</title></svg>\n".to_owned();
         Self {
             markdown: markdown.to_owned(),
+            sources: "[results](quick/results.json.gz)".to_owned(),
             plots: BTreeMap::from([(plot.to_owned(), Plot { svg })]),
         }
     }

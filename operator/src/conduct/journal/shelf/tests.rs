@@ -33,6 +33,8 @@ use crate::{
         tests::{job, record, urgent},
         without_records,
     },
+    fence::Term,
+    lease::GIVE_UP,
     store,
     test_server::TestServer,
 };
@@ -163,6 +165,21 @@ async fn measurements_continue_while_the_pod_is_replaced_and_nothing_is_lost() {
     scene.pod_is("True");
     assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
     assert_eq!(scene.open().await.records().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_may_no_longer_lead_writes_nothing_to_a_store() {
+    let mut scene = Scene::new();
+    let (renew, term) = Term::begin(1, Instant::now());
+    scene.job.term = term;
+    let mut journal = scene.open().await;
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::Safely);
+    tokio::time::sleep(GIVE_UP).await;
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::InMemory);
+    assert_eq!(scene.open().await.records().len(), 1, "it may read");
+    renew.send_replace(Instant::now());
+    assert_eq!(journal.record(&urgent("c")).await.unwrap(), Kept::Safely);
+    assert_eq!(scene.open().await.records().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]

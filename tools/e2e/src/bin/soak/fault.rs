@@ -9,7 +9,7 @@ use perfrun_api::spec::PerfRun;
 use perfrun_e2e::{
     Scene,
     lab::Lab,
-    operators::{self, NAME, cut_off, kill, kill_link_agent, processes},
+    operators::{self, NAME, cut_off, isolate, kill, kill_link_agent, processes},
 };
 use rand::{Rng, RngExt as _, seq::IndexedRandom};
 use serde_json::json;
@@ -27,9 +27,11 @@ pub(crate) enum Fault {
     OperatorKilled,
     OperatorPaused,
     OperatorCutOff,
+    LeaseDeleted,
     NodePodDeleted,
     NodeKilled,
     NodePaused,
+    NodeCutOff,
     LinkAgentKilled,
     ApiServerDown,
     KubeletDown,
@@ -57,11 +59,14 @@ impl Fault {
         let pods = scene.pods(run).await?;
         let pod = pods.choose(random);
         match self {
-            Self::OperatorDeleted => {
+            Self::OperatorDeleted | Self::LeaseDeleted => {
                 let Ok(leader) = operators.holder().await else {
                     return Ok(None);
                 };
-                operators.delete_leader().await?;
+                match self {
+                    Self::OperatorDeleted => operators.delete_leader().await?,
+                    _ => operators.delete_lease().await?,
+                }
                 Ok(Some(leader))
             }
             Self::OperatorKilled => {
@@ -95,12 +100,17 @@ impl Fault {
                 let Some(pod) = pod else { return Ok(None) };
                 Ok(hit(kill(pod, NODE).await?, pod))
             }
-            Self::NodePaused => {
+            Self::NodePaused | Self::NodeCutOff => {
                 let Some(pod) = pod else { return Ok(None) };
                 let Some(process) = processes(pod, NODE)?.pop() else {
                     return Ok(None);
                 };
-                operators::without(&process, async || pass(for_a_while).await).await?;
+                // Longer than a call to a node may take, half of the times.
+                let wait = async || pass(for_a_while).await;
+                match self {
+                    Self::NodePaused => operators::without(&process, wait).await?,
+                    _ => isolate(&process, wait).await?,
+                }
                 Ok(Some(format!("{} for {for_a_while:.1?}", pod.name_any())))
             }
             Self::LinkAgentKilled => {

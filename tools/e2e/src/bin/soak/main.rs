@@ -19,6 +19,7 @@ mod fault;
 mod tally;
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -56,44 +57,64 @@ struct Args {
     /// Run this round only
     #[arg(long)]
     round: Option<u32>,
+    /// Append the counts to this file, relative to the repository, and print the sum of all soaks in it
+    #[arg(long, value_name = "FILE.jsonl")]
+    keep: Option<PathBuf>,
 }
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    // A soak takes long: it does not begin if its counts could not be kept.
+    let earlier = args.keep.as_deref().map(Tally::kept).transpose()?;
     let kubeconfig = Cluster::kubeconfig().map_err(anyhow::Error::msg)?;
     let cluster = Cluster::open(kubeconfig).await?;
     let lab = Lab::find().map_err(anyhow::Error::msg)?;
     let seed = args.seed.unwrap_or_else(rand::random);
     println!("seed {seed}");
     let (begun, limit) = (Instant::now(), Duration::from_secs(60 * args.minutes));
-    let mut tally = Tally::default();
+    let mut tally = Tally::of(seed);
     let rounds = match args.round {
         Some(round) => round..round + 1,
         None => 0..u32::MAX,
     };
-    for round in rounds {
-        if begun.elapsed() >= limit {
-            break;
+    // The counts up to an error are kept, too.
+    let mut ended = async {
+        for round in rounds {
+            if begun.elapsed() >= limit {
+                break;
+            }
+            let took = Instant::now();
+            let scene = Scene::open(&cluster, "soak").await?;
+            let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
+            let held = play(&scene, &lab, random, &mut tally).await;
+            let violation = held.as_ref().err().map(|error| format!("{error:#}"));
+            println!(
+                "round {round}, {:.0?}: {}",
+                took.elapsed(),
+                violation.as_deref().unwrap_or("ok")
+            );
+            if violation.is_some() {
+                scene.explain().await;
+                println!("repeat it with `cargo xtask soak --seed {seed} --round {round}`");
+            }
+            tally.round(violation.is_some());
+            scene.remove().await?;
         }
-        let took = Instant::now();
-        let scene = Scene::open(&cluster, "soak").await?;
-        let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
-        let ended = play(&scene, &lab, random, &mut tally).await;
-        let violation = ended.as_ref().err().map(|error| format!("{error:#}"));
-        println!(
-            "round {round}, {:.0?}: {}",
-            took.elapsed(),
-            violation.as_deref().unwrap_or("ok")
-        );
-        if violation.is_some() {
-            scene.explain().await;
-            println!("repeat it with `cargo xtask soak --seed {seed} --round {round}`");
-        }
-        tally.round(violation.is_some());
-        scene.remove().await?;
+        anyhow::Ok(())
     }
-    print!("{}", tally.table(begun.elapsed()));
+    .await;
+    tally.took(begun.elapsed());
+    print!("{}", tally.table());
+    if let Some((file, earlier)) = args.keep.as_deref().zip(earlier) {
+        ended = ended.and(tally.keep(file));
+        print!(
+            "\nall soaks in {}\n{}",
+            file.display(),
+            earlier.plus(&tally).table()
+        );
+    }
+    ended?;
     Ok(if tally.is_clean() {
         ExitCode::SUCCESS
     } else {
@@ -103,6 +124,9 @@ async fn main() -> Result<ExitCode> {
 
 /// One round. The error says what does not hold.
 async fn play(scene: &Scene, lab: &Lab, mut random: Xoshiro256PlusPlus, tally: &mut Tally) -> Result<()> {
+    // The scheduler ends itself when its cache and the API server contradict each other after a fault of an
+    // earlier round.
+    lab.start("scheduler").await?;
     scene.operators().await_ready().await?;
     let names: Vec<_> = (0..random.random_range(1..=3))
         .map(|index| format!("run-{index}"))

@@ -1,15 +1,26 @@
-//! What a soak has seen, as a table.
+//! What soaks have seen, as a table.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::{self, File},
+    io::{ErrorKind, Write as _},
+    path::Path,
+    time::Duration,
+};
 
+use anyhow::{Context, Result};
 use perfrun_api::{cluster::condition::COMPLETE, spec::PerfRun};
 use perfrun_e2e::run::{phase, reason, trials_ended};
+use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 
-/// Counts of all rounds.
-#[derive(Default)]
+/// Counts of all rounds of a soak, or of several.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Tally {
+    seeds: Vec<u32>,
+    seconds: u64,
     rounds: u32,
     violations: u32,
     trials: u32,
@@ -19,6 +30,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    pub(crate) fn of(seed: u32) -> Self {
+        Self {
+            seeds: vec![seed],
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn round(&mut self, violated: bool) {
         self.rounds += 1;
         self.violations += u32::from(violated);
@@ -35,28 +53,132 @@ impl Tally {
         self.trials += trials_ended(run);
     }
 
+    /// The soak has ended after this time.
+    pub(crate) fn took(&mut self, time: Duration) {
+        self.seconds = time.as_secs();
+    }
+
     pub(crate) fn is_clean(&self) -> bool {
         self.violations == 0 && self.rounds > 0
     }
 
-    /// Counts as text.
-    pub(crate) fn table(&self, took: Duration) -> String {
+    /// The sum of all soaks in a file. It is empty if there is no file.
+    pub(crate) fn kept(file: &Path) -> Result<Self> {
+        match fs::read_to_string(file) {
+            Ok(kept) => add_up(&kept).with_context(|| format!("unable to read {}", file.display())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
+        }
+    }
+
+    /// Appends the soak to a file, a line of JSON each.
+    pub(crate) fn keep(&self, file: &Path) -> Result<()> {
+        let line = serde_json::to_string(self)?;
+        let appended = File::options()
+            .create(true)
+            .append(true)
+            .open(file)
+            .and_then(|mut file| writeln!(file, "{line}"));
+        appended.with_context(|| format!("failed to write {}", file.display()))
+    }
+
+    /// The sum of two soaks.
+    pub(crate) fn plus(mut self, other: &Self) -> Self {
         let Self {
+            seeds,
+            seconds,
             rounds,
             violations,
             trials,
-            ..
+            faults,
+            runs,
+        } = other;
+        self.seeds.extend(seeds);
+        self.seconds += seconds;
+        self.rounds += rounds;
+        self.violations += violations;
+        self.trials += trials;
+        for (sums, counts) in [(&mut self.faults, faults), (&mut self.runs, runs)] {
+            for (what, count) in counts {
+                *sums.entry(what.clone()).or_default() += count;
+            }
+        }
+        self
+    }
+
+    /// Counts as text.
+    pub(crate) fn table(&self) -> String {
+        let Self {
+            seeds,
+            seconds,
+            rounds,
+            violations,
+            trials,
+            faults,
+            runs,
         } = self;
-        let minutes = took.as_secs_f64() / 60.0;
+        let minutes = seconds / 60;
         let mut text = format!(
-            "\n{rounds} rounds in {minutes:.0} minutes, {trials} trials, {violations} rounds in which something did not hold\n"
+            "\n{rounds} rounds in {minutes} minutes, {trials} trials, {violations} rounds in which something did not hold, \
+             seeds {seeds:?}\n"
         );
-        for (title, counts) in [("faults", &self.faults), ("runs that ended as", &self.runs)] {
+        for (title, counts) in [("faults", faults), ("runs that ended as", runs)] {
             let _ = writeln!(text, "\n{title}");
             for (what, count) in counts {
                 let _ = writeln!(text, "{count:>6}  {what}");
             }
         }
         text
+    }
+}
+
+/// Adds up soaks, a line of JSON each.
+fn add_up(kept: &str) -> Result<Tally, serde_json::Error> {
+    let mut sum = Tally::default();
+    for line in kept.lines() {
+        sum = sum.plus(&serde_json::from_str(line)?);
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soak(seed: u32, violated: bool) -> Tally {
+        let mut soak = Tally::of(seed);
+        soak.fault(Fault::NodeKilled);
+        soak.round(violated);
+        soak.took(Duration::from_secs(90));
+        soak
+    }
+
+    #[test]
+    fn several_soaks_add_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("soaks.jsonl");
+        assert_eq!(Tally::kept(&file).unwrap(), Tally::default());
+        soak(1, false).keep(&file).unwrap();
+        assert_eq!(Tally::kept(&file).unwrap(), soak(1, false));
+        let mut other = soak(2, true);
+        other.fault(Fault::RunDeleted);
+        other.keep(&file).unwrap();
+        let sum = Tally::kept(&file).unwrap();
+        assert_eq!(sum, soak(1, false).plus(&other));
+        assert_eq!(
+            sum.table(),
+            "\n2 rounds in 3 minutes, 0 trials, 1 rounds in which something did not hold, seeds [1, 2]\n\
+             \nfaults\n     2  node-killed\n     1  run-deleted\n\nruns that ended as\n"
+        );
+        assert!(!sum.is_clean());
+    }
+
+    #[test]
+    fn a_file_that_is_not_of_soaks_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("soaks.jsonl");
+        fs::write(&file, "not JSON\n").unwrap();
+        let refused = Tally::kept(&file).unwrap_err().to_string();
+        assert!(refused.starts_with("unable to read "), "{refused}");
     }
 }

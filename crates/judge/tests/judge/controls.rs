@@ -1,0 +1,336 @@
+//! Controls: what they take back, and how seldom they do that without a reason.
+
+use perfrun_contract::{compare::CONTROL_ALPHA, matrix::StackName};
+use perfrun_judge::needs;
+
+use super::*;
+
+/// A run of twins with controls, whose candidate and control have these ratios to the baseline. The controls
+/// are the last cells. The three trials of a round are in random order, and what the first of them leaves
+/// behind slows the others.
+fn controlled(ratios: &[[f64; 2]], rounds: u32, seed: u64) -> Run {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut run = Run::new(&vec![1.0; ratios.len()], 0);
+    for (index, transport) in (0..ratios.len()).zip(TRANSPORTS) {
+        run.plan.judging.twins[index].control = Some(run.plan.cells.len());
+        let control = cell(Stack::Litep2p, "main_control", transport);
+        run.plan.cells.push(control);
+    }
+    let twins = run.plan.judging.twins.clone();
+    for round in 0..rounds {
+        for (twin, [candidate, control]) in twins.iter().zip(ratios) {
+            let mut block: Vec<(usize, f64)> = twin.cells().zip([1.0, *candidate, *control]).collect();
+            block.shuffle(&mut random);
+            for (place, (cell, ratio)) in block.into_iter().enumerate() {
+                let noise: f64 = (0..4).map(|_| random.random_range(-0.04..0.04)).sum();
+                let slowed = if place == 0 { 1.0 } else { 0.97 };
+                run.measure(&format!("c{cell}.i{round}"), 4.7e9 * ratio * slowed * noise.exp());
+            }
+        }
+    }
+    run
+}
+
+/// The same run without its controls.
+fn without_controls(run: &Run) -> Run {
+    let first = run.plan.judging.twins.first().and_then(|twin| twin.control);
+    let first = first.expect("the run has controls");
+    let mut other = Run {
+        plan: run.plan.clone(),
+        records: run.records.clone(),
+    };
+    other.plan.cells.truncate(first);
+    other.plan.trials.retain(|trial| trial.cell < first);
+    other.records.retain(|record| record.trial.cell < first);
+    for twin in &mut other.plan.judging.twins {
+        twin.control = None;
+    }
+    other
+}
+
+fn differs(judged: &Judged) -> bool {
+    judged.controls.iter().any(|control| control.word.differs())
+}
+
+#[test]
+fn nothing_is_believed_if_the_control_differs() {
+    let mut run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
+    run.expect(vec![0], Bound::Min(1e9));
+    assert_eq!(without_controls(&run).judge().verdict, Verdict::Fail);
+    let judged = run.judge();
+    let [control] = judged.controls.as_slice() else {
+        panic!("{judged:?}")
+    };
+    assert_eq!(
+        (&*control.baseline, &*control.candidate),
+        (
+            "main.main.tcp.upload-1s",
+            "main_control.main_control.tcp.upload-1s"
+        )
+    );
+    assert_eq!((control.word, control.pairs, control.dropped), (Faster, 20, 0));
+    let [compared] = judged.comparisons.as_slice() else {
+        panic!("{judged:?}")
+    };
+    assert_eq!(compared.candidate, "pr.pr.tcp.upload-1s");
+    assert_eq!(
+        (compared.word, compared.why),
+        (NotComparable, Some(Why::ControlDiffers))
+    );
+    assert_eq!((compared.detectable, compared.pairs_needed), (None, None));
+    let verdicts = judged.gates.iter().map(|gate| gate.verdict);
+    assert_eq!(
+        verdicts.collect::<Vec<_>>(),
+        [Verdict::Inconclusive, Verdict::Pass],
+        "what is expected of the baseline's own values does not depend on the comparison"
+    );
+    assert_eq!(judged.verdict, Verdict::Inconclusive);
+    let evidence = &judged.gates[0].evidence;
+    assert!(
+        evidence.ends_with("; but the control, the baseline once more, differs from it"),
+        "{evidence}"
+    );
+}
+
+#[test]
+fn a_control_that_differs_says_so_first() {
+    let run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
+    let judged = run.judge();
+    let found = findings(&run.plan, &judged, Basis::Trials);
+    assert_eq!(found[0].verdict, Verdict::Inconclusive);
+    let said: Vec<&str> = found.iter().map(|finding| finding.text.as_str()).collect();
+    assert!(
+        said[0].starts_with("The control differs: upload over tcp, "),
+        "{said:?}"
+    );
+    assert!(
+        said[0].contains("nothing in this comparison can be believed"),
+        "{said:?}"
+    );
+    assert_eq!(
+        said[1],
+        "Not comparable: upload over tcp: the control, the baseline once more, differs from it."
+    );
+    assert!(
+        said.last().unwrap().starts_with("Verdict: Inconclusive: "),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_control_that_does_not_differ_says_what_could_be_seen() {
+    let run = controlled(&[[0.8, 1.0]], 20, 1).allowing(0.05);
+    let judged = run.judge();
+    let found = findings(&run.plan, &judged, Basis::Trials);
+    assert_eq!(found[0].verdict, Verdict::Pass);
+    let start = "The control shows no difference in 1 of 1 comparisons with its baseline; below ";
+    let seen = found[0].text.strip_prefix(start).unwrap();
+    let seen: u32 = seen
+        .strip_suffix(" % nothing could be seen.")
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((3..=12).contains(&seen), "{seen}");
+    assert!(
+        found[1].text.starts_with("Slower: upload over tcp, "),
+        "{found:?}"
+    );
+    assert_eq!(judged.verdict, Verdict::Fail);
+}
+
+#[test]
+fn a_control_that_does_not_differ_changes_nothing() {
+    let mut equal = 0;
+    for seed in 0..20 {
+        let run = controlled(&[[0.9, 1.0], [1.0, 1.0], [1.03, 1.0]], 20, seed).allowing(0.05);
+        let (with, without) = (run.judge(), without_controls(&run).judge());
+        assert_eq!(without.controls, []);
+        if differs(&with) {
+            continue;
+        }
+        equal += 1;
+        assert_eq!(with.comparisons, without.comparisons, "{seed}");
+        assert_eq!(with.gates, without.gates, "{seed}");
+        assert_eq!(with.overall, without.overall, "{seed}");
+        assert_eq!(with.verdict, without.verdict, "{seed}");
+    }
+    assert!(equal >= 15, "{equal}");
+}
+
+#[test]
+fn a_control_speaks_for_all_cells_of_its_comparison_and_for_no_other() {
+    let mut run = controlled(&[[0.8, 1.2], [0.8, 1.0], [0.8, 1.0]], 20, 1).allowing(0.05);
+    for (cell, name) in [(4, "old"), (5, "new")] {
+        let name = StackName(name.to_owned());
+        (run.plan.cells[cell].client, run.plan.cells[cell].server) = (name.clone(), name);
+    }
+    let judged = run.judge();
+    let found = judged.comparisons.iter().map(|found| (found.word, found.why));
+    let void = (NotComparable, Some(Why::ControlDiffers));
+    assert_eq!(found.collect::<Vec<_>>(), [void, void, (Slower, None)]);
+    let verdicts = judged.gates.iter().map(|gate| gate.verdict);
+    let (open, fail) = (Verdict::Inconclusive, Verdict::Fail);
+    assert_eq!(verdicts.collect::<Vec<_>>(), [open, open, fail]);
+}
+
+#[test]
+fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
+    let run = controlled(&[[1.0, 1.0]], 5, 1).allowing(0.05);
+    let said = sentences(&run.plan, &run.judge());
+    assert_eq!(
+        said[0],
+        "The control says nothing of 1 of 1 comparisons with its baseline: only 5 pairs of trials count, and 0 \
+         do not."
+    );
+    let mut run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
+    for cell in &mut run.plan.cells {
+        cell.clients = Names::from(vec![format!("client-{}", cell.client)]);
+    }
+    let names = run.plan.cells.iter().flat_map(|cell| cell.nodes());
+    let mut nodes: BTreeMap<String, Info> = names.map(|name| (name.clone(), info("one"))).collect();
+    nodes.insert("client-main_control".to_owned(), info("another"));
+    let judged = judge(&run.plan, &run.records, &nodes);
+    let control = &judged.controls[0];
+    assert_eq!(
+        (control.word, control.why),
+        (NotComparable, Some(Why::TwinsApart))
+    );
+    assert_eq!(judged.verdict, Verdict::Fail, "it takes nothing back");
+}
+
+#[test]
+fn controls_that_could_show_nothing_say_so() {
+    let mut run = controlled(&[[1.0, 1.0]; 4], 10, 1).allowing(0.05);
+    run.plan.judging.looks = vec![8, 10];
+    let found = findings(&run.plan, &run.judge(), Basis::Trials);
+    assert_eq!(
+        (found[0].verdict, &*found[0].text),
+        (
+            Verdict::Inconclusive,
+            "The control shows no difference in 4 of 4 comparisons with its baseline; 4 of them could show \
+             none, for too few pairs or too many failures."
+        )
+    );
+    let run = controlled(&[[1.0, 1.0]; 2], 20, 1)
+        .allowing(0.05)
+        .change(|record| {
+            if record.trial.cell == 4 && record.trial.iteration % 7 == 0 {
+                fail(record, Reason::Timeout);
+            }
+        });
+    let found = findings(&run.plan, &run.judge(), Basis::Trials);
+    assert_eq!(found[0].verdict, Verdict::Inconclusive);
+    let text = &found[0].text;
+    assert!(
+        text.starts_with("The control shows no difference in 2 of 2 comparisons with its baseline; below "),
+        "{text}"
+    );
+    assert!(
+        text.ends_with(
+            " % nothing could be seen; 1 of them could show none, for too few pairs or too many failures."
+        ),
+        "{text}"
+    );
+}
+
+#[test]
+fn controls_say_nothing_for_reasons_of_their_own() {
+    let mut run = controlled(&[[1.0, 1.0]; 2], 20, 1)
+        .allowing(0.05)
+        .change(|record| {
+            if record.trial.cell == 5 {
+                record.disturbance = Some(Disturbance {
+                    steal: 0.06,
+                    ..Disturbance::default()
+                });
+            }
+        });
+    run.records
+        .retain(|record| record.trial.cell != 4 || record.trial.iteration < 5);
+    assert_eq!(
+        sentences(&run.plan, &run.judge())[..2],
+        [
+            "The control says nothing of 1 of 2 comparisons with its baseline: most pairs were disturbed by what \
+             else the machine did.",
+            "The control says nothing of 1 of 2 comparisons with its baseline: only 5 pairs of trials count, and \
+             0 do not."
+        ]
+    );
+}
+
+#[test]
+fn a_control_is_measured_as_long_as_its_twin() {
+    let mut run = controlled(&[[0.5, 1.0]], 40, 1).allowing(0.05);
+    run.plan.judging.looks = vec![10, 20, 40];
+    assert_eq!(
+        needs(&run.plan, &run.records).rounds,
+        [20; 3],
+        "after 10 rounds, a control cannot differ"
+    );
+    assert_eq!(run.judge().controls[0].pairs, 20);
+    let without = without_controls(&run);
+    assert_eq!(needs(&without.plan, &without.records).rounds, [10; 2]);
+}
+
+#[test]
+fn the_last_look_has_its_findings_whatever_controls_can_show() {
+    let mut run = controlled(&[[0.5, 1.2]; 4], 10, 1).allowing(0.05);
+    run.plan.judging.looks = vec![8, 10];
+    let needed = needs(&run.plan, &run.records);
+    assert_eq!((needed.rounds, needed.spared), (vec![u32::MAX; 12], None));
+    let judged = run.judge();
+    assert!(!differs(&judged), "ten pairs are too few for four controls");
+    assert!(
+        judged.comparisons.iter().all(|found| found.word == Slower),
+        "{judged:?}"
+    );
+}
+
+#[test]
+fn a_large_difference_is_not_decided_before_its_control_can_differ() {
+    let mut run = controlled(&[[0.5, 1.2]], 40, 1).allowing(0.05);
+    run.plan.judging.looks = vec![10, 20, 40];
+    let rounds = needs(&run.plan, &run.records).rounds;
+    assert_eq!(rounds, [20; 3]);
+    run.records.retain(|record| record.trial.iteration < 20);
+    let judged = run.judge();
+    assert!(differs(&judged), "{judged:?}");
+    assert_eq!(judged.comparisons[0].why, Some(Why::ControlDiffers));
+    assert_eq!(judged.verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn runs_are_compared_without_their_controls() {
+    let run = controlled(&[[1.0, 1.0]], 1, 1);
+    let run = runs::Run {
+        plan: &run.plan,
+        records: &run.records,
+    };
+    let cells = runs::shared(&[run, run]).judging.twins;
+    let cells: Vec<usize> = cells.iter().map(|twin| twin.candidate).collect();
+    assert_eq!(cells, [0, 1]);
+}
+
+#[test]
+fn controls_of_equal_programs_seldom_differ() {
+    for (rounds, looks, runs) in [(20, vec![], 1000), (40, vec![10, 20, 40], 300)] {
+        let differ = (0..runs).filter(|seed| {
+            let mut run = controlled(&[[1.0, 1.0]; 4], rounds, *seed).allowing(0.01);
+            run.plan.judging.looks = looks.clone();
+            let judged = run.judge();
+            assert_eq!(judged.controls.len(), 4);
+            differs(&judged)
+        });
+        let wrong = differ.count() as f64 / runs as f64;
+        // Three standard errors.
+        let error = 3.0 * (CONTROL_ALPHA * (1.0 - CONTROL_ALPHA) / runs as f64).sqrt();
+        assert!(wrong <= CONTROL_ALPHA + error, "{rounds} rounds: {wrong}");
+    }
+}
+
+#[test]
+fn a_control_that_differs_is_found() {
+    let found =
+        (0..100).filter(|seed| differs(&controlled(&[[1.0, 0.88]], 20, *seed).allowing(0.05).judge()));
+    assert!(found.count() >= 95);
+}

@@ -1,0 +1,83 @@
+//! Comparisons of two stacks.
+
+use perfrun_api::results::Results;
+use perfrun_contract::{matrix::Stack, record::Metric};
+use perfrun_report::{judged, markdown};
+use perfrun_test_kit::results::run;
+
+use crate::drawn::COMPARED;
+
+#[test]
+fn a_comparison_of_two_stacks_names_both() {
+    let results = run(&COMPARED.replace("{name: pr, stack: litep2p}", "{name: pr, stack: libp2p}"))
+        .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.1)
+        .results();
+    let drawn = markdown(&results.account());
+    for words in [
+        "Slower: upload over tcp (upload-64Mi), pr → pr against main → main, ",
+        "Not as expected: upload over tcp (upload-64Mi), pr → pr against main → main, ",
+        "| load | metric | baseline | candidate | medians |",
+        "| upload-64Mi, tcp | uploadGoodput | main → main | pr → pr | ",
+    ] {
+        assert!(drawn.contains(words), "{words:?} is not in: {drawn}");
+    }
+}
+
+#[test]
+fn a_comparison_with_the_stream_layer_of_commonware_says_so() {
+    let drawn = |stacks: &str| {
+        let spec = COMPARED.replace("{name: main, stack: litep2p}, {name: pr, stack: litep2p}", stacks);
+        let slower = run(&spec).changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.01);
+        markdown(&slower.results().account())
+    };
+    let drawn = [
+        drawn("{name: main, stack: commonware}, {name: pr, stack: libp2p}"),
+        drawn("{name: main, stack: libp2p}, {name: pr, stack: commonware}"),
+    ];
+    let words = "pr → pr against main → main (commonware: its stream layer), ";
+    for drawn in drawn {
+        assert!(
+            drawn.contains(&format!("Slower: upload over tcp (upload-64Mi), {words}")),
+            "{drawn}"
+        );
+    }
+}
+
+#[test]
+fn memory_of_two_kinds_of_programs_is_not_compared_unless_the_document_expects_something_of_it() {
+    let results = |candidate: &str, rest: &str| {
+        run(&format!(
+            "
+  workload:
+    echo: {{loads: [{{connections: 2, streamsPerConnection: 50}}], duration: 20s}}
+  stacks: [{{name: main, stack: litep2p}}, {{name: pr, stack: {candidate}}}]
+  matrix: {{clients: [main], servers: [main], rawBaseline: false}}
+  compare: [{{baseline: main, candidate: pr}}]
+{rest}"
+        ))
+        .results()
+    };
+    let metrics = |results: &Results| -> Vec<Metric> {
+        let judged = judged(&results.plan, &results.trials, &results.environment.nodes).unwrap();
+        let comparisons = judged.comparisons.iter();
+        comparisons.map(|comparison| comparison.metric).collect()
+    };
+    let both = [Metric::RoundTripP50, Metric::CpuSecondsPerOperation];
+    assert_eq!(metrics(&results("go-libp2p", "")), both);
+    let mut of_rust = results("libp2p", "");
+    assert_eq!(
+        metrics(&of_rust),
+        [&both[..], &[Metric::ClientAllocatedPerStream]].concat()
+    );
+    for cell in &mut of_rust.plan.cells {
+        if cell.client.0 == "pr" {
+            cell.client_stack = Stack::External;
+        }
+    }
+    assert_eq!(metrics(&of_rust), both);
+    let expected = "  expect: [{metric: clientAllocatedPerStream, maxRegression: 10%}]\n";
+    assert_eq!(
+        metrics(&results("go-libp2p", expected)),
+        [Metric::ClientAllocatedPerStream]
+    );
+}
