@@ -78,7 +78,7 @@ func RunLitep2pPerf(s Stream, upload, download uint64, b *Buffers, counters *obs
 		_ = s.SetReadDeadline(time.Now().Add(linger))
 	}
 	err = ended(s, "the download", download)
-	if err != nil && !Dropped(s, err) && !isTimeout(err) {
+	if err != nil && !Dropped(s, err) && !isDeadline(err) {
 		return e, err
 	}
 	e.Consumed = e.Arrival.First

@@ -97,7 +97,7 @@ func (b *Buffers) receiveUntil(s Stream, deadline time.Time, arrival *Arrival, c
 		err := b.receive(s, math.MaxUint64, arrival, counters)
 		switch {
 		case err == nil && time.Now().Before(deadline):
-		case err == nil || isTimeout(err):
+		case err == nil || isDeadline(err):
 			if !arrival.First.IsZero() && arrival.Last.Before(deadline) {
 				arrival.Last = deadline
 			}

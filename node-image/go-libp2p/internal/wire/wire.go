@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-yamux/v5"
 	"github.com/pion/sctp"
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/webtransport-go"
@@ -178,7 +179,7 @@ func tooFew(what string, got, due uint64) error {
 
 // Dropped says whether the peer dropped a stream or its connection, in the ways that stacks report it.
 func Dropped(s Stream, err error) bool {
-	if err == nil || isTimeout(err) {
+	if err == nil || isDeadline(err) {
 		return false
 	}
 	var stream *network.StreamError
@@ -196,10 +197,10 @@ func Dropped(s Stream, err error) bool {
 	return ok && of.Conn().IsClosed() || strings.Contains(err.Error(), "abort chunk")
 }
 
-// isTimeout says whether a deadline of the stream has passed. Each muxer has an error of its own for that.
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
+// isDeadline says whether a deadline of the stream has passed. Errors of connections that are gone may also be
+// timeouts of net.Error: go-libp2p's WebRTC reports each connection that its peer has closed as one.
+func isDeadline(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, yamux.ErrTimeout)
 }
 
 // Fail is an error of a stream as a failure of its trial.

@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-yamux/v5"
 	"github.com/pion/sctp"
+	"github.com/quic-go/quic-go"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
@@ -184,5 +188,27 @@ func TestAWriteAfterTheEndOfAWebRTCConnectionIsADrop(t *testing.T) {
 	err := fmt.Errorf("%w: state=Closed", sctp.ErrPayloadDataStateNotExist)
 	if a, _ := pipe(); !Dropped(a, err) || Dropped(a, errors.New("another error")) {
 		t.Error(err)
+	}
+}
+
+// ofClosed is a stream of a connection that is closed.
+type ofClosed struct{ half }
+
+func (ofClosed) Conn() network.Conn { return closed{} }
+
+type closed struct{ network.Conn }
+
+func (closed) IsClosed() bool { return true }
+
+func TestOnlyADeadlineOfTheStreamIsATimeout(t *testing.T) {
+	// As the error of a connection over WebRTC that its peer has closed, it is a timeout of net.Error.
+	gone := &quic.IdleTimeoutError{}
+	if isDeadline(gone) || !Dropped(ofClosed{}, gone) {
+		t.Error(gone)
+	}
+	for _, deadline := range []error{os.ErrDeadlineExceeded, yamux.ErrTimeout} {
+		if !isDeadline(deadline) || Dropped(ofClosed{}, deadline) {
+			t.Error(deadline)
+		}
 	}
 }
