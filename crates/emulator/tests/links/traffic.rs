@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     os::fd::AsRawFd,
     sync::{
         Arc,
@@ -14,8 +14,10 @@ use std::{
 
 use crate::lab::Lab;
 
-/// Long enough for packets that are still in flight behind the delay.
-const SILENCE: Duration = Duration::from_millis(400);
+const READ_TIMEOUT: Duration = Duration::from_millis(20);
+/// Number of reads in a row without a packet after which no more are expected: 400 ms, enough for packets that are
+/// still behind the delay. A timeout alone would end before the packets that waited while the machine paused.
+const SILENT_READS: u32 = 20;
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Gives the calling thread priority, if permitted: the link is measured, not the competition for a core.
@@ -24,6 +26,15 @@ pub(crate) fn go_first() {
     let parameters = libc::sched_param { sched_priority: 5 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+}
+
+/// A socket whose reads end soon, with room for all that arrives while the machine pauses: what its reader is too
+/// slow for must not look like the link's loss.
+fn receiving(address: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).unwrap();
+    socket
 }
 
 /// Sends every datagram back.
@@ -35,8 +46,7 @@ pub(crate) struct Echo {
 
 impl Echo {
     pub(crate) fn start(lab: &Lab, address: IpAddr) -> Self {
-        let socket = lab.far.run(|| UdpSocket::bind((address, 0))).unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let socket = lab.far.run(|| receiving((address, 0).into()));
         let address = socket.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -66,14 +76,12 @@ impl Drop for Echo {
 
 /// Round trips in milliseconds, in the order of sending; None for lost datagrams.
 pub(crate) fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> Vec<Option<f64>> {
-    let any = if echo.address.is_ipv4() {
-        "0.0.0.0:0"
-    } else {
-        "[::]:0"
+    let any: IpAddr = match echo.address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = lab.near.run(|| UdpSocket::bind(any)).unwrap();
+    let socket = lab.near.run(|| receiving((any, 0).into()));
     socket.connect(echo.address).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let begin = Instant::now();
     let all_sent = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -81,20 +89,17 @@ pub(crate) fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Durati
             go_first();
             let mut round_trips = vec![None; count];
             let mut buffer = [0; 64];
-            let mut last = Instant::now();
-            let mut answered = 0;
-            while answered < count {
+            let (mut answered, mut silent) = (0, 0);
+            while answered < count && silent < SILENT_READS {
                 if let Ok(16) = socket.recv(&mut buffer) {
                     let now = begin.elapsed().as_nanos() as u64;
                     let word = |at: usize| u64::from_be_bytes(buffer[at..at + 8].try_into().unwrap());
                     let round_trip = &mut round_trips[word(0) as usize];
                     answered += usize::from(round_trip.is_none());
                     round_trip.get_or_insert((now - word(8)) as f64 / 1e6);
-                    last = Instant::now();
-                } else if !all_sent.load(Ordering::Relaxed) {
-                    last = Instant::now();
-                } else if last.elapsed() > SILENCE {
-                    break;
+                    silent = 0;
+                } else if all_sent.load(Ordering::Relaxed) {
+                    silent += 1;
                 }
             }
             round_trips
@@ -183,12 +188,7 @@ pub(crate) fn stream_merged(
     per_millisecond: u32,
     merged: u32,
 ) -> Arrivals {
-    let receiver = lab.far.run(|| UdpSocket::bind((to, 0))).unwrap();
-    receiver
-        .set_read_timeout(Some(Duration::from_millis(20)))
-        .unwrap();
-    // What the receiver is too slow for must not look like the link's loss.
-    rustix::net::sockopt::set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER).unwrap();
+    let receiver = lab.far.run(|| receiving((to, 0).into()));
     let address = receiver.local_addr().unwrap();
     let sender = lab.near.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
     sender.connect(address).unwrap();
@@ -245,20 +245,18 @@ fn cut_into(socket: &UdpSocket, bytes: usize) {
 fn receive(socket: &UdpSocket, bytes: usize, all_sent: &AtomicBool) -> Arrivals {
     let mut arrivals = Arrivals::default();
     let mut times: Option<(Instant, Instant)> = None;
-    let mut quiet_since = Instant::now();
+    let mut silent = 0;
     let mut buffer = [0; 2048];
-    loop {
+    while silent < SILENT_READS {
         if let Ok(length) = socket.recv(&mut buffer) {
             let now = Instant::now();
             times = Some((times.map_or(now, |(first, _)| first), now));
-            quiet_since = now;
+            silent = 0;
             let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
             arrivals.numbers.push(number);
             arrivals.wrong += usize::from(buffer[..length] != payload(number, bytes));
-        } else if !all_sent.load(Ordering::Relaxed) {
-            quiet_since = Instant::now();
-        } else if quiet_since.elapsed() > SILENCE {
-            break;
+        } else if all_sent.load(Ordering::Relaxed) {
+            silent += 1;
         }
     }
     if let Some((first, last)) = times {
