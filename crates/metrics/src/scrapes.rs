@@ -31,9 +31,12 @@ pub struct Scrapes {
 #[derive(Clone, Copy, Debug)]
 struct Scraped {
     changed: Instant,
-    scraped: Option<Instant>,
+    /// When a scraper last came, for a page that it had in time or not.
+    came: Option<Instant>,
     /// The longest time between two scrapes.
     interval: Option<Duration>,
+    /// When the newest page was made that a scraper had in time.
+    read: Option<Instant>,
 }
 
 impl Default for Scrapes {
@@ -41,8 +44,9 @@ impl Default for Scrapes {
         Self {
             seen: Mutex::new(Scraped {
                 changed: Instant::now(),
-                scraped: None,
+                came: None,
                 interval: None,
+                read: None,
             }),
             scraped: Notify::new(),
             page: tokio::sync::Mutex::default(),
@@ -56,51 +60,77 @@ impl Scrapes {
         self.seen.lock().changed = Instant::now();
     }
 
-    /// The page, for a scraper that reads it now. `make` makes it about once a second at most, however often
-    /// it is read, and again after values have [changed](Self::changed).
-    pub async fn read<F: Future<Output = String>>(&self, make: impl FnOnce() -> F) -> Arc<str> {
-        self.scraped();
+    /// The page, for a scraper that reads it now, and gives up after `patience`. `make` makes it about once a
+    /// second at most, however often it is read, and again after values have [changed](Self::changed).
+    ///
+    /// A scraper that has given up has not read the page: it throws away what still arrives.
+    pub async fn read<F: Future<Output = String>>(
+        &self,
+        patience: Option<Duration>,
+        make: impl FnOnce() -> F,
+    ) -> Arc<str> {
+        let came = self.comes();
+        let (made, page) = self.page(make).await;
+        if patience.is_none_or(|patience| came.elapsed() < patience) {
+            let mut seen = self.seen.lock();
+            seen.read = seen.read.max(Some(made));
+            drop(seen);
+            self.scraped.notify_waiters();
+        }
+        page
+    }
+
+    /// Whether a scraper has read a page that was made after this time.
+    pub fn was_read_after(&self, then: Instant) -> bool {
+        self.seen.lock().read.is_some_and(|made| made > then)
+    }
+
+    /// The page, and when it was made.
+    async fn page<F: Future<Output = String>>(&self, make: impl FnOnce() -> F) -> (Instant, Arc<str>) {
         let mut kept = self.page.lock().await;
         let changed = self.seen.lock().changed;
         if let Some((made, page)) = &*kept
             && *made > changed
             && made.elapsed() < KEPT
         {
-            return page.clone();
+            return (*made, page.clone());
         }
         let now = Instant::now();
         let page: Arc<str> = make().await.into();
         *kept = Some((now, page.clone()));
-        page
+        (now, page)
     }
 
-    /// The page is read now; called before it is made.
-    fn scraped(&self) {
+    /// A scraper comes now. Those who wait learn that it is not gone, even if it gives up.
+    fn comes(&self) -> Instant {
         let now = Instant::now();
         let mut seen = self.seen.lock();
-        if let Some(last) = seen.scraped.replace(now) {
+        if let Some(last) = seen.came.replace(now) {
             let since = now - last;
             seen.interval = Some(seen.interval.map_or(since, |longest| longest.max(since)));
         }
         drop(seen);
         self.scraped.notify_waiters();
+        now
     }
 
-    /// Waits until the page was read after its values changed, or nobody will come in time: nobody ever did,
-    /// a scraper that did has not come back for twice as long as it used to, or `most` is over.
+    /// Waits until a page was read that was made after its values changed, or nobody will come in time:
+    /// nobody ever did, a scraper that did has not come back for twice as long as it used to, or `most` is
+    /// over.
     pub async fn seen(&self, most: Duration) {
         let end = Instant::now() + most;
         loop {
             let next = self.scraped.notified();
             let Scraped {
                 changed,
-                scraped,
+                came,
                 interval,
+                read,
             } = *self.seen.lock();
-            let Some(scraped) = scraped.filter(|scraped| *scraped <= changed) else {
+            let Some(came) = came.filter(|_| read.is_none_or(|made| made <= changed)) else {
                 return;
             };
-            let expected = interval.map_or(end, |interval| scraped + (2 * interval).max(SHORTEST_WAIT));
+            let expected = interval.map_or(end, |interval| came + (2 * interval).max(SHORTEST_WAIT));
             if timeout_at(expected.min(end), next).await.is_err() {
                 return;
             }
@@ -124,7 +154,7 @@ mod tests {
         let made = AtomicU32::new(0);
         let read = async || {
             let make = || async { made.fetch_add(1, Ordering::Relaxed).to_string() };
-            scrapes.read(make).await.to_string()
+            scrapes.read(None, make).await.to_string()
         };
         advance(INTERVAL).await;
         assert_eq!(read().await, "0");
@@ -138,12 +168,16 @@ mod tests {
         assert_eq!(read().await, "2");
     }
 
+    async fn scrape(scrapes: &Scrapes) {
+        scrapes.read(None, || async { String::new() }).await;
+    }
+
     /// How long it waits, if the page is read once more after `next`.
     async fn waits(scrapes: Scrapes, next: Option<Duration>) -> Duration {
         let begun = Instant::now();
         let scrape = async {
             sleep(next.unwrap_or(2 * LONGEST_WAIT)).await;
-            scrapes.scraped();
+            scrape(&scrapes).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -164,16 +198,16 @@ mod tests {
         let scrapes = Scrapes::default();
         scrapes.changed();
         advance(INTERVAL).await;
-        scrapes.scraped();
+        scrape(&scrapes).await;
         assert_eq!(waits(scrapes, None).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_scrape_after_the_last_change_is_waited_for() {
         let scrapes = Scrapes::default();
-        scrapes.scraped();
+        scrape(&scrapes).await;
         advance(INTERVAL).await;
-        scrapes.scraped();
+        scrape(&scrapes).await;
         advance(INTERVAL / 3).await;
         scrapes.changed();
         assert_eq!(waits(scrapes, Some(INTERVAL * 2 / 3)).await, INTERVAL * 2 / 3);
@@ -182,9 +216,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_scraper_that_is_gone_is_not_waited_for_much_longer_than_it_used_to_take() {
         let scrapes = Scrapes::default();
-        scrapes.scraped();
+        scrape(&scrapes).await;
         advance(INTERVAL).await;
-        scrapes.scraped();
+        scrape(&scrapes).await;
         scrapes.changed();
         assert_eq!(waits(scrapes, None).await, 2 * INTERVAL);
     }
@@ -192,11 +226,44 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn of_one_scrape_nothing_is_learnt_and_the_next_is_waited_for() {
         let (scraped_once, long_ago) = (Scrapes::default(), Scrapes::default());
-        scraped_once.scraped();
+        scrape(&scraped_once).await;
         scraped_once.changed();
         assert_eq!(waits(scraped_once, None).await, LONGEST_WAIT);
-        long_ago.scraped();
+        scrape(&long_ago).await;
         long_ago.changed();
         assert_eq!(waits(long_ago, Some(INTERVAL)).await, INTERVAL);
+    }
+
+    /// How long a scraper waits for its page.
+    const GIVES_UP: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scraper_that_has_given_up_has_read_nothing_and_is_waited_for_again() {
+        let scrapes = Scrapes::default();
+        let read_made_in = async |takes| {
+            let make = || async move {
+                sleep(takes).await;
+                String::new()
+            };
+            scrapes.read(Some(GIVES_UP), make).await;
+        };
+        scrape(&scrapes).await;
+        advance(INTERVAL).await;
+        scrapes.changed();
+        let changed = Instant::now();
+        let scrapes_twice = async {
+            sleep(INTERVAL / 3).await;
+            read_made_in(2 * GIVES_UP).await;
+            assert!(!scrapes.was_read_after(changed));
+            sleep(INTERVAL - 2 * GIVES_UP).await;
+            read_made_in(GIVES_UP / 2).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = scrapes.seen(LONGEST_WAIT) => {}
+            () = scrapes_twice => unreachable!("it is pending"),
+        }
+        assert!(scrapes.was_read_after(changed));
+        assert_eq!(changed.elapsed(), INTERVAL / 3 + INTERVAL + GIVES_UP / 2);
     }
 }

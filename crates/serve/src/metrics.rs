@@ -1,9 +1,16 @@
 //! The route of a metrics page.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use axum::{Router, http::header::CONTENT_TYPE, routing::get};
+use axum::{
+    Router,
+    http::{HeaderMap, header::CONTENT_TYPE},
+    routing::get,
+};
 use perfrun_metrics::Scrapes;
+
+/// Prometheus tells with each scrape after how many seconds it gives up.
+const TIMEOUT_HEADER: &str = "x-prometheus-scrape-timeout-seconds";
 
 /// Serves a page at `/metrics`, to anyone. `make` makes the page; see [`Scrapes::read`] for how often.
 pub fn metrics_router<F>(
@@ -13,9 +20,35 @@ pub fn metrics_router<F>(
 where
     F: Future<Output = String> + Send + 'static,
 {
-    let page = move || async move {
-        let page = scrapes.read(make).await;
+    let page = move |headers: HeaderMap| async move {
+        let page = scrapes.read(patience(&headers), make).await;
         ([(CONTENT_TYPE, perfrun_metrics::CONTENT_TYPE)], page.to_string())
     };
     Router::new().route("/metrics", get(page))
+}
+
+/// How long a scraper waits for the page, if it tells. It began to wait before its request arrived, and the
+/// answer has its way to go: a quarter is left for both.
+fn patience(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: f64 = headers.get(TIMEOUT_HEADER)?.to_str().ok()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds * 0.75).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scraper_may_tell_when_it_gives_up() {
+        let of = |value: &'static str| {
+            let value = value.parse().unwrap();
+            patience(&HeaderMap::from_iter([(TIMEOUT_HEADER.parse().unwrap(), value)]))
+        };
+        assert_eq!(of("10"), Some(Duration::from_millis(7500)));
+        assert_eq!(of("0.8"), Some(Duration::from_millis(600)));
+        for nonsense in ["", "soon", "-1", "NaN", "inf"] {
+            assert_eq!(of(nonsense), None, "{nonsense}");
+        }
+        assert_eq!(patience(&HeaderMap::new()), None);
+    }
 }

@@ -17,6 +17,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use perfrun_api::results::Results;
+use perfrun_conductor::client::Error;
 use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
 use perfrun_conductor::{Contact, Event};
 use perfrun_contract::{
@@ -27,11 +28,23 @@ use perfrun_contract::{
 };
 use perfrun_metrics::{LONGEST_WAIT, Scrapes, merge};
 use perfrun_serve::{Limits, metrics_router, serve};
-use tokio::net::TcpListener;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::{
+    net::TcpListener,
+    time::{Instant, timeout},
+};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 
 /// How long a user who has stopped the run waits for the scrape that reads its end.
 const LONGEST_WAIT_AFTER_STOP: Duration = Duration::from_secs(15);
+
+/// How long perfrun waits in the end for scrapers to take the answers in progress.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// How often the last page of a node is asked for. A machine that pauses lets the first request time out.
+const LAST_TRIES: u32 = 2;
 
 /// A scraper has a connection, which is idle for longer than the usual time between two scrapes.
 const LIMITS: Limits = Limits::new(16, Duration::from_secs(150));
@@ -42,6 +55,9 @@ pub(super) struct Exporter(Option<Server>);
 
 struct Server {
     metrics: Arc<Metrics>,
+    /// Ends with the answers in progress after `stop`.
+    serving: TaskTracker,
+    stop: CancellationToken,
     _stop: DropGuard,
 }
 
@@ -61,8 +77,8 @@ type Name = (String, String);
 enum Node {
     /// The node runs, and serves its page.
     Running(Contact),
-    /// The node has stopped. Its last page is kept until a scraper has read it.
-    Stopped(Arc<str>),
+    /// The node has stopped, and its last page is kept since then, until a scraper has read it.
+    Stopped { page: Arc<str>, since: Instant },
 }
 
 /// The run in progress.
@@ -90,9 +106,15 @@ impl Exporter {
         };
         let router = metrics_router(metrics.scrapes.clone(), page);
         let stop = CancellationToken::new();
-        tokio::spawn(serve(listener, router, LIMITS, stop.clone()));
-        let _stop = stop.drop_guard();
-        Ok(Self(Some(Server { metrics, _stop })))
+        let serving = TaskTracker::new();
+        serving.spawn(serve(listener, router, LIMITS, stop.clone()));
+        serving.close();
+        Ok(Self(Some(Server {
+            metrics,
+            serving,
+            _stop: stop.clone().drop_guard(),
+            stop,
+        })))
     }
 
     /// A run begins, or is resumed.
@@ -148,24 +170,43 @@ impl Exporter {
 
     /// Keeps the pages of the nodes, which are about to stop.
     pub(super) async fn keep_last_pages(&self) {
-        if let Some(metrics) = self.metrics() {
-            let pages = metrics.pages().await;
-            let stopped = |(name, page): (Name, String)| (name, Node::Stopped(page.into()));
-            *metrics.nodes.lock() = pages.into_iter().map(stopped).collect();
+        let Some(metrics) = self.metrics() else { return };
+        let pages = metrics.pages(LAST_TRIES).await;
+        let mut nodes = metrics.nodes.lock();
+        let since = Instant::now();
+        for (name, page) in pages {
+            let node = nodes.get_mut(&name);
+            if let Some(node) = node.filter(|node| matches!(node, Node::Running(_))) {
+                let page = page.into();
+                *node = Node::Stopped { page, since };
+            }
         }
     }
 
     /// Waits until every scraper that has read the page before reads the last one, with the end of the run.
     /// Waits for a shorter time if the user has stopped the run, and ends when the user stops the wait.
     pub(super) async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
-        let Some(metrics) = self.metrics() else { return };
+        let Some(server) = &self.0 else { return };
+        server.wait_for_last_scrape(quiet, cancel).await;
+        // The end of the program would cut the answers in progress, the last one among them.
+        server.stop.cancel();
+        let _ = timeout(LAST_ANSWERS, server.serving.wait()).await;
+    }
+
+    fn metrics(&self) -> Option<&Metrics> {
+        self.0.as_ref().map(|server| &*server.metrics)
+    }
+}
+
+impl Server {
+    async fn wait_for_last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         let is_stopped = cancel.is_cancelled();
         let limit = if is_stopped {
             LONGEST_WAIT_AFTER_STOP
         } else {
             LONGEST_WAIT
         };
-        let scraped = metrics.scrapes.seen(limit);
+        let scraped = self.metrics.scrapes.seen(limit);
         tokio::pin!(scraped);
         if futures::poll!(scraped.as_mut()).is_ready() {
             return;
@@ -184,18 +225,16 @@ impl Exporter {
             () = cancel.cancelled(), if !is_stopped => {}
         }
     }
-
-    fn metrics(&self) -> Option<&Metrics> {
-        self.0.as_ref().map(|server| &*server.metrics)
-    }
 }
 
 impl Metrics {
     async fn page(&self) -> String {
-        let nodes = self.pages().await;
-        self.nodes
-            .lock()
-            .retain(|_, node| matches!(node, Node::Running(_)));
+        // A page that was made is not yet read: its scraper may have given up.
+        self.nodes.lock().retain(|_, node| match node {
+            Node::Running(_) => true,
+            Node::Stopped { since, .. } => !self.scrapes.was_read_after(*since),
+        });
+        let nodes = self.pages(1).await;
         let runs = self
             .ended
             .lock()
@@ -207,34 +246,45 @@ impl Metrics {
         merge(nodes.iter().map(|(_, page)| page.as_str()).chain([runs.as_str()]))
     }
 
-    /// The pages of all nodes that answer.
-    async fn pages(&self) -> Vec<(Name, String)> {
+    /// The pages of all nodes that answer one of so many requests.
+    async fn pages(&self, tries: u32) -> Vec<(Name, String)> {
         let nodes = self.nodes.lock().clone();
         let pages = nodes
             .into_iter()
-            .map(async |(name, node)| (name, page_of(node).await));
+            .map(async |(name, node)| (name, page_of(node, tries).await));
         join_all(pages).await
     }
 }
 
-async fn page_of(node: Node) -> String {
+async fn page_of(node: Node, tries: u32) -> String {
     let contact = match node {
         Node::Running(contact) => contact,
-        Node::Stopped(page) => return page.to_string(),
+        Node::Stopped { page, .. } => return page.to_string(),
     };
-    let agent = async { Some(contact.agent.as_ref()?.metrics().await) };
-    let (node, agent) = futures::join!(contact.node.metrics(), agent);
-    let pages = [Some(node), agent].into_iter().flatten();
-    // A node that is starting, or was lost, has a page the next time.
-    let pages: Vec<_> = pages
-        .filter_map(|page| {
-            page.inspect_err(|error| {
-                tracing::debug!(error = error.describe(), "failed to fetch the metrics of a node");
-            })
-            .ok()
-        })
-        .collect();
+    let agent = async {
+        let agent = contact.agent.as_ref()?;
+        fetched(tries, || agent.metrics()).await
+    };
+    let (node, agent) = futures::join!(fetched(tries, || contact.node.metrics()), agent);
+    let pages: Vec<_> = node.into_iter().chain(agent).collect();
     merge(pages.iter().map(String::as_str))
+}
+
+/// A page that is fetched in one of so many tries. A node that is starting, or was lost, has a page the next
+/// time.
+async fn fetched<F>(tries: u32, fetch: impl Fn() -> F) -> Option<String>
+where
+    F: Future<Output = Result<String, Error>>,
+{
+    for _ in 0..tries {
+        match fetch().await {
+            Ok(page) => return Some(page),
+            Err(error) => {
+                tracing::debug!(error = error.describe(), "failed to fetch the metrics of a node");
+            }
+        }
+    }
+    None
 }
 
 impl Current {

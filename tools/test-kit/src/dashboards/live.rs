@@ -367,7 +367,9 @@ pub async fn agrees_with(prometheus: &Prometheus, results: &Results, scope: &Sco
             ("perfrun_result_share_of_raw_ratio", row.share_of_raw),
             ("perfrun_result_trials", Some(row.count.into())),
         ] {
-            let series = prometheus.at(&format!("{family}{labels}"), scope.to).await?;
+            // The last that was scraped: a scrape of an exporter that is gone hides it from other queries.
+            let last = format!("last_over_time({family}{labels}[{window}s])");
+            let series = prometheus.at(&last, scope.to).await?;
             let seen: Vec<f64> = series.iter().flat_map(Series::numbers).collect();
             // A number that went through JSON may end in another digit.
             let same = match (seen.as_slice(), is) {
