@@ -16,29 +16,29 @@
 //! Leaving out the start does not make iperf3 faster. At normal priority on a machine that does other work,
 //! pairs of one run differed by more than all of this: from 0.78 to 1.28.
 
-use std::{os::unix::process::CommandExt, process::Stdio, time::Duration};
+use std::{net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_contract::record::Metric;
 use perfrun_local::Slot;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::testbed::{Testbed, Unit, median, print_ratio};
 
 const TARGET: f64 = 0.97;
+const PROGRAM: &str = "iperf3";
+const PORT: u16 = 5201;
 /// The settings of the node.
-pub(crate) const SAME: &[&str] = &["-l", "64K", "-N"];
-const OTHERS: [(&str, &[&str]); 4] = [
-    (
-        "64 KiB, without the first second (-O 1)",
-        &["-l", "64K", "-N", "-O", "1"],
-    ),
-    ("64 KiB, Nagle's algorithm on (no -N)", &["-l", "64K"]),
-    ("1 MiB", &["-l", "1M", "-N"]),
-    ("1 MiB, Nagle's algorithm on (no -N)", &["-l", "1M"]),
+pub(crate) const SAME: &str = "-l 64K -N";
+const OTHERS: [(&str, &str); 4] = [
+    ("64 KiB, without the first second (-O 1)", "-l 64K -N -O 1"),
+    ("64 KiB, Nagle's algorithm on (no -N)", "-l 64K"),
+    ("1 MiB", "-l 1M -N"),
+    ("1 MiB, Nagle's algorithm on (no -N)", "-l 1M"),
 ];
 
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
+    let version = version(Path::new(PROGRAM)).await?;
     let testbed = Testbed::start(&format!(
         "  workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
          \x20 matrix: {{clients: [raw], servers: [raw]}}\n  iterations: 1\n  warmup: 0\n"
@@ -59,15 +59,12 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
             (testbed.measure(&cell, Metric::UploadGoodput).await?, theirs)
         };
         pairs.push(pair);
-        for (rates, (_, args)) in others.iter_mut().zip(OTHERS) {
-            rates.push(iperf3(server, client, seconds, args).await?);
+        for (rates, (_, options)) in others.iter_mut().zip(OTHERS) {
+            rates.push(iperf3(server, client, seconds, options).await?);
         }
     }
     testbed.nodes.stop().await;
-    let what = format!(
-        "raw TCP, one stream, against {} in blocks of 64 KiB, Nagle's algorithm off",
-        version().await?
-    );
+    let what = format!("raw TCP, one stream, against {version} in blocks of 64 KiB, Nagle's algorithm off");
     print_ratio(&what, &pairs, Unit::Bits, Some(TARGET));
     for ((what, _), rates) in OTHERS.iter().zip(&others) {
         println!("  iperf3 in blocks of {what}: {:.2} Gbit/s", median(rates) / 1e9);
@@ -76,30 +73,25 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
 }
 
 /// Name and version, for example `iperf 3.12`.
-async fn version() -> Result<String> {
-    let output = Command::new("iperf3").arg("--version").output().await?;
+pub(crate) async fn version(program: &Path) -> Result<String> {
+    let output = Command::new(program).arg("--version").output().await;
+    let program = program.display();
+    let output = output.with_context(|| format!("failed to start {program}: install the package iperf3"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
     Ok(words.join(" "))
 }
 
 /// One upload of iperf3, in bit/s at the receiver.
-async fn iperf3(server: &Slot, client: &Slot, seconds: f64, args: &[&str]) -> Result<f64> {
-    let address = server.addresses().v4.to_string();
-    let mut listening = inside(server, "iperf3")?
-        .args(["-s", "-1", "-B", &address, "-p", "5201"])
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .context("failed to start iperf3: install the package iperf3")?;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let output = inside(client, "iperf3")?
-        .args(["-c", &address, "-p", "5201", "-J", "-t"])
-        .arg(format!("{}", seconds.ceil()))
-        .args(args)
+async fn iperf3(server: &Slot, client: &Slot, seconds: f64, options: &str) -> Result<f64> {
+    let at = SocketAddr::new(server.addresses().v4.into(), PORT);
+    let mut listening = listen(server, Path::new(PROGRAM), &words(&serve(at))).await?;
+    let client_options = dial(at, &format!("-t {} {options}", seconds.ceil()));
+    let output = inside(client, PROGRAM)?
+        .args(words(&client_options))
         .output()
         .await?;
-    listening.wait().await?;
+    listening.kill().await?;
     ensure!(
         output.status.success(),
         "iperf3 failed: {}",
@@ -108,12 +100,40 @@ async fn iperf3(server: &Slot, client: &Slot, seconds: f64, args: &[&str]) -> Re
     goodput(&output.stdout)
 }
 
+/// The arguments of a server.
+pub(crate) fn serve(at: SocketAddr) -> String {
+    format!("-s -B {} -p {}", at.ip(), at.port())
+}
+
+/// The arguments of a client.
+pub(crate) fn dial(at: SocketAddr, options: &str) -> String {
+    format!("-c {} -p {} -J {options}", at.ip(), at.port())
+}
+
+pub(crate) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
 /// The rate at the receiver in bit/s, from the output of `iperf3 -J`.
 pub(crate) fn goodput(report: &[u8]) -> Result<f64> {
     let report: serde_json::Value = serde_json::from_slice(report)?;
     report["end"]["sum_received"]["bits_per_second"]
         .as_f64()
         .context("iperf3 gave no rate")
+}
+
+/// Starts a server in the namespace of a node, and gives it time to listen: published ones do not print when
+/// they do.
+pub(crate) async fn listen(slot: &Slot, program: &Path, args: &[String]) -> Result<Child> {
+    let server = inside(slot, program)?
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("failed to start {}", program.display()))?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    Ok(server)
 }
 
 /// A command that runs in the namespace of a node.

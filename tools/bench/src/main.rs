@@ -43,8 +43,10 @@ struct Args {
     /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// For `peers`: a published tool that you have built, as NAME=PATH. NAME is `perf` for a perf of
-    /// libp2p, `litep2p-perf` or `litep2p-perf-libp2p`.
+    /// For `peers`: a published tool that you have built or installed, as NAME=PATH. NAME is `perf` for a
+    /// perf of libp2p, `litep2p-perf`, `litep2p-perf-libp2p` or `iperf3`. Go refuses the module path of
+    /// go-libp2p's perf, which ends in `/v0.48`, so `go install` cannot fetch it: clone libp2p/test-plans,
+    /// and build it there.
     #[arg(long, value_name = "NAME=PATH")]
     peer: Vec<Peer>,
     /// Numbers of PerfRuns for `scale`, separated by commas.
@@ -80,7 +82,7 @@ enum Name {
     Echo,
     /// A thousand sinks that fetch through one relay: total memory, and lateness of the ramp.
     Stress,
-    /// The published tools against perfrun-node in their place.
+    /// The published tools, and iperf3, against perfrun-node in their place.
     Peers,
     /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
     Cluster,

@@ -2,14 +2,14 @@
 //! turn, with the sizes, security, negotiation and writes of the published tool.
 //!
 //! Four pairs tell apart which side a difference comes from. Versions of the stacks differ: libp2p-perf 0.3
-//! is built on libp2p 0.53, and a program that the user has built may be of any version.
+//! is built on libp2p 0.53, and a program that the user has built may be of any version. iperf3 has two
+//! pairs, because perfrun-node does not speak its protocol.
 
 mod tool;
 
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    process::Stdio,
     str::FromStr,
     time::Duration,
 };
@@ -18,23 +18,20 @@ use anyhow::{Context, Result, ensure};
 use perfrun_judge::Location;
 use perfrun_local::{Slot, nodes::Program};
 use strum::VariantNames;
-use tokio::time::sleep;
 
 use self::tool::Tool;
 use crate::{
-    iperf::inside,
+    iperf::{inside, listen},
     testbed::{Testbed, median},
 };
 
 const PORT: u16 = 4001;
-/// Bytes of one transfer: with writes of 1 KiB it takes a few tenths of a second.
-const SIZE: u64 = 256 << 20;
 /// An interval misses with this probability.
 const ALPHA: f64 = 0.05;
 /// An interval of this level needs this number of rounds.
 pub(crate) const LEAST_ROUNDS: u32 = 6;
 
-/// A tool that the user has built, given as `NAME=PATH`.
+/// A tool and its program, given as `NAME=PATH`.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     tool: Tool,
@@ -68,7 +65,7 @@ enum End {
 }
 
 /// Client and server; the reference is first.
-const PAIRS: [(End, End); 4] = [
+static PAIRS: [(End, End); 4] = [
     (End::Published, End::Published),
     (End::Node, End::Node),
     (End::Node, End::Published),
@@ -84,7 +81,8 @@ struct Rates {
 pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
     ensure!(
         !peers.is_empty(),
-        "name a tool: --peer NAME=PATH (`cargo xtask bench peers` builds one itself if none is named)"
+        "name a tool: --peer NAME=PATH (`cargo xtask bench peers` takes iperf3 and builds libp2p's perf if \
+         none is named)"
     );
     let testbed = Testbed::start(
         "  workload: {ping: {count: 1}}\n\
@@ -121,20 +119,22 @@ struct Link<'a> {
 
 impl Link<'_> {
     async fn compare(&self, rounds: u32) -> Result<()> {
-        let mut rates = PAIRS.map(|_| vec![]);
+        let Peer { tool, program } = self.peer;
+        let name = tool.name(program).await?;
+        let pairs = tool.pairs();
+        let mut rates: Vec<Vec<Rates>> = pairs.iter().map(|_| vec![]).collect();
         for round in 0..rounds as usize {
-            for place in 0..PAIRS.len() {
+            for place in 0..pairs.len() {
                 // Another pair is first in each round, so that none always runs right after the same one.
-                let place = (place + round) % PAIRS.len();
-                rates[place].push(self.measure(PAIRS[place]).await?);
+                let place = (place + round) % pairs.len();
+                rates[place].push(self.measure(pairs[place]).await?);
             }
         }
-        let Peer { tool, program } = self.peer;
         println!(
-            "\n{} over {}, {} MiB, perfrun-node in writes of 1 KiB, {rounds} rounds;\n{}:",
-            tool.name(),
+            "\n{name} over {}, {} MiB, perfrun-node in writes of {} KiB, {rounds} rounds;\n{}:",
             self.transport,
-            SIZE >> 20,
+            tool.size() >> 20,
+            tool.chunk_kibibytes(),
             tool.clock()
         );
         println!(
@@ -150,7 +150,7 @@ impl Link<'_> {
                 rates.iter().map(rate).collect()
             };
             let reference = of(&rates[0]);
-            for ((client, server), rates) in PAIRS.iter().zip(&rates) {
+            for ((client, server), rates) in pairs.iter().zip(&rates) {
                 let rates = of(rates);
                 let ratios: Vec<f64> = rates.iter().zip(&reference).map(|(a, b)| (a / b).ln()).collect();
                 let located = Location::of(&ratios, ALPHA).context("there is a round")?;
@@ -168,32 +168,23 @@ impl Link<'_> {
         Ok(())
     }
 
-    async fn measure(&self, (client, server): (End, End)) -> Result<Rates> {
-        let tool = self.peer.tool;
-        let at = SocketAddr::new(self.server.addresses().v4.into(), PORT);
-        let mut listening = inside(self.server, self.program(server))?
-            .args(tool.serve(server, self.transport, at))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("failed to start {}", self.program(server).display()))?;
-        // Published servers do not print when they listen.
-        sleep(Duration::from_millis(300)).await;
-        let rates = if tool.times_both() {
-            self.transfer(client, at, SIZE, SIZE).await?
-        } else {
-            Rates {
-                upload: self.transfer(client, at, SIZE, 0).await?.upload,
-                download: self.transfer(client, at, 0, SIZE).await?.download,
-            }
-        };
-        listening.kill().await?;
-        Ok(rates)
+    async fn measure(&self, pair: (End, End)) -> Result<Rates> {
+        let size = self.peer.tool.size();
+        if self.peer.tool.times_both() {
+            return self.transfer(pair, size, size).await;
+        }
+        Ok(Rates {
+            upload: self.transfer(pair, size, 0).await?.upload,
+            download: self.transfer(pair, 0, size).await?.download,
+        })
     }
 
-    async fn transfer(&self, client: End, at: SocketAddr, up: u64, down: u64) -> Result<Rates> {
+    /// A transfer with a server of its own: that of iperf3 does not listen for a moment after each client.
+    async fn transfer(&self, (client, server): (End, End), up: u64, down: u64) -> Result<Rates> {
         let tool = self.peer.tool;
+        let at = SocketAddr::new(self.server.addresses().v4.into(), PORT);
+        let args = tool.serve(server, self.transport, at);
+        let mut listening = listen(self.server, self.program(server), &args).await?;
         let program = self.program(client);
         let output = inside(self.client, program)?
             .args(tool.dial(client, self.transport, at, up, down))
@@ -203,6 +194,7 @@ impl Link<'_> {
         let output = tokio::time::timeout(Duration::from_mins(2), output)
             .await
             .with_context(|| format!("{} did not end within two minutes", program.display()))??;
+        listening.kill().await?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(
             output.status.success(),

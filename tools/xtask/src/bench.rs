@@ -59,7 +59,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
     if names("peers") && !names_peer {
         let mut perf = OsString::from("perf=");
         perf.push(install::libp2p_perf(workspace)?);
-        bench.arg("--peer").arg(perf);
+        bench.args(["--peer", "iperf3=iperf3", "--peer"]).arg(perf);
     }
     if needs_cluster {
         on_cluster(workspace, &mut bench, kept)

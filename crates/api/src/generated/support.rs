@@ -47,6 +47,8 @@ pub(super) fn page() -> String {
          one connection above which a cell is skipped. *–*: always skipped. Numbers refer to the reasons\n\
          below, which `perfrun plan` and reports also give. `raw` is the baseline. The baseline of `tcp-tls`\n\
          and `ws` is raw on `tcp`, that of `webrtc-direct` is raw on `quic-v1`. `memory` has no baseline.\n\n\
+         A download over several streams of `webrtc-direct` from libp2p may stop, although the table allows\n\
+         it. The trial then fails.\n\n\
          | transport | pair | {names} |\n|---|---|{rule}\n{rows}\n\
          ## Settings\n\n\
          What `settings` of a variant in `stacks` can choose. A cell is skipped if a setting has an effect on its\n\

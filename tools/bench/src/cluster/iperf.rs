@@ -38,7 +38,7 @@ impl Pair {
         let seconds = seconds.ceil().to_string();
         let mut args = vec!["exec", &self.client, "--", "/usr/bin/iperf3", "-J"];
         args.extend(["-c", &self.address, "-t", &seconds]);
-        args.extend(SAME);
+        args.extend(SAME.split(' '));
         goodput(scene.kubectl(&args).await?.as_bytes())
     }
 }

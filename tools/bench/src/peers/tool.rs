@@ -1,10 +1,12 @@
 //! Options and output of the published tools, and of perfrun-node in their place.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, path::Path};
 
+use anyhow::Result;
 use strum::{EnumString, VariantNames};
 
-use super::{End, Rates};
+use super::{End, PAIRS, Rates};
+use crate::iperf::{self, SAME, words};
 
 /// The text of `--node-key` that litep2p-perf documents.
 const NODE_KEY: &str = "secret";
@@ -23,14 +25,43 @@ pub(super) enum Tool {
     /// litep2p-perf with libp2p.
     #[strum(serialize = "litep2p-perf-libp2p")]
     Litep2pPerfLibp2p,
+    /// iperf3, with the node's raw TCP in its place.
+    #[strum(serialize = "iperf3")]
+    Iperf3,
 }
 
 impl Tool {
-    pub(super) fn name(self) -> &'static str {
+    /// The name in the heading. For iperf3 it has the version.
+    pub(super) async fn name(self, program: &Path) -> Result<String> {
+        Ok(match self {
+            Self::Perf => "perf".to_owned(),
+            Self::Litep2pPerf => "litep2p-perf (litep2p)".to_owned(),
+            Self::Litep2pPerfLibp2p => "litep2p-perf (libp2p)".to_owned(),
+            Self::Iperf3 => iperf::version(program).await?,
+        })
+    }
+
+    /// The pairs that understand each other.
+    pub(super) fn pairs(self) -> &'static [(End, End)] {
         match self {
-            Self::Perf => "perf",
-            Self::Litep2pPerf => "litep2p-perf (litep2p)",
-            Self::Litep2pPerfLibp2p => "litep2p-perf (libp2p)",
+            Self::Iperf3 => &PAIRS[..2],
+            _ => &PAIRS,
+        }
+    }
+
+    /// Bytes of one transfer, which takes a few tenths of a second.
+    pub(super) fn size(self) -> u64 {
+        match self {
+            Self::Iperf3 => 1 << 30,
+            _ => 256 << 20,
+        }
+    }
+
+    /// The size of one write.
+    pub(super) fn chunk_kibibytes(self) -> u32 {
+        match self {
+            Self::Iperf3 => 64,
+            _ => 1,
         }
     }
 
@@ -41,19 +72,20 @@ impl Tool {
             Self::Litep2pPerf | Self::Litep2pPerfLibp2p => {
                 "an upload ends with its last write, a download begins with its request"
             }
+            Self::Iperf3 => "the rate at which the receiver reads",
         }
     }
 
     pub(super) fn transports(self) -> &'static [&'static str] {
         match self {
             Self::Perf => &["tcp", "quic-v1"],
-            Self::Litep2pPerf | Self::Litep2pPerfLibp2p => &["tcp"],
+            Self::Litep2pPerf | Self::Litep2pPerfLibp2p | Self::Iperf3 => &["tcp"],
         }
     }
 
     /// Whether one exchange uploads and then downloads, and prints both times.
     pub(super) fn times_both(self) -> bool {
-        self != Self::Perf
+        !matches!(self, Self::Perf | Self::Iperf3)
     }
 
     /// The arguments of a server.
@@ -64,6 +96,11 @@ impl Tool {
             (Self::Perf, End::Node) => {
                 let options = self.options(transport);
                 words(&format!("server {options} --listen {at} --node-key-seed 0"))
+            }
+            (Self::Iperf3, End::Published) => words(&iperf::serve(at)),
+            (Self::Iperf3, End::Node) => {
+                let options = self.options(transport);
+                words(&format!("server {options} --listen {at}"))
             }
             (_, End::Published) => {
                 let listen = multiaddr(at);
@@ -90,6 +127,13 @@ impl Tool {
             (Self::Perf, End::Node) => words(&format!(
                 "client {options} --negotiation v1lazy --server {at} {bytes}"
             )),
+            (Self::Iperf3, End::Published) => {
+                let reverse = if down > 0 { "-R" } else { "" };
+                words(&iperf::dial(at, &format!("{SAME} -n {} {reverse}", up + down)))
+            }
+            (Self::Iperf3, End::Node) => {
+                words(&format!("client {options} --timing strict --server {at} {bytes}"))
+            }
             (_, End::Published) => words(&format!("client --server-address {server} {bytes}")),
             (_, End::Node) => words(&format!(
                 "client {options} --timing compat --server {server} {bytes}"
@@ -105,15 +149,30 @@ impl Tool {
             Self::Perf => ("libp2p", transport, "perf"),
             Self::Litep2pPerf => ("litep2p", transport, "litep2p-perf"),
             Self::Litep2pPerfLibp2p => ("libp2p", transport, "litep2p-perf"),
+            Self::Iperf3 => ("raw", transport, "perf"),
         };
-        format!("--stack {stack} --transport {transport} --protocol {protocol} --chunk-bytes 1Ki")
+        let chunk = self.chunk_kibibytes();
+        format!("--stack {stack} --transport {transport} --protocol {protocol} --chunk-bytes {chunk}Ki")
     }
 
-    /// Goodput according to what a client printed. `None` if it printed no time.
+    /// Goodput according to what a client printed. `None` if it printed no time. Only what was transferred has
+    /// a meaning.
     pub(super) fn rates(self, end: End, printed: &str, up: u64, down: u64) -> Option<Rates> {
         let [upload, download] = match (self, end) {
             (Self::Perf, _) => {
                 let seconds = last(printed)?["timeSeconds"].as_f64();
+                [seconds, seconds]
+            }
+            (Self::Iperf3, End::Published) => {
+                let rate = iperf::goodput(printed.as_bytes()).ok()?;
+                return Some(Rates {
+                    upload: rate,
+                    download: rate,
+                });
+            }
+            (Self::Iperf3, End::Node) => {
+                let direction = if up > 0 { "upload" } else { "download" };
+                let seconds = last(printed)?[direction]["seconds"].as_f64();
                 [seconds, seconds]
             }
             (_, End::Node) => {
@@ -132,10 +191,6 @@ impl Tool {
 
 fn multiaddr(at: SocketAddr) -> String {
     format!("/ip4/{}/tcp/{}", at.ip(), at.port())
-}
-
-fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The final line of a tool that prints JSON.
@@ -191,5 +246,44 @@ mod tests {
             rates(Tool::Litep2pPerfLibp2p, End::Node, printed),
             Some((8e6, 8e6))
         );
+    }
+
+    #[test]
+    fn iperf3_reports_the_rate_at_the_receiver() {
+        let printed = r#"{"start":{},"intervals":[],"end":{
+            "sum_sent":{"start":0,"end":0.011758,"seconds":0.011758,"bytes":8388608,
+                "bits_per_second":5707506718.829733,"retransmits":0,"sender":false},
+            "sum_received":{"start":0,"end":0.011723,"seconds":0.011723,"bytes":8388608,
+                "bits_per_second":5724546958.969546,"sender":false}}}"#;
+        let rate = 5_724_546_958.969_546;
+        assert_eq!(rates(Tool::Iperf3, End::Published, printed), Some((rate, rate)));
+        let printed = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect to server"}"#;
+        assert_eq!(rates(Tool::Iperf3, End::Published, printed), None);
+    }
+
+    #[test]
+    fn the_node_in_place_of_iperf3_prints_one_direction() {
+        let node = |direction: &str, up, down| {
+            let printed = format!(r#"{{"type":"final","timeSeconds":9.0,"{direction}":{{"seconds":2.0}}}}"#);
+            Tool::Iperf3.rates(End::Node, &printed, up, down)
+        };
+        assert_eq!(node("upload", 1_000_000, 0).unwrap().upload, 4e6);
+        assert_eq!(node("download", 0, 1_000_000).unwrap().download, 4e6);
+        assert!(node("upload", 0, 1_000_000).is_none());
+    }
+
+    #[test]
+    fn iperf3_and_the_node_transfer_the_same() {
+        let at = "10.0.0.1:4001".parse().unwrap();
+        let dial = |end, up, down| Tool::Iperf3.dial(end, "tcp", at, up, down).join(" ");
+        let iperf3 = "-c 10.0.0.1 -p 4001 -J -l 64K -N -n 4096";
+        assert_eq!(dial(End::Published, 4096, 0), iperf3);
+        assert_eq!(dial(End::Published, 0, 4096), format!("{iperf3} -R"));
+        assert_eq!(
+            dial(End::Node, 0, 4096),
+            "client --stack raw --transport tcp --protocol perf --chunk-bytes 64Ki --timing strict --server \
+             10.0.0.1:4001 --upload-bytes 0 --download-bytes 4096"
+        );
+        assert_eq!(Tool::Iperf3.pairs().len(), 2);
     }
 }
