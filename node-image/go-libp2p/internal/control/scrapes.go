@@ -1,8 +1,10 @@
 package control
 
 import (
+	"math"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -12,20 +14,38 @@ import (
 type Scrapes struct {
 	handler http.Handler
 	mutex   sync.Mutex
-	last    map[string]time.Time
+	// read has when each scraper last came for a page that it had in time.
+	read map[string]time.Time
 }
 
 // NewScrapes of a handler.
 func NewScrapes(handler http.Handler) *Scrapes {
-	return &Scrapes{handler: handler, last: map[string]time.Time{}}
+	return &Scrapes{handler: handler, read: map[string]time.Time{}}
 }
 
 func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.handler.ServeHTTP(w, r)
+	came := time.Now()
 	scraper, _, _ := net.SplitHostPort(r.RemoteAddr)
 	s.mutex.Lock()
+	s.read[scraper] = s.read[scraper] // It is waited for from now on, even if it gives up.
+	s.mutex.Unlock()
+	s.handler.ServeHTTP(w, r)
+	if time.Since(came) >= patienceOf(r.Header) {
+		return
+	}
+	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.last[scraper] = time.Now()
+	s.read[scraper] = came
+}
+
+// patienceOf a scraper is how long it waits for the page. Prometheus throws away what arrives after its timeout.
+// It began to wait before its request arrived, and the answer has its way to go: a quarter is left for both.
+func patienceOf(header http.Header) time.Duration {
+	seconds, err := strconv.ParseFloat(header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
+	if err != nil || !(seconds > 0 && seconds < 1e6) {
+		return math.MaxInt64
+	}
+	return time.Duration(seconds * 0.75 * float64(time.Second))
 }
 
 // WaitForAnother scrape by everyone who has scraped before, at most for a limit.
@@ -39,8 +59,8 @@ func (s *Scrapes) WaitForAnother(limit time.Duration) {
 func (s *Scrapes) isDue(since time.Time) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	for _, last := range s.last {
-		if last.Before(since) {
+	for _, read := range s.read {
+		if read.Before(since) {
 			return true
 		}
 	}
