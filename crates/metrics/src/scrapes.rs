@@ -114,9 +114,8 @@ impl Scrapes {
         now
     }
 
-    /// Waits until a page was read that was made after its values changed, or nobody will come in time:
-    /// nobody ever did, a scraper that did has not come back for twice as long as it used to, or `most` is
-    /// over.
+    /// Waits until a scraper has read a page that was made after its values changed, but for `most` at the
+    /// longest. Does not wait if no scraper ever came, or if it has not come back for twice its usual time.
     pub async fn seen(&self, most: Duration) {
         let end = Instant::now() + most;
         loop {

@@ -35,8 +35,9 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// Tests in which an operator or a Kubernetes node dies. They mostly wait, and need a cluster to themselves.
-const DEATHS: [&str; 2] = ["crashes::", "lost::"];
+/// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep those
+/// of runs waiting.
+const DEATHS: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 
 /// Tests that upgrade to the next version, which takes a minute to build. Without that, they are skipped.
 const UPGRADES: &str = "newer::";

@@ -43,7 +43,7 @@ const LONGEST_WAIT_AFTER_STOP: Duration = Duration::from_secs(15);
 /// How long perfrun waits in the end for scrapers to take the answers in progress.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// How often the last page of a node is asked for. A machine that pauses lets the first request time out.
+/// The number of requests for the last page of a node. A machine that pauses lets the first one time out.
 const LAST_TRIES: u32 = 2;
 
 /// A scraper has a connection, which is idle for longer than the usual time between two scrapes.
@@ -246,7 +246,7 @@ impl Metrics {
         merge(nodes.iter().map(|(_, page)| page.as_str()).chain([runs.as_str()]))
     }
 
-    /// The pages of all nodes that answer one of so many requests.
+    /// The pages of all nodes that answer one of this number of requests.
     async fn pages(&self, tries: u32) -> Vec<(Name, String)> {
         let nodes = self.nodes.lock().clone();
         let pages = nodes
@@ -270,7 +270,7 @@ async fn page_of(node: Node, tries: u32) -> String {
     merge(pages.iter().map(String::as_str))
 }
 
-/// A page that is fetched in one of so many tries. A node that is starting, or was lost, has a page the next
+/// A page that one of this number of tries fetched. A node that is starting, or was lost, has a page the next
 /// time.
 async fn fetched<F>(tries: u32, fetch: impl Fn() -> F) -> Option<String>
 where

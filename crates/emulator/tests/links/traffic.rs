@@ -15,8 +15,8 @@ use std::{
 use crate::lab::Lab;
 
 const READ_TIMEOUT: Duration = Duration::from_millis(20);
-/// Number of reads in a row without a packet after which no more are expected: 400 ms, enough for packets that are
-/// still behind the delay. A timeout alone would end before the packets that waited while the machine paused.
+/// After this number of reads in a row without a packet, no more are expected: 400 ms, enough for packets
+/// behind the delay. A timeout alone would end before packets arrive that waited while the machine paused.
 const SILENT_READS: u32 = 20;
 const RECEIVE_BUFFER: usize = 64 << 20;
 
@@ -28,8 +28,8 @@ pub(crate) fn go_first() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
 }
 
-/// A socket whose reads end soon, with room for all that arrives while the machine pauses: what its reader is too
-/// slow for must not look like the link's loss.
+/// A socket whose reads end soon. It has room for what arrives while the machine pauses: packets that its
+/// reader is too slow for must not look like loss on the link.
 fn receiving(address: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(address).unwrap();
     socket.set_read_timeout(Some(READ_TIMEOUT)).unwrap();

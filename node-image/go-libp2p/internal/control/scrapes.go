@@ -38,8 +38,8 @@ func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.read[scraper] = came
 }
 
-// patienceOf a scraper is how long it waits for the page. Prometheus throws away what arrives after its timeout.
-// It began to wait before its request arrived, and the answer has its way to go: a quarter is left for both.
+// patienceOf a scraper is how long it waits for the page. Prometheus drops what arrives after its timeout. It
+// began to wait before its request arrived, and the answer has its way to go: a quarter is left for both.
 func patienceOf(header http.Header) time.Duration {
 	seconds, err := strconv.ParseFloat(header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || !(seconds > 0 && seconds < 1e6) {

@@ -155,8 +155,8 @@ impl Tool {
         format!("--stack {stack} --transport {transport} --protocol {protocol} --chunk-bytes {chunk}Ki")
     }
 
-    /// Goodput according to what a client printed. `None` if it printed no time. Only what was transferred has
-    /// a meaning.
+    /// Goodput according to what a client printed. `None` if it printed no time. The rate of a direction
+    /// without a transfer has no meaning.
     pub(super) fn rates(self, end: End, printed: &str, up: u64, down: u64) -> Option<Rates> {
         let [upload, download] = match (self, end) {
             (Self::Perf, _) => {
