@@ -37,7 +37,7 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
 
 /// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep those
 /// of runs waiting.
-const DEATHS: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
+const APART: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 
 /// Tests that upgrade to the next version, which takes a minute to build. Without that, they are skipped.
 const UPGRADES: &str = "newer::";
@@ -73,12 +73,12 @@ pub(crate) fn check(
         })
     };
     if names.is_empty() {
-        let others = DEATHS.map(|name| ["--skip", name]);
+        let others = APART.map(|name| ["--skip", name]);
         step::side_by_side(
             workspace,
             "tests of crashes",
             || on_cluster(workspace, "test", others.as_flattened()),
-            |apart| on_cluster(apart, "test-crashes", &DEATHS),
+            |apart| on_cluster(apart, "test-crashes", &APART),
         )
     } else {
         let names: Vec<_> = names.iter().map(String::as_str).collect();
