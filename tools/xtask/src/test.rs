@@ -33,6 +33,16 @@ const FETCH_LIMIT: &str = "60";
 /// The test that takes the longest. It boots a kernel and mostly waits.
 const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
 
+/// Tests that run after [`SLOW_KERNEL`], beside the others. They take long and wait for nothing that others use.
+const SLOW: [&str; 3] = [
+    "conformance::",
+    "each_of_ten_thousand_streams_echoes",
+    "every_stream_of_every_connection_echoes_whole_lines",
+];
+
+/// Tests that measure what the machine does to packets. No other test runs beside them.
+const ALONE: &str = "userspace::";
+
 const BUILD_FAILED: &str = "the build failed";
 
 pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
@@ -79,7 +89,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         steps.run("prose", || prose::check(workspace, &[]));
         steps.run("tests", || {
             let test = |workspace: &Workspace, args: &[&str]| {
-                let mut test = workspace.cargo(["test", "--workspace"]);
+                let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
                 step::check(
                     test.args(args).env(SKIP_LOG, &skip_log),
                     "the failures are listed above; repeat one with `cargo test NAME`",
@@ -91,13 +101,26 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
                 None => &["--exclude", "perfrun-e2e"],
                 Some(_) => &[],
             };
-            let others = [&["--no-fail-fast"], excluded, &["--", "--skip", SLOW_KERNEL]].concat();
-            step::side_by_side(
+            let named = |targets: &[&'static str], names: &[&'static str]| {
+                [excluded, targets, &["--"], names].concat()
+            };
+            // Without examples in documentation, which would be compiled again.
+            let of_programs = ["--all-targets"];
+            let skipped = [&[SLOW_KERNEL, ALONE], &SLOW[..]].concat();
+            let others = skipped
+                .iter()
+                .flat_map(|name| ["--skip", name])
+                .collect::<Vec<_>>();
+            let most = step::side_by_side(
                 workspace,
-                "test of another kernel",
-                || test(workspace, &others),
-                |apart| test(apart, &["--test", "links", SLOW_KERNEL]),
-            )
+                "slow tests",
+                || test(workspace, &named(&[], &others)),
+                |apart| {
+                    let kernel = test(apart, &["--test", "links", SLOW_KERNEL])?;
+                    Ok(kernel.and(test(apart, &named(&of_programs, &SLOW))?))
+                },
+            )?;
+            Ok(most.and(test(workspace, &named(&of_programs, &[ALONE]))?))
         });
         if let Some(obstacle) = e2e::obstacle() {
             steps.skip("cluster", obstacle);
