@@ -242,10 +242,12 @@ async fn a_dial_to_nobody_fails_within_the_time_of_a_dial() {
 async fn hosts_that_are_closed_leave_no_descriptor_and_no_task() {
     let _alone = DESCRIPTORS.write().await;
     'stacks: for stack in SERVERS {
-        for _ in 0..5 {
+        let mut rounds = 0;
+        // A busy machine loses many dials.
+        for _ in 0..30 {
             sleep(Duration::from_millis(500)).await;
             let before = (descriptors(), tasks());
-            if !ten_connections(stack).await {
+            if !two_connections(stack).await {
                 continue;
             }
             let began = Instant::now();
@@ -258,15 +260,18 @@ async fn hosts_that_are_closed_leave_no_descriptor_and_no_task() {
                 after.0 <= before.0 && after.1 <= before.1,
                 "{stack}: {before:?} grew to {after:?}"
             );
-            continue 'stacks;
+            rounds += 1;
+            if rounds == 5 {
+                continue 'stacks;
+            }
         }
-        panic!("{stack}: a dial was lost in each of five rounds");
+        panic!("{stack}: no dial was lost in only {rounds} of 30 rounds");
     }
 }
 
 /// Whether all dials succeeded.
-async fn ten_connections(stack: Stack) -> bool {
-    for _ in 0..10 {
+async fn two_connections(stack: Stack) -> bool {
+    for _ in 0..2 {
         let server = counting_server(stack, listener(WEBRTC)).await;
         let client = start(Stack::Libp2p, host(WEBRTC)).await;
         let dialled = client.dial(&server.addresses()[0]).await;
