@@ -10,7 +10,7 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
     Client, ResourceExt,
     runtime::{
-        Controller, WatchStreamExt,
+        Controller, WatchStreamExt, controller,
         events::{Recorder, Reporter},
         reflector, watcher,
     },
@@ -49,6 +49,10 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How often the first waiting run is woken, whatever happens: a run that others wait behind may be deleted
 /// or suspended, and then nothing else wakes the next.
 const RECHECK: Duration = Duration::from_secs(5);
+
+/// Passes over runs at the same time. Each may have a connection to the API server of its own: an operator that
+/// starts with a thousand runs must not open a thousand.
+pub(crate) const PASSES: u16 = 64;
 
 /// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -236,6 +240,7 @@ pub(crate) async fn reconcile_all(
         future::ready(())
     });
     let runs = Controller::for_stream(runs_seen, runs)
+        .with_config(controller::Config::default().concurrency(PASSES))
         .owns_stream(pods_seen)
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, context)

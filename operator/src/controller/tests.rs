@@ -544,6 +544,27 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_operator_with_many_runs_makes_few_requests_at_a_time() {
+    const RUNS: usize = 200;
+    let scene = Scene::new().await;
+    for number in 0..RUNS {
+        scene.create(&format!("run-{number}"), json!({"suspend": true}));
+    }
+    scene.server.script(Method::PATCH, "/status", Answer::DoLate(1));
+    let operator = scene.operate();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(
+        scene.server.take_changes().len(),
+        usize::from(crate::operator::PASSES)
+    );
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let runs = scene.server.objects("/perfruns");
+    let are_reported = runs.iter().all(|run| !run["status"].is_null());
+    assert!(runs.len() == RUNS && are_reported, "{runs:?}");
+    operator.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_starts_although_the_one_before_it_fails_to_start() {
     let scene = Scene::new().await;
     let operator = scene.operate();
