@@ -76,9 +76,9 @@ pub(crate) fn check(
         let others = APART.map(|name| ["--skip", name]);
         step::side_by_side(
             workspace,
-            "tests of crashes",
+            "tests apart",
             || on_cluster(workspace, "test", others.as_flattened()),
-            |apart| on_cluster(apart, "test-crashes", &APART),
+            |apart| on_cluster(apart, "test-apart", &APART),
         )
     } else {
         let names: Vec<_> = names.iter().map(String::as_str).collect();

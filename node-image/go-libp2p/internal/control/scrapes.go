@@ -35,7 +35,9 @@ func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.read[scraper] = came
+	if came.After(s.read[scraper]) {
+		s.read[scraper] = came
+	}
 }
 
 // patienceOf a scraper is how long it waits for the page. Prometheus drops what arrives after its timeout. It
