@@ -35,8 +35,8 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep those
-/// of runs waiting.
+/// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep
+/// those of runs waiting.
 const APART: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 
 /// Tests that upgrade to the next version, which takes a minute to build. Without that, they are skipped.

@@ -33,7 +33,7 @@ const FETCH_LIMIT: &str = "60";
 /// The test that takes the longest. It boots a kernel and mostly waits.
 const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
 
-/// Tests that run after [`SLOW_KERNEL`], beside the others. They take long and wait for nothing that others use.
+/// Tests that run after [`SLOW_KERNEL`], beside the others. They take long, and use nothing that others use.
 const SLOW: [&str; 3] = [
     "conformance::",
     "each_of_ten_thousand_streams_echoes",
