@@ -183,8 +183,8 @@ impl Exporter {
         }
     }
 
-    /// Waits until a scraper reads the last page, with the end of the run, if one has come before. Waits for a
-    /// shorter time if the user has stopped the run, and ends when the user stops the wait.
+    /// Waits until a scraper reads the last page, with the end of the run, unless no scraper ever came. Waits
+    /// for a shorter time if the user has stopped the run, and ends when the user stops the wait.
     pub(super) async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         let Some(server) = &self.0 else { return };
         let is_stopped = cancel.is_cancelled();
