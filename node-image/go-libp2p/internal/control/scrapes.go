@@ -27,7 +27,9 @@ func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	came := time.Now()
 	scraper, _, _ := net.SplitHostPort(r.RemoteAddr)
 	s.mutex.Lock()
-	s.read[scraper] = s.read[scraper] // It is waited for from now on, even if it gives up.
+	if _, known := s.read[scraper]; !known {
+		s.read[scraper] = time.Time{} // It is waited for from now on, even if it gives up.
+	}
 	s.mutex.Unlock()
 	s.handler.ServeHTTP(w, r)
 	if time.Since(came) >= patienceOf(r.Header) {
