@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
@@ -116,12 +117,14 @@ func serve(o *options) error {
 	}
 	node.KnowEpoch(o.epoch)
 	server := node.Serve(listener)
+	var scraped *http.Server
 	if o.metricsPort != "" {
 		extra, err := net.Listen("tcp", o.metricsPort)
 		if err != nil {
 			return fmt.Errorf("failed to bind %s: is another node running? %w", o.metricsPort, err)
 		}
-		defer control.ServeMetrics(extra, scrapes).Close()
+		scraped = control.ServeMetrics(extra, scrapes)
+		defer scraped.Close()
 	}
 	select {
 	case <-stop.Done():
@@ -131,6 +134,10 @@ func serve(o *options) error {
 	}
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()
+	if scraped != nil {
+		// The last scrape counts before its answer is sent.
+		_ = scraped.Shutdown(ctx)
+	}
 	_ = server.Shutdown(ctx)
 	if stop.Err() != nil {
 		return nil

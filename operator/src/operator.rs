@@ -50,8 +50,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// or suspended, and then nothing else wakes the next.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// Passes over runs at the same time. Each may have a connection to the API server of its own: an operator that
-/// starts with a thousand runs must not open a thousand.
+/// Passes over runs at the same time. Each may have a connection to the API server of its own: an operator
+/// that starts with a thousand runs must not open a thousand.
 pub(crate) const PASSES: u16 = 64;
 
 /// Runs the operator until a signal stops it.

@@ -114,8 +114,8 @@ impl Scrapes {
         now
     }
 
-    /// Waits until a scraper has read a page that was made after its values changed, but for `most` at the
-    /// longest. Does not wait if no scraper ever came, or if it has not come back for twice its usual time.
+    /// Waits until a scraper has read a page that was made after its values changed, at most this long. Does
+    /// not wait if no scraper ever came, or if it has not come back for twice its usual time.
     pub async fn seen(&self, most: Duration) {
         let end = Instant::now() + most;
         loop {

@@ -31,7 +31,8 @@ where
 /// answer has its way to go: a quarter is left for both.
 fn patience(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get(TIMEOUT_HEADER)?.to_str().ok()?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds * 0.75).ok()
+    let patience = Duration::try_from_secs_f64(seconds * 0.75).ok()?;
+    (!patience.is_zero()).then_some(patience)
 }
 
 #[cfg(test)]
@@ -46,7 +47,7 @@ mod tests {
         };
         assert_eq!(of("10"), Some(Duration::from_millis(7500)));
         assert_eq!(of("0.8"), Some(Duration::from_millis(600)));
-        for nonsense in ["", "soon", "-1", "NaN", "inf"] {
+        for nonsense in ["", "soon", "0", "-1", "NaN", "inf"] {
             assert_eq!(of(nonsense), None, "{nonsense}");
         }
         assert_eq!(patience(&HeaderMap::new()), None);

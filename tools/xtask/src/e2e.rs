@@ -35,8 +35,8 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep those
-/// of runs waiting.
+/// Tests in which an operator or a Kubernetes node dies or is replaced. They mostly wait, and would keep
+/// those of runs waiting.
 const APART: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 
 /// Tests that upgrade to the next version, which takes a minute to build. Without that, they are skipped.
@@ -76,9 +76,9 @@ pub(crate) fn check(
         let others = APART.map(|name| ["--skip", name]);
         step::side_by_side(
             workspace,
-            "tests of crashes",
+            "tests apart",
             || on_cluster(workspace, "test", others.as_flattened()),
-            |apart| on_cluster(apart, "test-crashes", &APART),
+            |apart| on_cluster(apart, "test-apart", &APART),
         )
     } else {
         let names: Vec<_> = names.iter().map(String::as_str).collect();

@@ -33,7 +33,7 @@ const FETCH_LIMIT: &str = "60";
 /// The test that takes the longest. It boots a kernel and mostly waits.
 const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
 
-/// Tests that run after [`SLOW_KERNEL`], beside the others. They take long and wait for nothing that others use.
+/// Tests that run after [`SLOW_KERNEL`], beside the others. They take long, and use nothing that others use.
 const SLOW: [&str; 3] = [
     "conformance::",
     "each_of_ten_thousand_streams_echoes",
@@ -41,7 +41,7 @@ const SLOW: [&str; 3] = [
 ];
 
 /// Tests that measure what the machine does to packets. No other test runs beside them.
-const ALONE: &str = "userspace::";
+const ALONE: [&str; 2] = ["kernel::", "userspace::"];
 
 const BUILD_FAILED: &str = "the build failed";
 
@@ -106,7 +106,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
             };
             // Without examples in documentation, which would be compiled again.
             let of_programs = ["--all-targets"];
-            let skipped = [&[SLOW_KERNEL, ALONE], &SLOW[..]].concat();
+            let skipped = [&[SLOW_KERNEL], &ALONE[..], &SLOW[..]].concat();
             let others = skipped
                 .iter()
                 .flat_map(|name| ["--skip", name])
@@ -120,7 +120,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
                     Ok(kernel.and(test(apart, &named(&of_programs, &SLOW))?))
                 },
             )?;
-            Ok(most.and(test(workspace, &named(&of_programs, &[ALONE]))?))
+            Ok(most.and(test(workspace, &named(&of_programs, &ALONE))?))
         });
         if let Some(obstacle) = e2e::obstacle() {
             steps.skip("cluster", obstacle);

@@ -183,14 +183,18 @@ impl Exporter {
         }
     }
 
-    /// Waits until every scraper that has read the page before reads the last one, with the end of the run.
-    /// Waits for a shorter time if the user has stopped the run, and ends when the user stops the wait.
+    /// Waits until a scraper reads the last page, with the end of the run, unless no scraper ever came. Waits
+    /// for a shorter time if the user has stopped the run, and ends when the user stops the wait.
     pub(super) async fn last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         let Some(server) = &self.0 else { return };
+        let is_stopped = cancel.is_cancelled();
         server.wait_for_last_scrape(quiet, cancel).await;
         // The end of the program would cut the answers in progress, the last one among them.
         server.stop.cancel();
-        let _ = timeout(LAST_ANSWERS, server.serving.wait()).await;
+        tokio::select! {
+            _ = timeout(LAST_ANSWERS, server.serving.wait()) => {}
+            () = cancel.cancelled(), if !is_stopped => {}
+        }
     }
 
     fn metrics(&self) -> Option<&Metrics> {

@@ -48,7 +48,7 @@ fn a_run_that_takes_too_long_keeps_what_it_has_and_can_be_gone_on_with() {
 fn a_node_that_stands_still_costs_one_trial() {
     for mode in Mode::available() {
         let place = Place::new();
-        // A trial may last so much longer than it has to: a pause of the machine fails none.
+        // A trial may last 4 s longer than it has to, so that a pause of the machine fails none.
         let document = document::steady("frozen", 1500, 3).with("timeouts", json!({ "trial": "4s" }));
         let mut perfrun = place.start(mode, &document);
         perfrun.says("[1/3]");

@@ -27,7 +27,9 @@ func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	came := time.Now()
 	scraper, _, _ := net.SplitHostPort(r.RemoteAddr)
 	s.mutex.Lock()
-	s.read[scraper] = s.read[scraper] // It is waited for from now on, even if it gives up.
+	if _, known := s.read[scraper]; !known {
+		s.read[scraper] = time.Time{} // It is waited for from now on, even if it gives up.
+	}
 	s.mutex.Unlock()
 	s.handler.ServeHTTP(w, r)
 	if time.Since(came) >= patienceOf(r.Header) {
@@ -35,7 +37,9 @@ func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.read[scraper] = came
+	if came.After(s.read[scraper]) {
+		s.read[scraper] = came
+	}
 }
 
 // patienceOf a scraper is how long it waits for the page. Prometheus drops what arrives after its timeout. It

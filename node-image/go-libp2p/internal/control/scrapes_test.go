@@ -39,7 +39,7 @@ func TestAScraperThatHasGivenUpIsWaitedForAgain(t *testing.T) {
 			t.Errorf("it waits for %v", waited)
 		}
 		takes = 2 * time.Second
-		for _, timeout := range []string{"", "soon", "-1", "NaN", "inf", "10"} {
+		for _, timeout := range []string{"", "soon", "0", "-1", "NaN", "inf", "10"} {
 			begun := time.Now()
 			scrape(timeout)
 			if scrapes.isDue(begun) {

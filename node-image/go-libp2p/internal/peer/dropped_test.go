@@ -2,6 +2,7 @@ package peer
 
 import (
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -26,7 +27,7 @@ func TestStreamsOfAClosedConnectionAreDroppedOnEveryTransport(t *testing.T) {
 			}
 			server := start("127.0.0.1")
 			defer server.Close()
-			ends := make(chan error)
+			ends := make(chan error, 1)
 			server.Serve(func() {}, func(s wire.Stream) {
 				_, err := s.Read(make([]byte, 1))
 				if wire.Dropped(s, err) {
@@ -52,8 +53,13 @@ func TestStreamsOfAClosedConnectionAreDroppedOnEveryTransport(t *testing.T) {
 					t.Fatal(err)
 				}
 				client.Close()
-				if err := <-ends; err != nil {
-					t.Error(err)
+				select {
+				case err := <-ends:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(2 * time.Minute):
+					t.Fatal("the stream of a closed connection does not end")
 				}
 			}
 			if connections == 0 {

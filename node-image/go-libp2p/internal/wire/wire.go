@@ -197,8 +197,8 @@ func Dropped(s Stream, err error) bool {
 	return ok && of.Conn().IsClosed() || strings.Contains(err.Error(), "abort chunk")
 }
 
-// isDeadline says whether a deadline of the stream has passed. Errors of closed connections may be timeouts of
-// net.Error, too: go-libp2p's WebRTC reports some connections that the peer has closed as timed out.
+// isDeadline says whether a deadline of the stream has passed. Errors of closed connections may be timeouts
+// of net.Error, too: go-libp2p's WebRTC reports some connections that the peer has closed as timed out.
 func isDeadline(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, yamux.ErrTimeout)
 }

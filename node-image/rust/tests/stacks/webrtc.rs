@@ -265,7 +265,7 @@ async fn hosts_that_are_closed_leave_no_descriptor_and_no_task() {
                 continue 'stacks;
             }
         }
-        panic!("{stack}: no dial was lost in only {rounds} of 30 rounds");
+        panic!("{stack}: all dials succeeded in only {rounds} of 30 rounds");
     }
 }
 

@@ -75,10 +75,12 @@ pub(crate) fn changing_a_link_loses_nothing(backend: Backend) {
     let times = thread::scope(|scope| {
         let measuring = scope.spawn(|| {
             let mut times = vec![];
-            while !is_changed.load(Ordering::Relaxed) {
+            loop {
                 times.extend(round_trips(&lab, &echo, 300, Duration::from_millis(1)));
+                if is_changed.load(Ordering::Relaxed) {
+                    return times;
+                }
             }
-            times
         });
         let changed = [30, 20, 40].into_iter().try_for_each(|milliseconds| {
             thread::sleep(Duration::from_millis(150));
