@@ -229,7 +229,7 @@ impl Context {
         }
     }
 
-    /// The run is no longer active: another may start.
+    /// Ends the turn of a run, so that another run may start.
     fn stand_back(&self, uid: &str) {
         self.conductors.forget(uid);
         if self.ledger.stand_back(uid) {

@@ -62,7 +62,7 @@ impl Tally {
         self.violations == 0 && self.rounds > 0
     }
 
-    /// The sum of all soaks in a file. It is empty if there is no file.
+    /// Adds up all soaks in a file. Without the file, the result is empty.
     pub(crate) fn kept(file: &Path) -> Result<Self> {
         match fs::read_to_string(file) {
             Ok(kept) => add_up(&kept).with_context(|| format!("unable to read {}", file.display())),

@@ -7,7 +7,7 @@ use std::{
 
 use super::{Comparison, Metric, Run, Runs, Trial, Word};
 
-/// What a table has where there is no value.
+/// Stands in a table in place of a missing value.
 const NONE: &str = "–";
 
 /// A report with these tables.
