@@ -68,8 +68,8 @@ enum End {
 static PAIRS: [(End, End); 4] = [
     (End::Published, End::Published),
     (End::Node, End::Node),
-    (End::Node, End::Published),
     (End::Published, End::Node),
+    (End::Node, End::Published),
 ];
 
 /// Goodput in bit/s.

@@ -330,9 +330,10 @@ pub(crate) fn zizmor(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install(workspace, "zizmor", ZIZMOR, "zizmor")
 }
 
-/// rust-libp2p's perf, as its authors build it: it is measured.
+/// rust-libp2p's perf with the profile of its authors, because it is measured. Its Cargo.lock has a release
+/// of `time` that does not compile since Rust 1.80, so cargo chooses the dependencies.
 pub(crate) fn libp2p_perf(workspace: &Workspace) -> Result<PathBuf> {
-    cargo_install_with(workspace, "libp2p-perf", LIBP2P_PERF, "perf", &[])
+    cargo_install_with(workspace, "libp2p-perf", LIBP2P_PERF, "perf", &[], &[])
 }
 
 /// A program of a crate, built once for this user and quickly.
@@ -343,7 +344,7 @@ fn cargo_install(workspace: &Workspace, package: &str, version: &str, program: &
         ("CARGO_PROFILE_RELEASE_LTO", "off"),
         ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ];
-    cargo_install_with(workspace, package, version, program, &quickly)
+    cargo_install_with(workspace, package, version, program, &["--locked"], &quickly)
 }
 
 fn cargo_install_with(
@@ -351,14 +352,15 @@ fn cargo_install_with(
     package: &str,
     version: &str,
     program: &str,
+    options: &[&str],
     profile: &[(&str, &str)],
 ) -> Result<PathBuf> {
     let name = format!("{package}-{version}");
     once(workspace, &name, &format!("bin/{program}"), |root| {
         let build = workspace.scratch()?.join(format!("{package}-build"));
-        let mut install = workspace.cargo(["install", package, "--locked", "--version", version]);
+        let mut install = workspace.cargo(["install", package, "--version", version]);
         install.arg("--root").arg(root).arg("--target-dir").arg(&build);
-        install.envs(profile.iter().copied());
+        install.args(options).envs(profile.iter().copied());
         shell::succeed(&mut install)?;
         fs::remove_dir_all(&build).with_context(|| format!("failed to remove {}", build.display()))
     })

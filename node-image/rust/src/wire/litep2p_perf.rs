@@ -158,6 +158,40 @@ mod tests {
         }
     }
 
+    /// What this side wrote in the recorded conversation.
+    fn recorded(side: &str) -> Vec<u8> {
+        let writes = include_str!("litep2p_perf/recorded.txt").lines();
+        let writes = writes.filter_map(|line| line.strip_prefix(side)?.strip_prefix(' '));
+        let write = |text: &str| match text.strip_suffix(" zeros") {
+            Some(count) => vec![0; count.parse().unwrap()],
+            None => u64::from_str_radix(text, 16).unwrap().to_be_bytes().to_vec(),
+        };
+        writes.flat_map(write).collect()
+    }
+
+    #[tokio::test]
+    async fn both_sides_hold_their_part_of_a_recorded_conversation() {
+        let (theirs, answer) = (recorded("client"), recorded("server"));
+        let counters = Counters::default();
+        let mut buffers = buffers();
+        let serving = async |stream| serve(stream, &mut buffers, &counters).await;
+        let (served, heard) = against_a_peer_that_ends(64, &theirs, serving).await;
+        assert_eq!(served.unwrap().bytes, 2048);
+        assert_eq!(heard, answer);
+
+        let (ours, mut peer) = duplex(64);
+        // The published servers drop the stream after their last write.
+        let peer = async move {
+            let mut heard = vec![0xff; theirs.len()];
+            peer.read_exact(&mut heard).await.unwrap();
+            peer.write_all(&answer).await.unwrap();
+            (heard, theirs)
+        };
+        let (ran, (heard, theirs)) = tokio::join!(run(ours, 2048, 3072, &mut buffers, &counters), peer);
+        assert_eq!(ran.unwrap().arrival.bytes, 3072);
+        assert_eq!(heard, theirs);
+    }
+
     #[tokio::test]
     async fn a_stream_that_ends_early_has_too_few_bytes_wherever_it_ends() {
         let whole = bytes(&[Header(20), Zeros(20), Header(0)]);
