@@ -45,8 +45,8 @@ impl Tool {
     pub(super) fn pairs(self) -> &'static [(End, End)] {
         match self {
             Self::Iperf3 => &PAIRS[..2],
-            // The published servers read blocks of 1 KiB. If the end of our upload shares a block with the size
-            // of the download, they miss the size, and wait for ever.
+            // The published servers read blocks of 1 KiB. If the end of our upload shares a block with the
+            // size of the download, they miss the size, and wait for ever.
             Self::Litep2pPerf | Self::Litep2pPerfLibp2p => &PAIRS[..3],
             Self::Perf => &PAIRS,
         }
