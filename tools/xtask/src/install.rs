@@ -331,7 +331,7 @@ pub(crate) fn zizmor(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// rust-libp2p's perf with the profile of its authors, because it is measured. Its Cargo.lock has a release
-/// of `time` that does not compile since Rust 1.80, so cargo chooses the dependencies.
+/// of `time` that the pinned Rust does not compile, so cargo chooses the dependencies.
 pub(crate) fn libp2p_perf(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install_with(workspace, "libp2p-perf", LIBP2P_PERF, "perf", &[], &[])
 }
