@@ -1,6 +1,6 @@
 //! What a run that was deleted leaves.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
@@ -13,13 +13,17 @@ use serde::de::DeserializeOwned;
 
 use crate::{Scene, seconds, until};
 
+/// How long objects may remain after their owner or namespace is deleted. After an outage of the API server,
+/// controllers and kubelets watch again after up to 60 s: client-go waits 30 s, plus a random time as long.
+/// The kubelet stops a pod only after the controller has deleted it, so two such waits can follow each other.
+pub(crate) const COLLECTED_WITHIN: Duration = seconds(180);
+
 impl Scene {
-    /// Waits until a deleted run and all objects that it had are gone. After an outage of the API server, the
-    /// garbage collector watches again after up to 60 s: client-go waits 30 s, plus a random time as long.
+    /// Waits until a deleted run and all objects that it had are gone.
     pub async fn await_nothing_left(&self, run: &str) -> Result<()> {
         until(
             "the run and all that it made are gone",
-            seconds(180),
+            COLLECTED_WITHIN,
             async || {
                 let mut left = vec![];
                 if self.api::<PerfRun>().get_opt(run).await?.is_some() {

@@ -18,9 +18,9 @@ use kube::{
 use perfrun_api::{schedule::PerfSchedule, spec::PerfRun};
 use serde::de::DeserializeOwned;
 
-use perfrun_test_kit::{Need, skip};
+use perfrun_test_kit::{Need, fails, skip};
 
-use crate::{Cluster, operators::Operators, program, seconds, until};
+use crate::{Cluster, left::COLLECTED_WITHIN, operators::Operators, program, seconds, until};
 
 /// Label of the namespaces of tests. `kubectl delete namespaces -l perfrun.io/e2e` deletes those of killed
 /// tests.
@@ -105,7 +105,9 @@ fn play(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
         }
     });
     if let Err(error) = ended {
-        panic!("{error:#}");
+        let reason = format!("{error:#}");
+        fails(&reason);
+        panic!("{reason}");
     }
 }
 
@@ -189,7 +191,7 @@ impl Scene {
         for name in earlier {
             until(
                 &format!("namespace {name} of an earlier test is gone"),
-                seconds(90),
+                COLLECTED_WITHIN,
                 async || {
                     let Some(found) = namespaces.get_opt(&name).await? else {
                         return Ok(Some(()));

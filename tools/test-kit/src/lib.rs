@@ -10,4 +10,4 @@ pub mod s3;
 mod skip;
 pub mod uml;
 
-pub use skip::{LOG, Need, REQUIRE, skip};
+pub use skip::{FAILURES, LOG, Need, REQUIRE, fails, skip};

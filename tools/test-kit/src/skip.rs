@@ -1,8 +1,5 @@
-//! How a test reports that it, or a part of it, cannot run here.
-#![expect(
-    clippy::print_stderr,
-    reason = "a skipped test prints the reason to its output"
-)]
+//! How a test reports that it, or a part of it, cannot run here, or why it failed.
+#![expect(clippy::print_stderr, reason = "a test prints the reason to its output")]
 
 use std::{env, fs, io::Write, thread};
 
@@ -10,6 +7,9 @@ use strum::{Display, EnumString};
 
 /// The variable that names the log of skips. `cargo xtask test` sets it and lists what the log holds.
 pub const LOG: &str = "PERFRUN_SKIP_LOG";
+
+/// The variable that names the log of failures. `cargo xtask test` sets it and lists what the log holds.
+pub const FAILURES: &str = "PERFRUN_FAILURE_LOG";
 
 /// The variable that lists what must be there, by the names of [`Need`] with commas in between. A test that
 /// is skipped for one of these needs fails.
@@ -60,15 +60,29 @@ pub enum Need {
 ///
 /// If [`REQUIRE`] lists the need, or lists a name that no need has.
 pub fn skip(need: Need, part: &str, reason: &str) {
-    let test = thread::current().name().unwrap_or("unknown test").to_owned();
-    let line = format!("{test} ({part}): {reason}\n");
+    let line = format!("{} ({part}): {reason}\n", test());
     let required = env::var(REQUIRE).unwrap_or_default();
     assert!(
         !lists(&required, need),
         "{REQUIRE} lists `{need}`, so this must not be skipped: {line}"
     );
     eprint!("skipped: {line}");
-    let Some(path) = env::var_os(LOG) else { return };
+    append(LOG, &line);
+}
+
+/// Reports why the test of this thread fails: as a line in the log of failures. The output of the test may be
+/// too long for a reader to find the reason.
+pub fn fails(reason: &str) {
+    let reason: Vec<_> = reason.split_whitespace().collect();
+    append(FAILURES, &format!("{}: {}\n", test(), reason.join(" ")));
+}
+
+fn test() -> String {
+    thread::current().name().unwrap_or("unknown test").to_owned()
+}
+
+fn append(variable: &str, line: &str) {
+    let Some(path) = env::var_os(variable) else { return };
     let log = fs::OpenOptions::new().create(true).append(true).open(&path);
     if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes())) {
         eprintln!("failed to write to {}: {error}", path.display());

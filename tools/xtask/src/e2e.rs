@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     install::packages(workspace, install::BUILD)?;
     install::test(workspace)?;
     workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
-    match check(workspace, names, None)? {
+    match check(workspace, names, &[])? {
         Outcome::Failed(reason) => bail!(reason),
         Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
     }
@@ -43,12 +43,8 @@ const APART: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 const UPGRADES: &str = "newer::";
 
 /// Runs the tests on a cluster with the operator, or all tests on two clusters side by side. `perfrun` is
-/// already built. `skip_log` is the variable that names the log of skipped tests, and the path of that log.
-pub(crate) fn check(
-    workspace: &Workspace,
-    names: &[String],
-    skip_log: Option<(&str, &Path)>,
-) -> Result<Outcome> {
+/// already built. `logs` are the variables that name logs of tests, and the paths of these logs.
+pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Path)]) -> Result<Outcome> {
     let images = [Image::Node, Image::NodeGo, Image::Operator]
         .map(|image| image::build(workspace, image, Profile::Dev));
     let mut images = images.into_iter().collect::<Result<Vec<_>>>()?;
@@ -62,7 +58,7 @@ pub(crate) fn check(
             let mut test = tests(workspace);
             test.arg("--test-threads=3")
                 .args(names)
-                .envs(skip_log)
+                .envs(logs.iter().copied())
                 .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
                 .envs(next.iter().map(|next| ("PERFRUN_E2E_NEXT", &next.chart)))
                 .envs(cluster.environment(Profile::Dev)?);

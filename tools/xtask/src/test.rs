@@ -27,6 +27,10 @@ use crate::{
 /// The variable that names the file to which skipped tests append `name: reason`.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
+/// The variable that names the file to which failed tests on a cluster append `name: reason`. Their output
+/// has the state of the cluster, between which a reader would have to search.
+const FAILURE_LOG: &str = "PERFRUN_FAILURE_LOG";
+
 /// The timeout in seconds for fetching the advisory database. Without network access the fetch has none.
 const FETCH_LIMIT: &str = "60";
 
@@ -52,9 +56,13 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     workspace.compile_with(compiler::install(&workspace, Compiler::Checking)?);
     let workspace = &workspace;
 
-    // Emptied now, so that everything in the log at the end is of this run.
-    let skip_log = workspace.scratch()?.join("skipped-tests");
-    File::create(&skip_log).with_context(|| format!("failed to empty {}", skip_log.display()))?;
+    // Emptied now, so that everything in the logs at the end is of this run.
+    let empty = |name| {
+        let log = workspace.scratch()?.join(name);
+        File::create(&log).with_context(|| format!("failed to empty {}", log.display()))?;
+        anyhow::Ok(log)
+    };
+    let (skip_log, failure_log) = (empty("skipped-tests")?, empty("failed-tests")?);
 
     let mut steps = Steps::default();
     steps.run("format", || {
@@ -126,7 +134,8 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
             steps.skip("cluster", obstacle);
         } else {
             steps.run("cluster", || {
-                e2e::check(workspace, &[], Some((SKIP_LOG, &skip_log)))
+                let logs = [(SKIP_LOG, &*skip_log), (FAILURE_LOG, &*failure_log)];
+                e2e::check(workspace, &[], &logs)
             });
         }
     } else {
@@ -159,6 +168,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         let log = fs::read_to_string(&skip_log).unwrap_or_default();
         println!("{}\n", skipped_tests(&log, shell::is_root()));
     }
+    print!("{}", fs::read_to_string(&failure_log).unwrap_or_default());
     println!("{}", steps.counts());
     Ok(steps.exit_code())
 }
