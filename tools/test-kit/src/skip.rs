@@ -70,11 +70,12 @@ pub fn skip(need: Need, part: &str, reason: &str) {
     append(LOG, &line);
 }
 
-/// Reports why the test of this thread fails: as a line in the log of failures. The output of the test may be
-/// too long for a reader to find the reason.
+/// Reports why the test of this thread fails: as a line in the log of failures, without the end of a long
+/// reason. The output of the test may be too long for a reader to find the reason there.
 pub fn fails(reason: &str) {
-    let reason: Vec<_> = reason.split_whitespace().collect();
-    append(FAILURES, &format!("{}: {}\n", test(), reason.join(" ")));
+    let words: Vec<_> = reason.split_whitespace().collect();
+    let reason: String = words.join(" ").chars().take(500).collect();
+    append(FAILURES, &format!("  {}: {reason}\n", test()));
 }
 
 fn test() -> String {

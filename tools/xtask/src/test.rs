@@ -168,7 +168,10 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         let log = fs::read_to_string(&skip_log).unwrap_or_default();
         println!("{}\n", skipped_tests(&log, shell::is_root()));
     }
-    print!("{}", fs::read_to_string(&failure_log).unwrap_or_default());
+    let failed = fs::read_to_string(&failure_log).unwrap_or_default();
+    if !failed.is_empty() {
+        println!("Failed on a cluster:\n{failed}");
+    }
     println!("{}", steps.counts());
     Ok(steps.exit_code())
 }
