@@ -11,7 +11,7 @@
 //! | `PERFRUN_E2E_PROMETHEUS` | a Prometheus that finds pods, to ask what dashboards ask |
 //! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |
 //! | `PERFRUN_SKIP_LOG` | a file to which skipped tests append `name: reason` |
-//! | `PERFRUN_FAILURE_LOG` | a file to which failed tests append `name: reason` |
+//! | `PERFRUN_FAILURE_LOG` | a file to which tests that return an error append `name: reason`. Tests that panic append nothing |
 //! | `PERFRUN_REQUIRE` | what must be there: a test that is skipped because it is missing fails |
 //!
 //! [`e2e`], [`shared`] or [`admission`] is what a test calls. Clusters are small, so tests take turns unless

@@ -28,7 +28,7 @@ use crate::{
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 
 /// The variable that names the file to which failed tests on a cluster append `name: reason`. Their output
-/// has the state of the cluster, between which a reader would have to search.
+/// also has the state of the cluster, so that the reason is hard to find there.
 const FAILURE_LOG: &str = "PERFRUN_FAILURE_LOG";
 
 /// The timeout in seconds for fetching the advisory database. Without network access the fetch has none.
