@@ -4,12 +4,13 @@
 //! measured. README.md and docs/ show parts of the report of these results ([`marks`]). `perfrun report`
 //! makes the report, so that a published number never differs from what a reader gets from the same
 //! results. Tables about many runs are those of [`comparisons`]. [`benchmarks`] of perfrun itself are shown
-//! as they were printed.
+//! as they were printed, and other measurements as medians ([`records`]).
 
 mod again;
 mod benchmarks;
 mod comparisons;
 mod marks;
+mod records;
 mod report;
 
 use std::{
@@ -104,6 +105,7 @@ fn generate(workspace: &Workspace, perfrun: &Path) -> Result<Generated> {
         reports.insert(comparisons::NAME.to_owned(), report);
     }
     reports.extend(benchmarks::reports(workspace)?);
+    reports.extend(records::reports(&benchmarks::folder(workspace))?);
     let mut documents = vec![];
     let below_docs = files::files_under(&root.join("docs"))?.into_iter();
     for file in below_docs

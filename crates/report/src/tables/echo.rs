@@ -31,7 +31,12 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     };
     let all: Vec<&Cell> = cells.iter().map(|(cell, _)| *cell).collect();
     let mut tables = vec![own(source, &all, load)];
-    tables.extend(against_quic(source, &all));
+    tables.extend(
+        OTHERS
+            .map(|(name, transport)| webrtc_against(source, &all, name, transport))
+            .into_iter()
+            .flatten(),
+    );
     let whole = published_rows(source, &cells, |_, _| true);
     tables.extend(published_table(
         whole,
@@ -97,9 +102,12 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
     }
 }
 
-/// What WebRTC costs, where the document has QUIC as well. The goal of the published benchmark is at most
-/// twice as much.
-fn against_quic(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+/// The transports that the published benchmark compares WebRTC with. Its goal is at most twice the cost of
+/// QUIC.
+const OTHERS: [(&str, Transport); 2] = [("QUIC", Transport::QuicV1), ("TCP", Transport::Tcp)];
+
+/// What WebRTC costs, where the document has another transport as well.
+fn webrtc_against(source: &Source<'_>, cells: &[&Cell], name: &str, transport: Transport) -> Option<Table> {
     let columns = [
         ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
         ("Client\nallocated", Metric::ClientPeakAllocated),
@@ -113,13 +121,13 @@ fn against_quic(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     let rows: Vec<Vec<table::Cell>> = webrtc
         .filter_map(|cell| {
             let path = Path {
-                transport: Transport::QuicV1,
+                transport,
                 ..Path::of(cell)
             };
-            let quic = source.cell(Pair::of(cell), path, &cell.parameters)?;
+            let other = source.cell(Pair::of(cell), path, &cell.parameters)?;
             let shares = columns.map(|(_, metric)| {
-                let share = ratios.share(cell, quic, metric)?;
-                Some(source.share_of(&mut notes, cell, ("quic-v1", quic), metric, share))
+                let share = ratios.share(cell, other, metric)?;
+                Some(source.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
             });
             shares.iter().any(Option::is_some).then(|| {
                 let shares = shares.into_iter();
@@ -129,10 +137,11 @@ fn against_quic(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         })
         .collect();
     (!rows.is_empty()).then(|| Table {
-        title: "WebRTC against QUIC".to_owned(),
-        caption: "CPU time of both nodes for each round trip, and the most that a node had allocated, as shares of those \
-                  over quic-v1 with the same pair and load. With 200 %, WebRTC costs twice as much"
-            .to_owned(),
+        title: format!("WebRTC against {name}"),
+        caption: format!(
+            "CPU time of both nodes for each round trip, and the most that a node had allocated, as shares of those over \
+             {transport} with the same pair and load. With 200 %, WebRTC costs twice as much"
+        ),
         keys: KEY.len(),
         header: KEY
             .into_iter()

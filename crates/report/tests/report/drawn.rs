@@ -438,7 +438,7 @@ fn the_caption_of_an_echo_says_when_its_lines_are_due() {
 }
 
 #[test]
-fn webrtc_is_held_against_quic_where_both_are_measured() {
+fn webrtc_is_held_against_quic_and_tcp_where_both_are_measured() {
     let spec = "
   workload: {echo: {loads: [{connections: 2, streamsPerConnection: 50}], duration: 20s}}
   networks: [{name: far, delay: 25ms}]
@@ -456,15 +456,20 @@ fn webrtc_is_held_against_quic_where_both_are_measured() {
     };
     let drawn = |run: Run| markdown(&run.results().account());
     let both = drawn(measured(spec));
-    let (_, table) = both.split_once("\n## WebRTC against QUIC\n").unwrap();
-    let (table, _) = table.split_once("\n## ").unwrap();
-    let rows: Vec<_> = table.lines().filter(|line| line.contains(" × ")).collect();
     let row = |transport: &str| {
         format!(
             "| {transport} | 2 × 50 | libp2p → libp2p | 300 % [300, 300] | 100 % [100, 100] | 100 % [100, 100] |"
         )
     };
-    assert_eq!(rows, [row("webrtc-direct"), row("webrtc-direct on far")]);
+    for (other, words) in [("QUIC", "those over quic-v1"), ("TCP", "those over tcp")] {
+        let (_, table) = both
+            .split_once(&format!("\n## WebRTC against {other}\n"))
+            .unwrap();
+        let (table, _) = table.split_once("\n## ").unwrap();
+        assert!(table.contains(words), "{table}");
+        let rows: Vec<_> = table.lines().filter(|line| line.contains(" × ")).collect();
+        assert_eq!(rows, [row("webrtc-direct"), row("webrtc-direct on far")]);
+    }
     let alone = drawn(measured(&spec.replace("quic-v1, ", "")));
     assert!(alone.contains("| webrtc-direct | 2 × 50 |"), "{alone}");
     let failed = drawn(measured(spec).failing("webrtc-direct.echo", Reason::Timeout, "no answer"));

@@ -134,7 +134,7 @@ pub(super) fn command(name: &str) -> Option<String> {
     }
 }
 
-fn folder(workspace: &Workspace) -> PathBuf {
+pub(super) fn folder(workspace: &Workspace) -> PathBuf {
     workspace.root.join(FOLDER).join(NAME)
 }
 

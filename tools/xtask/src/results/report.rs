@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{DOCUMENT, FOLDER, RESULTS};
+use super::{
+    DOCUMENT, FOLDER, RESULTS,
+    records::{self, Record},
+};
 use crate::{
     files,
     shell::{self, Workspace},
@@ -18,6 +21,8 @@ pub(super) struct Report {
     sources: String,
     /// By the names of their files.
     plots: BTreeMap<String, Plot>,
+    /// Measurements from which a document chooses medians.
+    records: Vec<Record>,
 }
 
 pub(super) struct Plot {
@@ -61,6 +66,7 @@ impl Report {
             markdown,
             sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
             plots: plots.collect::<Result<_>>()?,
+            records: vec![],
         })
     }
 
@@ -73,6 +79,14 @@ impl Report {
         }
     }
 
+    /// A report with this Markdown about measurements.
+    pub(super) fn of_records(markdown: String, sources: String, records: Vec<Record>) -> Self {
+        Self {
+            records,
+            ..Self::of_tables(markdown, sources)
+        }
+    }
+
     pub(super) fn sources(&self) -> &str {
         &self.sources
     }
@@ -81,9 +95,12 @@ impl Report {
         self.plots.get(file)
     }
 
-    /// A table with its caption and footnotes, by its heading. Otherwise, the findings that begin with these
-    /// words.
+    /// A table with its caption and footnotes, by its heading. Otherwise, medians of measurements, or the
+    /// findings that begin with these words.
     pub(super) fn text(&self, part: &str) -> Option<String> {
+        if let Some(medians) = records::table(&self.records, part) {
+            return Some(medians);
+        }
         let (findings, tables) = self.divided();
         if let Some((_, table)) = tables.iter().find(|(heading, _)| *heading == part) {
             return Some(table.to_string());
@@ -99,7 +116,9 @@ impl Report {
     pub(super) fn parts(&self) -> Vec<&str> {
         let (_, tables) = self.divided();
         let tables = tables.into_iter().map(|(heading, _)| heading);
-        tables.chain(self.plots.keys().map(String::as_str)).collect()
+        let medians = (!self.records.is_empty()).then_some(records::PART);
+        let plots = self.plots.keys().map(String::as_str);
+        tables.chain(medians).chain(plots).collect()
     }
 
     /// The day of the measurement.
@@ -142,6 +161,7 @@ impl Report {
             markdown: markdown.to_owned(),
             sources: "[results](quick/results.json.gz)".to_owned(),
             plots: BTreeMap::from([(plot.to_owned(), Plot { svg })]),
+            records: vec![],
         }
     }
 }

@@ -1,0 +1,171 @@
+//! Measurements that no report of perfrun covers: benchmarks/NAME.jsonl, a line of JSON for each.
+//!
+//! Documents show medians of them: the part `Median UPLOAD, DOWNLOAD by BUILD, CPUS` has a row for each
+//! combination of BUILD and CPUS, and a column for each of UPLOAD and DOWNLOAD. All four are fields of lines.
+
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+
+use super::report::Report;
+use crate::files;
+
+/// How parts are written.
+pub(super) const PART: &str = "Median FIELD, FIELD by FIELD, FIELD";
+
+/// A line.
+pub(super) type Record = Map<String, Value>;
+
+/// The reports of all files of measurements in a folder, by their names in documents.
+pub(super) fn reports(folder: &Path) -> Result<BTreeMap<String, Report>> {
+    let files = files::files_under(folder)?.into_iter();
+    let files = files.filter(|file| file.extension().is_some_and(|extension| extension == "jsonl"));
+    files
+        .map(|file| {
+            let path = folder.join(&file);
+            let records = read(&files::read(&path)?).with_context(|| {
+                format!(
+                    "failed to read {}: write a JSON object on each line",
+                    path.display()
+                )
+            })?;
+            let name = file.with_extension("").to_string_lossy().into_owned();
+            let sources = format!("[Measurements](benchmarks/{name}.jsonl)");
+            Ok((name, Report::of_records(environment(&records), sources, records)))
+        })
+        .collect()
+}
+
+fn read(lines: &str) -> Result<Vec<Record>> {
+    Ok(lines
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?)
+}
+
+/// The origin of the first line, as far as it names one. `commit` is one of perfrun, `program` a program that
+/// others publish.
+fn environment(records: &[Record]) -> String {
+    let mut table = "# Measurements\n\n## Environment\n\n|  |  |\n| --- | --- |\n".to_owned();
+    let rows = [
+        ("Build", "commit", "commit "),
+        ("Build", "program", ""),
+        ("CPU", "cpu", ""),
+        ("Started", "started", ""),
+    ];
+    for (row, field, word) in rows {
+        if let Some(Value::String(value)) = records.first().and_then(|record| record.get(field)) {
+            let _ = writeln!(table, "| {row} | {word}{value} |");
+        }
+    }
+    table
+}
+
+/// The table that a part names. `None` if it names none, or a value that no line has as a number.
+pub(super) fn table(records: &[Record], part: &str) -> Option<String> {
+    let (values, keys) = part.strip_prefix("Median ")?.split_once(" by ")?;
+    let fields = |names: &str| names.split(", ").map(str::to_owned).collect::<Vec<_>>();
+    let (values, keys) = (fields(values), fields(keys));
+    // In the order of the first line of each.
+    let mut groups: Vec<(Vec<String>, Vec<&Record>)> = vec![];
+    for record in records {
+        let group: Vec<_> = keys.iter().map(|key| text(record.get(key))).collect();
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, members)) => members.push(record),
+            None => groups.push((group, vec![record])),
+        }
+    }
+    let columns = keys.iter().chain(&values).map(|field| words(field));
+    let header: Vec<_> = columns.chain(["times".to_owned()]).collect();
+    let rule = ["---"]
+        .repeat(keys.len())
+        .into_iter()
+        .chain(["---:"].repeat(values.len() + 1));
+    let mut lines = vec![row(&header), row(&rule.map(str::to_owned).collect::<Vec<_>>())];
+    for (mut cells, members) in groups {
+        for value in &values {
+            let numbers = members.iter().filter_map(|record| record.get(value)?.as_f64());
+            cells.push(format!("{:.2}", median(numbers.collect())?));
+        }
+        cells.push(members.len().to_string());
+        lines.push(row(&cells));
+    }
+    Some(lines.join("\n"))
+}
+
+fn row(cells: &[String]) -> String {
+    format!("| {} |", cells.join(" | "))
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+/// `uploadSeconds` as "upload seconds".
+fn words(field: &str) -> String {
+    let mut words = String::new();
+    for letter in field.chars() {
+        if letter.is_uppercase() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
+fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    let (low, high) = (numbers.len().checked_sub(1)? / 2, numbers.len() / 2);
+    Some(f64::midpoint(*numbers.get(low)?, *numbers.get(high)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{environment, read, table};
+
+    const LINES: &str = r#"{"started": "2026-11-27T11:18:29Z", "commit": "89abcde", "build": "debug", "cpus": 1, "upSeconds": 1}
+{"build": "debug", "cpus": 1, "upSeconds": 2.004}
+{"build": "release", "cpus": 1, "upSeconds": 0.5}
+{"build": "release", "upSeconds": 4}
+{"build": "debug", "cpus": 1, "upSeconds": 9}
+{"build": "release", "cpus": 1, "upSeconds": 0.25}
+"#;
+
+    #[test]
+    fn each_combination_has_a_row_with_its_median() {
+        let records = read(LINES).unwrap();
+        let shown = "\
+| build | cpus | up seconds | times |
+| --- | --- | ---: | ---: |
+| debug | 1 | 2.00 | 3 |
+| release | 1 | 0.38 | 2 |
+| release | – | 4.00 | 1 |";
+        assert_eq!(
+            table(&records, "Median upSeconds by build, cpus").as_deref(),
+            Some(shown)
+        );
+    }
+
+    #[test]
+    fn parts_without_numbers_are_unknown() {
+        let records = read(LINES).unwrap();
+        for part in ["Median downSeconds by build", "Median build by cpus", "Output"] {
+            assert_eq!(table(&records, part), None, "{part}");
+        }
+        assert!(read("{}\n[]\n").is_err(), "no object");
+    }
+
+    #[test]
+    fn the_first_line_names_build_and_day() {
+        let shown = environment(&read(LINES).unwrap());
+        assert!(
+            shown.ends_with("| Build | commit 89abcde |\n| Started | 2026-11-27T11:18:29Z |\n"),
+            "{shown}"
+        );
+    }
+}
