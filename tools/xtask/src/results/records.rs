@@ -47,7 +47,7 @@ fn read(lines: &str) -> Result<Vec<Record>> {
 /// The origin of the first line, as far as it names one. `commit` is one of perfrun, `program` a program that
 /// others publish.
 fn environment(records: &[Record]) -> String {
-    let mut table = "# Measurements\n\n## Environment\n\n|  |  |\n| --- | --- |\n".to_owned();
+    let mut table = String::new();
     let rows = [
         ("Build", "commit", "commit "),
         ("Build", "program", ""),
@@ -59,7 +59,10 @@ fn environment(records: &[Record]) -> String {
             let _ = writeln!(table, "| {row} | {word}{value} |");
         }
     }
-    table
+    match table.is_empty() {
+        true => table,
+        false => format!("\n## Environment\n\n|  |  |\n| --- | --- |\n{table}"),
+    }
 }
 
 /// The table that a part names. `None` if it names none, or a value that no line has as a number.
