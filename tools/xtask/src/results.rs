@@ -198,12 +198,10 @@ fn page(reports: &BTreeMap<String, Report>, shown: &BTreeMap<&str, String>) -> S
         .to_owned();
     for (name, report) in reports {
         let shown = shown.get(&name[..]).map_or("", String::as_str);
-        let environment = report.text("Environment").unwrap_or_default();
-        let _ = write!(
-            page,
-            "\n## {name}\n\n{}.{shown}\n\n{environment}\n",
-            report.sources()
-        );
+        let _ = writeln!(page, "\n## {name}\n\n{}.{shown}", report.sources());
+        if let Some(environment) = report.text("Environment") {
+            let _ = writeln!(page, "\n{environment}");
+        }
     }
     page
 }
