@@ -3,7 +3,11 @@
 //! Documents show medians of them: the part `Median UPLOAD, DOWNLOAD by BUILD, CPUS` has a row for each
 //! combination of BUILD and CPUS, and a column for each of UPLOAD and DOWNLOAD. All four are fields of lines.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    path::Path,
+};
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
@@ -44,20 +48,24 @@ fn read(lines: &str) -> Result<Vec<Record>> {
         .collect::<Result<_, _>>()?)
 }
 
-/// The origin of the first line, as far as it names one. `commit` is one of perfrun, `program` a program that
-/// others publish.
+/// What all lines come from: each build and CPU that they name, and when the first began. `commit` is one of
+/// perfrun, `program` a program that others publish.
 fn environment(records: &[Record]) -> String {
     let mut table = String::new();
     let rows = [
         ("Build", "commit", "commit "),
         ("Build", "program", ""),
         ("CPU", "cpu", ""),
-        ("Started", "started", ""),
     ];
     for (row, field, word) in rows {
-        if let Some(Value::String(value)) = records.first().and_then(|record| record.get(field)) {
-            let _ = writeln!(table, "| {row} | {word}{value} |");
+        let named: BTreeSet<_> = texts(records, field).collect();
+        if !named.is_empty() {
+            let named: Vec<_> = named.into_iter().collect();
+            let _ = writeln!(table, "| {row} | {word}{} |", named.join(", "));
         }
+    }
+    if let Some(first) = texts(records, "started").min() {
+        let _ = writeln!(table, "| Started | {first} |");
     }
     match table.is_empty() {
         true => table,
@@ -65,11 +73,24 @@ fn environment(records: &[Record]) -> String {
     }
 }
 
-/// The table that a part names. `None` if it names none, or a value that no line has as a number.
+fn texts<'a>(records: &'a [Record], field: &str) -> impl Iterator<Item = &'a str> {
+    records
+        .iter()
+        .filter_map(move |record| record.get(field)?.as_str())
+}
+
+/// The table that a part names. `None` if it names none, a value that a line does not have as a number, or a
+/// group that no line has.
 pub(super) fn table(records: &[Record], part: &str) -> Option<String> {
     let (values, keys) = part.strip_prefix("Median ")?.split_once(" by ")?;
     let fields = |names: &str| names.split(", ").map(str::to_owned).collect::<Vec<_>>();
     let (values, keys) = (fields(values), fields(keys));
+    if !keys
+        .iter()
+        .all(|key| records.iter().any(|record| record.contains_key(key)))
+    {
+        return None;
+    }
     // In the order of the first line of each.
     let mut groups: Vec<(Vec<String>, Vec<&Record>)> = vec![];
     for record in records {
@@ -88,8 +109,8 @@ pub(super) fn table(records: &[Record], part: &str) -> Option<String> {
     let mut lines = vec![row(&header), row(&rule.map(str::to_owned).collect::<Vec<_>>())];
     for (mut cells, members) in groups {
         for value in &values {
-            let numbers = members.iter().filter_map(|record| record.get(value)?.as_f64());
-            cells.push(format!("{:.2}", median(numbers.collect())?));
+            let numbers = members.iter().map(|record| record.get(value)?.as_f64());
+            cells.push(format!("{:.2}", median(numbers.collect::<Option<_>>()?)?));
         }
         cells.push(members.len().to_string());
         lines.push(row(&cells));
@@ -157,17 +178,25 @@ mod tests {
     #[test]
     fn parts_without_numbers_are_unknown() {
         let records = read(LINES).unwrap();
-        for part in ["Median downSeconds by build", "Median build by cpus", "Output"] {
+        for part in [
+            "Median downSeconds by build",
+            "Median build by cpus",
+            "Median upSeconds by builds",
+            "Output",
+        ] {
             assert_eq!(table(&records, part), None, "{part}");
         }
+        let incomplete = read(&LINES.replace(r#""upSeconds": 9"#, r#""up": 9"#)).unwrap();
+        assert_eq!(table(&incomplete, "Median upSeconds by build, cpus"), None);
         assert!(read("{}\n[]\n").is_err(), "no object");
     }
 
     #[test]
-    fn the_first_line_names_build_and_day() {
-        let shown = environment(&read(LINES).unwrap());
+    fn builds_of_all_lines_and_the_first_day_are_named() {
+        let later = r#"{"started": "2026-11-28", "commit": "0123456"}"#;
+        let shown = environment(&read(&format!("{later}\n{LINES}")).unwrap());
         assert!(
-            shown.ends_with("| Build | commit 89abcde |\n| Started | 2026-11-27T11:18:29Z |\n"),
+            shown.ends_with("| Build | commit 0123456, 89abcde |\n| Started | 2026-11-27T11:18:29Z |\n"),
             "{shown}"
         );
     }
