@@ -6,6 +6,7 @@ mod echo;
 pub(crate) mod environment;
 mod failures;
 mod handshakes;
+mod lateness;
 pub(crate) mod links;
 mod messages;
 mod ping;
@@ -70,6 +71,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     measurements.extend(failures::table(&source));
     measurements.extend(resources::tables(&source));
     measurements.extend(links::table(results));
+    measurements.extend(lateness::table(&source));
     measurements.extend(profiles::tables(results));
     Document {
         title: results.name.to_owned(),

@@ -21,9 +21,10 @@ mod testbed;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use perfrun_local::privilege;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::peers::Peer;
 
@@ -99,58 +100,70 @@ fn main() -> Result<ExitCode> {
     }
     let args = Args::parse();
     privilege::acquire().context("benchmarks need network namespaces: run as root")?;
-    let wanted = |name| args.names.is_empty() || args.names.contains(&name);
     tokio::runtime::Runtime::new()?.block_on(async {
-        if wanted(Name::RawTcp) {
-            iperf::run(args.rounds, args.seconds).await?;
+        // Without these, a signal would leave nodes and other programs behind.
+        let mut terminated = signal(SignalKind::terminate()).context("failed to watch for signals")?;
+        let mut interrupted = signal(SignalKind::interrupt()).context("failed to watch for signals")?;
+        tokio::select! {
+            measured = measure(&args) => measured,
+            _ = terminated.recv() => bail!("stopped"),
+            _ = interrupted.recv() => bail!("interrupted"),
         }
-        if wanted(Name::RawQuic) {
-            quic::run(args.rounds, args.seconds).await?;
-        }
-        if wanted(Name::Messages) {
-            messages::run(args.rounds, args.seconds).await?;
-        }
-        if wanted(Name::Chunks) {
-            stacks::run(args.rounds, args.seconds).await?;
-        }
-        if wanted(Name::NodeCpu) {
-            profile::run(args.seconds).await?;
-        }
-        if wanted(Name::Overhead) {
-            overhead::run().await?;
-        }
-        if wanted(Name::Plans) {
-            plans::run(args.rounds)?;
-        }
-        if wanted(Name::Results) {
-            results::run(args.rounds)?;
-        }
-        if wanted(Name::Links) {
-            links::run(args.rounds, args.seconds).await?;
-        }
-        if args.names.contains(&Name::Netem) {
-            links::netem::run(args.rounds, args.seconds)?;
-        }
-        if wanted(Name::Relay) {
-            relay::run(args.rounds).await?;
-        }
-        if args.names.contains(&Name::Echo) {
-            echo::run().await?;
-        }
-        if args.names.contains(&Name::Stress) {
-            stress::run().await?;
-        }
-        if args.names.contains(&Name::Peers) {
-            peers::run(&args.peer, args.rounds.max(peers::LEAST_ROUNDS)).await?;
-        }
-        if args.names.contains(&Name::Cluster) {
-            cluster::run(args.rounds, args.seconds).await?;
-        }
-        if args.names.contains(&Name::Scale) && !scale::run(&args.runs).await? {
-            return Ok(ExitCode::from(MISSED));
-        }
-        Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Runs the benchmarks that the arguments name, one after the other.
+async fn measure(args: &Args) -> Result<ExitCode> {
+    let wanted = |name| args.names.is_empty() || args.names.contains(&name);
+    if wanted(Name::RawTcp) {
+        iperf::run(args.rounds, args.seconds).await?;
+    }
+    if wanted(Name::RawQuic) {
+        quic::run(args.rounds, args.seconds).await?;
+    }
+    if wanted(Name::Messages) {
+        messages::run(args.rounds, args.seconds).await?;
+    }
+    if wanted(Name::Chunks) {
+        stacks::run(args.rounds, args.seconds).await?;
+    }
+    if wanted(Name::NodeCpu) {
+        profile::run(args.seconds).await?;
+    }
+    if wanted(Name::Overhead) {
+        overhead::run().await?;
+    }
+    if wanted(Name::Plans) {
+        plans::run(args.rounds)?;
+    }
+    if wanted(Name::Results) {
+        results::run(args.rounds)?;
+    }
+    if wanted(Name::Links) {
+        links::run(args.rounds, args.seconds).await?;
+    }
+    if args.names.contains(&Name::Netem) {
+        links::netem::run(args.rounds, args.seconds)?;
+    }
+    if wanted(Name::Relay) {
+        relay::run(args.rounds).await?;
+    }
+    if args.names.contains(&Name::Echo) {
+        echo::run().await?;
+    }
+    if args.names.contains(&Name::Stress) {
+        stress::run().await?;
+    }
+    if args.names.contains(&Name::Peers) {
+        peers::run(&args.peer, args.rounds.max(peers::LEAST_ROUNDS)).await?;
+    }
+    if args.names.contains(&Name::Cluster) {
+        cluster::run(args.rounds, args.seconds).await?;
+    }
+    if args.names.contains(&Name::Scale) && !scale::run(&args.runs).await? {
+        return Ok(ExitCode::from(MISSED));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Does the part of a benchmark that this process was started for. Returns whether there is one.

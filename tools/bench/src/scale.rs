@@ -10,7 +10,7 @@ mod seen;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
@@ -22,10 +22,7 @@ use kube::{
 };
 use perfrun_api::spec::PerfRun;
 use perfrun_e2e::{Cluster, Scene, lab::Lab, seconds, until};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::sleep,
-};
+use tokio::time::sleep;
 
 use self::{kubelet::Kubelet, process::Operator, seen::Seen};
 use crate::{
@@ -108,17 +105,6 @@ pub(crate) async fn run(sizes: &[usize]) -> Result<bool> {
         .map_err(|reason| anyhow!("{reason}; `cargo xtask bench scale` creates a cluster and sets it"))?;
     let lab = Lab::find().map_err(|reason| anyhow!(reason))?;
     let scene = Scene::open(&Cluster::open(kubeconfig).await?, "scale").await?;
-    // Otherwise a signal would leave the operator and nodes behind.
-    let mut terminated = signal(SignalKind::terminate()).context("failed to watch for signals")?;
-    let mut interrupted = signal(SignalKind::interrupt()).context("failed to watch for signals")?;
-    tokio::select! {
-        measured = measure(&scene, &lab, sizes) => measured,
-        _ = terminated.recv() => bail!("stopped"),
-        _ = interrupted.recv() => bail!("interrupted"),
-    }
-}
-
-async fn measure(scene: &Scene, lab: &Lab, sizes: &[usize]) -> Result<bool> {
     // The lab's own Kubernetes node would get pods. The controllers would take all others for lost, because
     // nobody renews a thousand leases; that would cost more than what is measured.
     lab.stop("node-1").await?;
@@ -133,7 +119,7 @@ async fn measure(scene: &Scene, lab: &Lab, sizes: &[usize]) -> Result<bool> {
 
     let mut all = vec![];
     for &runs in sizes {
-        let figures = with_runs(scene, runs).await?;
+        let figures = with_runs(&scene, runs).await?;
         println!(
             "{runs} runs, {} pods, {NODES} Kubernetes nodes: measured",
             runs * (CLIENTS + 1)

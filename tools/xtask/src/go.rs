@@ -33,8 +33,16 @@ pub(crate) fn run(workspace: &Workspace, profile: Profile) -> Result<ExitCode> {
 /// Builds the program beside those of the workspace. It is static, so that an empty image can hold it.
 pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
     install::go()?;
+    let mut flags = concat!("-s -w -X main.version=", env!("CARGO_PKG_VERSION")).to_owned();
+    let commit = match profile {
+        Profile::Dev => None,
+        Profile::Release => workspace.commit(),
+    };
+    if let Some(commit) = commit {
+        flags += &format!(" -X main.commit={commit}");
+    }
     let mut go = command(workspace, &["build", "-trimpath", "-buildvcs=false", "-ldflags"]);
-    go.arg(concat!("-s -w -X main.version=", env!("CARGO_PKG_VERSION")));
+    go.arg(flags);
     go.arg("-o").arg(workspace.program(profile, PROGRAM)).arg(".");
     shell::succeed(go.env("CGO_ENABLED", "0"))
 }

@@ -36,6 +36,8 @@ use crate::{
 const FOLDER: &str = "docs/results";
 /// The results in it, as `perfrun report` reads them.
 const RESULTS: &str = "results.json.gz";
+/// The flame graphs and stacks of results with profiles. Reports link them relative to the results.
+const PROFILES: &str = "profiles";
 /// The document that was measured.
 const DOCUMENT: &str = "perfrun.yaml";
 /// The page about all kept results.
@@ -48,7 +50,7 @@ pub(crate) struct Args {
     check: bool,
     /// Build in release mode, measure examples/NAME.yaml, keep the results, and say whether they differ from
     /// those before. `NAME-pods` measures the same document in pods of the cluster of KUBECONFIG, with the
-    /// images there
+    /// images there. `NAME-profile` measures it with `--profile` and keeps the profiles, too
     #[arg(long, value_name = "NAME", num_args = 1..)]
     run: Vec<String>,
     /// Keep what these runs found, and their trials, in docs/results/comparisons, in place of earlier runs of
@@ -168,7 +170,8 @@ fn files(
                             report.parts().join(", ")
                         )
                     })?;
-                    content.push(text);
+                    let profiles = format!("](<{root}{FOLDER}/{name}/{PROFILES}/");
+                    content.push(text.replace(&format!("](<{PROFILES}/"), &profiles));
                 }
             }
             let (day, build) = (report.day(), report.build());
@@ -230,6 +233,12 @@ Of the receiver.
 
 ¹ 5 of 6 trials.
 
+## Profiles
+
+| cell | flame graph |
+| --- | --- |
+| a | [profiles/a.svg](<profiles/a.svg>) |
+
 ## Environment
 
 |  |  |
@@ -287,6 +296,13 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
     }
 
     #[test]
+    fn a_document_links_the_profiles_of_the_results() {
+        let files = made("<!-- results quick Profiles -->\n<!-- end -->\n").unwrap();
+        let link = "[profiles/a.svg](<../../docs/results/quick/profiles/a.svg>)";
+        assert!(files["docs/how-to/a.md"].contains(link), "{files:?}");
+    }
+
+    #[test]
     fn unknown_results_and_parts_are_named_with_those_that_exist() {
         assert_eq!(
             refusal("slow Goodput"),
@@ -300,8 +316,8 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
         );
         assert_eq!(
             refusal("quick Speed"),
-            "docs/how-to/a.md:2: the report of quick has no \"Speed\": name one of Goodput, Environment, speed.svg, or \
-             the first words of a finding"
+            "docs/how-to/a.md:2: the report of quick has no \"Speed\": name one of Goodput, Profiles, Environment, \
+             speed.svg, or the first words of a finding"
         );
     }
 }

@@ -8,13 +8,15 @@ use perfrun_contract::{
     matrix::Transport,
     node::{Reason, Role},
     plan::Cell,
-    record::{Flag, Leg, LinkCheck, Metric, TrialFailure, TrialRecord},
+    record::{Flag, Leg, LinkCheck, LinkRecord, Metric, TrialFailure, TrialRecord},
     tally::EndReason,
 };
 use perfrun_judge::needs;
 use perfrun_link::{
-    Impairment,
+    Impairment, Kind, Scheduling,
+    impairment::Mode,
     probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
+    state::{Lateness, Worker},
 };
 use perfrun_report::{echo_csv, judged, keep_cells, markdown, samples_csv, summarize, summary_csv, terminal};
 
@@ -581,6 +583,31 @@ fn networks() {
     let mut network = "";
     for (round, record) in results.trials.iter_mut().enumerate() {
         let cell = &plan.cells[record.trial.cell];
+        // The client's end of the link is the later one.
+        for node in record.nodes.values_mut().filter(|_| cell.network != "none") {
+            let late_by = match node.role {
+                Role::Client => 40_000 + round as u64 * 1000,
+                _ => 10,
+            };
+            node.link = Some(LinkRecord {
+                backend: Kind::Userspace,
+                mode: Mode::SuperPackets,
+                traffic: vec![],
+                worker: Some(Worker {
+                    scheduling: Scheduling::RealTime,
+                    lateness: Lateness {
+                        frames: 2000,
+                        p50_ns: 5000,
+                        p99_ns: late_by,
+                        max_ns: 20 * late_by,
+                    },
+                    overflowed: 0,
+                    unmatched: 0,
+                    refused: 0,
+                    cpu_ns: 0,
+                }),
+            });
+        }
         if cell.network == network {
             continue;
         }

@@ -13,13 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, write::GzEncoder};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{DOCUMENT, FOLDER, RESULTS};
+use super::{DOCUMENT, FOLDER, PROFILES, RESULTS};
 use crate::{
     files,
     shell::{self, Workspace},
 };
 
-/// Runs the document of these results, in pods if [`how`] says so, and replaces them. Returns how the new
+/// Runs the document of these results, with the options of [`how`], and replaces them. Returns how the new
 /// results differ from those before.
 pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Result<String> {
     let (example, options) = how(name);
@@ -60,13 +60,19 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
         files::copy(document, &kept)?;
     }
     compress(&new.join("results.json"), &folder.join(RESULTS))?;
+    if new.join(PROFILES).is_dir() {
+        files::replace(&new.join(PROFILES), &folder.join(PROFILES))?;
+    }
     Ok(format!("{name}, compared with the results before:\n{said}"))
 }
 
-/// The example that results with this name are of, and where `perfrun run` measures them.
+/// The example that results with this name are of, and the options with which `perfrun run` measures them.
 fn how(name: &str) -> (&str, &'static [&'static str]) {
-    match name.strip_suffix("-pods") {
-        Some(example) => (example, &["--cluster"]),
+    if let Some(example) = name.strip_suffix("-pods") {
+        return (example, &["--cluster"]);
+    }
+    match name.strip_suffix("-profile") {
+        Some(example) => (example, &["--wait-quiet", "60s", "--profile"]),
         None => (name, &["--wait-quiet", "60s"]),
     }
 }
@@ -218,9 +224,11 @@ mod tests {
     }
 
     #[test]
-    fn results_of_pods_are_measured_in_pods_with_the_same_example() {
+    fn the_end_of_a_name_says_how_its_example_is_measured() {
         assert_eq!(how("compare-pods"), ("compare", &["--cluster"][..]));
-        assert_eq!(how("compare"), ("compare", &["--wait-quiet", "60s"][..]));
+        let options = ["--wait-quiet", "60s", "--profile"];
+        assert_eq!(how("compare-profile"), ("compare", &options[..]));
+        assert_eq!(how("compare"), ("compare", &options[..2]));
     }
 
     #[test]
