@@ -10,7 +10,7 @@ mod seen;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::{
     core::v1::{Node, Pod},

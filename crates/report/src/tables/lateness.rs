@@ -40,7 +40,7 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
 fn row(source: &Source<'_>, cell: &Cell) -> Option<Vec<table::Cell>> {
     let mut scheduling = vec![];
     let (mut nearly_all, mut all) = (vec![], vec![]);
-    for record in source.counting(cell) {
+    for record in source.counting(cell).filter(|record| record.failure.is_none()) {
         let links = record.nodes.values().filter_map(|node| node.link.as_ref());
         let workers: Vec<_> = links.filter_map(|link| link.worker.as_ref()).collect();
         let late = workers.iter().map(|worker| &worker.lateness);
