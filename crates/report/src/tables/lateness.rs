@@ -20,14 +20,14 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
         "Load",
         "Pair",
         "Scheduling",
-        "99 %,\nmedian trial",
-        "99 %,\nworst trial",
+        "p99,\nmedian trial",
+        "p99,\nworst trial",
         "Latest\npacket",
     ];
     (!rows.is_empty()).then(|| Table {
         title: "Lateness".to_owned(),
-        caption: "how much later than configured packets left impaired links: at most, for 99 % of the packets of a trial, \
-                  and for the latest packet of all; in each trial of the end of the link that was later"
+        caption: "how much later than configured packets left impaired links: the 99th percentile in the median and in the \
+                  worst trial, and the latest packet of all trials; in each trial at the end of the link that was later"
             .to_owned(),
         keys: 4,
         header: header.map(str::to_owned).to_vec(),
@@ -39,26 +39,26 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
 
 fn row(source: &Source<'_>, cell: &Cell) -> Option<Vec<table::Cell>> {
     let mut scheduling = vec![];
-    let (mut nearly_all, mut all) = (vec![], vec![]);
+    let (mut p99, mut latest) = (vec![], vec![]);
     for record in source.counting(cell).filter(|record| record.failure.is_none()) {
         let links = record.nodes.values().filter_map(|node| node.link.as_ref());
         let workers: Vec<_> = links.filter_map(|link| link.worker.as_ref()).collect();
         let late = workers.iter().map(|worker| &worker.lateness);
-        nearly_all.extend(late.clone().map(|late| late.p99_ns).max());
-        all.extend(late.map(|late| late.max_ns).max());
+        p99.extend(late.clone().map(|late| late.p99_ns).max());
+        latest.extend(late.map(|late| late.max_ns).max());
         for worker in workers {
             push_new(&mut scheduling, worker.scheduling.to_string());
         }
     }
     let text = |nanoseconds: f64| table::Cell::from(units::text(Unit::Seconds, nanoseconds / 1e9));
-    let nearly_all = Statistics::of(nearly_all.into_iter().map(|late| late as f64))?;
+    let p99 = Statistics::of(p99.into_iter().map(|late| late as f64))?;
     Some(vec![
         Path::of(cell).to_string().into(),
         cell.parameters.to_string().into(),
         Pair::of(cell).header().into(),
         scheduling.join(", ").into(),
-        text(nearly_all.median),
-        text(nearly_all.max),
-        text(all.into_iter().max()? as f64),
+        text(p99.median),
+        text(p99.max),
+        text(latest.into_iter().max()? as f64),
     ])
 }
