@@ -66,11 +66,14 @@ fn prose(document: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of links in a line.
+/// The targets of links in a line. Generated tables have theirs in angle brackets.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](")
         .skip(1)
-        .filter_map(|rest| rest.split([')', ' ']).next())
+        .filter_map(|rest| match rest.strip_prefix('<') {
+            Some(rest) => rest.split('>').next(),
+            None => rest.split([')', ' ']).next(),
+        })
 }
 
 /// What a line has in backticks.
