@@ -222,7 +222,7 @@ func (s *served) left() {
 		}
 	case request.Parameters.MayBeCutOff() && request.Transport == "webrtc-direct":
 		// A sink ends its transfers by closing its connection with the relay. Where that end gets lost, the
-		// relay holds the circuit for longer than a trial waits. What counts was measured before.
+		// relay holds the circuit for longer than a trial waits. Goodput was measured before.
 		for range s.open {
 			s.setup.counters().Failed(contract.Timeout)
 		}
