@@ -221,8 +221,8 @@ func (s *served) left() {
 			s.terms.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
 		}
 	case request.Parameters.MayBeCutOff() && request.Transport == "webrtc-direct":
-		// A sink ends its transfers by closing its connection with the relay. Where that end gets lost, the
-		// relay holds the circuit for longer than a trial waits. Goodput was measured before.
+		// A sink ends its transfers by closing its connection with the relay. If that end is lost, the relay
+		// holds the circuit for longer than a trial waits. The goodput has been measured by then.
 		for range s.open {
 			s.setup.counters().Failed(contract.Timeout)
 		}
