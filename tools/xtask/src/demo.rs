@@ -11,23 +11,24 @@ use crate::{
 
 const DOCUMENT: &str = "examples/quickstart.yaml";
 
-/// The demo builds without WebRTC, which takes minutes to build and which its document does not measure.
-const OPTIONS: &[&str] = &["--no-default-features"];
+/// Options of cargo that select what the demo builds: perfrun and its node, without WebRTC, which takes
+/// minutes to build and which the document does not measure.
+pub(crate) const SELECTION: &[&str] = &["-p", "perfrun-cli", "-p", "perfrun-node", "--no-default-features"];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
-    let mut perfrun = workspace.command(build(workspace, OPTIONS)?);
+    let mut perfrun = workspace.command(build(workspace, SELECTION)?);
     println!("\n==> perfrun run {DOCUMENT}");
     Err(shell::become_program(perfrun.args(["run", DOCUMENT])))
 }
 
-/// Builds perfrun and its nodes in release mode, with further options of `cargo build`. Returns the path of
-/// perfrun.
-pub(crate) fn build(workspace: &Workspace, options: &[&str]) -> Result<PathBuf> {
+/// Builds perfrun and its nodes in release mode, from these packages and with these features. Returns the path
+/// of perfrun.
+pub(crate) fn build(workspace: &Workspace, selection: &[&str]) -> Result<PathBuf> {
     install::packages(workspace, install::BUILD)?;
     println!(
         "==> building perfrun-node and perfrun in release; the first time takes some ten minutes on two cores"
     );
-    workspace.build_with(Profile::Release, &["perfrun", "perfrun-node"], options)?;
+    workspace.build_selected(Profile::Release, &["perfrun", "perfrun-node"], selection)?;
     match go::obstacle() {
         None => go::build(workspace, Profile::Release)?,
         Some(obstacle) => println!("==> {obstacle}: documents that name go-libp2p cannot run"),

@@ -15,6 +15,7 @@ mod files;
 mod fuzz;
 mod generated;
 mod go;
+mod graph;
 mod image;
 mod install;
 mod lab;

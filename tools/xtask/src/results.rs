@@ -28,7 +28,7 @@ use self::report::Report;
 use crate::{
     demo, files,
     generated::{self, Generated},
-    shell::{Profile, Workspace},
+    shell::{self, Profile, Workspace},
     step::Outcome,
 };
 
@@ -72,7 +72,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // With everything that a release has, because any document may need it.
-    let perfrun = demo::build(workspace, &[])?;
+    let perfrun = demo::build(workspace, shell::WORKSPACE)?;
     let measured = args
         .run
         .iter()

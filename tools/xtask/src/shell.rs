@@ -15,6 +15,9 @@ use anyhow::{Context, Result, anyhow, bail};
 /// The variable that names the commit for programs to record.
 const COMMIT: &str = "PERFRUN_COMMIT";
 
+/// Options of cargo that select everything, with default features.
+pub(crate) const WORKSPACE: &[&str] = &["--workspace"];
+
 /// A small test target.
 const TEST: &str = "api";
 
@@ -154,18 +157,24 @@ impl Workspace {
     /// dependency would be built again for every other selection of packages. In the dev profile the test
     /// target makes the features of tests count, as in `cargo build --all-targets`.
     pub(crate) fn build(&self, profile: Profile, programs: &[&str]) -> Result<()> {
-        self.build_with(profile, programs, &[])
+        self.build_selected(profile, programs, WORKSPACE)
     }
 
-    /// Builds programs, with further options of `cargo build`.
-    pub(crate) fn build_with(&self, profile: Profile, programs: &[&str], options: &[&str]) -> Result<()> {
-        let mut cargo = self.cargo(["build", "--workspace", "--profile", profile.name()]);
+    /// Builds programs of selected packages, with selected features.
+    pub(crate) fn build_selected(
+        &self,
+        profile: Profile,
+        programs: &[&str],
+        selection: &[&str],
+    ) -> Result<()> {
+        let mut cargo = self.cargo(["build", "--profile", profile.name()]);
+        cargo.args(selection);
         cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
         match profile {
             Profile::Dev => cargo.args(["--test", TEST]),
             Profile::Release => cargo.envs(self.commit().map(|commit| (COMMIT, commit))),
         };
-        succeed(cargo.args(options))
+        succeed(&mut cargo)
     }
 
     /// The commit that nodes built here record: what the variable names, or that of git, with `-dirty` if
@@ -248,21 +257,21 @@ pub(crate) fn must_succeed(command: &Command, status: ExitStatus) -> Result<()> 
 
 /// Returns what a command printed. Fails if the command fails.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| not_started(command, error))?;
-    if !output.status.success() {
-        bail!(
-            "`{}` failed ({}); its output is above",
-            line(command),
-            output.status
-        );
-    }
+    let (printed, status) = printed(command)?;
+    must_succeed(command, status)?;
+    Ok(printed.trim().to_owned())
+}
+
+/// Returns what a command printed, and how it ended.
+pub(crate) fn printed(command: &mut Command) -> Result<(String, ExitStatus)> {
+    let started = command.stdout(Stdio::piped()).spawn();
+    let child = started.map_err(|error| not_started(command, error))?;
+    let output = child
+        .wait_with_output()
+        .with_context(|| format!("failed to read what `{}` prints", line(command)))?;
     let text = String::from_utf8(output.stdout)
         .with_context(|| format!("`{}` printed something that is not text", line(command)))?;
-    Ok(text.trim().to_owned())
+    Ok((text, output.status))
 }
 
 /// Shows what a command prints, line by line, while it runs. Returns all of that, and how the command ended.

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use crate::{
     chart,
     compiler::{self, Compiler},
-    crds, e2e, go, install, prose, results,
+    crds, e2e, go, graph, install, prose, results,
     shell::{self, Workspace},
     step::{self, Outcome, Steps},
     tools::Tools,
@@ -71,6 +71,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
             "run `cargo fmt --all`",
         )
     });
+    steps.run("crates of the demo", || graph::check(workspace));
     // Builds everything that the tests start, above all perfrun-node beside perfrun, and what the next two
     // steps start.
     let built = steps.run("build, clippy, rustdoc", || {
