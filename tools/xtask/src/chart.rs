@@ -16,6 +16,7 @@ use crate::{
     install,
     shell::{self, Workspace},
     step::Outcome,
+    times::Times,
 };
 
 /// The folder of the chart, relative to the root of the repository.
@@ -75,10 +76,11 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
         helms: install::helm(workspace)?,
     };
     let variants = files(&workspace.root.join(FOLDER).join("ci"), ".yaml")?;
-    let (manifests, mut problems) = tools.render(&variants)?;
-    problems.extend(tools.lint()?);
-    problems.extend(tools.validate(&manifests)?);
-    problems.extend(tools.mistakes()?);
+    let times = Times::of_step(workspace)?;
+    let (manifests, mut problems) = times.timed("variants", || tools.render(&variants))?;
+    problems.extend(times.timed("helm lint", || tools.lint())?);
+    problems.extend(times.timed("kubernetes-validate", || tools.validate(&manifests))?);
+    problems.extend(times.timed("mistakes", || tools.mistakes())?);
     if !problems.is_empty() {
         return Ok(Outcome::Failed(problems.join("\n")));
     }

@@ -11,62 +11,16 @@
 use std::{
     env,
     ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result};
 
-use crate::shell::{self, Workspace};
-
-/// What cargo starts in place of rustc.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Compiler {
-    /// The one described above.
-    Checking,
-    /// Compiles for `cargo xtask fuzz`.
-    Fuzzing,
-    /// Compiles the next version, for the test of an upgrade.
-    Next,
-}
-
-impl Compiler {
-    /// Name of the copy of this program that cargo starts.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Checking => "checking-rustc",
-            Self::Fuzzing => "fuzzing-rustc",
-            Self::Next => "next-rustc",
-        }
-    }
-}
+use crate::shell;
 
 /// Lints of the workspace only warn, so that unfinished code compiles. In this compiler a warning is an
 /// error.
 const DENY_WARNINGS: [&str; 2] = ["-D", "warnings"];
-
-/// Installs the compiler: a copy of this program, because cargo replaces the original while it builds the
-/// workspace.
-pub(crate) fn install(workspace: &Workspace, compiler: Compiler) -> Result<PathBuf> {
-    let compiler = workspace.scratch()?.join(compiler.name());
-    let partial = compiler.with_extension("partial");
-    fs::copy(workspace.xtask(), &partial)
-        .and_then(|_| fs::rename(&partial, &compiler))
-        .with_context(|| format!("failed to write {}", compiler.display()))?;
-    Ok(compiler)
-}
-
-/// The compiler under whose name this program was started, if it was, and the arguments after the name.
-pub(crate) fn started_as() -> Option<(Compiler, Vec<OsString>)> {
-    let mut all = env::args_os();
-    let path = all.next()?;
-    let name = Path::new(&path).file_name()?;
-    let compiler = [Compiler::Checking, Compiler::Fuzzing, Compiler::Next]
-        .into_iter()
-        .find(|compiler| name == compiler.name())?;
-    Some((compiler, all.collect()))
-}
 
 /// Compiles with further options of rustc.
 pub(crate) fn rustc(arguments: &[OsString], options: &[&str]) -> Result<ExitCode> {

@@ -13,6 +13,8 @@ use crate::{
     install, next, programs,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
+    timed_tests,
+    times::Times,
 };
 
 /// Returns the reason if no cluster can be started on this machine.
@@ -28,6 +30,7 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     }
     install::packages(workspace, install::BUILD)?;
     install::test(workspace)?;
+    timed_tests::install(workspace)?;
     workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
     match check(workspace, names, &[])? {
         Outcome::Failed(reason) => bail!(reason),
@@ -45,17 +48,21 @@ const UPGRADES: &str = "newer::";
 /// Runs the tests on a cluster with the operator, or all tests on two clusters side by side. `perfrun` is
 /// already built. `logs` are the variables that name logs of tests, and the paths of these logs.
 pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Path)]) -> Result<Outcome> {
-    let images = [Image::Node, Image::NodeGo, Image::Operator]
-        .map(|image| image::build(workspace, image, Profile::Dev));
-    let mut images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    let times = Times::of_step(workspace)?;
+    let mut images = times.timed("images", || {
+        let images = [Image::Node, Image::NodeGo, Image::Operator];
+        let built = images.map(|image| image::build(workspace, image, Profile::Dev));
+        built.into_iter().collect::<Result<Vec<_>>>()
+    })?;
     let has_upgrade =
-        names.is_empty() || lists_upgrade(&shell::output(tests(workspace).arg("--list").args(names))?);
-    let next = has_upgrade.then(|| next::build(workspace)).transpose()?;
+        names.is_empty() || lists_upgrade(&shell::output(tests(workspace)?.arg("--list").args(names))?);
+    let next = || times.timed("next version", || next::build(workspace));
+    let next = has_upgrade.then(next).transpose()?;
     images.extend(next.iter().map(|next| next.image.clone()));
     let prometheus = programs::prometheus(workspace)?;
     let on_cluster = |workspace: &Workspace, lab, names: &[&str]| {
         Cluster::with(workspace, lab, &images, image::tag(Profile::Dev), |cluster| {
-            let mut test = tests(workspace);
+            let mut test = tests(workspace)?;
             test.arg("--test-threads=3")
                 .args(names)
                 .envs(logs.iter().copied())
@@ -83,9 +90,11 @@ pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Pat
 }
 
 /// A command that runs the tests, with arguments for their program.
-fn tests(workspace: &Workspace) -> Command {
+fn tests(workspace: &Workspace) -> Result<Command> {
+    let mut tests = timed_tests::command(workspace)?;
     // Selects the target by name. Selecting the package would build its dependencies again.
-    workspace.cargo(["test", "--workspace", "--test", "cluster", "--"])
+    tests.args(["--test", "cluster", "--"]);
+    Ok(tests)
 }
 
 /// Whether a test that upgrades is in a list of tests, as `--list` prints it.

@@ -17,10 +17,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{
-    compiler::{self, Compiler},
-    go, install,
+    compiler, go, install,
     results::Benchmark,
     shell::{self, Workspace},
+    stand_in::{self, StandIn},
 };
 
 /// Committed inputs, in a folder for each target.
@@ -175,7 +175,7 @@ fn selected(known: Vec<String>, names: &[String]) -> Result<Vec<String>> {
 /// Installs what the fuzzer needs, builds it, and returns its path, which cargo chooses.
 fn build(workspace: &mut Workspace) -> Result<PathBuf> {
     install::packages(workspace, install::BUILD)?;
-    let compiler = compiler::install(workspace, Compiler::Fuzzing)?;
+    let compiler = stand_in::install(workspace, StandIn::Fuzzing)?;
     workspace.compile_with(compiler);
     let mut cargo = workspace.cargo(["test", "--no-run", "--workspace", "--test", PROGRAM]);
     cargo.args(["--features", "perfrun-fuzz/libfuzzer"]);

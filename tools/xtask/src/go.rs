@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use anyhow::Result;
@@ -11,6 +12,7 @@ use crate::{
     install,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
+    times::{Item, Times},
 };
 
 /// The folder of the module.
@@ -49,7 +51,8 @@ pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
 
 /// Builds the program, and checks the module: formatting, vet, staticcheck, and tests with the race detector.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
-    build(workspace, Profile::Dev)?;
+    let times = Times::of_step(workspace)?;
+    times.timed("build", || build(workspace, Profile::Dev))?;
     let unformatted = shell::output(workspace.command("gofmt").args(["-l", MODULE]))?;
     if !unformatted.trim().is_empty() {
         return Ok(Outcome::Failed(format!(
@@ -57,19 +60,34 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
             unformatted.trim()
         )));
     }
-    let vetted = step::check(
-        &mut command(workspace, &["vet", "./..."]),
-        "mend what vet lists above",
-    )?;
+    let mut vet = command(workspace, &["vet", "./..."]);
+    let vetted = times.timed("vet", || step::check(&mut vet, "mend what vet lists above"))?;
     let mut staticcheck = workspace.command(install::staticcheck(workspace)?);
     staticcheck.current_dir(workspace.root.join(MODULE)).arg("./...");
-    let linted = step::check(&mut staticcheck, "mend what staticcheck lists above")?;
+    let linted = times.timed("staticcheck", || {
+        step::check(&mut staticcheck, "mend what staticcheck lists above")
+    })?;
     let mut test = command(workspace, &["test", "-race", "./..."]);
-    let tested = step::check(
-        test.env("CGO_ENABLED", "1"),
-        "repeat the failures above with `go test -race ./...` in node-image/go-libp2p",
-    )?;
+    let (printed, status) = shell::shown(test.env("CGO_ENABLED", "1"))?;
+    times.add(tested_packages(&printed))?;
+    let advice = "repeat the failures above with `go test -race ./...` in node-image/go-libp2p";
+    let tested = step::ended(&test, status, advice);
     Ok(vetted.and(linted).and(tested))
+}
+
+/// The packages in the output of `go test`, with the time of their tests.
+fn tested_packages(printed: &str) -> Vec<Item> {
+    let item = |line: &str| match line.split('\t').collect::<Vec<_>>()[..] {
+        ["ok  " | "FAIL", package, took, ..] => {
+            let seconds = took.strip_suffix('s')?.parse().ok()?;
+            Some(Item {
+                took: Duration::try_from_secs_f64(seconds).ok()?,
+                name: format!("tests of {package}"),
+            })
+        }
+        _ => None,
+    };
+    printed.lines().filter_map(item).collect()
 }
 
 /// The command that measures the node against a bare loop over go-libp2p.
@@ -118,6 +136,20 @@ fn command(workspace: &Workspace, args: &[&str]) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_come_with_the_time_of_their_tests() {
+        let printed = "?   \tperfrun/node-go\t[no test files]\nok  \tnode/wire\t1.250s\n\
+            ok  \tnode/observe\t(cached)\nFAIL\tnode/echo\t0.500s\nFAIL\n";
+        let item = |name: &str, millis| Item {
+            took: Duration::from_millis(millis),
+            name: name.to_owned(),
+        };
+        assert_eq!(
+            tested_packages(printed),
+            [item("tests of node/wire", 1_250), item("tests of node/echo", 500)]
+        );
+    }
 
     #[test]
     fn fuzz_targets_come_with_their_packages() {

@@ -479,8 +479,12 @@ pub(crate) fn writable_cache(workspace: &Workspace) -> Result<PathBuf> {
 
 /// The caches in order of preference: the user's, then the clone's.
 fn caches(workspace: &Workspace) -> Result<impl Iterator<Item = PathBuf>> {
-    let user = user_cache(|name| env::var_os(name).map(PathBuf::from));
-    Ok(user.into_iter().chain([workspace.scratch()?]))
+    Ok(cache_of_user().into_iter().chain([workspace.scratch()?]))
+}
+
+/// perfrun's folder in the user's cache. `None` without a home.
+pub(crate) fn cache_of_user() -> Option<PathBuf> {
+    user_cache(|name| env::var_os(name).map(PathBuf::from))
 }
 
 /// perfrun's folder in the user's cache, by the XDG rules: a relative path counts as unset.

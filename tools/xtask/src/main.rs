@@ -5,11 +5,13 @@
 //! Kubernetes. It starts other programs and compares files.
 
 mod bench;
+mod build;
 mod chart;
 mod cluster;
 mod compiler;
 mod crds;
 mod demo;
+mod dependencies;
 mod e2e;
 mod files;
 mod fuzz;
@@ -25,8 +27,11 @@ mod prose;
 mod results;
 mod shell;
 mod soak;
+mod stand_in;
 mod step;
 mod test;
+mod timed_tests;
+mod times;
 mod tools;
 mod workflows;
 
@@ -35,8 +40,8 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use clap::{Parser, Subcommand};
 
 use crate::{
-    compiler::Compiler,
     shell::{Profile, Workspace},
+    stand_in::StandIn,
 };
 
 #[derive(Parser)]
@@ -55,7 +60,7 @@ enum Command {
     /// Build perfrun and run examples/quickstart.yaml, from a fresh clone to the table
     Demo,
     /// Run every check there is and end with a summary
-    Test,
+    Test(test::Args),
     /// Install and build what checks need besides this workspace; `test` does so, too
     Tools,
     /// Build perfrun-node-go, the node of go-libp2p, beside the other programs; `demo` and `test` do so, too
@@ -113,10 +118,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match compiler::started_as() {
-        Some((Compiler::Checking, arguments)) => compiler::run(&arguments),
-        Some((Compiler::Fuzzing, arguments)) => fuzz::compile(&arguments),
-        Some((Compiler::Next, arguments)) => next::compile(&arguments),
+    let ended = match stand_in::started_as() {
+        Some((StandIn::Checking, arguments)) => compiler::run(&arguments),
+        Some((StandIn::Fuzzing, arguments)) => fuzz::compile(&arguments),
+        Some((StandIn::Next, arguments)) => next::compile(&arguments),
+        Some((StandIn::Timing, arguments)) => timed_tests::run(&arguments),
         None => run(Args::parse().command),
     };
     match ended {
@@ -135,7 +141,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let mut workspace = Workspace::locate()?;
     match command {
         Command::Demo => demo::run(&workspace),
-        Command::Test => test::run(workspace),
+        Command::Test(args) => test::run(workspace, &args),
         Command::Tools => tools::run(&workspace),
         Command::Go { release } => {
             let profile = if release { Profile::Release } else { Profile::Dev };

@@ -14,12 +14,11 @@ use std::{
 use anyhow::Result;
 
 use crate::{
-    chart,
-    compiler::{self, Compiler},
-    crds,
+    chart, compiler, crds,
     files::{copy, empty, files_under},
     image::{self, Image},
     shell::{Profile, Workspace},
+    stand_in::{self, StandIn},
 };
 
 /// Tag of the operator's image. The test relies on it.
@@ -35,7 +34,7 @@ pub(crate) struct Next {
 
 /// Builds the operator of the next version, with its image and its chart.
 pub(crate) fn build(workspace: &Workspace) -> Result<Next> {
-    let compiler = compiler::install(workspace, Compiler::Next)?;
+    let compiler = stand_in::install(workspace, StandIn::Next)?;
     let next = workspace.apart("next", compiler)?;
     next.build(Profile::Dev, &["perfrun-operator", crds::GENERATOR])?;
     let generated = crds::generate(&next)?;

@@ -11,6 +11,7 @@ use crate::{
     install,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
+    times::Times,
 };
 
 /// The command.
@@ -33,14 +34,20 @@ pub(crate) fn check(workspace: &Workspace, paths: &[PathBuf]) -> Result<Outcome>
         .arg(vale)
         .arg("--scratch")
         .arg(workspace.scratch()?.join("prose"));
-    let prose = step::check(
-        prose.args(paths),
-        "docs/glossary.md and tools/prose/styles have the rules; repeat with `cargo xtask prose PATH`",
-    )?;
+    let times = Times::of_step(workspace)?;
+    let prose = times.timed("prose", || {
+        step::check(
+            prose.args(paths),
+            "docs/glossary.md and tools/prose/styles have the rules; repeat with `cargo xtask prose PATH`",
+        )
+    })?;
     let mut typos = workspace.command(typos);
     typos.args(["--format", "brief", "--force-exclude"]).args(paths);
-    Ok(prose.and(step::check(
-        &mut typos,
-        "correct the words, or add names of others to _typos.toml",
-    )?))
+    let typos = times.timed("typos", || {
+        step::check(
+            &mut typos,
+            "correct the words, or add names of others to _typos.toml",
+        )
+    })?;
+    Ok(prose.and(typos))
 }

@@ -4,14 +4,17 @@ use std::{
     fmt::Write,
     fs,
     panic::resume_unwind,
-    process::{Command, ExitCode},
+    process::{Command, ExitCode, ExitStatus},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Error, Result};
 
-use crate::shell::{self, Workspace};
+use crate::{
+    shell::{self, Workspace},
+    times::{Item, Times},
+};
 
 pub(crate) enum Outcome {
     Passed,
@@ -55,10 +58,15 @@ impl From<Error> for Outcome {
 /// Passes if the command exits with 0. Otherwise the reason names the command and the next step.
 pub(crate) fn check(command: &mut Command, advice: &str) -> Result<Outcome> {
     let status = shell::status(command)?;
-    Ok(match status.success() {
+    Ok(ended(command, status, advice))
+}
+
+/// The outcome of a command that has ended.
+pub(crate) fn ended(command: &Command, status: ExitStatus, advice: &str) -> Outcome {
+    match status.success() {
         true => Outcome::Passed,
         false => Outcome::Failed(format!("`{}`: {status}; {advice}", shell::line(command))),
-    })
+    }
 }
 
 /// Runs two checks at the same time. The output of `there` goes to a file, which is printed when both checks
@@ -97,7 +105,15 @@ struct Step {
     outcome: Outcome,
     took: Duration,
     cpu: Cpu,
+    /// The items that took longest.
+    longest: Vec<Item>,
 }
+
+/// The number of items in the table, for each step.
+const ITEMS: usize = 3;
+
+/// Items that are shorter are not worth a line.
+const SHORTEST_ITEM: Duration = Duration::from_millis(100);
 
 /// Processor time.
 #[derive(Clone, Copy, Default)]
@@ -153,23 +169,37 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     )
 }
 
-#[derive(Default)]
-pub(crate) struct Steps(Vec<Step>);
+pub(crate) struct Steps {
+    all: Vec<Step>,
+    times: Times,
+}
 
 impl Steps {
+    /// `times` are those of the step that runs.
+    pub(crate) fn new(times: Times) -> Self {
+        Self { all: vec![], times }
+    }
+
     /// Runs one step and returns whether it passed. An error fails this step only.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<Outcome>) -> bool {
         println!("\n==> {name}");
+        // What another command has left.
+        self.times.take();
         let (start, cpu) = (Instant::now(), Cpu::now());
         let outcome = step().unwrap_or_else(Outcome::from);
         let (took, cpu) = (start.elapsed(), Cpu::now().since(cpu));
         println!("==> {name}: {} in {}", outcome.label(), human(took));
         let passed = matches!(outcome, Outcome::Passed);
-        self.0.push(Step {
+        let items = self.times.take().into_iter();
+        self.all.push(Step {
             name,
             outcome,
             took,
             cpu,
+            longest: items
+                .filter(|item| item.took >= SHORTEST_ITEM)
+                .take(ITEMS)
+                .collect(),
         });
         passed
     }
@@ -179,15 +209,15 @@ impl Steps {
         self.run(name, || Ok(Outcome::Skipped(reason)));
     }
 
-    /// One line for each step. `CPU` is the time of the step's own processes that it waited for, `machine`
+    /// One line for each step, and below it the items that took longest. `CPU` is the time of the step's own processes that it waited for, `machine`
     /// the time of all processes.
     pub(crate) fn table(&self) -> String {
-        let width = self.0.iter().map(|step| step.name.len()).max().unwrap_or(0);
+        let width = self.all.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let head = format!(
             "  {:<7}  {:<width$}  {:>12}  {:>8}  {:>8}\n",
             "", "", "time", "CPU", "machine"
         );
-        self.0.iter().fold(head, |mut table, step| {
+        self.all.iter().fold(head, |mut table, step| {
             // A reason can have several lines, such as a diff. They stay in their column.
             let indented = format!("\n{:1$}", "", width + 47);
             let reason = step.outcome.reason().trim_end().replace('\n', &indented);
@@ -199,14 +229,22 @@ impl Steps {
                 step.cpu.own.as_secs(),
                 step.cpu.machine.as_secs(),
             );
-            writeln!(table, "{}", row.trim_end()).expect("writing to a string cannot fail");
+            writeln!(table, "{}", row.trim_end()).expect(WRITABLE);
+            for Item { took, name } in &step.longest {
+                writeln!(table, "{:1$}{2:>12}  {name}", "", width + 13, human(*took)).expect(WRITABLE);
+            }
             table
         })
     }
 
     /// The last line, which CI reads.
     pub(crate) fn counts(&self) -> String {
-        let count = |label| self.0.iter().filter(|step| step.outcome.label() == label).count();
+        let count = |label| {
+            self.all
+                .iter()
+                .filter(|step| step.outcome.label() == label)
+                .count()
+        };
         format!(
             "{} passed, {} failed, {} skipped",
             count("ok"),
@@ -217,7 +255,7 @@ impl Steps {
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self
-            .0
+            .all
             .iter()
             .any(|step| matches!(step.outcome, Outcome::Failed(_)))
         {
@@ -226,6 +264,8 @@ impl Steps {
         }
     }
 }
+
+const WRITABLE: &str = "writing to a string cannot fail";
 
 pub(crate) fn human(took: Duration) -> String {
     match took.as_secs() {
@@ -240,11 +280,11 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{Cpu, Outcome, Step, Steps, busy_ticks, human, ticks_of_children};
+    use super::{Cpu, ITEMS, Item, Outcome, Step, Steps, Times, busy_ticks, human, ticks_of_children};
 
     #[test]
     fn later_steps_run_after_a_failure() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::new(Times::at("no-such-folder/times"));
         assert!(!steps.run("first", || bail!("no such program")));
         assert!(steps.run("second", || Ok(Outcome::Passed)));
         steps.skip("third", "no network");
@@ -254,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_skipped_step_is_no_failure() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::new(Times::at("no-such-folder/times"));
         steps.run("first", || Ok(Outcome::Passed));
         steps.skip("second", "no network");
         assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
@@ -278,8 +318,8 @@ mod tests {
     }
 
     #[test]
-    fn the_table_lines_up_reasons_and_leaves_no_space_at_the_end() {
-        let step = |name, outcome| Step {
+    fn the_table_lines_up_reasons_and_items_and_leaves_no_space_at_the_end() {
+        let step = |name, outcome, longest| Step {
             name,
             outcome,
             took: Duration::from_millis(1_250),
@@ -287,21 +327,62 @@ mod tests {
                 own: Duration::from_secs(2),
                 machine: Duration::from_secs(130),
             },
+            longest,
         };
-        let steps = Steps(vec![
-            step("format", Outcome::Passed),
-            step(
-                "generated files",
-                Outcome::Failed("crds/x.yaml is stale\n-old\n+new".into()),
-            ),
-        ]);
+        let steps = Steps {
+            all: vec![
+                step(
+                    "tests",
+                    Outcome::Passed,
+                    vec![item("links kernel::a", 61_000), item("api b", 500)],
+                ),
+                step(
+                    "generated files",
+                    Outcome::Failed("crds/x.yaml is stale\n-old\n+new".into()),
+                    vec![],
+                ),
+            ],
+            times: Times::at(""),
+        };
         let expected = "                                    time       CPU   machine
-  ok       format                  1.2 s       2 s     130 s
+  ok       tests                   1.2 s       2 s     130 s
+                              1 min 01 s  links kernel::a
+                                   0.5 s  api b
   failed   generated files         1.2 s       2 s     130 s  crds/x.yaml is stale
                                                               -old
                                                               +new
 ";
         assert_eq!(steps.table(), expected);
+    }
+
+    #[test]
+    fn each_step_has_its_own_longest_items() {
+        let folder = tempfile::tempdir().unwrap();
+        let times = || Times::at(folder.path().join("times"));
+        times().add([item("of an earlier command", 9_000)]).unwrap();
+        let mut steps = Steps::new(times());
+        let items = [("a", 99), ("b", 100), ("c", 2_000), ("d", 300), ("e", 1_000)];
+        steps.run("first", || {
+            times().add(items.map(|(name, millis)| item(name, millis)))?;
+            Ok(Outcome::Passed)
+        });
+        steps.run("second", || Ok(Outcome::Passed));
+        let names = |step: &Step| {
+            step.longest
+                .iter()
+                .map(|item| item.name.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&steps.all[0]), ["c", "e", "d"]);
+        assert_eq!(steps.all[0].longest.len(), ITEMS);
+        assert!(steps.all[1].longest.is_empty());
+    }
+
+    fn item(name: &str, millis: u64) -> Item {
+        Item {
+            took: Duration::from_millis(millis),
+            name: name.to_owned(),
+        }
     }
 
     #[test]

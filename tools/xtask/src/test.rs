@@ -15,14 +15,24 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    chart,
-    compiler::{self, Compiler},
-    crds, e2e, go, graph, install, prose, results,
+    build, chart, crds,
+    dependencies::Cache,
+    e2e, go, graph, install, prose, results,
     shell::{self, Workspace},
+    stand_in::{self, StandIn},
     step::{self, Outcome, Steps},
+    timed_tests,
+    times::Times,
     tools::Tools,
     workflows,
 };
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Neither use nor keep compiled dependencies of other clones
+    #[arg(long)]
+    cold: bool,
+}
 
 /// The variable that names the file to which skipped tests append `name: reason`.
 const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
@@ -49,11 +59,14 @@ const ALONE: [&str; 2] = ["kernel::", "userspace::"];
 
 const BUILD_FAILED: &str = "the build failed";
 
-pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
+pub(crate) fn run(mut workspace: Workspace, args: &Args) -> Result<ExitCode> {
     install::packages(&workspace, install::BUILD)?;
     install::components(&workspace)?;
     let tools = Tools::start(&workspace)?;
-    workspace.compile_with(compiler::install(&workspace, Compiler::Checking)?);
+    // Opened with the compiler that has built this program.
+    let cache = if args.cold { None } else { Cache::open(&workspace) };
+    timed_tests::install(&workspace)?;
+    workspace.compile_with(stand_in::install(&workspace, StandIn::Checking)?);
     let workspace = &workspace;
 
     // Emptied now, so that everything in the logs at the end is of this run.
@@ -64,7 +77,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
     };
     let (skip_log, failure_log) = (empty("skipped-tests")?, empty("failed-tests")?);
 
-    let mut steps = Steps::default();
+    let mut steps = Steps::new(Times::of_step(workspace)?);
     steps.run("format", || {
         step::check(
             &mut workspace.cargo(["fmt", "--all", "--check"]),
@@ -72,11 +85,8 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         )
     });
     steps.run("crates of the demo", || graph::check(workspace));
-    // Builds everything that the tests start, above all perfrun-node beside perfrun, and what the next two
-    // steps start.
     let built = steps.run("build, clippy, rustdoc", || {
-        let mut build = workspace.cargo(["build", "--workspace", "--all-targets"]);
-        step::check(&mut build, "fix the errors and warnings listed above")
+        build::check(workspace, cache.as_ref())
     });
     if built {
         steps.run("generated files", || crds::check(workspace));
@@ -85,7 +95,7 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         steps.skip("generated files", BUILD_FAILED);
         steps.skip("results", BUILD_FAILED);
     }
-    steps.run("tools", || tools.wait());
+    steps.run("tools", || tools.wait(workspace));
     match go::obstacle() {
         None => {
             steps.run("go node", || go::check(workspace));
@@ -98,9 +108,10 @@ pub(crate) fn run(mut workspace: Workspace) -> Result<ExitCode> {
         steps.run("prose", || prose::check(workspace, &[]));
         steps.run("tests", || {
             let test = |workspace: &Workspace, args: &[&str]| {
-                let mut test = workspace.cargo(["test", "--workspace", "--no-fail-fast"]);
+                let mut test = timed_tests::command(workspace)?;
+                test.arg("--no-fail-fast").args(args);
                 step::check(
-                    test.args(args).env(SKIP_LOG, &skip_log),
+                    test.env(SKIP_LOG, &skip_log),
                     "the failures are listed above; repeat one with `cargo test NAME`",
                 )
             };

@@ -16,6 +16,7 @@ use crate::{
     e2e, image, install, programs,
     shell::{self, Workspace},
     step::Outcome,
+    times::Times,
 };
 
 /// A priority below that of everything a person waits for.
@@ -24,39 +25,46 @@ const NICE: [&str; 3] = ["nice", "-n", "19"];
 /// The command. A tool that cannot be installed does not stop the others: the check that needs the tool
 /// reports it.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
+    let times = Times::of_tools(workspace)?;
+    times.take();
+    let timed = |name: &str, install: &dyn Fn() -> Result<()>| times.timed(name, install);
+    let packages = |tools| timed("packages", &|| install::packages(workspace, tools));
     let mut all: Vec<(&str, Result<()>)> = vec![
-        ("some tests will be skipped", install::test(workspace)),
         (
             "some tests will be skipped",
-            install::packages(workspace, install::BROWSER),
+            timed("packages", &|| install::test(workspace)),
         ),
-        (
-            "some tests will be skipped",
-            install::packages(workspace, install::PERF),
-        ),
+        ("some tests will be skipped", packages(install::BROWSER)),
+        ("some tests will be skipped", packages(install::PERF)),
         (
             "the chart cannot be checked",
-            install::helm(workspace).and_then(|_| install::kubernetes_validate(workspace).map(drop)),
+            timed("helm", &|| install::helm(workspace).map(drop)).and_then(|()| {
+                timed("kubernetes-validate", &|| {
+                    install::kubernetes_validate(workspace).map(drop)
+                })
+            }),
         ),
     ];
     if e2e::obstacle().is_none() {
-        all.push(("no cluster can be made", cluster(workspace)));
+        all.push(("no cluster can be made", cluster(workspace, timed)));
     }
     all.push((
         "dependencies cannot be checked",
-        install::cargo_deny(workspace).map(drop),
+        timed("cargo-deny", &|| install::cargo_deny(workspace).map(drop)),
     ));
     all.push((
         "workflows cannot be checked",
-        install::actionlint(workspace).and_then(|_| install::zizmor(workspace).map(drop)),
+        timed("actionlint", &|| install::actionlint(workspace).map(drop))
+            .and_then(|()| timed("zizmor", &|| install::zizmor(workspace).map(drop))),
     ));
     all.push((
         "the node of go-libp2p cannot be checked",
-        install::staticcheck(workspace).map(drop),
+        timed("staticcheck", &|| install::staticcheck(workspace).map(drop)),
     ));
     all.push((
         "texts cannot be checked",
-        install::vale(workspace).and_then(|_| install::typos(workspace).map(drop)),
+        timed("Vale", &|| install::vale(workspace).map(drop))
+            .and_then(|()| timed("typos", &|| install::typos(workspace).map(drop))),
     ));
     let mut code = ExitCode::SUCCESS;
     for (consequence, installed) in all {
@@ -69,12 +77,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
 }
 
 /// Installs what the end-to-end tests need.
-fn cluster(workspace: &Workspace) -> Result<()> {
-    install::lab(workspace)?;
-    image::install_builder(workspace)?;
-    programs::of_cluster(workspace)?;
-    programs::prometheus(workspace)?;
-    Ok(())
+fn cluster(workspace: &Workspace, timed: impl Fn(&str, &dyn Fn() -> Result<()>) -> Result<()>) -> Result<()> {
+    timed("packages of the lab", &|| install::lab(workspace))?;
+    timed("buildah", &|| image::install_builder(workspace))?;
+    timed("programs of the lab", &|| {
+        programs::of_cluster(workspace).map(drop)
+    })?;
+    timed("Prometheus", &|| programs::prometheus(workspace).map(drop))
 }
 
 /// `cargo xtask tools` while it runs beside another step.
@@ -106,8 +115,10 @@ impl Tools {
 
     /// Waits for the command and prints which tools were installed and which are missing. The log has the
     /// details.
-    pub(crate) fn wait(mut self) -> Result<Outcome> {
+    pub(crate) fn wait(mut self, workspace: &Workspace) -> Result<Outcome> {
         let status = self.command.wait().context("failed to wait for the tools")?;
+        let installed = Times::of_tools(workspace)?.take();
+        Times::of_step(workspace)?.add(installed)?;
         let log = fs::read_to_string(&self.log)
             .with_context(|| format!("failed to read {}", self.log.display()))?;
         for line in log.lines().filter(|line| line.starts_with("==>")) {

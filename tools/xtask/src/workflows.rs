@@ -7,16 +7,22 @@ use crate::{
     install,
     shell::Workspace,
     step::{self, Outcome},
+    times::Times,
 };
 
 /// `cargo xtask test`'s step.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
+    let times = Times::of_step(workspace)?;
     let mut actionlint = workspace.command(install::actionlint(workspace)?);
     // It would start these if they were installed, and the result would depend on the machine.
     actionlint.args(["-shellcheck=", "-pyflakes="]);
-    let works = step::check(&mut actionlint, "correct the workflow")?;
+    let works = times.timed("actionlint", || {
+        step::check(&mut actionlint, "correct the workflow")
+    })?;
     let mut zizmor = workspace.command(install::zizmor(workspace)?);
     zizmor.args(["--offline", "--no-progress", "--quiet", ".github"]);
-    let is_safe = step::check(&mut zizmor, "correct the workflow as the finding describes")?;
+    let is_safe = times.timed("zizmor", || {
+        step::check(&mut zizmor, "correct the workflow as the finding describes")
+    })?;
     Ok(works.and(is_safe))
 }
