@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod ci;
+#[cfg_attr(not(feature = "cluster"), path = "without_cluster.rs")]
 pub mod cluster;
 pub mod compare;
 pub mod conformance;

@@ -120,6 +120,9 @@ pub struct Info {
     /// Features of CPUs that the compiler used without asking the CPU, for example `avx2,sse2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_features: Option<String>,
+    /// What allocates its memory, for example `jemalloc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocator: Option<String>,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
     /// Names the clock that [`Clock`] shows: nodes with the same name share it. None if that is unknown.

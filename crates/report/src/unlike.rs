@@ -30,6 +30,9 @@ const MEASURED: [Quantity; 5] = [
     Quantity::RateBackward,
 ];
 
+/// The allocator of nodes that do not name theirs: before they did, perfrun-node had no other.
+const JEMALLOC: &str = "jemalloc";
+
 /// Something that must be equal in all runs, by the name that `--allow` has for it.
 #[derive(Clone, Copy, Debug, Display, EnumIter, EnumString, Eq, PartialEq, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
@@ -94,6 +97,8 @@ pub enum Field {
     Compiler,
     /// Features of CPUs that the compiler used.
     TargetFeatures,
+    /// What allocates the memory of nodes.
+    Allocator,
     /// Versions of stacks. That of one stack may differ: it is what is compared.
     Stacks,
 }
@@ -237,6 +242,7 @@ fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
         Field::Profile => of(|node| Some(node.profile.clone())),
         Field::Compiler => of(|node| node.compiler.clone()),
         Field::TargetFeatures => of(|node| node.target_features.clone()),
+        Field::Allocator => of(|node| Some(node.allocator.as_deref().unwrap_or(JEMALLOC).to_owned())),
         Field::Topology
         | Field::Workload
         | Field::Settings

@@ -13,7 +13,7 @@ use perfrun_contract::{
 };
 
 pub(crate) use self::program::sha256;
-use crate::{clock, process};
+use crate::{allocator, clock, process};
 
 /// Reads the properties of the build and of the machine, except the digest of the program, which takes time.
 pub(crate) fn info(listen_ip: IpAddr) -> Info {
@@ -44,6 +44,7 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
         label: option_env!("PERFRUN_LABEL").map(str::to_owned),
         compiler: Some(env!("COMPILER").to_owned()),
         target_features: Some(env!("TARGET_FEATURES").to_owned()).filter(|features| !features.is_empty()),
+        allocator: Some(allocator::NAME.to_owned()),
         listen_ip,
         clock: clock::name(),
         boot_id: line("/proc/sys/kernel/random/boot_id"),

@@ -183,6 +183,7 @@ impl Run {
             label: None,
             compiler: Some("rustc 1.95.0".into()),
             target_features: None,
+            allocator: Some("jemalloc".into()),
             listen_ip: [10, 77, 0, 2].into(),
             clock: None,
             boot_id: None,

@@ -70,6 +70,8 @@ const BUILDAH: Tool = Tool {
     used_by: "`cargo xtask image`",
 };
 
+/// Packages that the build of the demo needs.
+pub(crate) const DEMO: &[Tool] = &[PROTOC];
 /// Packages that the build of the workspace needs.
 pub(crate) const BUILD: &[Tool] = &[PROTOC, PERL, MAKE];
 /// Packages that benchmarks need.

@@ -26,9 +26,10 @@ use anyhow::{Context, Result};
 pub(crate) use self::benchmarks::Benchmark;
 use self::report::Report;
 use crate::{
-    demo, files,
+    files,
     generated::{self, Generated},
-    shell::{self, Profile, Workspace},
+    go, install,
+    shell::{Profile, Workspace},
     step::Outcome,
 };
 
@@ -71,8 +72,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         generate(workspace, &program(workspace))?.write(&workspace.root)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // With everything that a release has, because any document may need it.
-    let perfrun = demo::build(workspace, shell::WORKSPACE)?;
+    let perfrun = build(workspace)?;
     let measured = args
         .run
         .iter()
@@ -81,6 +81,21 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     generate(workspace, &perfrun)?.write(&workspace.root)?;
     println!("\n{}", said.join("\n"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds perfrun and its nodes in release mode, with everything that a release has, because any document may
+/// need it. Returns the path of perfrun.
+fn build(workspace: &Workspace) -> Result<PathBuf> {
+    install::packages(workspace, install::BUILD)?;
+    println!(
+        "==> building perfrun and its nodes in release; the first time takes some twenty minutes on two cores"
+    );
+    workspace.build(Profile::Release, &["perfrun", "perfrun-node"])?;
+    match go::obstacle() {
+        None => go::build(workspace, Profile::Release)?,
+        Some(obstacle) => println!("==> {obstacle}: documents that name go-libp2p cannot run"),
+    }
+    Ok(workspace.program(Profile::Release, "perfrun"))
 }
 
 /// `cargo xtask test`'s step. perfrun is already built.

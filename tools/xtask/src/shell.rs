@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 const COMMIT: &str = "PERFRUN_COMMIT";
 
 /// Options of cargo that select everything, with default features.
-pub(crate) const WORKSPACE: &[&str] = &["--workspace"];
+const WORKSPACE: &[&str] = &["--workspace"];
 
 /// A small test target.
 const TEST: &str = "api";

@@ -104,6 +104,7 @@ fn results() -> Results {
         label: None,
         compiler: None,
         target_features: None,
+        allocator: None,
         listen_ip: "fd00::1".parse().unwrap(),
         clock: None,
         boot_id: None,

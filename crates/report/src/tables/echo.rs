@@ -220,7 +220,7 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
         title: title.to_owned(),
         caption: format!(
             "{caption}. CPU % is of all CPUs, and bytes are of payload in a sample. Allocated is what the program has \
-             allocated: by jemalloc, or on Go's heap, as in the published figures"
+             allocated: by its allocator, which is jemalloc in the published figures, or on Go's heap"
         ),
         keys: 3,
         header: ["Transport", "Pair", "Load,\nside"]

@@ -20,6 +20,7 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
         ),
         ("Build", agreed(results, build)),
         ("Compiler", agreed(results, compiler)),
+        ("Allocator", agreed(results, |node| node.allocator.clone())),
         ("Kernel", agreed(results, |node| Some(node.kernel.clone()))),
         (
             "CPU",

@@ -383,6 +383,7 @@ fn record(recorder: &mut Recorder, time: Duration) {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{histogram::recorder, limits::MESSAGE_MAX};
+    #[cfg(feature = "jemalloc")]
     use tikv_jemalloc_ctl::thread::allocatedp;
     use tokio::{
         io::{AsyncWriteExt, duplex},
@@ -544,6 +545,7 @@ mod tests {
     }
 
     /// Bytes that both ends of an exchange of `count` messages allocate on this thread.
+    #[cfg(feature = "jemalloc")]
     async fn allocated_by(bytes: u64, window: u32, count: u64) -> u64 {
         let load = load(bytes, window, count);
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -571,6 +573,7 @@ mod tests {
         allocated
     }
 
+    #[cfg(feature = "jemalloc")]
     #[tokio::test]
     async fn no_message_allocates_memory() {
         for (bytes, window) in [

@@ -325,6 +325,7 @@ mod tests {
     };
 
     use async_trait::async_trait;
+    #[cfg(feature = "jemalloc")]
     use tikv_jemalloc_ctl::thread;
     use tokio::{
         io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, duplex},
@@ -409,6 +410,7 @@ mod tests {
     }
 
     /// Bytes that this thread holds. The runtime of a test has no other thread.
+    #[cfg(feature = "jemalloc")]
     fn held() -> u64 {
         let allocated = thread::allocatedp::read().expect("jemalloc counts").get();
         allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
@@ -420,6 +422,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "jemalloc")]
     #[tokio::test]
     async fn a_client_holds_less_than_a_kibibyte_for_each_stream_of_lines_of_any_length() {
         let terms = terms(Pacer::Pause(Duration::from_secs(1000)));
@@ -435,6 +438,7 @@ mod tests {
         assert!((100..1024).contains(&each), "{each} bytes");
     }
 
+    #[cfg(feature = "jemalloc")]
     #[tokio::test]
     async fn a_server_holds_less_than_a_kibibyte_for_each_stream_too() {
         let terms = terms(Pacer::Pause(Duration::from_secs(1000)));

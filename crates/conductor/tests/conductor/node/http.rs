@@ -186,6 +186,7 @@ fn info(script: &super::Script) -> Info {
         label: None,
         compiler: None,
         target_features: None,
+        allocator: None,
         listen_ip: script.ip,
         clock: None,
         boot_id: None,
