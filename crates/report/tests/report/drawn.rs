@@ -276,6 +276,28 @@ In trials that continued, all measured trials of a cell together.
 }
 
 #[test]
+fn dials_that_webrtc_lost_are_counted_among_all() {
+    let mut results = run("
+  workload: {handshakes: {count: 10}}
+  matrix: {clients: [libp2p], servers: [litep2p], transports: [webrtc-direct], rawBaseline: false}
+  iterations: 1
+")
+    .results();
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut().filter(|node| node.role == Role::Client) {
+            node.measured.connections = 7;
+            node.measured.errors = [(Reason::DialFailed, 3)].into();
+        }
+    }
+    let drawn = markdown(&results.account());
+    assert!(
+        drawn.contains("| libp2p → litep2p | client | DialFailed | 3¹ |"),
+        "{drawn}"
+    );
+    assert!(drawn.contains("¹ Of 10 dials."), "{drawn}");
+}
+
+#[test]
 fn six_trials_can_tell_that_a_relay_is_saturated() {
     let results = run("
   workload: {relayStress: {sinks: [100, 500, 1000], sinkInterval: 100ms, plateau: 20s}}

@@ -9,6 +9,7 @@
 
 mod driver;
 mod notifications;
+mod pause;
 mod protocol;
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
@@ -31,10 +32,12 @@ use perfrun_contract::{
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
+use tracing::instrument::WithSubscriber;
 
 use self::{
     driver::Dial,
     notifications::Notifications,
+    pause::Pausing,
     protocol::{Command, RawProtocol},
 };
 use super::{
@@ -142,7 +145,11 @@ pub(super) async fn start(
         }
     }
     let (dials, dial_requests) = mpsc::unbounded_channel();
-    tasks.spawn(driver::run(litep2p, dial_requests));
+    let driver = driver::run(litep2p, dial_requests);
+    match config.transport {
+        Transport::WebrtcDirect => tasks.spawn(driver.with_subscriber(Pausing::new())),
+        _ => tasks.spawn(driver),
+    }
     Ok(Box::new(Lite {
         transport: config.transport,
         addresses,

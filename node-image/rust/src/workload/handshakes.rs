@@ -7,6 +7,7 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::{
+    matrix::Transport,
     node::{Distribution, Reason},
     parameters::Amount,
 };
@@ -27,6 +28,14 @@ const MOST_FAILURES_IN_A_ROW: u32 = 10;
 
 /// Time of repeated failures after which a slot gives up, even with fewer of them.
 const LONGEST_FAILURE: Duration = Duration::from_secs(15);
+
+/// Whether failures in a row, for this time, show that the server is gone.
+fn is_gone(transport: Transport, in_a_row: u32, failing: Duration) -> bool {
+    // libp2p's WebRTC may lose several dials in a row, of 10 s each, to a server that is not gone (webrtc-rs
+    // issue 821).
+    let takes_long = transport != Transport::WebrtcDirect && failing >= LONGEST_FAILURE;
+    in_a_row >= MOST_FAILURES_IN_A_ROW || (in_a_row > 1 && takes_long)
+}
 
 /// Most hosts to start before the trial.
 ///
@@ -159,8 +168,7 @@ impl Slot {
                     self.last_failure = Some(failed);
                     in_a_row += 1;
                     let since = *failing_since.get_or_insert(begun);
-                    let gone = in_a_row > 1 && since.elapsed() >= LONGEST_FAILURE;
-                    self.gave_up = in_a_row == MOST_FAILURES_IN_A_ROW || gone;
+                    self.gave_up = is_gone(work.setup.transport, in_a_row, since.elapsed());
                 }
             }
         }
@@ -189,4 +197,25 @@ async fn handshake(host: &dyn Host, server: &str, counters: &Counters) -> Result
     let phases = connection.phases();
     connection.close().await;
     Ok((phases, first_byte?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_gives_up_when_its_server_is_gone() {
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(20));
+        for (transport, in_a_row, failing, gone) in [
+            (Transport::Tcp, 1, long, false),
+            (Transport::Tcp, 2, short, false),
+            (Transport::Tcp, 2, long, true),
+            (Transport::Tcp, 10, short, true),
+            (Transport::WebrtcDirect, 9, 9 * long, false),
+            (Transport::WebrtcDirect, 10, short, true),
+        ] {
+            let what = format!("{transport}: {in_a_row} in {failing:?}");
+            assert_eq!(is_gone(transport, in_a_row, failing), gone, "{what}");
+        }
+    }
 }

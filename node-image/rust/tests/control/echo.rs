@@ -99,9 +99,9 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
 /// still pending when the ramp ends is a lost one, not a slow one.
 const UNLESS_A_DIAL_IS_LOST: f64 = 16.0;
 
-/// Runs a load on libp2p's WebRTC, which loses one dial in forty or so (webrtc-rs issue 821). A trial with a
-/// lost dial says nothing about echoes, so another trial takes its place. `workload::peer` tests that a lost
-/// dial is repeated.
+/// Runs a load on libp2p's WebRTC, which may lose a dial (webrtc-rs issue 821). A trial with a lost dial says
+/// nothing about echoes, so another trial takes its place. `workload::peer` tests that a lost dial is
+/// repeated.
 async fn echoed_on_webrtc(stacks: (Stack, Stack, Transport), load: Echo) -> (Measured, Measured) {
     for _ in 0..5 {
         let ends = Pair::start().trial(stacks, &Parameters::Echo(load), 1).await;

@@ -90,8 +90,7 @@ async fn connections_are_made_several_at_a_time_and_for_a_time() {
     }
 }
 
-/// libp2p's WebRTC loses some dials (webrtc-rs issue 821), which are counted as failures and are not in the
-/// times.
+/// libp2p's WebRTC may lose a dial (webrtc-rs issue 821), which counts as a failure and is not in the times.
 #[tokio::test]
 async fn each_handshake_on_webrtc_is_measured_or_counted_as_a_failure() {
     let pair = Pair::start();

@@ -1,6 +1,7 @@
 //! Every stack on all of its transports, over loopback, with real bytes.
 #![allow(clippy::unwrap_used)]
 
+mod first_message;
 mod lifecycle;
 mod notifications;
 mod support;

@@ -20,8 +20,7 @@ use crate::support::*;
 const WEBRTC: Transport = Transport::WebrtcDirect;
 const SERVERS: [Stack; 2] = [Stack::Libp2p, Stack::Litep2p];
 
-/// A connection of a new host. libp2p loses some dials (webrtc-rs issue 821), which a node counts as
-/// failures.
+/// A connection of a new host. libp2p may lose a dial (webrtc-rs issue 821), which a node counts as a failure.
 async fn connect(config: HostConfig, address: &str) -> (Box<dyn Host>, Box<dyn Connection>) {
     let mut failures = vec![];
     for _ in 0..3 {
@@ -243,7 +242,7 @@ async fn hosts_that_are_closed_leave_no_descriptor_and_no_task() {
     let _alone = DESCRIPTORS.write().await;
     'stacks: for stack in SERVERS {
         let mut rounds = 0;
-        // A busy machine loses many dials.
+        // A busy machine may lose dials.
         for _ in 0..30 {
             sleep(Duration::from_millis(500)).await;
             let before = (descriptors(), tasks());
