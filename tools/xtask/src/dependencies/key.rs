@@ -44,7 +44,7 @@ impl Key {
         format!("{}{}", self.toolchain, self.lock)
     }
 
-    /// The name of the snapshot. The file [`KEY`] tells keys apart whose names are the same.
+    /// The name of the snapshot. The file [`KEY`](super::KEY) tells keys apart whose names are the same.
     pub(super) fn name(&self) -> String {
         let mut hasher = DefaultHasher::new();
         hasher.write(self.text().as_bytes());
