@@ -134,58 +134,53 @@ async fn connection(
 
 #[cfg(test)]
 mod tests {
-    use std::{net::SocketAddr, time::Instant};
+    use std::net::SocketAddr;
 
     use axum::{Extension, routing::get};
     use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        time::timeout,
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream},
+        task::JoinHandle,
+        time::{Instant, sleep},
     };
 
     use super::*;
 
     const HEAD: Duration = Duration::from_millis(300);
+    const LIMITS: Limits = Limits {
+        first_head: HEAD,
+        ..Limits::new(8, HEAD)
+    };
     /// More than any call takes, even on a loaded machine.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const PATIENCE: Duration = Duration::from_secs(60);
     const CALL: &[u8] = b"GET / HTTP/1.1\r\nHost: node\r\n\r\n";
 
-    async fn start(connections: usize) -> (SocketAddr, CancellationToken) {
-        let limits = Limits {
-            first_head: HEAD,
-            ..Limits::new(connections, HEAD)
-        };
-        start_with(limits).await
+    /// A connection in memory. With time paused, it is as fast on a busy machine as on any other.
+    fn connect(router: Router, limits: Limits) -> (DuplexStream, JoinHandle<()>) {
+        let (peer, stream) = tokio::io::duplex(1024);
+        let (caller, stop) = (Caller::default(), CancellationToken::new());
+        let served = tokio::spawn(connection(stream, router, limits, caller, stop));
+        (peer, served)
     }
 
-    async fn start_with(limits: Limits) -> (SocketAddr, CancellationToken) {
+    fn quick() -> Router {
+        Router::new().route("/", get(async || "quick"))
+    }
+
+    /// Serves on a socket.
+    async fn start(router: Router, limits: Limits, stop: CancellationToken) -> (SocketAddr, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let slow = get(async || {
-            tokio::time::sleep(3 * HEAD).await;
-            "slow"
-        });
-        let trusted = get(async |Extension(caller): Extension<Caller>| {
-            caller.trust();
-            "trusted"
-        });
-        let router = Router::new()
-            .route("/", get(async || "quick"))
-            .route("/large", get(async || "0".repeat(64 << 20)))
-            .route("/trusted", trusted)
-            .route("/slow", slow);
-        let stop = CancellationToken::new();
-        tokio::spawn(serve(listener, router, limits, stop.clone()));
-        (address, stop)
+        (address, tokio::spawn(serve(listener, router, limits, stop)))
     }
 
-    async fn rest(stream: &mut TcpStream) -> String {
+    async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
         let mut text = vec![];
         let read = timeout(PATIENCE, stream.read_to_end(&mut text));
         read.await.expect("the connection is closed").unwrap();
         String::from_utf8(text).unwrap()
     }
 
-    async fn answer(stream: &mut TcpStream, call: &[u8]) -> String {
+    async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), call: &[u8]) -> String {
         stream.write_all(call).await.unwrap();
         let mut text = vec![0; 1000];
         let read = timeout(PATIENCE, stream.read(&mut text)).await;
@@ -193,71 +188,62 @@ mod tests {
         String::from_utf8(text).unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_whole_request_is_closed() {
-        let (address, _stop) = start(8).await;
         for part in [&b""[..], b"G", &CALL[..20]] {
             let begun = Instant::now();
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(part).await.unwrap();
-            rest(&mut stream).await;
-            assert!(begun.elapsed() >= HEAD);
+            let (mut peer, _) = connect(quick(), LIMITS);
+            peer.write_all(part).await.unwrap();
+            rest(&mut peer).await;
+            let elapsed = begun.elapsed();
+            assert!((HEAD..2 * HEAD).contains(&elapsed), "{elapsed:?}");
         }
     }
 
-    /// In memory and with time paused, a busy machine takes no longer.
     #[tokio::test(start_paused = true)]
     async fn a_head_that_arrives_byte_by_byte_has_no_more_time() {
-        let (peer, stream) = tokio::io::duplex(64);
-        let router = Router::new().route("/", get(async || "quick"));
-        let limits = Limits::new(1, HEAD);
-        let (caller, stop) = (Caller::default(), CancellationToken::new());
-        tokio::spawn(connection(stream, router, limits, caller, stop));
+        let (peer, _) = connect(quick(), Limits::new(1, HEAD));
         let (mut read, mut write) = tokio::io::split(peer);
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         tokio::spawn(async move {
             while write.write_all(b"G").await.is_ok() {
-                tokio::time::sleep(HEAD / 10).await;
+                sleep(HEAD / 10).await;
             }
         });
-        let ended = timeout(PATIENCE, read.read_to_end(&mut vec![])).await;
-        ended.expect("the connection is closed").unwrap();
+        rest(&mut read).await;
         let elapsed = begun.elapsed();
         assert!((HEAD..5 * HEAD).contains(&elapsed), "{elapsed:?}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_answer_may_take_longer_and_the_connection_is_kept_for_the_next_call() {
-        let (address, _stop) = start(8).await;
-        let mut stream = TcpStream::connect(address).await.unwrap();
+        let slow = get(async || {
+            sleep(3 * HEAD).await;
+            "slow"
+        });
+        let (mut peer, _) = connect(quick().route("/slow", slow), LIMITS);
         let slow = b"GET /slow HTTP/1.1\r\nHost: node\r\n\r\n";
-        assert!(answer(&mut stream, slow).await.ends_with("slow"));
+        assert!(answer(&mut peer, slow).await.ends_with("slow"));
         for _ in 0..6 {
             // Together longer than the limit, which starts again with every answer.
-            tokio::time::sleep(HEAD / 4).await;
-            assert!(answer(&mut stream, CALL).await.ends_with("quick"));
+            sleep(HEAD / 4).await;
+            assert!(answer(&mut peer, CALL).await.ends_with("quick"));
         }
-        assert_eq!(rest(&mut stream).await, "", "and is closed in the end");
+        assert_eq!(rest(&mut peer).await, "", "and is closed in the end");
     }
 
-    /// As above: in memory and with time paused.
     #[tokio::test(start_paused = true)]
     async fn the_first_request_has_less_time_than_later_ones() {
-        let (mut peer, stream) = tokio::io::duplex(1024);
-        let router = Router::new().route("/", get(async || "quick"));
         let limits = Limits::new(1, 4 * FIRST_HEAD);
-        let (caller, stop) = (Caller::default(), CancellationToken::new());
-        let begun = tokio::time::Instant::now();
-        tokio::spawn(connection(stream, router.clone(), limits, caller, stop));
-        peer.read_to_end(&mut vec![]).await.unwrap();
+        let begun = Instant::now();
+        let (mut peer, _) = connect(quick(), limits);
+        rest(&mut peer).await;
         let silent = begun.elapsed();
 
-        let (mut peer, stream) = tokio::io::duplex(1024);
-        let (caller, stop) = (Caller::default(), CancellationToken::new());
-        let begun = tokio::time::Instant::now();
-        tokio::spawn(connection(stream, router, limits, caller, stop));
-        peer.write_all(CALL).await.unwrap();
-        peer.read_to_end(&mut vec![]).await.unwrap();
+        let begun = Instant::now();
+        let (mut peer, _) = connect(quick(), limits);
+        assert!(answer(&mut peer, CALL).await.ends_with("quick"));
+        rest(&mut peer).await;
         let idle = begun.elapsed();
         assert!((FIRST_HEAD..2 * FIRST_HEAD).contains(&silent), "{silent:?}");
         assert!((4 * FIRST_HEAD..5 * FIRST_HEAD).contains(&idle), "{idle:?}");
@@ -266,12 +252,9 @@ mod tests {
     /// A peer that sends many requests together and reads none of the answers. hyper has no timer for that.
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_does_not_read_its_answers_loses_the_connection() {
-        let (mut peer, stream) = tokio::io::duplex(1024);
         let router = Router::new().route("/", get(async || "0".repeat(64 << 10)));
-        let (caller, stop) = (Caller::default(), CancellationToken::new());
-        let begun = tokio::time::Instant::now();
-        let limits = Limits::new(1, HEAD);
-        let served = tokio::spawn(connection(stream, router, limits, caller, stop));
+        let begun = Instant::now();
+        let (mut peer, served) = connect(router, Limits::new(1, HEAD));
         peer.write_all(&CALL.repeat(20)).await.unwrap();
         timeout(10 * STUCK, served).await.expect("it ends").unwrap();
         let elapsed = begun.elapsed();
@@ -279,23 +262,32 @@ mod tests {
         drop(peer);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_reader_that_pauses_for_less_than_the_limit_gets_all_of_a_large_answer() {
-        let (address, _stop) = start(8).await;
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let call = b"GET /large HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
-        stream.write_all(call).await.unwrap();
-        tokio::time::sleep(3 * HEAD).await;
-        assert!(rest(&mut stream).await.len() > 64 << 20);
+        let router = Router::new().route("/", get(async || "0".repeat(1 << 20)));
+        let (mut peer, _) = connect(router, LIMITS);
+        let call = b"GET / HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
+        peer.write_all(call).await.unwrap();
+        sleep(STUCK - HEAD).await;
+        assert!(rest(&mut peer).await.len() > 1 << 20);
     }
 
     #[tokio::test]
     async fn silent_connections_keep_nobody_out_and_none_takes_the_place_of_a_trusted_caller() {
         let hour = Duration::from_secs(3600);
-        let (address, _stop) = start_with(Limits {
+        let limits = Limits {
             first_head: hour,
             ..Limits::new(2, hour)
-        })
+        };
+        let trusted = get(async |Extension(caller): Extension<Caller>| {
+            caller.trust();
+            "trusted"
+        });
+        let (address, _) = start(
+            quick().route("/trusted", trusted),
+            limits,
+            CancellationToken::new(),
+        )
         .await;
         let mut trusted = TcpStream::connect(address).await.unwrap();
         let call = b"GET /trusted HTTP/1.1\r\nHost: node\r\n\r\n";
@@ -314,17 +306,25 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_in_progress_gets_its_answer_after_the_stop() {
-        let (address, stop) = start(8).await;
+        let (begun, stop) = (CancellationToken::new(), CancellationToken::new());
+        let late = get({
+            let (begun, stop) = (begun.clone(), stop.clone());
+            async move || {
+                begun.cancel();
+                stop.cancelled().await;
+                "late"
+            }
+        });
+        let router = Router::new().route("/", late);
+        let (address, served) = start(router, Limits::new(8, PATIENCE), stop.clone()).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let idle = TcpStream::connect(address).await.unwrap();
-        stream
-            .write_all(b"GET /slow HTTP/1.1\r\nHost: node\r\n\r\n")
-            .await
-            .unwrap();
-        tokio::time::sleep(HEAD / 3).await;
+        stream.write_all(CALL).await.unwrap();
+        begun.cancelled().await;
         stop.cancel();
-        assert!(rest(&mut stream).await.ends_with("slow"));
+        assert!(rest(&mut stream).await.ends_with("late"));
         drop(idle);
+        timeout(PATIENCE, served).await.expect("it ends").unwrap();
         TcpStream::connect(address).await.unwrap_err();
     }
 }

@@ -23,6 +23,8 @@ pub enum Need {
     Browser,
     /// The cluster of `cargo xtask e2e`.
     Cluster,
+    /// Two CPUs that this process may use.
+    Cpus,
     /// perfrun-node-go, which needs Go.
     Go,
     /// IPv6 in this kernel.
@@ -37,6 +39,8 @@ pub enum Need {
     Netem,
     /// A kernel without sch_netem.
     NoNetem,
+    /// The right to some ten thousand open files.
+    OpenFiles,
     /// perf, and the right to sample processes.
     Perf,
     /// ping, iperf3, script and the tables of iproute2.

@@ -1,6 +1,10 @@
 //! Nodes that are killed, and perfrun itself.
 
-use std::{path::Path, thread, time::Duration};
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use perfrun_api::results::Results;
 use perfrun_contract::{
@@ -120,12 +124,21 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
     const MOMENTS: usize = 16;
     let mut random = SmallRng::seed_from_u64(20_261_120);
     let modes: Vec<Mode> = Mode::available().collect();
+    let document = document::run("cut").with("iterations", json!(20));
+    // As long as a whole run takes here.
+    let whole: Vec<Duration> = modes
+        .iter()
+        .map(|mode| {
+            let begun = Instant::now();
+            Place::new().run(*mode, &document, &[]).expect(0);
+            begun.elapsed()
+        })
+        .collect();
     let mut interrupted = 0;
     for moment in 0..MOMENTS {
         let mode = modes[moment % modes.len()];
         let place = Place::new();
-        let document = document::run("cut").with("iterations", json!(20));
-        let delay = Duration::from_millis(random.random_range(0..600));
+        let delay = whole[moment % modes.len()].mul_f64(random.random_range(0.0..1.0));
         let perfrun = place.start(mode, &document);
         thread::sleep(delay);
         kill(perfrun);

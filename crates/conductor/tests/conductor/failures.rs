@@ -10,6 +10,7 @@ use perfrun_contract::{
     run::RunState,
     workload::{Direction, Timing},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     bench::{Out, bench},
@@ -46,14 +47,15 @@ async fn a_client_that_fails_fails_the_trial_and_the_run_goes_on() {
 
 #[tokio::test]
 async fn a_client_that_fails_ends_the_others_at_once() {
-    let long = Script {
-        works_for: Duration::from_secs(15),
+    let endless = Script {
+        works_until: Some(CancellationToken::new()),
         ..Script::default()
     };
     let bench = bench()
         .node("client-0", failing(TrialState::Running, Reason::TooFewBytes))
-        .node("client-1", long);
-    let out = tokio::time::timeout(Duration::from_secs(8), bench.run())
+        .node("client-1", endless)
+        .trial_timeout(Duration::from_secs(600));
+    let out = tokio::time::timeout(Duration::from_secs(60), bench.run())
         .await
         .expect("nobody waits for client-1");
     assert_eq!(out.outline()[0], "c0.i0.a0 client-0 TooFewBytes");
@@ -91,7 +93,7 @@ async fn a_trial_that_takes_too_long_times_out_at_the_node() {
         ..Script::default()
     };
     let client = Script {
-        works_for: Duration::from_secs(15),
+        works_until: Some(CancellationToken::new()),
         ..Script::default()
     };
     let bench = bench()
@@ -106,14 +108,14 @@ async fn a_trial_that_takes_too_long_times_out_at_the_node() {
 
 #[tokio::test]
 async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
-    let node = |seconds| Script {
-        works_for: Duration::from_secs(seconds),
+    let node = |works_until| Script {
+        works_until,
         ignores_timeout: true,
         ..Script::default()
     };
     let mut bench = bench()
-        .node("server-0", node(0))
-        .node("client-0", node(60))
+        .node("server-0", node(None))
+        .node("client-0", node(Some(CancellationToken::new())))
         .trial_timeout(Duration::from_millis(100));
     bench.plan.trials.truncate(1);
     let out = bench.run().await;

@@ -16,7 +16,7 @@ use crate::{
     agent::Fault,
     bench::{Bench, bench},
     node::Script,
-    resume::{ID, start_and_die},
+    resume::{ID, SOON, start_and_die},
 };
 
 fn at(last: u8) -> Script {
@@ -343,7 +343,7 @@ async fn agents_that_are_started_again_all_the_time_fail_trials_and_not_the_run(
 #[tokio::test]
 async fn late_packets_are_flagged() {
     let out = on(&["lat10"], Fault::None, Fault::Late).run().await;
-    assert_eq!(out.records[0].flags, [Flag::ImpairmentLate]);
+    assert!(out.records[0].flags.contains(&Flag::ImpairmentLate));
     assert!(out.records[0].failure.is_none());
 }
 
@@ -356,7 +356,7 @@ async fn a_relays_links_are_watched_as_those_of_its_peers() {
         over(&["lat10"], bench)
     };
     let late = beside(Fault::Late).run().await;
-    assert_eq!(late.records[0].flags, [Flag::ImpairmentLate]);
+    assert!(late.records[0].flags.contains(&Flag::ImpairmentLate));
     assert!(late.records[0].nodes["relay-0"].link.is_some());
     let restarted = beside(Fault::Restarts).run().await;
     assert_eq!(
@@ -451,10 +451,9 @@ async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_a
     let bench = on(&["none", "lat10"], Fault::None, Fault::None);
     start_and_die(&bench).await;
     let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
-    let soon = Duration::from_secs(5);
-    client.status_after(ID, TrialState::Running, soon).await.unwrap();
+    client.status_after(ID, TrialState::Running, SOON).await.unwrap();
     server.finish(ID).await.unwrap();
-    server.status_after(ID, TrialState::Running, soon).await.unwrap();
+    server.status_after(ID, TrialState::Running, SOON).await.unwrap();
     // The next trial was about to begin.
     let slow = bench.plan.networks[1].to_server.clone();
     let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();

@@ -1,13 +1,12 @@
 //! Nodes that go away.
 
-use std::time::Duration;
-
 use perfrun_conductor::Event;
 use perfrun_contract::{
     node::{Reason, TrialState},
     record::Flag,
     run::RunState,
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{bench::bench, node::Script};
 
@@ -18,9 +17,9 @@ fn vanishing(at: TrialState) -> Script {
     }
 }
 
-fn working(millis: u64) -> Script {
+fn working_until(until: &CancellationToken) -> Script {
     Script {
-        works_for: Duration::from_millis(millis),
+        works_until: Some(until.clone()),
         ..Script::default()
     }
 }
@@ -73,9 +72,10 @@ async fn a_server_lost_in_a_trial_is_named_though_clients_saw_it_first() {
 #[tokio::test]
 async fn a_client_that_failed_on_a_dead_server_is_the_servers_loss() {
     // The server dies in the middle, and the client notices before we do.
+    let died = CancellationToken::new();
     let client = Script {
         fails: Some((TrialState::Finished, Reason::DialFailed)),
-        ..working(300)
+        ..working_until(&died)
     };
     let bench = bench()
         .node("client-0", client)
@@ -84,6 +84,7 @@ async fn a_client_that_failed_on_a_dead_server_is_the_servers_loss() {
     let bench = bench.on_event(move |event| {
         if matches!(event, Event::TrialProgress { .. }) {
             server.vanish();
+            died.cancel();
         }
     });
     let out = bench.run().await;
@@ -123,13 +124,15 @@ async fn a_node_that_cannot_be_replaced_ends_the_run() {
 
 #[tokio::test]
 async fn a_restarted_node_is_a_lost_one() {
+    let restarted = CancellationToken::new();
     let bench = bench()
-        .node("client-0", working(400))
+        .node("client-0", working_until(&restarted))
         .spare("server-0", Script::default());
     let server = bench.nodes["server-0"].remote.clone();
     let bench = bench.on_event(move |event| {
         if matches!(event, Event::TrialProgress { .. }) {
             server.forget();
+            restarted.cancel();
         }
     });
     let out = bench.run().await;
@@ -162,7 +165,7 @@ async fn a_node_that_is_told_to_stop_is_replaced() {
 async fn a_node_that_does_not_let_go_of_a_trial_is_replaced() {
     let stubborn = Script {
         ignores_cancel: true,
-        ..working(60_000)
+        ..working_until(&CancellationToken::new())
     };
     let failing = Script {
         fails: Some((TrialState::Running, Reason::StreamFailed)),

@@ -4,7 +4,7 @@ mod http;
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     sync::{Arc, Mutex, atomic::AtomicU64, mpsc},
     time::{Duration, Instant},
 };
@@ -26,8 +26,9 @@ pub(crate) struct Script {
     /// What its clock showed when it was started, and how much it is ahead after a million of any unit.
     pub clock: Duration,
     pub drift_ppm: u32,
-    /// How long it prepares, and how long a client works.
+    /// How long it prepares, and how long a client works: until this is cancelled, and then so long.
     pub prepares_for: Duration,
+    pub works_until: Option<CancellationToken>,
     pub works_for: Duration,
     /// What a client has sent, and a server received.
     pub bytes: u64,
@@ -56,6 +57,7 @@ impl Default for Script {
             clock: Duration::from_secs(5),
             drift_ppm: 0,
             prepares_for: Duration::ZERO,
+            works_until: None,
             works_for: Duration::from_millis(1),
             bytes: 0,
             profile: "release",
@@ -87,16 +89,18 @@ pub(crate) struct ScriptedNode {
 pub(crate) struct Remote(Arc<Shared>);
 
 impl Remote {
-    /// The node is gone, as when its process was killed.
+    /// The node is gone, as when its process was killed. Nothing answers any more when this returns.
     pub(crate) fn vanish(&self) {
         let _ = self.0.vanish.send(());
+        while TcpStream::connect(self.0.socket).is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
-    /// Whether a trial runs at the node.
-    pub(crate) fn is_running(&self, id: &str) -> bool {
+    /// The state of a trial that the node knows.
+    pub(crate) fn state(&self, id: &str) -> Option<TrialState> {
         let trials = self.0.trials.lock().unwrap();
-        let state = trials.get(id).map(|trial| trial.status.borrow().state);
-        state == Some(TrialState::Running)
+        trials.get(id).map(|trial| trial.status.borrow().state)
     }
 
     /// The node forgets everything, as when its process was restarted at the same address.
@@ -107,6 +111,7 @@ impl Remote {
 
 struct Shared {
     script: Script,
+    socket: SocketAddr,
     born: Instant,
     trials: Mutex<BTreeMap<String, Arc<Trial>>>,
     calls: Mutex<Vec<String>>,
@@ -128,10 +133,11 @@ impl ScriptedNode {
     pub(crate) fn start(script: Script) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
+        let socket = listener.local_addr().unwrap();
         let (vanish, vanishing) = mpsc::channel();
         let shared = Arc::new(Shared {
             script,
+            socket,
             born: Instant::now(),
             trials: Mutex::default(),
             calls: Mutex::default(),
@@ -156,7 +162,7 @@ impl ScriptedNode {
             runtime.shutdown_timeout(Duration::from_secs(5));
         });
         Self {
-            address,
+            address: format!("http://{socket}"),
             ip,
             token: TOKEN,
             remote: Remote(shared),
@@ -272,6 +278,9 @@ impl Shared {
         let began = Instant::now();
         let started_nanoseconds = Some(self.now());
         self.reach(trial, TrialState::Running).await?;
+        if let Some(until) = &self.script.works_until {
+            until.cancelled().await;
+        }
         tokio::time::sleep(self.script.works_for).await;
         self.reach(trial, TrialState::Finished).await?;
         Ok(Measured {

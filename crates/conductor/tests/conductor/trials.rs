@@ -6,7 +6,14 @@ use std::{
 };
 
 use perfrun_conductor::{Event, Kept};
-use perfrun_contract::{matrix::Transport, node::Role, plan::Trial, record::Flag, run::RunState};
+use perfrun_contract::{
+    matrix::Transport,
+    node::{Role, TrialState},
+    plan::Trial,
+    record::Flag,
+    run::RunState,
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     bench::{Bench, bench},
@@ -151,10 +158,21 @@ async fn clients_wait_for_the_slowest_node() {
         .node("server-1", slow.clone())
         .node("client-1", slow)
         .node("client-2", Script::default());
-    let out = bench.run().await;
+    let state = |name: &str| bench.nodes[name].remote.state("r-c0.i0.a0");
+    let nobody_is_early = async {
+        loop {
+            let has_started = state("client-0") >= Some(TrialState::Running);
+            assert!(!has_started || state("client-1") != Some(TrialState::Preparing));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let out = tokio::select! {
+        out = bench.run() => out,
+        () = nobody_is_early => unreachable!("it never ends"),
+    };
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
     let record = &out.records[0];
-    assert!(record.start_skew_seconds.unwrap() < 1.0, "{record:?}");
+    assert!(record.start_skew_seconds.is_some(), "{record:?}");
     assert!(
         record.overhead_seconds > 0.3,
         "both sides prepare, one after the other: {record:?}"
@@ -181,8 +199,9 @@ async fn a_debug_build_is_flagged() {
 async fn progress_is_told_while_a_trial_goes_on() {
     let told = Arc::new(Mutex::new(vec![]));
     let notes = told.clone();
+    let often = CancellationToken::new();
     let client = Script {
-        works_for: Duration::from_millis(400),
+        works_until: Some(often.clone()),
         ..Script::default()
     };
     let bench = bench().node("client-0", client).on_event(move |event| {
@@ -192,21 +211,25 @@ async fn progress_is_told_while_a_trial_goes_on() {
             ..
         } = event
         {
-            notes.lock().unwrap().push((id.clone(), *fraction));
+            let mut notes = notes.lock().unwrap();
+            notes.push((id.clone(), *fraction));
+            if notes.len() == 4 {
+                often.cancel();
+            }
         }
     });
     bench.run().await;
     let told = told.lock().unwrap();
-    assert!(told.len() >= 4, "{told:?}");
-    assert_eq!(
-        told[0],
-        ("c0.i0".to_owned(), None),
-        "pings without a pause do not tell how many are left"
+    // Pings without a pause do not tell how many are left.
+    let first = ("c0.i0".to_owned(), None);
+    assert!(
+        told.len() >= 4 && told[..4].iter().all(|told| *told == first),
+        "{told:?}"
     );
 }
 
 #[tokio::test]
-async fn the_conductor_costs_a_trial_less_than_50_milliseconds() {
+async fn nothing_sleeps_or_polls_in_a_trial() {
     let mut bench = bench()
         .node("client-1", Script::default())
         .node("server-1", Script::default());
@@ -225,8 +248,8 @@ async fn the_conductor_costs_a_trial_less_than_50_milliseconds() {
         "overhead of a trial: median {:.4} s, longest {:.4} s",
         overheads[20], overheads[39]
     );
-    // `cargo xtask bench overhead` has the target; this only says that nothing sleeps or polls.
-    assert!(overheads[20] < 0.5, "{overheads:?}");
+    // A busy machine delays some trials, a sleep would delay all. `cargo xtask bench overhead` has the target.
+    assert!(overheads[0] < 0.5, "{overheads:?}");
 }
 
 #[tokio::test]

@@ -291,7 +291,7 @@ mod tests {
     use std::{num::NonZeroU64, sync::Arc};
 
     use perfrun_link::Impairment;
-    use tokio::time::sleep;
+    use tokio::time::{sleep, timeout};
 
     use super::{super::serve, *};
 
@@ -314,13 +314,20 @@ mod tests {
         let plan = ProbePlan::within(&limited, &Impairment::default(), Duration::from_millis(200));
         let both = measured(&plan).await.unwrap();
         assert!(both.round_trip.is_some() && both.rate.is_some(), "{both:?}");
-        let only_rate = ProbePlan { echoes: 0, ..plan };
-        let begun = Instant::now();
-        let measured = measured(&only_rate).await.unwrap();
-        // Nothing waits for replies that do not come.
-        assert!(begun.elapsed() < only_rate.patience, "{:?}", begun.elapsed());
+        let only_rate = ProbePlan {
+            echoes: 0,
+            patience: Duration::from_secs(120),
+            ..plan
+        };
+        let measured = timeout(Duration::from_secs(60), measured(&only_rate)).await;
+        let measured = measured
+            .expect("nothing waits for replies that do not come")
+            .unwrap();
         let rate = measured.rate.unwrap();
-        assert!(rate.received_bits_per_second > 15_000_000, "{rate:?}");
+        assert!(
+            rate.offered_bits_per_second > 0 && rate.received_bits_per_second > 0,
+            "{rate:?}"
+        );
         let nothing = Delivery { sent: 0, received: 0 };
         assert_eq!(
             (measured.round_trip, measured.forward, measured.backward),
@@ -342,8 +349,20 @@ mod tests {
         assert_eq!((measured.round_trip, measured.rate), (None, None));
     }
 
-    /// Half of the echoes arrive, and all replies take `way`. Returns the measurement and how long it took.
-    async fn over_a_long_link(plan: &ProbePlan, way: Duration) -> (Measurement, Duration) {
+    /// What the server at the end of a long link saw.
+    #[derive(Default)]
+    struct Seen {
+        /// When it received each echo that it answered, and the last of all.
+        answered: Vec<Instant>,
+        last: Option<Instant>,
+        /// When it received the first query.
+        queried: Option<Instant>,
+        /// When it received the first and the last datagram that fills the link.
+        filled: Option<(Instant, Instant)>,
+    }
+
+    /// Half of the echoes arrive, and all replies take `way`.
+    async fn over_a_long_link(plan: &ProbePlan, way: Duration) -> (Measurement, Seen) {
         let server = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let address = server.local_addr().unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -353,16 +372,30 @@ mod tests {
             fill_nanoseconds: 1_000_000_000,
             ..Counts::default()
         };
+        let mut seen = Seen::default();
         let serve = async {
             let mut buffer = [0; 2048];
             loop {
                 let (length, from) = server.recv_from(&mut buffer).await.unwrap();
+                let now = Instant::now();
                 let datagram = Datagram::decode(&buffer[..length]).unwrap();
                 let message = match datagram.message {
-                    Message::Echo { clock } if datagram.number < half => Message::Echoed { clock },
-                    Message::Query => Message::Report(counts),
+                    Message::Echo { clock } => {
+                        seen.last = Some(now);
+                        if datagram.number >= half {
+                            continue;
+                        }
+                        seen.answered.push(now);
+                        Message::Echoed { clock }
+                    }
+                    Message::Query => {
+                        seen.queried.get_or_insert(now);
+                        Message::Report(counts)
+                    }
                     Message::Fill => {
                         counts.fill_bytes += length as u64;
+                        let (first, _) = seen.filled.unwrap_or((now, now));
+                        seen.filled = Some((first, now));
                         continue;
                     }
                     _ => continue,
@@ -375,7 +408,6 @@ mod tests {
                 });
             }
         };
-        let begun = Instant::now();
         let measured = tokio::select! {
             measured = measure(client, address, plan) => measured.unwrap(),
             () = serve => unreachable!("it never ends"),
@@ -385,42 +417,46 @@ mod tests {
             (measured.forward, measured.backward),
             (delivery(plan.echoes), delivery(half))
         );
-        (measured, begun.elapsed())
+        (measured, seen)
     }
 
     #[tokio::test]
     async fn the_count_is_queried_for_while_echoes_may_still_come() {
-        let way = Duration::from_millis(600);
+        let way = Duration::from_secs(1);
         let none = Impairment::default();
         let plan = ProbePlan {
-            patience: way + Duration::from_millis(300),
+            patience: 2 * way,
             ..ProbePlan::within(&none, &none, Duration::from_millis(20))
         };
-        let (_, took) = over_a_long_link(&plan, way).await;
-        // One after the other they would take the way once more.
-        assert!(took < plan.patience + way * 2 / 3, "{took:?}");
+        let (_, seen) = over_a_long_link(&plan, way).await;
+        let after = seen.queried.unwrap() - seen.last.unwrap();
+        assert!(after < plan.patience, "{after:?}");
     }
 
     #[tokio::test]
     async fn a_slow_link_is_filled_while_echoes_may_still_come() {
-        let way = Duration::from_millis(600);
+        let way = Duration::from_secs(1);
         let slow = Impairment {
             rate_bits_per_second: NonZeroU64::new(1_000_000),
             ..Impairment::default()
         };
-        let plan = ProbePlan {
+        let mut plan = ProbePlan {
             patience: way + Duration::from_millis(300),
             ..ProbePlan::within(&slow, &Impairment::default(), Duration::from_millis(600))
         };
-        let (measured, took) = over_a_long_link(&plan, way).await;
+        plan.fill.as_mut().unwrap().duration = way * 3 / 2;
+        let (measured, seen) = over_a_long_link(&plan, way).await;
         assert!(measured.rate.unwrap().received_bits_per_second > 0);
+        let (first, last) = seen.filled.unwrap();
+        let after = first - seen.last.unwrap();
+        assert!(after < plan.patience, "{after:?}");
         // Answers were taken when they came, not when the link was full.
+        let until_full = last - seen.answered[seen.answered.len() / 2];
         let round_trip = measured.round_trip.unwrap();
-        let most = way + plan.fill.as_ref().unwrap().duration / 3;
-        assert!(Duration::from_nanos(round_trip.p50_ns) < most, "{round_trip:?}");
-        // One after the other, filling the link would add its time and the way.
-        let echoing = plan.echo_interval * plan.echoes.div_ceil(plan.echoes_at_once);
-        assert!(took < echoing + plan.patience + way * 2 / 3, "{took:?}");
+        assert!(
+            Duration::from_nanos(round_trip.p50_ns) < until_full,
+            "{round_trip:?}, {until_full:?}"
+        );
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use futures::future::join_all;
 use perfrun_contract::matrix::{Stack, Transport};
+use perfrun_test_kit::{Need, skip};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 
@@ -30,11 +31,8 @@ async fn a_flood_of_connections_is_cut_off_at_the_limit() {
     let limits = getrlimit(Resource::Nofile);
     let needed = (LIMIT + BEYOND + 500) as u64;
     if limits.maximum.is_some_and(|most| most < needed) {
-        println!(
-            "skipped: {needed} open files are needed, and {:?} allowed",
-            limits.maximum
-        );
-        return;
+        let reason = format!("{needed} open files are needed, and {:?} allowed", limits.maximum);
+        return skip(Need::OpenFiles, "all", &reason);
     }
     let raised = Rlimit {
         current: limits.maximum,

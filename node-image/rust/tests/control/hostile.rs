@@ -229,15 +229,16 @@ async fn a_client_reports_how_a_peer_violated_the_protocol() {
 
 #[tokio::test]
 async fn a_client_whose_server_stops_reading_times_out() {
-    let node = Node::start();
-    let mut held = vec![];
-    for protocol in [Protocol::Perf, Protocol::Litep2pPerf] {
+    join_all([Protocol::Perf, Protocol::Litep2pPerf].map(async |protocol| {
+        let node = Node::start();
         let upload = bandwidth(protocol, Direction::Upload, Amount::Count(1 << 40), 1);
-        let outcome = dialled(&node, upload, 1.0, async |stream| held.push(stream)).await;
+        let mut held = vec![];
+        let outcome = dialled(&node, upload, 5.0, async |stream| held.push(stream)).await;
         assert_eq!(reason(&outcome), Some(Reason::Timeout), "{outcome:?}");
         assert!(outcome.measured.bytes_sent > 0);
-    }
-    is_fine(&node).await;
+        is_fine(&node).await;
+    }))
+    .await;
 }
 
 #[tokio::test]

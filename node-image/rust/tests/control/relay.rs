@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use perfrun_contract::{
     matrix::{Stack, Transport},
     node::{Distribution, Outcome, Reason, Side, TrialRequest, TrialState},
@@ -53,14 +54,15 @@ fn transfer(path: RelayPath, bytes: u64, limits: RelayLimits) -> Parameters {
     }
 }
 
-/// Two sources, and sinks that start within a quarter of a second and then fetch for a second.
+/// Two sources, and sinks that start within a quarter of a second and then fetch for five seconds: on a busy
+/// machine, each still connects and fetches.
 fn stress(sinks: u32, limits: RelayLimits) -> Parameters {
     Parameters::RelayStress {
         sinks,
         sources: 2,
         start_interval_seconds: 0.25 / f64::from(sinks - 1),
         ramp_seconds: 0.25,
-        plateau_seconds: 1.0,
+        plateau_seconds: 5.0,
         bytes: 50_000,
         chunk_bytes: ByteSize(64 << 10),
         limits,
@@ -389,7 +391,7 @@ async fn a_source_that_is_gone_is_not_reached() {
 
 #[tokio::test]
 async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
-    for kind in RELAYED {
+    join_all(RELAYED.map(async |kind| {
         let three = Three::start(kind);
         let parameters = stress(6, UNLIMITED);
         three.fetches(&parameters, 2, 6).await;
@@ -400,16 +402,14 @@ async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
         let [sink, source, relay] = outcomes.map(|outcome| outcome.measured);
         assert!(sink.bytes_received > 6 * 50_000, "{kind:?}: {sink:?}");
         assert!(sink.bytes_received <= source.bytes_sent, "{kind:?}");
-        assert!(
-            sink.seconds >= 1.25 && sink.seconds < 10.0,
-            "{kind:?}: {}",
-            sink.seconds
-        );
+        // A trial that does not end by itself fails after 80 s.
+        assert!((5.25..40.0).contains(&sink.seconds), "{kind:?}: {}", sink.seconds);
         assert!(relay.most_circuits >= 6, "{kind:?}: {relay:?}");
         let begun = sink.histograms[&Distribution::Lateness].decode().unwrap().len();
         assert_eq!(begun, 6, "{kind:?}");
         assert!(sink.histograms.contains_key(&Distribution::Transfer), "{kind:?}");
-    }
+    }))
+    .await;
 }
 
 #[tokio::test]

@@ -14,9 +14,8 @@ use tokio::time::timeout;
 
 use crate::support::*;
 
-/// A stop must take much less than the grace period of a pod. This is much more than it takes on an idle
-/// machine.
-const GRACE: Duration = Duration::from_secs(10);
+/// The grace period of a pod. A stop takes a few seconds of it, even if nobody collects an outcome.
+const GRACE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn an_idle_node_stops_immediately() {

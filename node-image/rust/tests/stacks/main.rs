@@ -7,10 +7,7 @@ mod notifications;
 mod support;
 mod webrtc;
 
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    time::Duration,
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use futures::future::{join_all, try_join_all};
 use perfrun_contract::matrix::{Identity, Negotiation, Stack, Transport};
@@ -320,9 +317,7 @@ async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
             }
         };
         let mut heard = Vec::new();
-        let end = timeout(Duration::from_secs(5), received.read_to_end(&mut heard))
-            .await
-            .unwrap();
+        let end = timeout(SOON, received.read_to_end(&mut heard)).await.unwrap();
         match stack {
             Stack::Commonware => {
                 let error = end.expect_err("a stream without an end is reset");

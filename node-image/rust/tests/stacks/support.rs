@@ -36,6 +36,9 @@ pub(crate) const ALL: [(Stack, Transport); 9 + cfg!(feature = "commonware") as u
     (Stack::Commonware, Transport::Tcp),
 ];
 
+/// What takes longer hangs, even on a slow machine.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
 /// Tests that count file descriptors hold this lock for writing, all others for reading.
 pub(crate) static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
 
@@ -92,7 +95,7 @@ pub(crate) async fn echo(mut stream: BoxStream, size: usize) {
     stream.write_all(&said).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut heard = Vec::new();
-    timeout(Duration::from_secs(20), stream.read_to_end(&mut heard))
+    timeout(SOON, stream.read_to_end(&mut heard))
         .await
         .expect("an answer")
         .unwrap();

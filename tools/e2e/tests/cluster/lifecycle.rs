@@ -86,7 +86,7 @@ fn a_suspended_run_waits_and_then_runs() {
 fn a_run_goes_when_its_time_after_success_is_over() {
     shared(async |scene| {
         scene
-            .create("ttl", &format!("{TINY}cleanup: {{ttlSecondsAfterSuccess: 4}}\n"))
+            .create("ttl", &format!("{TINY}cleanup: {{ttlSecondsAfterSuccess: 10}}\n"))
             .await?;
         scene.succeeded("ttl", seconds(60)).await?;
         let ended = Instant::now();
@@ -102,7 +102,7 @@ fn a_run_goes_when_its_time_after_failure_is_over() {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
                timeouts: {provision: 2s}\n\
-               cleanup: {ttlSecondsAfterSuccess: 0, ttlSecondsAfterFailure: 4}\n";
+               cleanup: {ttlSecondsAfterSuccess: 0, ttlSecondsAfterFailure: 10}\n";
         scene.create("ttl", &nowhere).await?;
         let run = scene.ended("ttl", seconds(60)).await?;
         ensure!(
