@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -57,15 +58,17 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 }
 
 func TestAPeerThatDoesNotReadLosesTheConnection(t *testing.T) {
-	ours, theirs := net.Pipe()
-	defer theirs.Close()
-	stuck := &place{Conn: ours, places: &places{stuck: 50 * time.Millisecond}}
-	if n, err := stuck.Write(make([]byte, 2*chunk)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal(n, err)
-	}
-	// One that reads has this time for each part.
-	go func() { _, _ = io.Copy(io.Discard, theirs) }()
-	if n, err := stuck.Write(make([]byte, 2*chunk+1)); n != 2*chunk+1 || err != nil {
-		t.Fatal(n, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		stuck := &place{Conn: ours, places: &places{stuck: time.Minute}}
+		if n, err := stuck.Write(make([]byte, 2*chunk)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(n, err)
+		}
+		// One that reads has this time for each part.
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		if n, err := stuck.Write(make([]byte, 2*chunk+1)); n != 2*chunk+1 || err != nil {
+			t.Fatal(n, err)
+		}
+	})
 }
