@@ -42,8 +42,8 @@ fn messages_of_xtask(workspace: &Workspace) -> Result<String> {
     Ok(messages)
 }
 
-/// The units that a build has compiled, from cargo's page about it, which has its data as JSON in a script. No
-/// units if that changes.
+/// The units that a build has compiled, from cargo's page about it, which has its data as JSON in a script.
+/// No units if that changes.
 fn units(page: &str) -> Vec<Item> {
     let data = page.split_once("const UNIT_DATA = ").map_or("", |(_, data)| data);
     let units = Deserializer::from_str(data).into_iter::<Value>().next();

@@ -2,7 +2,7 @@
 //!
 //! Cargo names each unit of a dependency by a hash of what it is compiled from, in which the path of the
 //! clone has no part. So units of one clone serve in another. A snapshot has the units of one whole build and
-//! never those of two: rustc refuses a crate if one of its dependencies has been compiled anew.
+//! never those of two: rustc refuses a crate if one of its dependencies has been compiled again.
 //!
 //! A snapshot has a file `files`, which is written last and lists all others with their sizes. A snapshot
 //! that differs from its list is not used.
@@ -517,7 +517,7 @@ mod tests {
             assert!(clone.kept(&[LIBC]));
         }
         for (lock, expected) in [("older", "older"), ("newer", "newer"), ("other", "newer")] {
-            // The use makes it the last used one, so that of a key is asked for first.
+            // It was used last, and the snapshot of the key comes first.
             let clone = machine.clone(&format!("fresh {lock}"), lock);
             touch(&machine.clone("", "newer").snapshot()).unwrap();
             assert!(clone.restored());

@@ -209,8 +209,8 @@ impl Steps {
         self.run(name, || Ok(Outcome::Skipped(reason)));
     }
 
-    /// One line for each step, and below it the items that took longest. `CPU` is the time of the step's own processes that it waited for, `machine`
-    /// the time of all processes.
+    /// One line for each step, and below it the items that took longest. `CPU` is the time of the step's own
+    /// processes that it waited for, `machine` the time of all processes.
     pub(crate) fn table(&self) -> String {
         let width = self.all.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let head = format!(

@@ -1,5 +1,5 @@
 //! `cargo test` that notes how long each test takes. The test programs themselves measure it, which is an
-//! unstable option of theirs. Stable ones have it, too: they ask a variable whether they may use it. Only test
+//! unstable option of theirs. Stable ones have it, too, if a variable allows it. Only test
 //! programs get this variable, because cargo would compile crates again that watch it.
 
 use std::{

@@ -26,7 +26,7 @@ pub(crate) struct Script {
     /// What its clock showed when it was started, and how much it is ahead after a million of any unit.
     pub clock: Duration,
     pub drift_ppm: u32,
-    /// How long it prepares, and how long a client works: until this is cancelled, and then so long.
+    /// How long it prepares, and how long a client works: until this is cancelled, and then this long.
     pub prepares_for: Duration,
     pub works_until: Option<CancellationToken>,
     pub works_for: Duration,

@@ -248,7 +248,8 @@ async fn nothing_sleeps_or_polls_in_a_trial() {
         "overhead of a trial: median {:.4} s, longest {:.4} s",
         overheads[20], overheads[39]
     );
-    // A busy machine delays some trials, a sleep would delay all. `cargo xtask bench overhead` has the target.
+    // A busy machine delays some trials, a sleep would delay all. The target is in `cargo xtask bench
+    // overhead`.
     assert!(overheads[0] < 0.5, "{overheads:?}");
 }
 

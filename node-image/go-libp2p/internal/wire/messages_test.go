@@ -74,7 +74,7 @@ func TestABroadcastEndsAfterItsTime(t *testing.T) {
 	p := contract.Parameters{Mode: "broadcast", Amount: contract.Amount{Seconds: &seconds}, Rate: &rate}
 	p.MessageBytes, p.Window = 100, 1
 	client, _, _, _ := messages(t, p)
-	// The first is due at once, and none is sent early. On a busy machine, there are fewer.
+	// The first is due immediately, and none is sent early. On a busy machine, there are fewer.
 	if sent := client.Sent.Load() / 100; sent < 1 || sent > 51 {
 		t.Errorf("%d messages at 1000 per second in 50 ms", sent)
 	}

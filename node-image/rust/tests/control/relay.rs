@@ -402,7 +402,7 @@ async fn sinks_begin_one_after_the_other_and_fetch_until_the_end() {
         let [sink, source, relay] = outcomes.map(|outcome| outcome.measured);
         assert!(sink.bytes_received > 6 * 50_000, "{kind:?}: {sink:?}");
         assert!(sink.bytes_received <= source.bytes_sent, "{kind:?}");
-        // A trial that does not end by itself fails after 80 s.
+        // A trial that does not end on its own fails after 80 s.
         assert!((5.25..40.0).contains(&sink.seconds), "{kind:?}: {}", sink.seconds);
         assert!(relay.most_circuits >= 6, "{kind:?}: {relay:?}");
         let begun = sink.histograms[&Distribution::Lateness].decode().unwrap().len();

@@ -90,7 +90,7 @@ async fn litep2p_perf_moves_exactly_what_was_requested() {
     exact(Protocol::Litep2pPerf).await;
 }
 
-/// So long that every stack moves something, even on a busy machine. Some trials are beside each other.
+/// Every stack moves something in this time, even on a busy machine. Some trials are beside each other.
 const SECONDS: f64 = 1.0;
 
 #[tokio::test]

@@ -205,7 +205,8 @@ async fn each_end_notices_that_the_other_end_has_ended() {
         timeout(SOON, ended).await.expect("the end is reported");
         let received = poll_fn(|cx| theirs.poll_receive(cx)).await;
         assert_eq!(received.unwrap(), None, "{transport}");
-        // The connection outlives the exchange, and takes another one when both ends have forgotten the first.
+        // The connection outlives the exchange, and takes another one when both ends have forgotten the
+        // first.
         drop(theirs);
         let another = async {
             loop {

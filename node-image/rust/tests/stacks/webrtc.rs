@@ -20,7 +20,8 @@ use crate::support::*;
 const WEBRTC: Transport = Transport::WebrtcDirect;
 const SERVERS: [Stack; 2] = [Stack::Libp2p, Stack::Litep2p];
 
-/// A connection of a new host. libp2p may lose a dial (webrtc-rs issue 821), which a node counts as a failure.
+/// A connection of a new host. libp2p may lose a dial (webrtc-rs issue 821), which a node counts as a
+/// failure.
 async fn connect(config: HostConfig, address: &str) -> (Box<dyn Host>, Box<dyn Connection>) {
     let mut failures = vec![];
     for _ in 0..3 {
