@@ -1,5 +1,5 @@
-//! The allocator of the node: jemalloc. Tests of this crate use it, too. A build without it uses that of the C
-//! library. Both report how much is allocated.
+//! The allocator of the node: jemalloc. Tests of this crate use it, too. A build without it uses that of the
+//! C library. Both report how much is allocated.
 
 #[cfg(not(feature = "jemalloc"))]
 mod c_library;

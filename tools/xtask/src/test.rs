@@ -1,9 +1,9 @@
 //! `cargo xtask test`: all checks in one run.
 //!
 //! Cargo compiles each crate once: the build also lints and documents ([`crate::compiler`]), and all later
-//! steps select the whole workspace in the profile of the build. So no step sets `RUSTFLAGS` or builds in release
-//! mode. Programs from outside of the workspace ([`crate::tools`]) are built at the same time. Tests start
-//! when both builds are done, because many tests measure time.
+//! steps select the whole workspace in the profile of the build. So no step sets `RUSTFLAGS` or builds in
+//! release mode. Programs from outside of the workspace ([`crate::tools`]) are built at the same time. Tests
+//! start when both builds are done, because many tests measure time.
 
 use std::{
     collections::BTreeSet,

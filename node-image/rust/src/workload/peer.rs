@@ -56,8 +56,8 @@ pub(super) async fn dial(
 /// Number of dials for a connection that a workload needs but does not measure.
 ///
 /// libp2p's WebRTC loses a dial, after 10 s, if it handles the peer's first message before its channel is
-/// open (webrtc-rs issue 821). Our listeners prevent that, those of others may not. Each lost dial counts as a
-/// failure.
+/// open (webrtc-rs issue 821). Our listeners prevent that, those of others may not. Each lost dial counts as
+/// a failure.
 fn dials(transport: Transport) -> u32 {
     match transport {
         // They take a minute, which a trial has.

@@ -2,8 +2,8 @@
 //!
 //! litep2p sends this message together with the COOKIE ACK that opens the SCTP association. libp2p loses a
 //! dial whose first message it handles before it has opened its channel (webrtc-rs issue 821): on a quiet
-//! machine with two cores these are most of its dials to litep2p. litep2p has no setting for this. It reports what it
-//! does as trace events before it does it, so a subscriber that sleeps makes it wait.
+//! machine with two cores these are most of its dials to litep2p. litep2p has no setting for this. It reports
+//! what it does as trace events before it does it, so a subscriber that sleeps makes it wait.
 
 use std::{
     fmt,
