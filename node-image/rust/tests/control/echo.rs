@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::{
-    future::join_all,
-    stream::{self, StreamExt},
-};
+use futures::future::join_all;
 use perfrun_contract::{
     matrix::{Identity, Protocol, Stack, Transport},
     node::{Distribution, Measured, Reason},
@@ -33,23 +30,21 @@ fn most_echoing(measured: &Measured) -> u64 {
 }
 
 /// The ramp may last half of a load's time. A machine that is slow or busy needs no more.
-const SECONDS: f64 = 6.0;
+const SECONDS: f64 = 16.0;
 
 #[tokio::test]
 async fn every_stream_of_every_connection_echoes_whole_lines() {
-    // Mostly they wait, so some are beside each other.
-    let each = async |stacks: (Stack, Stack, Transport)| {
-        let pair = Pair::start();
+    let each = async |(pair, stacks): (Pair, (Stack, Stack, Transport))| {
         for (connections, streams, message, pace) in [
-            (3, 8, 1024, Pace::Pause(0.05)),
-            (3, 8, 1024, Pace::Period(0.05)),
-            (2, 1, 100_001, Pace::Pause(0.05)),
+            (3, 8, 1024, Pace::Pause(0.25)),
+            (3, 8, 1024, Pace::Period(0.25)),
+            (2, 1, 100_001, Pace::Pause(0.25)),
         ] {
             let load = Echo {
                 message_bytes: ByteSize(message),
                 pace,
                 // Every stream echoes in one of the intervals, even if the machine is busy.
-                sample_interval_seconds: 1.0,
+                sample_interval_seconds: 2.0,
                 ..echo(connections, streams, SECONDS)
             };
             let what = format!("{stacks:?} {connections}x{streams} of {message}, {pace:?}");
@@ -106,7 +101,12 @@ async fn every_stream_of_every_connection_echoes_whole_lines() {
             assert!(plateau.ramp_lateness_seconds < parts, "{what}: {plateau:?}");
         }
     };
-    stream::iter(PAIRS).for_each_concurrent(8, each).await;
+    // They are beside each other, because they mostly wait. All programs are loaded before the first ramp.
+    let pairs = PAIRS.map(|stacks| (Pair::start(), stacks));
+    for (Pair { client, server }, _) in &pairs {
+        tokio::join!(client.metrics(), server.metrics());
+    }
+    join_all(pairs.map(each)).await;
 }
 
 /// The ramp may last half of a load's time, and a lost dial fails after 10 s: in this time a dial that is
@@ -281,7 +281,7 @@ async fn streams_that_miss_their_deadline_are_counted_and_the_others_continue() 
     };
     assert_eq!((failures, errors), (1, BTreeMap::from([(Reason::Timeout, 1)])));
     // Long after one stream has failed, and before the others end.
-    let late = samples.iter().rfind(|s| s.at_seconds < 5.5).unwrap();
+    let late = samples.iter().rfind(|s| s.at_seconds < SECONDS - 0.5).unwrap();
     assert_eq!(late.echo.unwrap().active_streams, 2, "{samples:?}");
     assert!(samples.iter().any(|s| s.errors.get(&Reason::Timeout) == Some(&1)));
     // The ramp waits for the stream until it has failed.

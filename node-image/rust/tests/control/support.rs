@@ -16,7 +16,7 @@ use perfrun_contract::{
     support::unsupported,
 };
 use perfrun_test_kit::{Need, skip};
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
@@ -179,32 +179,22 @@ impl Node {
 
     pub(crate) async fn put(&self, id: &str, request: &TrialRequest) -> StatusCode {
         let call = self.call(Method::PUT, &format!("/v1/trials/{id}")).json(request);
-        call.send().await.unwrap().status()
+        answer(call).await.status()
     }
 
     pub(crate) async fn begin(&self, id: &str) -> StatusCode {
         let call = self.call(Method::PUT, &format!("/v1/trials/{id}/start"));
-        call.json(&Start { at_nanoseconds: 0 })
-            .send()
-            .await
-            .unwrap()
-            .status()
+        answer(call.json(&Start { at_nanoseconds: 0 })).await.status()
     }
 
     pub(crate) async fn finish(&self, id: &str) -> StatusCode {
-        self.call(Method::PUT, &format!("/v1/trials/{id}/finish"))
-            .send()
-            .await
-            .unwrap()
-            .status()
+        let call = self.call(Method::PUT, &format!("/v1/trials/{id}/finish"));
+        answer(call).await.status()
     }
 
     pub(crate) async fn delete(&self, id: &str) -> StatusCode {
-        self.call(Method::DELETE, &format!("/v1/trials/{id}"))
-            .send()
-            .await
-            .unwrap()
-            .status()
+        let call = self.call(Method::DELETE, &format!("/v1/trials/{id}"));
+        answer(call).await.status()
     }
 
     pub(crate) async fn status(&self, id: &str) -> TrialStatus {
@@ -212,11 +202,7 @@ impl Node {
     }
 
     pub(crate) async fn poll(&self, id: &str, query: &str) -> TrialStatus {
-        let response = self
-            .call(Method::GET, &format!("/v1/trials/{id}?{query}"))
-            .send()
-            .await
-            .unwrap();
+        let response = answer(self.call(Method::GET, &format!("/v1/trials/{id}?{query}"))).await;
         assert_eq!(response.status(), StatusCode::OK);
         response.json().await.unwrap()
     }
@@ -274,13 +260,8 @@ impl Node {
     }
 
     pub(crate) async fn metrics(&self) -> String {
-        self.bare(Method::GET, "/metrics")
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap()
+        let response = answer(self.bare(Method::GET, "/metrics")).await;
+        response.text().await.unwrap()
     }
 
     /// Limits the number of the node's open files.
@@ -433,6 +414,19 @@ impl Pair {
             client: ran,
             server: served,
         }
+    }
+}
+
+/// The answer to a call, which is made again if its connection breaks, as conductors do: a node ends a
+/// connection whose first request takes longer than 5 s to arrive, even if the machine is too busy for it.
+async fn answer(call: RequestBuilder) -> Response {
+    let begun = Instant::now();
+    loop {
+        match call.try_clone().unwrap().send().await {
+            Ok(response) => return response,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
