@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use futures::{
-    future::join_all,
-    stream::{self, StreamExt},
-};
+use futures::future::join_all;
 use perfrun_contract::{
     matrix::{Messaging, Protocol, Stack, StackSettings, Transport},
     node::{Reason, TrialRequest, TrialState},
@@ -14,7 +11,7 @@ use perfrun_contract::{
 };
 use reqwest::StatusCode;
 use rustix::process::Signal;
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{support::*, workloads::messages};
 
@@ -27,7 +24,11 @@ async fn killed(stack: Stack, transport: Transport, parameters: Parameters) {
 }
 
 async fn killed_with(settings: StackSettings, stack: Stack, transport: Transport, parameters: Parameters) {
+    /// Clients that notice something do so beside each other. Of loads that use all CPUs there are few, so
+    /// that no dial takes too long.
+    static LOADS: Semaphore = Semaphore::const_new(4);
     let what = format!("{stack} {transport} {parameters} {settings:?}");
+    let load = LOADS.acquire().await.unwrap();
     let Pair { client, server } = Pair::start();
     let request = TrialRequest {
         settings: settings.clone(),
@@ -41,6 +42,7 @@ async fn killed_with(settings: StackSettings, stack: Stack, transport: Transport
     client.run("a", &request).await;
     client.moved("a").await;
     server.signal(Signal::KILL);
+    drop(load);
     let outcome = timeout(NOTICED, client.outcome("a"))
         .await
         .unwrap_or_else(|_| panic!("{what} hangs"));
@@ -82,9 +84,8 @@ async fn a_client_notices_that_its_server_was_killed_whatever_it_does() {
     let loads = lasting()
         .into_iter()
         .chain([Parameters::Echo(echo(2, 2, 1000.0))]);
-    let each = loads.flat_map(|load| SAME.map(|(stack, transport)| killed(stack, transport, load.clone())));
-    // Most of their time, those on QUIC wait. Together they would be a hundred programs.
-    stream::iter(each).buffer_unordered(18).collect::<()>().await;
+    join_all(loads.flat_map(|load| SAME.map(|(stack, transport)| killed(stack, transport, load.clone()))))
+        .await;
 }
 
 #[tokio::test]
