@@ -1,6 +1,5 @@
-//! `cargo test` that notes how long each test takes. The test programs themselves measure it, which is an
-//! unstable option of theirs. Stable ones have it, too, if a variable allows it. Only test
-//! programs get this variable, because cargo would compile crates again that watch it.
+//! `cargo test` that notes how long each test takes. The test programs measure it, by an unstable option that
+//! a variable allows. Only test programs get this variable: cargo would compile crates that watch it again.
 
 use std::{
     env,

@@ -3,8 +3,8 @@
 /// As results name it.
 pub const NAME: &str = "glibc";
 
-/// Bytes that the program has allocated and not freed, with what the allocator adds to each piece. Always
-/// known.
+/// Bytes that the program has allocated and not freed, with what the allocator adds to each piece. Never
+/// `None`.
 pub fn allocated() -> Option<u64> {
     // SAFETY: it takes nothing, returns numbers, and any thread may call it at any time.
     let counts = unsafe { libc::mallinfo2() };

@@ -104,7 +104,7 @@ async fn litep2p_pauses_before_the_first_message() {
     assert!(gaps[2] > Duration::from_micros(500), "{gaps:?}");
 }
 
-/// When this fails, the pause is no longer needed.
+/// If the dial succeeds, upstream has fixed the race: remove the pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn libp2p_loses_a_dial_whose_first_message_comes_first() {
     let _shared = DESCRIPTORS.read().await;

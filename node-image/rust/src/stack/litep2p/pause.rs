@@ -66,10 +66,10 @@ impl Pausing {
     }
 }
 
-/// Other tasks of this thread, which may be those of the client, continue on another thread.
+/// Sleeps. Other tasks of this thread, possibly those of the client, continue on another thread.
 fn pause() {
-    // Only tests have one thread. Their clients are in it and lose no dial: they handle one packet after the
-    // other.
+    // Only tests have one thread. Their clients use it, too, and lose no dial: they handle one packet after
+    // the other.
     if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
         block_in_place(|| thread::sleep(PAUSE));
     }
