@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod drawn;
+mod failed;
 mod page;
 mod plotted;
 mod robust;

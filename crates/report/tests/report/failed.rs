@@ -1,0 +1,69 @@
+//! Operations that failed, in reports.
+
+use perfrun_contract::{
+    node::{Reason, Role},
+    record::TrialFailure,
+};
+use perfrun_report::markdown;
+use perfrun_test_kit::results::run;
+
+#[test]
+fn operations_that_failed_are_counted_by_side_and_reason() {
+    let mut results = run("
+  workload: {relayStress: {sinks: [1000]}}
+  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+  iterations: 2
+")
+    .results();
+    assert!(!markdown(&results.account()).contains("Failed operations"));
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut() {
+            node.measured.errors = match node.role {
+                Role::Client => [(Reason::DialFailed, 75), (Reason::Refused, 34)].into(),
+                Role::Server => [(Reason::StreamFailed, 1)].into(),
+                Role::Relay => [(Reason::Refused, 34)].into(),
+            };
+        }
+    }
+    results.trials.last_mut().unwrap().failure = Some(TrialFailure {
+        node: None,
+        reason: Reason::Timeout,
+        message: "not done".to_owned(),
+    });
+    // Of one iteration: the other failed, and the warm-up does not count.
+    let table = "\
+## Failed operations
+
+In trials that continued, all measured trials of a cell together.
+
+| Transport | Load | Pair | Side | Reason | Times |
+| --- | --- | --- | --- | --- | ---: |
+| tcp | sinks-1000 | libp2p → libp2p | client | DialFailed | 75 |
+| tcp | sinks-1000 | libp2p → libp2p | client | Refused | 34 |
+| tcp | sinks-1000 | libp2p → libp2p | server | StreamFailed | 1 |
+";
+    let drawn = markdown(&results.account());
+    assert!(drawn.contains(table), "{drawn}");
+}
+
+#[test]
+fn dials_that_webrtc_lost_are_counted_among_all() {
+    let mut results = run("
+  workload: {handshakes: {count: 10}}
+  matrix: {clients: [libp2p], servers: [litep2p], transports: [webrtc-direct], rawBaseline: false}
+  iterations: 1
+")
+    .results();
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut().filter(|node| node.role == Role::Client) {
+            node.measured.connections = 7;
+            node.measured.errors = [(Reason::DialFailed, 3)].into();
+        }
+    }
+    let drawn = markdown(&results.account());
+    assert!(
+        drawn.contains("| libp2p → litep2p | client | DialFailed | 3¹ |"),
+        "{drawn}"
+    );
+    assert!(drawn.contains("¹ Of 10 dials."), "{drawn}");
+}
