@@ -99,7 +99,7 @@ fn completes_with(workload: &Value, topology: &Value, pairs: &[(&str, &str)]) {
 fn go_libp2p_transfers_bytes_with_every_stack_on_every_transport() {
     completes(&json!({"bandwidth": {"sizes": [1, "1Mi"], "directions": ["upload", "download", "both"]}}));
     completes(&json!({"bandwidth": {"sizes": ["100001"], "protocol": "litep2p-perf", "streams": [3]}}));
-    completes(&json!({"bandwidth": {"duration": "300ms"}}));
+    completes(&json!({"bandwidth": {"duration": "1s"}}));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn go_libp2p_shakes_hands_with_every_stack_and_pings_it_on_every_transport() {
 #[test]
 fn go_libp2p_echoes_lines_of_every_stack_on_every_transport() {
     let loads = json!([{"connections": 2, "streamsPerConnection": 5}]);
-    let echo = json!({"loads": loads, "connectionInterval": "50ms", "streamInterval": "10ms", "pause": "50ms", "duration": "2s"});
+    let echo = json!({"loads": loads, "connectionInterval": "50ms", "streamInterval": "10ms", "pause": "50ms", "duration": "5s"});
     completes(&json!({"echo": echo}));
 }
 
@@ -147,7 +147,7 @@ fn go_libp2p_relays_and_is_relayed_with_every_stack_on_every_transport() {
         completes_with(&relay, &json!({"relay": stack}), &PAIRS);
     }
     let stress = json!({"relayStress": {
-        "sinks": [4], "sinksPerSource": 2, "sinkInterval": "50ms", "plateau": "1s", "transferBytes": "100k",
+        "sinks": [4], "sinksPerSource": 2, "sinkInterval": "50ms", "plateau": "3s", "transferBytes": "100k",
     }});
     // litep2p has no relay.
     completes_with(&stress, &json!({}), &PAIRS[..2]);

@@ -25,7 +25,7 @@ fn documents() -> [Document; 7] {
             .with("matrix", libp2p.clone())
             .with("iterations", json!(6))
     };
-    let transfers = json!({ "bandwidth": { "duration": "500ms", "directions": ["upload", "download"] } });
+    let transfers = json!({ "bandwidth": { "duration": "1s", "directions": ["upload", "download"] } });
     [
         of("transfers", transfers).with("matrix", far).with(
             "networks",
@@ -54,7 +54,7 @@ fn documents() -> [Document; 7] {
             "echoes",
             json!({ "echo": {
                 "loads": [{ "connections": 2, "streamsPerConnection": 5 }], "connectionInterval": "50ms",
-                "streamInterval": "10ms", "pause": "50ms", "duration": "1s", "sampleInterval": "100ms",
+                "streamInterval": "10ms", "pause": "50ms", "duration": "3s", "sampleInterval": "100ms",
             } }),
         ),
         of(
@@ -65,7 +65,7 @@ fn documents() -> [Document; 7] {
         of(
             "stressed",
             json!({ "relayStress": {
-                "sinks": [4], "sinksPerSource": 4, "sinkInterval": "10ms", "plateau": "1s", "transferBytes": "100k",
+                "sinks": [4], "sinksPerSource": 4, "sinkInterval": "10ms", "plateau": "2s", "transferBytes": "100k",
                 "limits": { "circuits": 3 },
             } }),
         ),

@@ -26,7 +26,7 @@ use crate::{
 use perfrun_test_kit::{Need, remains, skip};
 
 /// What takes longer hangs, even on a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 pub(crate) const PERFRUN: &str = env!("CARGO_BIN_EXE_perfrun");
 
