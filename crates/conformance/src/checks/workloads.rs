@@ -7,7 +7,7 @@ use perfrun_contract::{
     capabilities::Capabilities,
     histogram::Histogram,
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    node::{Distribution, Info, Measured, Role},
+    node::{Distribution, Info, Measured, Reason, Role},
     parameters::{Amount, Echo, Messages, Pace, Parameters},
     quantity::ByteSize,
     support::{self, End, Ends},
@@ -357,24 +357,55 @@ pub(super) fn lack(
 async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) -> Result<(), Unmet> {
     let [(client, client_stack), (server, server_stack)] = &pair.ends;
     let [client, server] = bench.nodes([*client, *server]).await?;
+    let trial = |id: String, parameters: &Parameters| Trial {
+        id,
+        transport,
+        parameters: parameters.clone(),
+        stacks: [client_stack.clone(), server_stack.clone()],
+    };
     for (i, parameters) in load.parameters.iter().enumerate() {
-        let trial = Trial {
-            id: format!("{}-{i}", load.name),
-            transport,
-            parameters: parameters.clone(),
-            stacks: [client_stack.clone(), server_stack.clone()],
-        };
-        let ended = trial.run(client, server).await;
+        let mut parameters = parameters.clone();
+        let id = format!("{}-{i}", load.name);
+        let mut ended = trial(id.clone(), &parameters).run(client, server).await;
+        if let (Ok(short), Some(longer)) = (&ended, longer(&parameters))
+            && has_timed_out(short)
+        {
+            parameters = longer;
+            ended = trial(id + "-longer", &parameters).run(client, server).await;
+        }
         let wrong = ended.and_then(|ended| {
             // A lost dial on webrtc-direct is repeated, and counted (webrtc-rs issue 821).
             if transport != Transport::WebrtcDirect {
                 same("failures of the client", ended.client.measured.failures, 0)?;
             }
-            judge(parameters, &ended)
+            judge(&parameters, &ended)
         });
         wrong.map_err(|why| format!("{parameters} on {transport}: {why}"))?;
     }
     Ok(())
+}
+
+fn has_timed_out(ended: &Ended) -> bool {
+    (ended.client.failure.as_ref()).is_some_and(|failure| failure.reason == Reason::Timeout)
+}
+
+/// The load with ten times its duration, for a machine that is too busy for the short one. `None` if it has no
+/// duration.
+fn longer(parameters: &Parameters) -> Option<Parameters> {
+    let mut longer = parameters.clone();
+    let (Parameters::Echo(Echo {
+        duration_seconds: seconds,
+        ..
+    })
+    | Parameters::Bandwidth {
+        amount: Amount::Seconds(seconds),
+        ..
+    }) = &mut longer
+    else {
+        return None;
+    };
+    *seconds *= 10.0;
+    Some(longer)
 }
 
 /// Compares what both ends report with each other and with what the workload must do.
@@ -601,6 +632,15 @@ mod tests {
             histograms: [(Distribution::RoundTrip, Histogram::from(&times))].into(),
             ..Measured::default()
         }
+    }
+
+    #[test]
+    fn only_a_load_with_a_duration_can_last_longer() {
+        let Some(Parameters::Echo(load)) = longer(&echo(Pace::Pause(0.05))) else {
+            panic!("an echo has a duration");
+        };
+        assert!((load.duration_seconds - 8.0).abs() < 1e-9, "{load:?}");
+        assert_eq!(longer(&ping(20)), None);
     }
 
     #[test]

@@ -66,7 +66,7 @@ const OTHERS: [(&str, &str); 5] = [
     // One sink more than the relay accepts, so that it refuses one.
     (
         "stressed",
-        "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 10ms, plateau: 2s, transferBytes: 100k, \
+        "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 10ms, plateau: 5s, transferBytes: 100k, \
          limits: {circuits: 3}}}",
     ),
 ];
