@@ -17,9 +17,10 @@ use perfrun_contract::{
     quantity::ByteSize,
     workload::{BandwidthProtocol, Timing},
 };
+use perfrun_stack as stack;
 use strum::VariantNames;
 
-use crate::{process::EPOCH_VARIABLE, stack};
+use crate::process::EPOCH_VARIABLE;
 
 /// The benchmark node of perfrun.
 ///

@@ -1,17 +1,9 @@
 //! What fuzz targets read foreign bytes with.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use perfrun_contract::{matrix::Transport, node::TrialRequest};
-use tokio::io::AsyncRead;
+use perfrun_contract::node::TrialRequest;
 
 use crate::{
     request,
-    stack::{
-        self,
-        address::socket,
-        raw::proxy::{self, Gate, Nonce},
-    },
     standalone::address::{dial, listen},
 };
 
@@ -20,49 +12,9 @@ pub fn accepts(request: &TrialRequest) -> bool {
     request::check(request).is_ok()
 }
 
-/// An address as a conductor passes it on, or as people type it. Panics if it is another one after
-/// conversion to text and back.
+/// An address as people type it.
 pub fn address(text: &str) {
-    for transport in [Transport::Tcp, Transport::QuicV1] {
-        if let Ok(known) = socket(transport, text) {
-            let again = stack::socket_address(transport, known);
-            assert_eq!(socket(transport, &again).ok(), Some(known), "{text}");
-        }
-    }
-    if let Ok((known, nonce)) = proxy::parse(text) {
-        let again = stack::socket_address(Transport::Tcp, known) + &nonce.part();
-        let read = proxy::parse(&again).ok();
-        let read = read.map(|(socket, nonce)| (socket, nonce.part()));
-        assert_eq!(read, Some((known, nonce.part())), "{text}");
-    }
-    #[cfg(feature = "commonware")]
-    {
-        use crate::stack::commonware::address::Address;
-
-        if let Ok(known) = Address::parse(text) {
-            assert_eq!(Address::parse(&known.to_string()).ok(), Some(known), "{text}");
-        }
-    }
+    perfrun_stack::foreign::address(text);
     let _ = listen(text, None);
     let _ = dial(text, None);
-}
-
-/// Where a raw relay at 10.0.0.1 connects for a peer that sends these bytes. `None` if it closes the
-/// connection.
-pub async fn relay_target(nonce: [u8; 16], mut stream: impl AsyncRead + Unpin) -> Option<SocketAddr> {
-    let gate = Gate {
-        nonce: Nonce(nonce),
-        own: Ipv4Addr::new(10, 0, 0, 1).into(),
-    };
-    gate.read_target(&mut stream).await.ok()
-}
-
-/// The key and the port of a peer that introduces itself to a host of commonware-p2p with these bytes. `None`
-/// if the host closes the connection.
-#[cfg(feature = "commonware")]
-pub async fn introduced(mut stream: impl AsyncRead + Unpin) -> Option<(Vec<u8>, u16)> {
-    use crate::stack::commonware::introduction::{Introduction, read};
-
-    let (Introduction { key, port }, _) = read(&mut stream).await.ok()?;
-    Some((key.to_vec(), port))
 }

@@ -1,7 +1,8 @@
 //! The benchmark node: serves and measures p2p stacks.
 //!
-//! A [`stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it, `observer`
-//! watches what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a shell.
+//! [`perfrun_stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it,
+//! `observer` watches what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a
+//! shell.
 
 pub mod agent;
 pub mod allocator;
@@ -12,15 +13,14 @@ mod control;
 pub mod foreign;
 mod info;
 mod latencies;
-pub mod messenger;
 mod metrics;
 mod observer;
 pub mod process;
+pub mod program;
 mod record;
 mod request;
 mod sampler;
 pub mod serve;
-pub mod stack;
 pub mod standalone;
 mod trial;
 pub mod wire;

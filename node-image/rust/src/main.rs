@@ -1,42 +1,5 @@
 //! `perfrun-node`: the benchmark node.
 
-use std::io::IsTerminal;
-
-use anyhow::Context;
-use clap::Parser;
-use perfrun_node::{
-    agent,
-    args::{Cli, Command},
-    process, serve, standalone,
-};
-use tracing_subscriber::EnvFilter;
-
 fn main() -> anyhow::Result<()> {
-    let cli = Cli::parse();
-    let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
-    process::raise_descriptor_limit();
-    // While the process has only one thread.
-    process::count_cycles();
-    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
-    let result = runtime.block_on(async {
-        match cli.command {
-            Command::Control(args) => serve::serve(args).await,
-            Command::LinkAgent(args) => agent::serve(args).await,
-            Command::Server(args) => standalone::server(args).await,
-            Command::Client(args) => standalone::client(args).await,
-            Command::ClientSubstream(args) => standalone::client_substream(args).await,
-            Command::Perf(args) => standalone::perf(args).await,
-            Command::Relay(args) => standalone::relay(args).await,
-            Command::Source(args) => standalone::source(args).await,
-            Command::Sink(args) => standalone::sink(args).await,
-        }
-    });
-    // Without waiting for blocking tasks, which must not delay the exit.
-    runtime.shutdown_background();
-    result
+    perfrun_node::program::main()
 }

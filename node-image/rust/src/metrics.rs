@@ -13,6 +13,7 @@ use perfrun_contract::{
     node::{Distribution, Reason, Role, TrialLabels},
 };
 use perfrun_metrics::{Scrapes, encode_samples, register};
+use perfrun_stack::StackMetrics;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet},
@@ -26,7 +27,7 @@ use prometheus_client::{
 };
 
 use self::process::ProcessCollector;
-use crate::{args::Observed, stack::StackMetrics};
+use crate::args::Observed;
 
 /// All metrics of the node.
 pub(crate) struct Metrics {

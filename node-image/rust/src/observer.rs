@@ -7,13 +7,13 @@ use perfrun_contract::{
     histogram::Recorder,
     node::{Resources, Sample},
 };
+use perfrun_stack::UsedCongestion;
 
 use crate::{
     metrics::TrialMetrics,
     process,
     process::Usage,
     sampler::{Reading, Sampled, Sampler, Sampling},
-    stack::UsedCongestion,
     wire::Counters,
 };
 

@@ -6,8 +6,7 @@ use perfrun_contract::{
     node::{Side, TrialLabels, TrialRequest},
     parameters::is_time,
 };
-
-use crate::stack;
+use perfrun_stack as stack;
 
 /// Most identities of a node: its peers, times their connections in flight.
 const MOST_HOSTS: u64 = 16_384;

@@ -21,11 +21,10 @@ use perfrun_contract::{
     quantity::ByteSize,
     workload::MessageMode,
 };
-use perfrun_node::{
+use perfrun_stack::{
+    self as stack, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
+    UsedCongestion,
     messenger::{BoxMessenger, Message},
-    stack::{
-        self, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
-    },
 };
 use prometheus_client::registry::Registry;
 use tokio::{

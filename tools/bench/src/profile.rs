@@ -102,7 +102,7 @@ fn own_share(report: &str) -> Result<f64> {
         let is_own = ["perfrun_node::", "perfrun_api::", "clock_gettime"]
             .iter()
             .any(|name| symbol.contains(name));
-        if is_own && !symbol.contains("perfrun_node::stack::") {
+        if is_own && !symbol.contains("perfrun_stack::") {
             own += percent;
         }
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn only_the_nodes_own_functions_count() {
         let report = "  50.00%  [k] copy_user\n  30.00%  [.] chacha20\n\
-                      10.00%  [.] <perfrun_node::stack::raw::Tcp as X>::poll\n\
+                      10.00%  [.] <perfrun_stack::raw::Tcp as X>::poll\n\
                       10.00%  [.] perfrun_node::wire::perf::serve::{closure}\n";
         let share = super::own_share(report).unwrap();
         assert!((share - 10.0).abs() < 1e-9, "{share}");

@@ -17,14 +17,14 @@ use perfrun_contract::{
     quantity::ByteSize,
     workload::MessageMode,
 };
-use perfrun_node::{
+use perfrun_node::wire::{
+    self, Buffers, Counters, Volume,
+    messages::{Framed, open, run, serve, serve_broadcast},
+    perf::Download,
+};
+use perfrun_stack::{
     foreign::{introduced, relay_target},
     messenger::Messenger,
-    wire::{
-        self, Buffers, Counters, Volume,
-        messages::{Framed, open, run, serve, serve_broadcast},
-        perf::Download,
-    },
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},

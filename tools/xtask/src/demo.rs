@@ -13,7 +13,15 @@ const DOCUMENT: &str = "examples/quickstart.yaml";
 
 /// Options of cargo that select what the demo builds: perfrun and its node, without what takes minutes to
 /// build and what the document does not need.
-pub(crate) const SELECTION: &[&str] = &["-p", "perfrun-cli", "-p", "perfrun-node", "--no-default-features"];
+pub(crate) const SELECTION: &[&str] = &[
+    "-p",
+    "perfrun-cli",
+    "-p",
+    "perfrun-node",
+    "--no-default-features",
+    "--config",
+    "tools/xtask/demo.toml",
+];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::DEMO)?;

@@ -389,8 +389,8 @@ fn has_timed_out(ended: &Ended) -> bool {
     (ended.client.failure.as_ref()).is_some_and(|failure| failure.reason == Reason::Timeout)
 }
 
-/// The load with ten times its duration, for a machine that is too busy for the short one. `None` if it has no
-/// duration.
+/// The load with ten times its duration, for a machine that is too busy for the short one. `None` if it has
+/// no duration.
 fn longer(parameters: &Parameters) -> Option<Parameters> {
     let mut longer = parameters.clone();
     let (Parameters::Echo(Echo {

@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, bail, ensure};
 use libp2p::{Multiaddr, multiaddr::Protocol};
 use perfrun_contract::matrix::Transport;
-
-use crate::stack;
+use perfrun_stack as stack;
 
 /// The transport of `ADDRESS:PORT` and of addresses of an unknown form.
 const DEFAULT: Transport = Transport::Tcp;

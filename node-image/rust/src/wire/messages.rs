@@ -31,6 +31,7 @@ use perfrun_contract::{
     histogram::Recorder,
     parameters::{Amount, Messages},
 };
+use perfrun_stack::messenger::{Message, Messenger};
 
 pub use self::{
     broadcast::{Broadcast, broadcast, serve_broadcast},
@@ -38,10 +39,7 @@ pub use self::{
 };
 use self::{checks::Checks, pace::Pace};
 use super::{Arrival, Counters, Error};
-use crate::{
-    clock,
-    messenger::{Message, Messenger},
-};
+use crate::clock;
 
 /// Marks the number of the last message.
 const LAST: u64 = 1 << 63;

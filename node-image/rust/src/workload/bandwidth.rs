@@ -9,6 +9,7 @@ use perfrun_contract::{
     parameters::{Amount, Parameters},
     workload::{Direction, Timing},
 };
+use perfrun_stack::BoxStream;
 
 use super::{
     failed::{Failed, failure},
@@ -16,10 +17,7 @@ use super::{
     peer::Peer,
     setup::Setup,
 };
-use crate::{
-    stack::BoxStream,
-    wire::{Arrival, Buffers, Counters, Exchange, Volume, litep2p_perf, perf},
-};
+use crate::wire::{Arrival, Buffers, Counters, Exchange, Volume, litep2p_perf, perf};
 
 /// Opens all streams, then exchanges on all of them at the same time.
 pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {

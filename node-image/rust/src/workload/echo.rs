@@ -16,6 +16,7 @@ use perfrun_contract::{
     node::{Failure, Plateau, Reason},
     parameters::Echo,
 };
+use perfrun_stack::{BoxStream, Connection, DialPhases};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -31,7 +32,6 @@ use super::{
 };
 use crate::{
     observer::Observer,
-    stack::{BoxStream, Connection, DialPhases},
     wire::{self, Arrival, Counters, echo},
 };
 
@@ -333,7 +333,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{metrics::TrialMetrics, sampler::Sampling, stack};
+    use crate::{metrics::TrialMetrics, sampler::Sampling};
+    use perfrun_stack as stack;
 
     const LINE: usize = 16 << 10;
     const STREAMS: usize = 2000;

@@ -6,8 +6,9 @@ use perfrun_contract::{
     node::{Failure, Reason},
     text,
 };
+use perfrun_stack as stack;
 
-use crate::{stack, wire};
+use crate::wire;
 
 /// A [`Failure`] as an error.
 #[derive(Debug)]

@@ -6,8 +6,7 @@ use perfrun_contract::{
     histogram::{Recorder, recorder},
     node::{Distribution, Plateau, Transfer},
 };
-
-use crate::stack::{self, DialPhases};
+use perfrun_stack::{self as stack, DialPhases};
 
 /// What a side of a trial measured. It outlives a side that is cut short.
 #[derive(Debug, Default)]

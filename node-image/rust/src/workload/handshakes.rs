@@ -11,6 +11,7 @@ use perfrun_contract::{
     node::{Distribution, Reason},
     parameters::Amount,
 };
+use perfrun_stack::{DialPhases, Host};
 
 use super::{
     failed::{Failed, failure},
@@ -18,10 +19,7 @@ use super::{
     peer::{Peer, dialler},
     setup::Setup,
 };
-use crate::{
-    stack::{DialPhases, Host},
-    wire::{Counters, ping},
-};
+use crate::wire::{Counters, ping};
 
 /// Failures in a row after which a slot gives up and ends the trial: the server is gone.
 const MOST_FAILURES_IN_A_ROW: u32 = 10;

@@ -9,6 +9,7 @@ use perfrun_contract::{
     parameters::{Messages, Parameters},
     workload::MessageMode,
 };
+use perfrun_stack::{self as stack, Connection, messenger::BoxMessenger};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     task::JoinHandle,
@@ -21,9 +22,7 @@ use super::{
     setup::Setup,
 };
 use crate::{
-    messenger::BoxMessenger,
     observer::Observer,
-    stack::{self, Connection},
     wire::{
         self, Arrival, Counters,
         messages::{self, Exchanged, Framed},

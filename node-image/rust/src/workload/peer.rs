@@ -1,13 +1,13 @@
 //! A peer of a client: one identity and its connection.
 
 use perfrun_contract::{matrix::Transport, node::Reason};
+use perfrun_stack::{self as stack, Connection, Host};
 use tokio::sync::mpsc;
 
 use super::{
     failed::{Failed, failure},
     setup::Setup,
 };
-use crate::stack::{self, Connection, Host};
 
 /// One identity of a client, and the server that it talks to.
 pub(super) struct Peer {
@@ -101,9 +101,9 @@ mod tests {
         metrics::TrialMetrics,
         observer::Observer,
         sampler::{self, Sampling},
-        stack::{Reservation, StackMetrics},
         workload::Handover,
     };
+    use perfrun_stack::{Reservation, StackMetrics};
 
     /// A host whose dials are all lost.
     struct Losing;

@@ -12,6 +12,7 @@ use perfrun_contract::{
     node::{Distribution, Reason, Transfer},
     parameters::Parameters,
 };
+use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, RelayEvent, Relaying, Whom};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -25,10 +26,7 @@ use super::{
     peer::{Peer, dialler},
     setup::Setup,
 };
-use crate::{
-    stack::{self, BoxStream, HostConfig, Inbound, RelayEvent, Relaying, Whom},
-    wire::{Arrival, Buffers, Counters, ping, test_data},
-};
+use crate::wire::{Arrival, Buffers, Counters, ping, test_data};
 
 /// How long a trial waits for the relay's host to close.
 const CLOSE: Duration = Duration::from_millis(20);

@@ -10,6 +10,7 @@ use perfrun_contract::{
     node::{Distribution, Reason},
     parameters::{Messages, Parameters},
 };
+use perfrun_stack::{self as stack, BoxStream, Host, Inbound, Reservation, messenger::BoxMessenger};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use super::{
@@ -19,11 +20,7 @@ use super::{
     messages,
     setup::Setup,
 };
-use crate::{
-    messenger::BoxMessenger,
-    stack::{self, BoxStream, Host, Inbound, Reservation},
-    wire::{self, Arrival, Buffers, Counters, messages::Framed, ping},
-};
+use crate::wire::{self, Arrival, Buffers, Counters, messages::Framed, ping};
 
 /// How long streams may take to end once the clients are done.
 const DRAIN: Duration = Duration::from_secs(2);

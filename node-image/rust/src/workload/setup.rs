@@ -7,16 +7,13 @@ use perfrun_contract::{
     node::Reason,
     parameters::{Amount, Parameters},
 };
+use perfrun_stack::{HostConfig, Keys, Relaying, StackMetrics};
 
 use super::{
     failed::{Failed, failure},
     messages::Handover,
 };
-use crate::{
-    observer::Observer,
-    process,
-    stack::{HostConfig, Keys, Relaying, StackMetrics},
-};
+use crate::{observer::Observer, process};
 
 /// What a trial needs to know, on either side.
 #[derive(Clone)]

@@ -12,6 +12,7 @@ use perfrun_contract::{
     node::{Distribution, Reason},
     parameters::Parameters,
 };
+use perfrun_stack::{self as stack, BoxStream, Connection};
 
 use super::{
     failed::{Failed, failure},
@@ -19,10 +20,7 @@ use super::{
     peer::Peer,
     setup::Setup,
 };
-use crate::{
-    stack::{self, BoxStream, Connection},
-    wire::Counters,
-};
+use crate::wire::Counters;
 
 type Opened = (Instant, Result<BoxStream, stack::Error>);
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use perfrun_contract::matrix::{Stack, Transport};
-use perfrun_node::stack::Error;
+use perfrun_stack::Error;
 use tokio::{net::UdpSocket, sync::oneshot, task::JoinSet};
 
 use crate::support::*;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use perfrun_contract::matrix::{Negotiation, Stack, Transport};
-use perfrun_node::stack::{self, Error, HostConfig};
+use perfrun_stack::{self as stack, Error, HostConfig};
 use tokio::{
     io::AsyncWriteExt,
     net::TcpStream,

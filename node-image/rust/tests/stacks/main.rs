@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use futures::future::{join_all, try_join_all};
 use perfrun_contract::matrix::{Identity, Negotiation, Stack, Transport};
-use perfrun_node::stack::{self, HostConfig, Inbound, Keys};
+use perfrun_stack::{self as stack, HostConfig, Inbound, Keys};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,

@@ -10,10 +10,10 @@ use perfrun_contract::{
     quantity::ByteSize,
     workload::MessageMode,
 };
-use perfrun_node::{
+use perfrun_node::wire::{Counters, messages};
+use perfrun_stack::{
+    self as stack, Connection, Error, Host, HostConfig, Inbound,
     messenger::{BoxMessenger, Message},
-    stack::{self, Connection, Error, Host, HostConfig, Inbound},
-    wire::{Counters, messages},
 };
 use tokio::{
     sync::mpsc,

@@ -8,8 +8,9 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
-use perfrun_node::stack::{
-    self, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
+use perfrun_stack::{
+    self as stack, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
+    UsedCongestion,
 };
 use prometheus_client::registry::Registry;
 use tokio::{

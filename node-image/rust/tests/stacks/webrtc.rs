@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::{join_all, try_join_all};
 use perfrun_contract::matrix::{Negotiation, Stack, Transport};
-use perfrun_node::stack::{self, BoxStream, Connection, Error, Host, HostConfig, Inbound};
+use perfrun_stack::{self as stack, BoxStream, Connection, Error, Host, HostConfig, Inbound};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,

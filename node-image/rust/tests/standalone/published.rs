@@ -3,8 +3,8 @@
 use std::{io, net::Ipv4Addr, sync::Arc};
 
 use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
-use perfrun_node::stack::{
-    self, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
+use perfrun_stack::{
+    self as stack, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
 };
 use prometheus_client::registry::Registry;
 use tokio::{

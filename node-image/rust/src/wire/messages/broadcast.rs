@@ -7,15 +7,13 @@ use std::{future::poll_fn, io, mem::replace, task::Poll, time::Duration};
 
 use futures::future::try_join_all;
 use perfrun_contract::{histogram::Recorder, parameters::Messages};
+use perfrun_stack::messenger::{BoxMessenger, Broadcaster, Message, Messenger};
 use tokio::{task::coop, time::timeout};
 
 use super::{
     LAST, Pace, acknowledged, arrive, clock_of, ended_before, is_last_of, message, record_one_way, send,
 };
-use crate::{
-    messenger::{BoxMessenger, Broadcaster, Message, Messenger},
-    wire::{Arrival, Counters, Error},
-};
+use crate::wire::{Arrival, Counters, Error};
 
 /// Time after which the end is repeated, which a stack may lose, too.
 const REPEATED_AFTER: Duration = Duration::from_millis(50);

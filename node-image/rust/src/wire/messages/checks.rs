@@ -12,13 +12,11 @@ use std::{
     time::Duration,
 };
 
+use perfrun_stack::messenger::{Message, Messenger};
 use tokio::time::{Instant, Interval, interval_at};
 
 use super::{LAST, send};
-use crate::{
-    messenger::{Message, Messenger},
-    wire::Error,
-};
+use crate::wire::Error;
 
 /// Marks the number of a check, and of its answer.
 const CHECK: u64 = 1 << 62;

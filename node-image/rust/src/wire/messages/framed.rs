@@ -11,9 +11,8 @@ use std::{
 };
 
 use perfrun_contract::limits::MESSAGE_MAX;
+use perfrun_stack::messenger::{Message, Messenger};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-use crate::messenger::{Message, Messenger};
 
 /// Most bytes of a read, and of messages that are written together. The kernel sends 64 KiB as one segment,
 /// and a longer write as that and a short one, which costs as much: raw TCP passes a third of the messages of

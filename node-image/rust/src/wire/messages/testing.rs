@@ -10,10 +10,10 @@ use perfrun_contract::{
     quantity::ByteSize,
     workload::MessageMode,
 };
+use perfrun_stack::messenger::{Message, Messenger};
 use tokio::io::{DuplexStream, duplex};
 
 use super::Framed;
-use crate::messenger::{Message, Messenger};
 
 /// A window of messages.
 pub(super) fn load(bytes: u64, window: u32, count: u64) -> Messages {

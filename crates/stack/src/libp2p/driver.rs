@@ -25,7 +25,7 @@ use super::{
     relay,
     transport::{Connected, DialClock},
 };
-use crate::stack::{StackMetrics, address};
+use crate::{StackMetrics, address};
 
 /// A request of a host or a connection to the swarm.
 pub(super) enum Command {

@@ -1,17 +1,20 @@
 //! The stacks under test, behind one small interface.
 //!
-//! An adapter only sets up a host, dials, and delivers streams. `crate::workload` defines for all stacks what
-//! is sent on a stream, what is timed and what is counted.
+//! An adapter only sets up a host, dials, and delivers streams. The workloads of perfrun-node define for all
+//! stacks what is sent on a stream, what is timed and what is counted.
 
-pub(crate) mod address;
+mod address;
 #[cfg(feature = "commonware")]
-pub(crate) mod commonware;
+mod commonware;
 mod congestion;
+#[doc(hidden)]
+pub mod foreign;
 mod interfaces;
 mod libp2p;
 mod litep2p;
+pub mod messenger;
 mod metrics;
-pub(crate) mod raw;
+mod raw;
 mod tasks;
 mod webrtc;
 
@@ -22,6 +25,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use perfrun_contract::{
     matrix::{Identity, Negotiation, NodeProgramKind, Protocol, Stack, StackSettings, Transport},
     parameters::Messages,
@@ -36,8 +40,11 @@ use tokio::{
     time::timeout,
 };
 
+#[cfg(feature = "commonware")]
+#[doc(hidden)]
+pub use self::commonware::limited;
+use self::messenger::{BoxMessenger, Broadcaster};
 pub use self::{congestion::Used as UsedCongestion, metrics::StackMetrics};
-use crate::messenger::{BoxMessenger, Broadcaster};
 
 /// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -256,7 +263,17 @@ pub fn spoken() -> impl Iterator<Item = Stack> {
 }
 
 /// Starts a host. A listening host sends its events to `inbound`.
-pub async fn start(
+///
+/// The future is boxed so that stacks are compiled in this crate, beside those that use it.
+pub fn start(
+    stack: Stack,
+    config: HostConfig,
+    inbound: mpsc::UnboundedSender<Inbound>,
+) -> BoxFuture<'static, Result<Box<dyn Host>, Error>> {
+    Box::pin(begin(stack, config, inbound))
+}
+
+async fn begin(
     stack: Stack,
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,

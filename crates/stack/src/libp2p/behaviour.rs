@@ -33,7 +33,7 @@ use super::{
     gossip::{Exchanges, Publication},
     relay::Circuits,
 };
-use crate::stack::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
+use crate::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
 
 /// The protocol beside a host's own.
 const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");

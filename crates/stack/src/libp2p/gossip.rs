@@ -30,8 +30,8 @@ use super::{
     setup,
 };
 use crate::{
+    Inbound,
     messenger::{BoxMessenger, Broadcaster, Message, Messenger},
-    stack::{self, Inbound},
 };
 
 /// The topic of messages to all listeners.
@@ -75,7 +75,7 @@ impl Gossip {
         keypair: Keypair,
         load: &Messages,
         listener: Option<mpsc::UnboundedSender<Command>>,
-    ) -> Result<Self, stack::Error> {
+    ) -> Result<Self, crate::Error> {
         let largest = load.message_bytes.0 as usize + ENVELOPE;
         let config = ConfigBuilder::default()
             .max_transmit_size(largest.max(gossipsub::Config::default_max_transmit_size()))

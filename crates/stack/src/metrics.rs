@@ -29,7 +29,7 @@ impl StackMetrics {
     }
 
     /// Registers the metrics whose names are perfrun's.
-    pub(crate) fn register(&self, registry: &mut Registry) {
+    pub fn register(&self, registry: &mut Registry) {
         #[cfg(feature = "commonware")]
         self.commonware.register(registry);
         #[cfg(not(feature = "commonware"))]

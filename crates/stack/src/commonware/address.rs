@@ -7,7 +7,7 @@ use commonware_codec::DecodeExt;
 use commonware_cryptography::ed25519::PublicKey;
 use perfrun_contract::matrix::Transport;
 
-use crate::stack::{Error, address};
+use crate::{Error, address};
 
 /// Where a host listens, who it is, and where it takes introductions, if it does.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -36,7 +36,7 @@ use super::{
     handshake::{NAMESPACE, Upgrader},
     listen_failed, network, setup, unsupported,
 };
-use crate::stack::{
+use crate::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound, MOST_INBOUND,
     OPEN_TIMEOUT, Reservation, address::describe, interfaces, tasks::Tasks, within,
 };
@@ -280,7 +280,7 @@ mod tests {
     use perfrun_contract::matrix::Cups;
 
     use super::*;
-    use crate::stack::commonware::handshake::{CLOCKS, upgrader};
+    use crate::commonware::handshake::{CLOCKS, upgrader};
 
     async fn dial_between(dialler: Duration, listener: Duration) -> Result<(), Error> {
         use commonware_cryptography::Signer as _;

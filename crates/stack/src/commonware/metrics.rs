@@ -63,7 +63,7 @@ struct Direction {
 
 /// The counts of all runtimes that have ended.
 #[derive(Default)]
-pub(in crate::stack) struct Totals {
+pub(crate) struct Totals {
     sent: Counter,
     received: Counter,
     held_back: Counter,
@@ -72,7 +72,7 @@ pub(in crate::stack) struct Totals {
 }
 
 impl Totals {
-    pub(in crate::stack) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         register(registry, &commonware::SENT, self.sent.clone());
         register(registry, &commonware::RECEIVED, self.received.clone());
         register(registry, &commonware::RATE_LIMITED, self.held_back.clone());

@@ -29,7 +29,7 @@ use perfrun_contract::{
 };
 
 use super::setup;
-use crate::stack::{DIAL_TIMEOUT, Error, congestion};
+use crate::{DIAL_TIMEOUT, Error, congestion};
 
 /// yamux reserves 256 KiB for each stream that it may have, of the 1 GiB that libp2p grants a connection at
 /// most.

@@ -15,7 +15,7 @@ use litep2p::{
 use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::stack::{BoxStream, HostConfig, Inbound, webrtc};
+use crate::{BoxStream, HostConfig, Inbound, webrtc};
 
 /// Most opens in progress on a yamux connection. The others wait here.
 ///

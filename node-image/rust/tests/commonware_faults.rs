@@ -1,24 +1,29 @@
-//! Tests of limits that are too low, and of clocks that disagree.
+//! commonware-p2p with limits that are too low, and of clocks that disagree.
+#![cfg(feature = "commonware")]
 #![allow(clippy::unwrap_used)]
 
 use std::{
     future::poll_fn,
+    io,
+    net::Ipv4Addr,
     num::{NonZeroU32, NonZeroUsize},
+    time::Duration,
 };
 
-use commonware_cryptography::ed25519::PrivateKey;
-use perfrun_contract::{
-    histogram::recorder, matrix::Cups, parameters::Amount, quantity::ByteSize, workload::MessageMode,
+use perfrun_contract::{histogram::recorder, parameters::Amount, quantity::ByteSize, workload::MessageMode};
+use perfrun_node::wire::{
+    self, Counters,
+    messages::{self, Exchanged},
+};
+use perfrun_stack::{
+    Error, Host, Inbound,
+    limited::{CLOCKS, Limits, host},
+    messenger::{BoxMessenger, Message},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
-
-use super::{handshake::CLOCKS, *};
-use crate::{
-    stack::StackMetrics,
-    wire::{
-        self, Counters,
-        messages::{self, Exchanged},
-    },
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -48,24 +53,6 @@ fn quota(rate: u32, burst: u32) -> Limits {
         burst,
         ..usual()
     }
-}
-
-async fn host(
-    seed: u64,
-    listen: Option<(IpAddr, u16)>,
-    limits: Limits,
-    clocks: Duration,
-    registry: &mut Registry,
-    inbound: mpsc::UnboundedSender<Inbound>,
-) -> Box<dyn Host> {
-    let key = PrivateKey::from_seed(seed);
-    let upgrader = handshake::upgrader(key.clone(), Cups::V1, clocks);
-    let totals = Arc::new(StackMetrics::new(&mut Registry::default()));
-    totals.register(registry);
-    let runtime = Arc::new(Runtime::start(totals).await.unwrap());
-    start_network(runtime, listen, key, upgrader, limits, inbound)
-        .await
-        .unwrap()
 }
 
 /// Two hosts, and both ends of their exchange.

@@ -21,7 +21,7 @@ use super::{
     setup,
     transport::Limits,
 };
-use crate::stack::{self, DIAL_TIMEOUT, IDLE_TIMEOUT, Inbound, RelayEvent};
+use crate::{DIAL_TIMEOUT, IDLE_TIMEOUT, Inbound, RelayEvent};
 
 /// The behaviour of a relay.
 #[derive(NetworkBehaviour)]
@@ -165,7 +165,7 @@ pub(super) fn with_circuits(
     circuits: client::Transport,
     keypair: &Keypair,
     limits: Limits,
-) -> Result<Boxed<(PeerId, StreamMuxerBox)>, stack::Error> {
+) -> Result<Boxed<(PeerId, StreamMuxerBox)>, crate::Error> {
     let circuits = circuits
         .upgrade(Version::V1Lazy)
         .authenticate(noise::Config::new(keypair).map_err(setup)?)

@@ -16,7 +16,7 @@ use quinn::{ClientConfig, Endpoint, IdleTimeout, ServerConfig, TransportConfig, 
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::DropGuard;
 
-use crate::stack::{
+use crate::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
     MOST_INBOUND, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
     within,

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 use super::proxy::{self, Nonce};
-use crate::stack::{
+use crate::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
     OPEN_TIMEOUT, Reservation, address, congestion, interfaces, tasks::Tasks, within,
 };

@@ -31,7 +31,7 @@ use super::{
     handshake::{NAMESPACE, Upgrader},
     metrics::Counts,
 };
-use crate::stack::{CLOSE_TIMEOUT, StackMetrics, address};
+use crate::{CLOSE_TIMEOUT, StackMetrics, address};
 
 /// commonware's own default, fixed here so that a new default does not change results.
 const WORKERS: usize = 2;
@@ -47,21 +47,21 @@ pub(super) type Channel = (Sender, Receiver<PublicKey>);
 
 /// The limits of a network.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub struct Limits {
     /// Bytes of the longest message.
-    pub(super) message: u32,
+    pub message: u32,
     /// Peers that a host can have.
-    pub(super) peers: usize,
+    pub peers: usize,
     /// Messages per second.
-    pub(super) rate: NonZeroU32,
+    pub rate: NonZeroU32,
     /// Messages of diallers that may be sent at the same moment.
-    pub(super) burst: NonZeroU32,
+    pub burst: NonZeroU32,
     /// Acknowledgements and greetings that may be sent at the same moment.
-    pub(super) answers: NonZeroU32,
+    pub answers: NonZeroU32,
     /// Messages that wait for one connection.
-    pub(super) mailbox: NonZeroUsize,
+    pub mailbox: NonZeroUsize,
     /// Whether connections send these messages before others.
-    pub(super) priority: bool,
+    pub priority: bool,
 }
 
 impl Limits {
@@ -80,7 +80,7 @@ impl Limits {
     ///
     /// A broadcast waits for nothing, so any queue can overflow. Its queues have the most room that a host's
     /// memory allows, and what is lost is a result.
-    pub(super) fn of(load: &Messages, listens: bool) -> Self {
+    pub fn of(load: &Messages, listens: bool) -> Self {
         let dialled = Self::DIALLER.max(load.receivers as usize);
         let burst = NonZeroU32::MIN.saturating_add(commonware_burst(load) - 1);
         Self {

@@ -28,7 +28,7 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 use super::tcp;
-use crate::stack::{
+use crate::{
     Connection, DIAL_TIMEOUT, Error, Host, HostConfig, Inbound, MOST_INBOUND, RelayEvent, Reservation,
     address, congestion, interfaces, tasks::Tasks,
 };

@@ -26,8 +26,10 @@ use tokio::{
 use tokio_util::sync::{PollSemaphore, ReusableBoxFuture};
 
 use crate::{
+    Error, Inbound, OPEN_TIMEOUT,
     messenger::{BoxMessenger, Message, Messenger},
-    stack::{Error, Inbound, OPEN_TIMEOUT, tasks::Tasks, within},
+    tasks::Tasks,
+    within,
 };
 
 const NAME: &str = "/perfrun/notifications/1.0.0";

@@ -4,11 +4,11 @@
 //! own. Workloads with streams use the layer below it, `streams`.
 
 pub(crate) mod address;
-#[cfg(test)]
-mod faults;
 mod handshake;
 mod inbox;
 pub(crate) mod introduction;
+#[doc(hidden)]
+pub mod limited;
 mod messenger;
 mod metrics;
 mod network;

@@ -7,7 +7,7 @@ use std::{
 
 use perfrun_contract::matrix::Transport;
 
-use crate::stack::address;
+use crate::address;
 
 /// The addresses at which peers reach a socket: `bound`, or one address per interface if it is bound to all
 /// of them. libp2p and litep2p's TCP report them themselves.

@@ -446,7 +446,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::stack::{StackMetrics, UsedCongestion};
+    use crate::{StackMetrics, UsedCongestion};
 
     fn with_window(max_streams: usize, yamux_window: Option<ByteSize>) -> HostConfig {
         HostConfig {

@@ -1,0 +1,49 @@
+//! The program. It is in the library because optimised code of generic types is compiled again for each crate
+//! that calls it.
+
+use std::io::{IsTerminal, stderr};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    agent,
+    args::{Cli, Command},
+    process, serve, standalone,
+};
+
+/// Runs the command of the command line until it ends.
+///
+/// # Errors
+///
+/// If the command fails, or the process cannot be set up for it.
+pub fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr)
+        .init();
+    process::raise_descriptor_limit();
+    // While the process has only one thread.
+    process::count_cycles();
+    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
+    let result = runtime.block_on(async {
+        match cli.command {
+            Command::Control(args) => serve::serve(args).await,
+            Command::LinkAgent(args) => agent::serve(args).await,
+            Command::Server(args) => standalone::server(args).await,
+            Command::Client(args) => standalone::client(args).await,
+            Command::ClientSubstream(args) => standalone::client_substream(args).await,
+            Command::Perf(args) => standalone::perf(args).await,
+            Command::Relay(args) => standalone::relay(args).await,
+            Command::Source(args) => standalone::source(args).await,
+            Command::Sink(args) => standalone::sink(args).await,
+        }
+    });
+    // Without waiting for blocking tasks, which must not delay the exit.
+    runtime.shutdown_background();
+    result
+}
