@@ -25,7 +25,9 @@ pub fn merge<'a>(pages: impl IntoIterator<Item = &'a str>) -> String {
     for page in pages {
         let mut family = "";
         let mut is_first = true;
-        for line in page.lines().filter(|line| *line != END) {
+        // `lines` leaves the carriage return of a last line without a line feed.
+        let lines = page.lines().map(|line| line.trim_end_matches('\r'));
+        for line in lines.filter(|line| *line != END) {
             let described = line.strip_prefix("# ").and_then(|words| words.split(' ').nth(1));
             if let Some(name) = described {
                 if name != family {
@@ -81,5 +83,6 @@ mod tests {
     fn nothing_merged_is_an_empty_page() {
         assert_eq!(merge([]), "# EOF\n");
         assert_eq!(merge(["# EOF\n", ""]), "# EOF\n");
+        assert_eq!(merge(["# EOF\r"]), "# EOF\n");
     }
 }
