@@ -264,7 +264,7 @@ pub fn spoken() -> impl Iterator<Item = Stack> {
 
 /// Starts a host. A listening host sends its events to `inbound`.
 ///
-/// The future is boxed so that stacks are compiled in this crate, beside those that use it.
+/// The future is boxed so that stacks are compiled in this crate, and not in each crate that awaits it.
 pub fn start(
     stack: Stack,
     config: HostConfig,

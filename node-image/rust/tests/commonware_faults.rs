@@ -1,4 +1,4 @@
-//! commonware-p2p with limits that are too low, and of clocks that disagree.
+//! commonware-p2p with limits that are too low, and with clocks that disagree.
 #![cfg(feature = "commonware")]
 #![allow(clippy::unwrap_used)]
 
