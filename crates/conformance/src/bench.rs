@@ -1,6 +1,6 @@
 //! The nodes that checks talk to: the node under test, and a reference node of perfrun.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{mem, net::SocketAddr, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use perfrun_conductor::{NodeClient, client};
@@ -95,6 +95,7 @@ pub struct Bench {
     place: Arc<dyn Place>,
     /// Kept from check to check, until a check ends it.
     kept: [Option<Node>; 3],
+    remarks: Vec<String>,
 }
 
 impl Bench {
@@ -103,6 +104,7 @@ impl Bench {
         Self {
             place,
             kept: [None, None, None],
+            remarks: vec![],
         }
     }
 
@@ -136,6 +138,16 @@ impl Bench {
     pub(crate) async fn take(&mut self, who: Who) -> Result<Node, Error> {
         self.node(who).await?;
         Ok(self.kept[who as usize].take().expect("it was just started"))
+    }
+
+    /// Adds to what the report says below a check that passed.
+    pub(crate) fn remark(&mut self, text: String) {
+        self.remarks.push(text);
+    }
+
+    /// The remarks of the check that has ended.
+    pub(crate) fn take_remarks(&mut self) -> Vec<String> {
+        mem::take(&mut self.remarks)
     }
 
     /// Ends nodes that are busy or do not answer.

@@ -68,6 +68,8 @@ pub struct Checked {
     pub demand: String,
     /// How it went.
     pub outcome: Result<(), Unmet>,
+    /// What it took to pass, if that was not a matter of course.
+    pub remarks: Vec<String>,
     /// How long it took.
     pub took: Duration,
 }
@@ -99,6 +101,7 @@ pub async fn run(
             name,
             demand,
             outcome,
+            remarks: bench.take_remarks(),
             took: begun.elapsed(),
         };
         checked(&one);

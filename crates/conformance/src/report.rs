@@ -10,19 +10,23 @@ pub fn line(checked: &Checked) -> String {
         name,
         demand,
         outcome,
+        remarks,
         took,
     } = checked;
-    match outcome {
-        Ok(()) => format!("passed   {name}: {demand} ({:.1} s)\n", took.as_secs_f64()),
+    let took = took.as_secs_f64();
+    let mut text = match outcome {
+        Ok(()) => format!("passed   {name}: {demand} ({took:.1} s)\n"),
         Err(Unmet::Skipped(reason)) => format!("skipped  {name}: {reason}\n"),
-        Err(Unmet::Failed(message)) => {
-            let mut text = format!("FAILED   {name}: {demand} ({:.1} s)\n", took.as_secs_f64());
-            for line in message.lines() {
-                let _ = writeln!(text, "         {line}");
-            }
-            text
-        }
+        Err(Unmet::Failed(_)) => format!("FAILED   {name}: {demand} ({took:.1} s)\n"),
+    };
+    let failure = match outcome {
+        Err(Unmet::Failed(message)) => message.lines(),
+        _ => "".lines(),
+    };
+    for line in failure.chain(remarks.iter().map(String::as_str)) {
+        let _ = writeln!(text, "         {line}");
     }
+    text
 }
 
 /// How many checks passed, failed and were skipped, and what follows from that.
@@ -54,6 +58,9 @@ pub fn junit(all: &[Checked]) -> Result<String, junit::SerializeError> {
     let case = |one: &Checked| {
         let mut case = junit::case("perfrun.conformance", &one.name, &one.outcome);
         case.set_time(one.took);
+        if !one.remarks.is_empty() {
+            case.set_system_out(one.remarks.join("\n"));
+        }
         case
     };
     junit::report("perfrun conformance", "node contract", all.iter().map(case))
@@ -70,6 +77,7 @@ mod tests {
             name: "calls/info".into(),
             demand: "a node says what it is".into(),
             outcome,
+            remarks: vec![],
             took: Duration::from_millis(1500),
         }
     }
@@ -98,5 +106,18 @@ mod tests {
             xml.contains("expected &lt;1&gt;") && xml.contains("<skipped"),
             "{xml}"
         );
+    }
+
+    #[test]
+    fn a_check_that_passed_at_the_second_attempt_says_so() {
+        let one = Checked {
+            remarks: vec!["repeated".into()],
+            ..checked(Ok(()))
+        };
+        assert_eq!(
+            line(&one),
+            "passed   calls/info: a node says what it is (1.5 s)\n         repeated\n"
+        );
+        assert!(junit(&[one]).unwrap().contains("repeated"));
     }
 }

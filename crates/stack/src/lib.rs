@@ -3,6 +3,8 @@
 //! An adapter only sets up a host, dials, and delivers streams. The workloads of perfrun-node define for all
 //! stacks what is sent on a stream, what is timed and what is counted.
 
+#![warn(missing_docs)]
+
 mod address;
 #[cfg(feature = "commonware")]
 mod commonware;
@@ -91,6 +93,7 @@ pub type BoxStream = Box<dyn Stream>;
 pub struct HostConfig {
     /// Settings of the stack.
     pub settings: StackSettings,
+    /// The transport of its connections.
     pub transport: Transport,
     /// The protocol of this host's streams.
     pub protocol: Protocol,
@@ -99,6 +102,7 @@ pub struct HostConfig {
     pub negotiation: Negotiation,
     /// Address and port to listen on; port 0 takes a free one. `None` if the host only dials.
     pub listen: Option<(IpAddr, u16)>,
+    /// The keys that name the host to its peers.
     pub identity: Keys,
     /// Streams that one connection must be able to have open.
     pub max_streams: usize,

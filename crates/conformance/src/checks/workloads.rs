@@ -363,6 +363,7 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
         parameters: parameters.clone(),
         stacks: [client_stack.clone(), server_stack.clone()],
     };
+    let mut repeated = vec![];
     for (i, parameters) in load.parameters.iter().enumerate() {
         let mut parameters = parameters.clone();
         let id = format!("{}-{i}", load.name);
@@ -370,6 +371,9 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
         if let (Ok(short), Some(longer)) = (&ended, longer(&parameters))
             && has_timed_out(short)
         {
+            repeated.push(format!(
+                "{parameters} timed out and was repeated with ten times its duration"
+            ));
             parameters = longer;
             ended = trial(id + "-longer", &parameters).run(client, server).await;
         }
@@ -381,6 +385,9 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
             judge(&parameters, &ended)
         });
         wrong.map_err(|why| format!("{parameters} on {transport}: {why}"))?;
+    }
+    for remark in repeated {
+        bench.remark(remark);
     }
     Ok(())
 }
