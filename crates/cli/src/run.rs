@@ -193,7 +193,8 @@ impl Session<'_> {
             store.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             report::show(&store, self.args.output.json)?;
-            return Ok(0);
+            let results = store.results();
+            return Ok(exit_status(results.verdict().phase, results.judged.as_ref()));
         }
         if !self.looked(look).await? {
             return Ok(INTERRUPTED);

@@ -80,6 +80,9 @@ pub enum Kept {
 pub trait Nodes: Send + Sync {
     /// Ends what is left of a node, and starts another under its name. The error says why there is none.
     async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String>;
+
+    /// How a node that does not answer has ended, for people. `None` if it runs, or if nobody knows.
+    async fn end(&self, name: &str) -> Option<String>;
 }
 
 /// Why a node is replaced.
@@ -378,13 +381,14 @@ impl Session<'_> {
             return Err(Stop::Interrupted);
         }
         let Ended::Recorded {
-            record,
+            mut record,
             lost,
             leftover,
         } = self.measure(task).await
         else {
             return Err(Stop::Interrupted);
         };
+        self.explain(&mut record).await;
         let kept = self.conductor.sink.record(&record).await.map_err(|error| {
             Stop::Failed(
                 Cause::RecordNotKept,
@@ -407,6 +411,17 @@ impl Session<'_> {
         let was_lost = !lost.is_empty() || record.failure.as_ref().is_some_and(is_lost);
         progress.add(&record, was_lost);
         Ok(())
+    }
+
+    /// Adds to a failure how the lost node has ended: all that the conductor saw is a broken connection.
+    async fn explain(&self, record: &mut TrialRecord) {
+        if let Some(failure) = &mut record.failure
+            && failure.reason == Reason::NodeLost
+            && let Some(node) = &failure.node
+            && let Some(end) = self.conductor.spares.end(node).await
+        {
+            failure.message += &format!("; {end}");
+        }
     }
 
     /// Runs a trial over links that are as it needs them.

@@ -129,13 +129,15 @@ impl Allowance<'_> {
             [0, 0] => String::new(),
             [baseline, candidate] => format!(", failed trials {baseline} → {candidate}"),
         };
-        let ratio = self
-            .found
-            .location
-            .and_then(|location| ratio(self.metric, location));
+        let change = match self.found.location {
+            Some(location) if location.estimate == f64::NEG_INFINITY => "infinitely worse".to_owned(),
+            location => {
+                let ratio = location.and_then(|location| ratio(self.metric, location));
+                text::change(ratio.as_ref())
+            }
+        };
         format!(
-            "{} ({} pairs){failures}; {} worse is allowed",
-            text::change(ratio.as_ref()),
+            "{change} ({} pairs){failures}; {} worse is allowed",
             self.found.differences.len(),
             text::percent(self.share)
         )

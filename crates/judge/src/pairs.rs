@@ -97,8 +97,8 @@ impl<'a> Trials<'a> {
 impl Pair<'_> {
     /// How much better the candidate's value is, as a logarithm of their ratio. A candidate that failed is
     /// worse than any value (Lachin, on worst ranks for informatively missing observations, Controlled
-    /// Clinical Trials 20, 1999). `None` if the pair does not count, or has no
-    /// such values above zero.
+    /// Clinical Trials 20, 1999). From no lost message, for example, any number is infinitely worse. `None` if the
+    /// pair does not count, or has no values.
     pub(crate) fn difference(&self, metric: Metric) -> Option<f64> {
         if self.fate != Fate::Counts {
             return None;
@@ -129,8 +129,13 @@ pub(crate) fn difference(metric: Metric, baseline: &TrialRecord, candidate: &Tri
         (Some(_), None) => Some(f64::INFINITY),
         (Some(_), Some(_)) => None,
         (None, None) => {
-            let ratio = value(candidate, metric)? / value(baseline, metric)?;
-            Some(sign * ratio.ln()).filter(|difference| difference.is_finite())
+            let (candidate, baseline) = (value(candidate, metric)?, value(baseline, metric)?);
+            let ratio = candidate / baseline;
+            match ratio.is_nan() {
+                false => Some(sign * ratio.ln()),
+                // None of both. No failure is as good as no failure; if nothing works, neither is worse.
+                true => (sign < 0.0).then_some(0.0),
+            }
         }
     }
 }
@@ -144,10 +149,11 @@ pub(crate) fn direction(metric: Metric) -> Option<f64> {
     }
 }
 
-/// The value of a completed trial, if it is one that ratios can be made of.
+/// The value of a completed trial, if it is one that ratios can be made of. A count may be 0; a time or a
+/// rate of 0 was not measured.
 pub(crate) fn value(record: &TrialRecord, metric: Metric) -> Option<f64> {
     let value = record.metrics.get(&metric).copied();
-    value.filter(|value| *value > 0.0 && value.is_finite())
+    value.filter(|value| value.is_finite() && (*value > 0.0 || *value == 0.0 && metric.is_whole()))
 }
 
 /// Whether something else kept the machines of a trial busy.

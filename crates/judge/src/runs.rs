@@ -124,8 +124,8 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
         let ratio = a.zip(b).and_then(|(a, b)| {
             let ends = a.interval.zip(b.interval);
             let location = Location {
-                estimate: b.good - a.good,
-                interval: ends.map(|(a, b)| (b.0 - a.1, b.1 - a.0)),
+                estimate: between(a.good, b.good)?,
+                interval: ends.and_then(|(a, b)| between(a.1, b.0).zip(between(a.0, b.1))),
             };
             ratio(member.metric, location)
         });
@@ -153,10 +153,9 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         let differences = a
             .iter()
             .zip(&b)
-            .filter_map(|(a, b)| Some(b.as_ref()?.good - a.as_ref()?.good));
+            .filter_map(|(a, b)| between(a.as_ref()?.good, b.as_ref()?.good));
         Sample::Open {
-            // If most trials of both failed, neither is worse.
-            differences: differences.filter(|difference| !difference.is_nan()).collect(),
+            differences: differences.collect(),
             tolerance: member.tolerance,
             obstacle: obstacle(plan, member, &sides),
         }
@@ -333,6 +332,16 @@ impl Median {
     }
 }
 
+/// How much better the candidate is, by [`Median::good`] of the two. No failure is as good as no failure. If most
+/// trials of both failed, neither is worse.
+fn between(baseline: f64, candidate: f64) -> Option<f64> {
+    if baseline == f64::INFINITY && candidate == f64::INFINITY {
+        return Some(0.0);
+    }
+    let difference = candidate - baseline;
+    (!difference.is_nan()).then_some(difference)
+}
+
 fn says_something(record: &TrialRecord) -> bool {
     !pairs::is_disturbed(record) && !pairs::is_lost(record)
 }
@@ -378,7 +387,7 @@ fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
             .flatten()
             .map(|median| median.good);
         let middle = median(&goods.collect::<Vec<_>>());
-        middle.is_finite().then(|| (direction * middle).exp())
+        (middle > f64::NEG_INFINITY).then(|| (direction * middle).exp())
     };
     let [baseline, candidate] = sides.each_ref().map(middle);
     Comparison {

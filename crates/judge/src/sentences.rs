@@ -273,8 +273,11 @@ fn values(comparison: &Comparison, basis: Basis) -> String {
         let scale = Scale::of(comparison.metric.unit(), baseline);
         let _ = write!(values, ", {} → {}", scale.number(baseline), scale.text(candidate));
     }
-    let change = change(comparison.ratio.as_ref());
-    let _ = write!(values, ", {change} ({})", basis.number(comparison.pairs));
+    // From none to some is a change without a ratio.
+    if comparison.ratio.is_some() || comparison.medians.is_none() {
+        let _ = write!(values, ", {}", change(comparison.ratio.as_ref()));
+    }
+    let _ = write!(values, " ({})", basis.number(comparison.pairs));
     let [baseline, candidate] = comparison.failed;
     if baseline + candidate > 0 {
         let _ = write!(values, ", failed trials {baseline} → {candidate}");

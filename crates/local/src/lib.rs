@@ -17,6 +17,8 @@
 #![warn(missing_docs)]
 
 pub mod cpus;
+mod digest;
+pub mod files;
 pub mod namespace;
 pub mod network;
 pub mod nodes;

@@ -18,7 +18,7 @@ use perfrun_conductor::{
     export::LOCAL,
 };
 use perfrun_contract::{
-    node::Role,
+    node::{PROGRAM_SHA256_VARIABLE, Role},
     plan::{Cpus, Plan, PlannedNode},
 };
 use rustix::thread::CpuSet;
@@ -26,11 +26,15 @@ use thiserror::Error;
 use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
-    Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, cpus, network, process,
+    Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, cpus, digest, files,
+    network, process,
 };
 
 /// How long a node may take to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How long it may take to notice that a process has exited.
+const NOTICED: Duration = Duration::from_millis(500);
 
 /// The pause between two attempts to reach a node that is starting.
 const READY_PAUSE: Duration = Duration::from_millis(20);
@@ -184,6 +188,16 @@ impl Programs {
             .transpose()?;
         Ok(Self { nodes, agents })
     }
+
+    /// Raises this process's limit of open files to what starting them takes, if it is lower.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not allow as many.
+    pub fn allow_files(&self) -> Result<(), files::TooFew> {
+        let processes = if self.agents.is_some() { 2 } else { 1 };
+        files::allow(processes * self.nodes.len())
+    }
 }
 
 /// How to start the nodes of a run.
@@ -205,6 +219,8 @@ pub struct NodeSettings {
 
 /// The running nodes of a plan. Dropping them kills them.
 pub struct LocalNodes<'a> {
+    /// Digests of the nodes' programs, as far as they are known before nodes run.
+    digests: BTreeMap<PathBuf, String>,
     // In the order in which they are dropped: processes before the network that they are in.
     processes: Mutex<BTreeMap<String, Processes>>,
     settings: NodeSettings,
@@ -245,11 +261,13 @@ impl<'a> LocalNodes<'a> {
         let count = nodes.len();
         let planned: Vec<PlannedNode> = nodes.iter().map(|(node, _)| node.clone()).collect();
         let cpus = cpus::of_roles(settings.cpus, &planned)?;
+        let digests = digest::of(nodes.iter().map(|(_, program)| program)).await;
         let network = LocalNetwork::create(settings.isolation, count, window).await?;
         for unset in network.unset() {
             tracing::info!("{unset}");
         }
         let this = Self {
+            digests,
             processes: Mutex::default(),
             settings,
             cpus,
@@ -372,6 +390,7 @@ impl<'a> LocalNodes<'a> {
 
     async fn spawn_node(&self, index: usize) -> Result<NodeProcess, Error> {
         let (node, Program { path, args, env }) = &self.settings.programs.nodes[index];
+        let digest = self.digests.get(path);
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(&node.name, path);
         let listen_ip = slot.addresses().v4.to_string();
@@ -391,6 +410,7 @@ impl<'a> LocalNodes<'a> {
             .iter()
             .map(|(name, value)| (name.into(), value.into()))
             .chain(labels(node))
+            .chain(digest.map(|digest| (PROGRAM_SHA256_VARIABLE.into(), digest.into())))
             .collect();
         command.cpus = self.cpus.get(&node.role).copied();
         self.launch(command, slot).await
@@ -426,6 +446,12 @@ impl<'a> LocalNodes<'a> {
 
 #[async_trait]
 impl Nodes for LocalNodes<'_> {
+    async fn end(&self, name: &str) -> Option<String> {
+        let processes = self.processes.lock().await;
+        let exited = processes.get(name)?.node.exited();
+        Some(timeout(NOTICED, exited).await.ok()?.status_text())
+    }
+
     async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
         let restarted = self.restart(name, why).await;
         restarted.map_err(|error| format!("{:#}", anyhow::Error::from(error)))

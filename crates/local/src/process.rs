@@ -21,11 +21,13 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::process::Signal;
 use rustix::thread::CpuSet;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -234,15 +236,25 @@ impl Drop for NodeProcess {
     }
 }
 
+impl Exit {
+    /// The status for people, without the log.
+    pub fn status_text(&self) -> String {
+        match self.status {
+            None if self.killed => "exit status unknown, killed by perfrun".to_owned(),
+            None => "exit status unknown".to_owned(),
+            Some(status) if self.killed => format!("{status}, killed by perfrun"),
+            // Killed from outside, often by the kernel.
+            Some(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+                format!("{status}; if memory ran out, dmesg says so")
+            }
+            Some(status) => status.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.status {
-            Some(status) => write!(f, "{status}")?,
-            None => write!(f, "exit status unknown")?,
-        }
-        if self.killed {
-            write!(f, ", killed by perfrun")?;
-        }
+        write!(f, "{}", self.status_text())?;
         if self.last_lines.is_empty() {
             return write!(f, "; its log is empty");
         }

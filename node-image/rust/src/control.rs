@@ -25,11 +25,11 @@ use perfrun_contract::node::{
 use perfrun_serve::{Caller, metrics_router};
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
-use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock, info,
+    clock,
+    info::Digest,
     metrics::Metrics,
     trial::{Refusal, RunningTrial, Trials},
 };
@@ -43,8 +43,7 @@ const LARGEST_BODY: usize = 4 << 20;
 pub(crate) struct Node {
     /// Without the digest of the program.
     pub(crate) info: Info,
-    /// The digest of the program, once a conductor wanted to know it.
-    pub(crate) program_sha256: OnceCell<Option<String>>,
+    pub(crate) program_digest: Digest,
     pub(crate) trials: Trials,
     pub(crate) metrics: Arc<Metrics>,
     /// The token that calls must carry.
@@ -56,16 +55,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// What the node is. The first call reads the whole program for its digest; other calls continue.
     async fn info(&self) -> Info {
-        let read = || async {
-            let read = tokio::task::spawn_blocking(info::sha256).await;
-            read.ok()?
-                .inspect_err(|error| tracing::warn!(%error, "the digest of the program is unknown"))
-                .ok()
-        };
         Info {
-            program_sha256: self.program_sha256.get_or_init(read).await.clone(),
+            program_sha256: self.program_digest.clone().await,
             ..self.info.clone()
         }
     }

@@ -12,7 +12,7 @@ use perfrun_contract::{
     support,
 };
 
-pub(crate) use self::program::sha256;
+pub(crate) use self::program::{Digest, program_digest};
 use crate::{allocator, clock, process};
 
 /// Reads the properties of the build and of the machine, except the digest of the program, which takes time.

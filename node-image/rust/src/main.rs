@@ -1,5 +1,7 @@
 //! `perfrun-node`: the benchmark node.
 
-fn main() -> anyhow::Result<()> {
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
     perfrun_node::program::main()
 }

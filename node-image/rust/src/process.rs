@@ -16,7 +16,10 @@ use nix::sys::{
 };
 use parking_lot::Mutex;
 use perf_event::{Builder, Counter, events::Hardware};
-use perfrun_contract::{machine::MachineTime, node::Resources};
+use perfrun_contract::{
+    machine::MachineTime,
+    node::{PROGRAM_SHA256_VARIABLE, Resources},
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::allocator;
@@ -32,14 +35,15 @@ pub const EPOCH_VARIABLE: &str = "PERFRUN_EPOCH";
 
 /// Replaces the running program by a new start of it, in the same process and with the same arguments.
 /// Returns only if that fails. Descriptors that were inherited stay open. `epoch` is the largest one of
-/// callers so far.
-pub(crate) fn start_again(epoch: u64) -> io::Error {
+/// callers so far, `digest` that of the program.
+pub(crate) fn start_again(epoch: u64, digest: Option<String>) -> io::Error {
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
     Command::new("/proc/self/exe")
         .arg0(name)
         .args(arguments)
         .env(EPOCH_VARIABLE, epoch.to_string())
+        .envs(digest.map(|digest| (PROGRAM_SHA256_VARIABLE, digest)))
         .exec()
 }
 

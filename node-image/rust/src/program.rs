@@ -1,7 +1,10 @@
 //! The program. It is in the library because optimised code of generic types is compiled again for each crate
 //! that calls it.
 
-use std::io::{IsTerminal, stderr};
+use std::{
+    io::{IsTerminal, Write, stderr},
+    process::ExitCode,
+};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -14,11 +17,18 @@ use crate::{
 };
 
 /// Runs the command of the command line until it ends.
-///
-/// # Errors
-///
-/// If the command fails, or the process cannot be set up for it.
-pub fn main() -> Result<()> {
+pub fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without the backtrace, which RUST_BACKTRACE requests: it does not help a user.
+            let _ = writeln!(stderr(), "perfrun-node: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let cli = Cli::parse();
     let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
     tracing_subscriber::fmt()

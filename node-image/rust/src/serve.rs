@@ -14,17 +14,14 @@ use std::{
 use anyhow::{Context, ensure};
 use perfrun_metrics::Scrapes;
 use perfrun_serve::{Limits, metrics_router};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::OnceCell,
-};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{Control, ControlAddress, Observed},
     clock,
     control::{Node, router},
-    info::info,
+    info::{info, program_digest},
     metrics::Metrics,
     process,
     trial::Trials,
@@ -51,7 +48,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     let extra = metrics_listener(observed)?;
     let node = Arc::new(Node {
         info: info(args.listen_ip),
-        program_sha256: OnceCell::new(),
+        program_digest: program_digest(),
         trials: Trials::new(args.listen_ip, metrics.clone()),
         metrics,
         token: token.into(),
@@ -92,7 +89,8 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     }
     if node.renew.is_cancelled() {
         let epoch = node.epoch.load(Ordering::Relaxed);
-        return Err(process::start_again(epoch)).context("failed to start the program again");
+        let digest = node.program_digest.clone().await;
+        return Err(process::start_again(epoch, digest)).context("failed to start the program again");
     }
     Ok(())
 }

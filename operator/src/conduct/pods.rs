@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
-use perfrun_api::pod::PodState;
+use perfrun_api::pod::{PodState, state};
 use perfrun_conductor::{
     Contact, Nodes, Replaced,
     client::{BoxError, Epoch},
@@ -31,6 +31,9 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a node may take to start again in its pod. The digest of a large program takes seconds.
 const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the API server may take to know that a container has ended.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Pause between two attempts to delete a lost pod.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
@@ -189,6 +192,21 @@ impl<'a> PodNodes<'a> {
 
 #[async_trait]
 impl Nodes for PodNodes<'_> {
+    async fn end(&self, name: &str) -> Option<String> {
+        let given = self.given.lock().get(name).cloned()?;
+        let deadline = Instant::now() + KNOWN_WITHIN;
+        loop {
+            let pods = self.pods();
+            let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(&given));
+            match pod.map(|pod| state(pod)) {
+                Some(PodState::Gone(trouble)) => return Some(trouble.message),
+                None => return Some("its pod no longer exists".to_owned()),
+                Some(_) if Instant::now() >= deadline => return None,
+                Some(_) => sleep(PAUSE).await,
+            }
+        }
+    }
+
     async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
         if why == Replaced::Renewed
             && let Some(contact) = self.renewed(name).await

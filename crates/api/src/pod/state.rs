@@ -43,7 +43,8 @@ pub enum PodState {
 pub fn state(pod: &Pod) -> PodState {
     let name = pod.name_any();
     if pod.metadata.deletion_timestamp.is_some() {
-        return PodState::Gone(Trouble::new("NodeLost", format!("pod {name} was deleted")));
+        let text = disrupted(pod).unwrap_or_default();
+        return PodState::Gone(Trouble::new("NodeLost", format!("pod {name} was deleted{text}")));
     }
     let Some(status) = &pod.status else {
         return PodState::Starting;
@@ -101,6 +102,24 @@ pub fn state(pod: &Pod) -> PodState {
     let node = container.and_then(|node| stuck(node, "NodeCrashed"));
     let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {name}: {why}")));
     agent.or(node).map_or(PodState::Starting, PodState::Stuck)
+}
+
+/// Why Kubernetes deletes a pod: preemption, an eviction, or a Kubernetes node that does not answer.
+fn disrupted(pod: &Pod) -> Option<String> {
+    let mut conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    let target =
+        conditions.find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")?;
+    let words = [target.reason.as_deref(), target.message.as_deref()];
+    Some(
+        words
+            .into_iter()
+            .flatten()
+            .map(|word| format!(": {word}"))
+            .collect(),
+    )
 }
 
 /// Why a container does not start. `None` if it is just starting.
@@ -226,6 +245,22 @@ mod tests {
         assert_eq!(
             trouble.message,
             "the node in pod run-server-0-0 ended with signal 9 (OOMKilled); see kubectl logs run-server-0-0"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_makes_room_for_another_says_so() {
+        let pod = json!({
+            "metadata": {"name": "run-server-0-0", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+                "message": "preempting to accommodate a higher priority pod"}]}
+        });
+        let PodState::Gone(trouble) = state(&serde_json::from_value(pod).unwrap()) else {
+            panic!("it is deleted")
+        };
+        assert_eq!(
+            trouble.message,
+            "pod run-server-0-0 was deleted: PreemptionByScheduler: preempting to accommodate a higher priority pod"
         );
     }
 

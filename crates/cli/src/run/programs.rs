@@ -47,7 +47,7 @@ fn executable(path: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The programs of a plan.
+/// The programs of a plan, which may be started: this process may open files enough.
 pub(super) fn of_plan(
     plan: &Plan,
     spec: &PerfRunSpec,
@@ -59,7 +59,7 @@ pub(super) fn of_plan(
         "matrix.networks impairs links, but with --loopback all nodes share one interface and there are no links: \
          run it without --loopback, or with networks: [none]"
     );
-    Programs::of(plan, |node| {
+    let programs = Programs::of(plan, |node| {
         let variant = node.and_then(|node| node.variant.as_deref());
         let stack = spec
             .stacks
@@ -69,12 +69,14 @@ pub(super) fn of_plan(
             Some(path) => (path, vec![]),
             None => own_or_default(node, stack, given)?,
         };
-        Ok(Program {
+        anyhow::Ok(Program {
             path,
             args,
             env: stack.map(|stack| stack.env.clone()).unwrap_or_default(),
         })
-    })
+    })?;
+    programs.allow_files()?;
+    Ok(programs)
 }
 
 /// The program of nodes without one on the command line, and its first arguments.

@@ -46,14 +46,17 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
                 "{line:?}: {ended}"
             );
         }
-        assert!(ended.stdout.contains("tried again and completed"), "{ended}");
+        assert!(ended.stdout.contains("tried again and"), "{ended}");
         let results = results(&place.only_run());
         assert_eq!(results.state, RunState::Complete);
         let records = by_attempt(&results);
         assert_eq!(records.len(), 5, "{:?}", records.keys());
         assert_eq!(records[&("c0.i0", 0)].failure, None);
         for (trial, node) in [("c0.i1", "client-0"), ("c0.i2", "server-0")] {
-            assert_eq!(lost_node(records[&(trial, 0)]), Some(node));
+            let first = records[&(trial, 0)];
+            assert_eq!(lost_node(first), Some(node));
+            let message = &first.failure.as_ref().unwrap().message;
+            assert!(message.contains("; signal: 9 (SIGKILL)"), "{message}");
             let again = records[&(trial, 1)];
             assert_eq!(again.failure, None);
             assert!(again.flags.contains(&Flag::Retried), "{:?}", again.flags);

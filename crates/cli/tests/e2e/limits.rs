@@ -1,6 +1,6 @@
 //! Time limits of the document.
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeSet, process::Command, thread, time::Duration};
 
 use perfrun_contract::{node::Reason, run::RunState};
 use rustix::process::Signal;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, by_attempt, results, send},
+    perfrun::{Mode, Place, Running, by_attempt, results, send},
 };
 
 #[test]
@@ -70,4 +70,42 @@ fn a_node_that_stands_still_costs_one_trial() {
         assert_eq!(records[&("c0.i2", 0)].failure, None);
         assert_eq!(results.state, RunState::Complete);
     }
+}
+
+/// A run with this many clients and servers, started by a shell that limits open files with these options.
+fn with_open_files(place: &Place, limit: &str, clients: u32, servers: u32) -> Running {
+    let document = document::run("many").with("topology", json!({ "clients": clients, "servers": servers }));
+    let perfrun = place.command(Mode::Loopback, &document, &[]);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
+        .arg(perfrun.get_program())
+        .args(perfrun.get_args())
+        .current_dir(place.path())
+        .env_remove("RUST_LOG");
+    Running::start(shell)
+}
+
+#[test]
+fn eighty_nodes_start_with_few_open_files() {
+    let place = Place::new();
+    with_open_files(&place, "-Sn 128", 40, 40).ended().expect(0);
+    let results = results(&place.only_run());
+    assert_eq!(results.environment.nodes.len(), 80);
+    let digests = results
+        .environment
+        .nodes
+        .values()
+        .map(|node| &node.program_sha256);
+    assert!(digests.clone().all(Option::is_some) && digests.collect::<BTreeSet<_>>().len() == 1);
+}
+
+#[test]
+fn too_few_open_files_are_said_before_anything_is_made() {
+    let place = Place::new();
+    let ended = with_open_files(&place, "-n 128", 2, 2).ended().expect(1);
+    let sentence =
+        "perfrun needs 132 open files to start 4 processes, and the system allows it 128: raise the limit";
+    assert!(ended.stderr.contains(sentence), "{ended}");
+    assert!(!place.results().exists(), "{ended}");
 }

@@ -88,6 +88,18 @@ fn a_run_is_gone_on_with_as_it_was_begun() {
 }
 
 #[test]
+fn a_complete_run_is_resumed_with_the_exit_status_of_its_verdict() {
+    let place = Place::new();
+    let document = document::run("wanting").with("iterations", json!(6)).with(
+        "expect",
+        json!([{ "metric": "roundTripP50", "max": "1ns", "where": { "client": "raw" } }]),
+    );
+    place.run(Mode::Loopback, &document, &[]).expect(3);
+    let again = place.resume().expect(3);
+    assert!(again.stderr.contains("nothing left to run"), "{again}");
+}
+
+#[test]
 fn something_else_than_a_run_is_refused() {
     let place = Place::new();
     for folder in [".", "nowhere"] {

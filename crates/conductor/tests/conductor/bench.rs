@@ -218,6 +218,10 @@ impl Nodes for Bench {
         self.replaced.lock().unwrap().push(node);
         Ok(contact)
     }
+
+    async fn end(&self, name: &str) -> Option<String> {
+        Some(format!("{name} is out of memory"))
+    }
 }
 
 struct Records {

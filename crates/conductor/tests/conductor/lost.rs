@@ -140,7 +140,7 @@ async fn a_restarted_node_is_a_lost_one() {
     let message = out.records[0].failure.clone().unwrap().message;
     assert_eq!(
         message,
-        "server-0 is lost: it was restarted and has forgotten the trial"
+        "server-0 is lost: it was restarted and has forgotten the trial; server-0 is out of memory"
     );
 }
 

@@ -401,6 +401,28 @@ fn values_without_a_ratio_make_no_pair() {
 }
 
 #[test]
+fn counts_may_be_zero() {
+    let lost = |candidate: f64| {
+        let mut run = Run::new(&[1.0], 12).change(|record| {
+            let lost = if is_candidate(record) { candidate } else { 0.0 };
+            record.metrics.insert(Metric::MessagesLost, lost);
+        });
+        run.expect(vec![1], Bound::MaxRegression(0.1));
+        run.plan.judging.expect[0].metric = Metric::MessagesLost;
+        run.judge()
+    };
+    let none = lost(0.0);
+    assert_eq!((none.comparisons[0].word, none.verdict), (Same, Verdict::Pass));
+    let some = lost(7.0);
+    assert_eq!((some.comparisons[0].word, some.verdict), (Slower, Verdict::Fail));
+    assert_eq!(some.comparisons[0].medians, Some([0.0, 7.0]));
+    assert!(
+        some.gates[0].evidence.contains("infinitely worse (12 pairs)"),
+        "{some:?}"
+    );
+}
+
+#[test]
 fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
     let disturbed = |rounds: u32| {
         Run::new(&[0.9], 30).change(move |record| {

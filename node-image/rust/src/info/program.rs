@@ -1,18 +1,44 @@
 //! The identity of this program.
 
 use std::{
+    env,
     fs::File,
+    future::ready,
     io::{self, Read},
 };
 
 use aws_lc_rs::digest::{Context, SHA256};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use perfrun_contract::node::PROGRAM_SHA256_VARIABLE;
+use tokio::task::spawn_blocking;
 
 /// How much is read in one call, in bytes.
 const CHUNK: usize = 1 << 18;
 
-/// The SHA-256 digest of the running program, in hexadecimal. Reading it takes about 0.6 s for
-/// each GiB. The kernel shows the running file even if another took its place.
-pub(crate) fn sha256() -> io::Result<String> {
+/// The SHA-256 digest of the running program, in hexadecimal. `None` if it cannot be read.
+pub(crate) type Digest = Shared<BoxFuture<'static, Option<String>>>;
+
+/// The digest that the starter of this process knows. Without one, begins to read the program, once: callers
+/// that give up do not stop it.
+pub(crate) fn program_digest() -> Digest {
+    if let Ok(known) = env::var(PROGRAM_SHA256_VARIABLE) {
+        return ready(Some(known)).boxed().shared();
+    }
+    let read = spawn_blocking(sha256);
+    let digest = async {
+        read.await
+            .ok()?
+            .inspect_err(|error| tracing::warn!(%error, "the digest of the program is unknown"))
+            .ok()
+    };
+    digest.boxed().shared()
+}
+
+/// Reading it takes about 0.6 s for each GiB. The kernel shows the running file even if another took its place.
+fn sha256() -> io::Result<String> {
     digest(File::open("/proc/self/exe")?)
 }
 

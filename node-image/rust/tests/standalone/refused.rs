@@ -1,6 +1,6 @@
 //! Options that would have no effect, or that contradict each other.
 
-use crate::run;
+use crate::{node, run};
 
 #[test]
 fn options_without_effect_are_refused_with_advice() {
@@ -91,4 +91,14 @@ fn options_without_effect_are_refused_with_advice() {
         assert!(output.stdout.is_empty(), "{command:?} {options:?}");
         assert!(stderr.contains(words), "{command:?} {options:?}: {stderr}");
     }
+}
+
+#[test]
+fn an_error_is_a_sentence_also_where_backtraces_are_wanted() {
+    let client = ["client", "--server", "127.0.0.1:1", "--upload-bytes", "1"];
+    let output = node(&client).env("RUST_BACKTRACE", "1").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("perfrun-node: failed to dial"), "{stderr}");
 }

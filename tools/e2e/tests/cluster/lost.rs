@@ -12,7 +12,7 @@ use perfrun_api::{
     cluster::{ROLE_LABEL, condition::COMPLETE},
     results::Results,
 };
-use perfrun_contract::{node::Reason, run::Phase};
+use perfrun_contract::{node::Reason, record::TrialFailure, run::Phase};
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
@@ -30,7 +30,8 @@ fn a_client_pod_that_is_deleted_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "client-deleted", "client").await?;
         delete(scene, &pod).await?;
-        ends_with_one_trial_retried(scene, "client-deleted", &pod).await
+        ends_with_one_trial_retried(scene, "client-deleted", &pod).await?;
+        Ok(())
     });
 }
 
@@ -39,7 +40,8 @@ fn a_server_pod_that_is_deleted_is_replaced_and_its_trial_retried() {
     shared(async |scene| {
         let pod = in_a_trial(scene, "server-deleted", "server").await?;
         delete(scene, &pod).await?;
-        ends_with_one_trial_retried(scene, "server-deleted", &pod).await
+        ends_with_one_trial_retried(scene, "server-deleted", &pod).await?;
+        Ok(())
     });
 }
 
@@ -55,7 +57,12 @@ fn a_server_whose_process_is_killed_is_replaced_and_its_trial_retried() {
             );
             return Ok(());
         }
-        ends_with_one_trial_retried(scene, "server-killed", &pod).await
+        let failure = ends_with_one_trial_retried(scene, "server-killed", &pod).await?;
+        ensure!(
+            failure.message.contains("ended with exit code 137"),
+            "it does not say how the server ended: {failure:?}"
+        );
+        Ok(())
     });
 }
 
@@ -72,7 +79,8 @@ fn a_server_that_is_cut_off_is_replaced_and_its_trial_retried() {
             return Ok(());
         };
         isolate(&process, async || {
-            ends_with_one_trial_retried(scene, "server-cut-off", &pod).await
+            ends_with_one_trial_retried(scene, "server-cut-off", &pod).await?;
+            Ok(())
         })
         .await
     });
@@ -92,7 +100,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
         let [record] = failures(&results)[..] else {
             anyhow::bail!("exactly one trial should have failed: {:?}", failures(&results))
         };
-        let failure = record.failure.as_ref().context("it failed")?;
+        let failure = record.failure.clone().context("it failed")?;
         ensure!(
             failure.reason == Reason::NodeLost,
             "the trial failed for another reason: {failure:?}"
@@ -232,7 +240,8 @@ async fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> Result<()> {
+/// Returns how the trial failed.
+async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> Result<TrialFailure> {
     let run = scene.succeeded(name, seconds(120)).await?;
     let results = scene.results(&run).await?;
     check_every_trial_once(&run, &results)?;
@@ -249,7 +258,7 @@ async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> R
     let lost = lost.uid();
     let still_there = scene.pods(name).await?.iter().any(|pod| pod.uid() == lost);
     ensure!(!still_there, "the lost pod is still there");
-    Ok(())
+    Ok(failure)
 }
 
 fn host(pod: &Pod) -> Result<String> {

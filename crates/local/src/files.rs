@@ -1,0 +1,52 @@
+//! The limit of open files of this process.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use thiserror::Error;
+
+/// Open files for each process that is started: its pipes, its log, its namespaces, and connections to its
+/// control port.
+const PER_PROCESS: u64 = 8;
+
+/// Open files for everything else: results, metrics, the page of a browser.
+const OTHERS: u64 = 100;
+
+/// The system allows too few open files.
+#[derive(Debug, Error)]
+#[error(
+    "perfrun needs {needed} open files to start {processes} processes, and the system allows it {allowed}: \
+     raise the limit (ulimit -Hn, or LimitNOFILE of a systemd unit), or use fewer nodes"
+)]
+pub struct TooFew {
+    processes: usize,
+    needed: u64,
+    allowed: u64,
+}
+
+/// Raises the limit to what this many processes need, if it is lower.
+///
+/// # Errors
+///
+/// If the system does not allow as many.
+pub(crate) fn allow(processes: usize) -> Result<(), TooFew> {
+    let needed = OTHERS + PER_PROCESS * processes as u64;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: Some(needed),
+        maximum,
+    };
+    match maximum {
+        Some(allowed) if allowed < needed => Err(TooFew {
+            processes,
+            needed,
+            allowed,
+        }),
+        _ => setrlimit(Resource::Nofile, raised).map_err(|_| TooFew {
+            processes,
+            needed,
+            allowed: current.unwrap_or(needed),
+        }),
+    }
+}
