@@ -14,7 +14,7 @@ use perfrun_contract::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::Selector;
+use crate::{spec::Selector, structural::is_default};
 
 /// Two variants to compare, of one stack or of two. A cell that one of them cannot do is skipped, with the
 /// reason. The same cell with the other variant is measured, and compared with nothing.
@@ -27,8 +27,8 @@ pub struct Compare {
     /// with it for each cell of the baseline.
     pub candidate: StackName,
     /// Where the candidate takes the place of the baseline. `client`: where it dials. `server`: where it
-    /// listens. `both`: wherever it is.
-    #[serde(default)]
+    /// listens. `both`: wherever it is. Default: `both`.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub replaces: Replaces,
     /// Also measure a control: the baseline once more, in the place of the candidate and with nodes of its
     /// own. It takes part in each round, so the comparison takes 1.5 times the time. Baseline and control are
@@ -37,8 +37,8 @@ pub struct Compare {
     /// and what `maxRegression` expects of it is `Inconclusive`, both with the reason `ControlDiffers`.
     /// Measure at least 20 iterations: after 10, no control can differ if the controls of the run have more
     /// than five metrics in all. With `maxIterations`, no comparison is decided before its control can
-    /// differ.
-    #[serde(default)]
+    /// differ. Default: `false`.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub control: bool,
 }
 

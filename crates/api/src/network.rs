@@ -21,7 +21,7 @@ use thiserror::Error;
 
 pub(crate) use self::presets::names as preset_names;
 pub use self::presets::{PRESETS, Preset, preset};
-use crate::rule;
+use crate::{rule, structural::is_default};
 
 /// A named condition of the links between servers and clients.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
@@ -43,8 +43,8 @@ pub struct Network {
     #[serde(flatten)]
     pub way: Way,
     /// Impaired packets. `toServer`: those that clients send. `toClient`: those that servers send. `both`:
-    /// all of them, so that a round trip takes twice the delay.
-    #[serde(default)]
+    /// all of them, so that a round trip takes twice the delay. Default: `both`.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub direction: Heading,
     /// Differences on the way to servers: fields set here replace those above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,8 +57,8 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayLinks>,
     /// What impairs packets. `kernel`: sch_netem. `userspace`: a process of perfrun. `auto`: the kernel if it
-    /// can, and perfrun otherwise. Results record which one it was.
-    #[serde(default)]
+    /// can, and perfrun otherwise. Results record which one it was. Default: `auto`.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub backend: Backend,
 }
 

@@ -20,6 +20,13 @@ pub(crate) fn structural(schema: &mut Schema) {
     }
 }
 
+/// Whether a field has its default. A field of an entry of a list is not written then, so that schemars gives
+/// its schema no default. The API server would write the default into the list. Tools that apply documents
+/// compare and own a list as a whole, and would find another one than the document has.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Removes the descriptions inside a type that Kubernetes documents: they would be nine tenths of the
 /// resource.
 pub(crate) fn terse(schema: &mut Schema) {

@@ -13,13 +13,13 @@ pub(super) fn name() -> Rule {
 
 /// The way that `direction` leaves out is not impaired at all.
 pub(super) fn to_server_has_effect() -> Rule {
-    Rule::new("!has(self.toServer) || self.direction != 'toClient'")
+    Rule::new("!has(self.toServer) || !has(self.direction) || self.direction != 'toClient'")
         .message("toServer has no effect with direction: toClient")
 }
 
 /// The way that `direction` leaves out is not impaired at all.
 pub(super) fn to_client_has_effect() -> Rule {
-    Rule::new("!has(self.toClient) || self.direction != 'toServer'")
+    Rule::new("!has(self.toClient) || !has(self.direction) || self.direction != 'toServer'")
         .message("toClient has no effect with direction: toServer")
 }
 
@@ -78,7 +78,7 @@ mod tests {
     fn to_server_is_impaired_in_its_direction_only() {
         judges(
             &to_server_has_effect(),
-            &json!({"direction": "both", "toServer": {}}),
+            &json!({"toServer": {}}),
             &json!({"direction": "toClient", "toServer": {}}),
             "toServer has no effect with direction: toClient",
         );

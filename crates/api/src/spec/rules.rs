@@ -5,10 +5,13 @@ use perfrun_contract::{
     matrix::{Messaging, Stack},
     network::NONE,
 };
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
 use strum::IntoEnumIterator;
 
 use crate::{
-    network,
+    compare::Compare,
+    network::{self, Network},
     rule::{self, list},
 };
 
@@ -20,19 +23,24 @@ const RESERVED_VARIABLES: &str = "PERFRUN_";
 
 /// Fields that define what is measured. A run whose fields changed on the way would have results of two
 /// documents.
-const FROZEN: [&str; 12] = [
+const FROZEN: [&str; 10] = [
     "workload",
     "matrix",
     "stacks",
-    "networks",
     "iterations",
     "warmup",
     "order",
-    "compare",
     "expect",
     "topology",
     "template",
     "timeouts",
+];
+
+/// Lists that define what is measured, and the defaults of fields of their entries. Earlier versions stored
+/// these defaults.
+const FROZEN_LISTS: [(&str, [(&str, &str); 2]); 2] = [
+    ("networks", [("direction", "'both'"), ("backend", "'auto'")]),
+    ("compare", [("replaces", "'both'"), ("control", "false")]),
 ];
 
 /// Fields that define what is measured or where results are, and that may be absent.
@@ -64,9 +72,31 @@ pub(super) fn immutable() -> Rule {
              oldSelf.{field})"
         )
     });
-    let all: Vec<_> = unchanged.chain(as_absent).collect();
+    let [networks, comparisons] = FROZEN_LISTS;
+    let same = [
+        same_entries::<Network>(networks),
+        same_entries::<Compare>(comparisons),
+    ];
+    let all: Vec<_> = unchanged.chain(as_absent).chain(same).collect();
     Rule::new(all.join(" && "))
         .message("only suspend, cancel and cleanup can change: create a new PerfRun for everything else")
+}
+
+/// A list whose entries are the same, field by field: one with its default equals one without.
+fn same_entries<Entry: JsonSchema>((list, defaults): (&str, [(&str, &str); 2])) -> String {
+    let schema = schema_for!(Entry);
+    let fields = schema.get("properties").and_then(Value::as_object);
+    let fields = fields.expect("an entry has fields").keys();
+    let all: Vec<_> = fields
+        .map(|field| {
+            let beyond = defaults.iter().find(|(name, _)| name == field);
+            let beyond =
+                beyond.map_or_else(String::new, |(_, default)| format!(" && e.{field} != {default}"));
+            let values = format!("map(e, has(e.{field}){beyond} ? [e.{field}] : [])");
+            format!("self.{list}.{values} == oldSelf.{list}.{values}")
+        })
+        .collect();
+    all.join(" && ")
 }
 
 /// The matrix uses stacks that exist. A misspelt name would otherwise fail only when the run is planned.
@@ -225,7 +255,7 @@ pub(super) fn no_reserved_variable() -> Rule {
 #[cfg(test)]
 mod tests {
     use kube::CustomResourceExt;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::{
@@ -242,6 +272,16 @@ mod tests {
         json!({"matrix": matrix, "stacks": [{"name": "next"}], "networks": [{"name": "far"}], "topology": {}})
     }
 
+    /// A spec with what the rule about changes reads.
+    fn frozen() -> Value {
+        let mut spec =
+            json!({"networks": [{"name": "far"}], "compare": [{"baseline": "last", "candidate": "next"}]});
+        for field in FROZEN {
+            spec[field] = json!(1);
+        }
+        spec
+    }
+
     #[test]
     fn a_resource_has_the_name_of_a_label() {
         let named = |name: &str| json!({"metadata": {"name": name}});
@@ -256,20 +296,64 @@ mod tests {
 
     #[test]
     fn what_is_measured_cannot_change() {
-        let before: serde_json::Map<_, _> = FROZEN.iter().map(|field| ((*field).into(), json!(1))).collect();
-        let before = Value::Object(before);
-        let change = |field: &str| {
+        let before = frozen();
+        let change = |field: &str, value: Value| {
             let mut after = before.clone();
-            after[field] = json!(2);
+            after[field] = value;
             refusal(&immutable(), Some(&before), &after)
         };
-        assert_eq!(change("suspend"), None);
-        for field in FROZEN.into_iter().chain(FROZEN_IF_SET) {
+        assert_eq!(change("suspend", json!(2)), None);
+        let fields = FROZEN.into_iter().chain(FROZEN_IF_SET);
+        let changes = fields.map(|field| (field, json!(2)));
+        for (field, value) in changes.chain(FROZEN_LISTS.map(|(list, _)| (list, json!([])))) {
             assert_eq!(
-                change(field).as_deref(),
+                change(field, value).as_deref(),
                 Some("only suspend, cancel and cleanup can change: create a new PerfRun for everything else"),
                 "{field}"
             );
+        }
+    }
+
+    #[test]
+    fn a_field_of_an_entry_equals_its_default_only() {
+        let before = frozen();
+        for (list, defaults) in FROZEN_LISTS {
+            for (field, default) in defaults {
+                let with = |value: Value| {
+                    let mut spec = before.clone();
+                    spec[list][0][field] = value;
+                    spec
+                };
+                let default = match default.trim_matches('\'') {
+                    "false" => json!(false),
+                    word => json!(word),
+                };
+                let (stored, other) = (with(default), with(json!("other")));
+                for (old, new) in [(&before, &stored), (&stored, &before)] {
+                    assert_eq!(refusal(&immutable(), Some(old), new), None, "{list} {field}");
+                }
+                for (old, new) in [(&before, &other), (&stored, &other), (&other, &before)] {
+                    assert!(refusal(&immutable(), Some(old), new).is_some(), "{list} {field}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_field_of_an_entry_can_be_added_or_changed() {
+        let before = frozen();
+        for (list, added) in [
+            ("networks", json!({"delay": "1ms"})),
+            ("networks", json!({"toClient": {}})),
+            ("networks", json!({"relay": {"client": {"loss": "1%"}}})),
+            ("networks", json!({"name": "near"})),
+            ("compare", json!({"candidate": "last"})),
+        ] {
+            let mut after = before.clone();
+            for (field, value) in added.as_object().unwrap() {
+                after[list][0][field] = value.clone();
+            }
+            assert!(refusal(&immutable(), Some(&before), &after).is_some(), "{added}");
         }
     }
 
@@ -283,7 +367,10 @@ mod tests {
             .keys()
             .map(String::as_str)
             .collect();
-        fields.retain(|field| !FROZEN.contains(field) && !FROZEN_IF_SET.contains(field));
+        fields.retain(|field| {
+            let is_list = FROZEN_LISTS.iter().any(|(list, _)| list == field);
+            !is_list && !FROZEN.contains(field) && !FROZEN_IF_SET.contains(field)
+        });
         fields.sort_unstable();
         assert_eq!(fields, ["cancel", "cleanup", "suspend"]);
     }

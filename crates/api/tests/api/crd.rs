@@ -140,6 +140,19 @@ fn no_field_of_the_spec_is_nullable() {
 }
 
 #[test]
+fn no_entry_of_a_list_has_a_default() {
+    for schema in schemas() {
+        walk(&schema, String::new(), &mut |path, node| {
+            assert!(
+                !path.contains("[]") || node.get("default").is_none(),
+                "{path} has a default, which would make an applied document differ from its object: see \
+                 structural::is_default"
+            );
+        });
+    }
+}
+
+#[test]
 fn every_integer_of_the_spec_has_bounds() {
     for schema in schemas() {
         let mut bounded_by_parent = vec![];

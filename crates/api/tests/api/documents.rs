@@ -13,6 +13,7 @@ use perfrun_contract::{
     workload::{Direction, Timing},
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::fixtures::{run, spec, text};
 
@@ -96,6 +97,22 @@ fn what_is_left_out_has_its_documented_default() {
     assert_eq!(std::time::Duration::from(spec.timeouts.trial).as_secs(), 120);
     assert_eq!(std::time::Duration::from(spec.timeouts.run).as_secs(), 3600);
     assert!(!spec.suspend && !spec.cancel && !spec.cleanup.keep_pods_on_failure);
+}
+
+#[test]
+fn what_an_entry_of_a_list_leaves_out_is_left_out_again() {
+    let written = "
+workload: {ping: {}}
+networks: [{name: far, delay: 1ms}]
+stacks: [{name: last, stack: libp2p}, {name: next, stack: libp2p}]
+matrix: {clients: [last], servers: [last]}
+compare: [{baseline: last, candidate: next}]
+";
+    let fields: Value = serde_saphyr::from_str(written).unwrap();
+    let again = serde_json::to_value(spec(written)).unwrap();
+    for list in ["networks", "stacks", "compare"] {
+        assert_eq!(again[list], fields[list]);
+    }
 }
 
 #[test]

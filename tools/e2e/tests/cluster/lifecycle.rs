@@ -117,7 +117,8 @@ fn a_run_goes_when_its_time_after_failure_is_over() {
 #[test]
 fn a_run_is_not_changed_after_it_was_created() {
     shared(async |scene| {
-        scene.create("fixed", &format!("{TINY}suspend: true\n")).await?;
+        let spec = format!("{TINY}networks: [{{name: far, delay: 1ms}}]\nsuspend: true\n");
+        scene.create("fixed", &spec).await?;
         let refused = scene.change("fixed", json!({"iterations": 3})).await;
         let refused = refused.err().context("the change was accepted")?.to_string();
         let sentence =
@@ -126,6 +127,13 @@ fn a_run_is_not_changed_after_it_was_created() {
         scene
             .change("fixed", json!({"cleanup": {"ttlSecondsAfterSuccess": 1000}}))
             .await?;
+        // Earlier versions stored the defaults of entries, which documents leave out.
+        for far in [
+            json!({"name": "far", "delay": "1ms", "direction": "both", "backend": "auto"}),
+            json!({"name": "far", "delay": "1ms"}),
+        ] {
+            scene.change("fixed", json!({"networks": [far]})).await?;
+        }
         Ok(())
     });
 }

@@ -1,5 +1,6 @@
 //! The operator on a real cluster, from `kubectl apply` to results, including failures on the way.
 
+mod applied;
 mod chart;
 mod compared;
 mod conformance;
