@@ -305,6 +305,22 @@ impl Parameters {
         }
     }
 
+    /// The shortest time that a trial can take: [`Self::duration`], without the pause after the last of several
+    /// items. Zero if it is not known before the trial.
+    pub fn least_time(&self) -> Duration {
+        let pause = match self {
+            Self::Ping { interval_seconds, .. } => *interval_seconds,
+            Self::Substreams { rate: Some(rate), .. } => f64::from(*rate).recip(),
+            Self::Messages(Messages {
+                amount: Amount::Count(_),
+                rate: Some(rate),
+                ..
+            }) => f64::from(*rate).recip(),
+            _ => 0.0,
+        };
+        self.duration().saturating_sub(duration(pause))
+    }
+
     /// Bytes of one write or read call.
     pub fn chunk_bytes(&self) -> ByteSize {
         match self {

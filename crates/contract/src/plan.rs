@@ -1,6 +1,6 @@
 //! What a run does: nodes, cells, and trials in running order.
 
-use std::{collections::BTreeMap, num::NonZeroU64, ops::Deref, sync::Arc};
+use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Deref, sync::Arc, time::Duration};
 
 use perfrun_link::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;
@@ -13,6 +13,7 @@ use crate::{
     network::{Conditions, NONE},
     node::Role,
     parameters::Parameters,
+    units,
 };
 
 /// Linux' own default for receiving.
@@ -233,6 +234,22 @@ impl Plan {
         })
     }
 
+    /// The least time that the run takes: the sum of what its trials cannot be shorter than. With looks, only
+    /// trials up to the first one count, because no other is certain to be needed.
+    pub fn least_time(&self) -> LeastTime {
+        let first_look = self.judging.looks.first().copied().unwrap_or(u32::MAX);
+        let mut least = LeastTime::default();
+        for trial in &self.trials {
+            if trial.warmup || trial.iteration < first_look {
+                let cell = self.cells.get(trial.cell);
+                least.time += cell.map(|cell| cell.parameters.least_time()).unwrap_or_default();
+                least.trials += 1;
+            }
+        }
+        least.are_all = least.trials == self.trials.len();
+        least
+    }
+
     /// The variants of stacks with settings.
     pub fn settings(&self) -> BTreeMap<&str, &StackSettings> {
         let variant = |node: &String| {
@@ -266,6 +283,37 @@ impl Plan {
             ((2.0 * product) as u64).clamp(TCP_WINDOW_MIN, TCP_WINDOW_MAX)
         };
         self.networks.iter().map(bytes).max()
+    }
+}
+
+/// The least time of a run, in words.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct LeastTime {
+    /// The time; zero if nothing is known of it.
+    pub time: Duration,
+    /// The number of trials that take it.
+    pub trials: usize,
+    /// Whether the run has no other trials.
+    pub are_all: bool,
+}
+
+impl LeastTime {
+    /// The trials that take the time, e.g. `first 20 trials`.
+    pub fn of_trials(&self) -> String {
+        let first = if self.are_all { "" } else { "first " };
+        let plural = if self.trials == 1 { "" } else { "s" };
+        format!("{first}{} trial{plural}", self.trials)
+    }
+}
+
+impl fmt::Display for LeastTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "takes at least {} ({})",
+            units::time(self.time),
+            self.of_trials()
+        )
     }
 }
 

@@ -1,6 +1,8 @@
 //! Numbers as people in this field write them: the unit that suits, and three significant digits, or as many
 //! as an interval resolves.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use strum::Display;
@@ -197,6 +199,18 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// A time that may take hours, exact to the millisecond, e.g. `3 h 18 min`.
+pub fn time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let [hours, minutes] = [(seconds / 3600, "h"), (seconds / 60 % 60, "min")]
+        .map(|(number, unit)| (number > 0).then(|| format!("{number} {unit}")));
+    let rest = (time.as_millis() % 60_000) as f64 / 1000.0;
+    let is_all = hours.is_none() && minutes.is_none();
+    let rest = (rest > 0.0 || is_all).then(|| format!("{rest} s"));
+    let parts: Vec<String> = [hours, minutes, rest].into_iter().flatten().collect();
+    parts.join(" ")
+}
+
 /// Three significant digits.
 fn digits(value: f64) -> String {
     if !value.is_finite() {
@@ -326,6 +340,22 @@ mod tests {
             (64_000_000, "64 MB"),
         ] {
             assert_eq!(size(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn a_time_has_the_units_that_it_needs() {
+        for (milliseconds, text) in [
+            (0, "0 s"),
+            (2_500, "2.5 s"),
+            (59_999, "59.999 s"),
+            (60_000, "1 min"),
+            (3_600_000, "1 h"),
+            (3_630_001, "1 h 30.001 s"),
+            (11_880_000, "3 h 18 min"),
+            (360_000_000, "100 h"),
+        ] {
+            assert_eq!(time(Duration::from_millis(milliseconds)), text);
         }
     }
 
