@@ -1,6 +1,11 @@
 //! Bounds that documents, requests to a node and the stacks have in common.
 
+use std::time::Duration;
+
 use crate::quantity::ByteSize;
+
+/// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most streams of a connection. yamux reserves 256 KiB for each stream, and libp2p grants a connection 1
 /// GiB.

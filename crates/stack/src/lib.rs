@@ -29,6 +29,7 @@ use std::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use perfrun_contract::{
+    limits::DIAL_TIMEOUT,
     matrix::{Identity, Negotiation, NodeProgramKind, Protocol, Stack, StackSettings, Transport},
     parameters::Messages,
     support::unsettable,
@@ -47,9 +48,6 @@ use tokio::{
 pub use self::commonware::limited;
 use self::messenger::{BoxMessenger, Broadcaster};
 pub use self::{congestion::Used as UsedCongestion, metrics::StackMetrics};
-
-/// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long opening a stream may take. With their different defaults (libp2p 10 s, litep2p 5 s), a burst of
 /// opens on a slow link would fail on one stack only.
