@@ -15,7 +15,7 @@ use crate::{
     controller::Context,
     decide::{self, Inputs},
     ledger::{Claim, Entries},
-    plans::{Outline, Planned},
+    plans::{self, Planned},
     status,
     turn::{self, Contender, Limits, Standing},
     watched::WatchedRun,
@@ -64,14 +64,15 @@ pub(crate) fn observe<'a>(
         decide::need(&run.spec, status, &conductor, turn)
     };
     let planned = context.plans.plan(uid, run, need);
-    // A stricter policy costs no measurements: it does not apply to runs whose trials have begun.
+    // A stricter policy or operator costs no measurements: it does not apply to runs whose trials have begun.
     let refusal = planned
         .outline()
         .filter(|_| !status::is_running(status))
-        .and_then(|Outline { capabilities, .. }| {
-            context
-                .policy
-                .refusal(&run.spec, capabilities, &context.operators)
+        .and_then(|outline| {
+            let policy = &context.policy;
+            let not_allowed = || policy.refusal(&run.spec, &outline.capabilities, &context.operators);
+            let hopeless = outline.hopeless.clone().map(plans::invalid);
+            hopeless.or_else(not_allowed)
         });
     let planned = refusal.map_or(planned, Planned::Refused);
     let inputs = Inputs {

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use perfrun_api::{
-    planning::plan,
+    planning,
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_contract::plan::Plan;
@@ -36,6 +36,8 @@ pub(crate) struct Outline {
     pub(crate) capabilities: Vec<&'static str>,
     /// What the run expects. `None` if it neither compares nor expects anything.
     pub(crate) expected: Option<Vec<Expected>>,
+    /// Why the run cannot succeed. `None` if nothing is known against it.
+    pub(crate) hopeless: Option<String>,
 }
 
 impl Outline {
@@ -50,6 +52,7 @@ impl Outline {
             networks: plan.networks.len(),
             capabilities: build::pod::link::capabilities(plan, spec.template.link.real_time),
             expected: Expected::of(&plan.judging),
+            hopeless: planning::check(spec, plan).err().map(|error| error.to_string()),
         }
     }
 }
@@ -168,12 +171,17 @@ fn whole(run: &PerfRun) -> Whole {
         seed: seed_of(run),
         ..run.spec.clone()
     };
-    let plan = plan(&spec).map_err(|error| error.to_string())?;
+    let plan = planning::draft(&spec).map_err(|error| error.to_string())?;
     Ok((Outline::of(&plan, &spec), Arc::new(plan)))
 }
 
 fn refused(why: String) -> Planned {
-    Planned::Refused(Trouble::new("Invalid", why))
+    Planned::Refused(invalid(why))
+}
+
+/// A document that cannot be run.
+pub(crate) fn invalid(why: String) -> Trouble {
+    Trouble::new("Invalid", why)
 }
 
 /// The seed of a run: its document's, or its own.

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod expectations;
+mod hopeless;
 mod loads;
 mod names;
 mod order;
@@ -12,20 +13,22 @@ mod twins;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     iter,
+    time::Duration,
 };
 
 use perfrun_contract::{
     capabilities::Capabilities,
     compare::Judging,
-    matrix::{Stack, StackName, StackSettings},
+    limits::DIAL_TIMEOUT,
+    matrix::{Stack, StackName, StackSettings, Transport},
     network::Conditions,
     node::Role,
     parameters::Parameters,
-    plan::{Cell, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
+    plan::{Cell, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
+    units::{Unit, text, time},
 };
 use thiserror::Error;
 
-pub use self::bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX};
 use self::{
     bounds::Size,
     expectations::expectations,
@@ -35,6 +38,10 @@ use self::{
     points::{Axes, Point},
     support::unsupported,
     twins::{Comparisons, Ids, Others, variant},
+};
+pub use self::{
+    bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
+    hopeless::check,
 };
 use crate::{
     compare::{Compare, Replaces},
@@ -140,6 +147,66 @@ pub enum Error {
     /// No workload is set. Validation refuses such documents.
     #[error("nothing to run: set a workload")]
     NoWorkload,
+    /// The trials take longer than the run may.
+    #[error(
+        "cannot end within timeouts.run, {}: its {} take{} at least {}; raise timeouts.run, or measure less (fewer \
+         iterations, shorter durations)",
+        time(*.limit),
+        .least.of_trials(),
+        if .least.trials == 1 { "s" } else { "" },
+        time(.least.time)
+    )]
+    TooLong {
+        /// `timeouts.run`.
+        limit: Duration,
+        /// What the trials take.
+        least: LeastTime,
+    },
+    /// A load ends before the first answer.
+    #[error(
+        "workload.{field} is too short: a round trip on network {network} takes {}, and the load lasts {}",
+        text(Unit::Seconds, .round_trip.as_secs_f64()),
+        text(Unit::Seconds, .duration.as_secs_f64())
+    )]
+    TooShort {
+        /// The field that is too short.
+        field: &'static str,
+        /// Name of the network.
+        network: String,
+        /// Its round trip.
+        round_trip: Duration,
+        /// The time of the load.
+        duration: Duration,
+    },
+    /// Stacks give up before they are connected.
+    #[error(
+        "network {network} is too far for {stack} over {transport}: a dial needs {} of {}, and stacks give up after {}; \
+         lower delay",
+        match .round_trips {
+            1 => "a round trip".to_owned(),
+            more => format!("{more} round trips"),
+        },
+        time(*.round_trip),
+        time(DIAL_TIMEOUT)
+    )]
+    TooFarToDial {
+        /// Name of the network.
+        network: String,
+        /// The variant that dials.
+        stack: StackName,
+        /// Over which it dials.
+        transport: Transport,
+        /// The round trip of the network.
+        round_trip: Duration,
+        /// Round trips of a dial.
+        round_trips: u32,
+    },
+    /// A network loses or damages everything.
+    #[error(
+        "network {0} delivers no packet in at least one direction, so nothing connects over it; lower loss, bursts or \
+         corrupt"
+    )]
+    NothingArrives(String),
 }
 
 fn reasons(skipped: &[Skipped]) -> String {
@@ -147,9 +214,16 @@ fn reasons(skipped: &[Skipped]) -> String {
     distinct.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// The plan of a valid document. A document that exceeds the bounds is refused before any part of its plan is
-/// made. Without a seed, trials are in the order of the document.
+/// The plan of a valid document that can be run to its end, see [`check`].
 pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
+    let plan = draft(spec)?;
+    check(spec, &plan)?;
+    Ok(plan)
+}
+
+/// The plan of a valid document, whether or not it can be run to its end. A document that exceeds the bounds is refused before any
+/// part of its plan is made. Without a seed, trials are in the order of the document.
+pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     let Content {
         networks,
         cells,

@@ -458,7 +458,7 @@ pub struct Timeouts {
     #[schemars(length(max = 64), extend("default" = "2m"))]
     #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub trial: Duration,
-    /// Time for the whole run, from the start of the first node.
+    /// Time for the whole run, from the start of the first node. Its trials must not be known to take longer.
     #[serde(default = "default_run")]
     #[schemars(length(max = 64), extend("default" = "1h"))]
     #[x_kube(validation = rule::duration("1ms", "168h"))]

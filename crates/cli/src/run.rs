@@ -290,6 +290,12 @@ pub fn trials(plan: &Plan) -> String {
     format!("{most}{}", counted(plan.trials.len(), "trial"))
 }
 
+/// The least time of a plan, in words. None if nothing is known of it.
+pub fn least_time(plan: &Plan) -> Option<String> {
+    let least = plan.least_time();
+    (!least.time.is_zero()).then(|| least.to_string())
+}
+
 /// Cancels the run at the first SIGINT or SIGTERM. The second one exits immediately.
 pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;

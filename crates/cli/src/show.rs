@@ -11,7 +11,11 @@ use perfrun_api::{
 };
 use perfrun_contract::{matrix::StackSettings, network::Conditions, plan::Plan};
 
-use crate::{args, label, print, read_documents, read_text, run::trials, tell};
+use crate::{
+    args, label, print, read_documents, read_text,
+    run::{counted, least_time, trials},
+    tell,
+};
 
 /// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
@@ -35,8 +39,15 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     let mut status = 0;
     for file in &args.files {
         match valid(file) {
-            Ok(1) => print(&format!("{}: 1 valid document\n", label(file)))?,
-            Ok(count) => print(&format!("{}: {count} valid documents\n", label(file)))?,
+            Ok(times) => {
+                let mut lines = vec![format!(
+                    "{}: {}",
+                    label(file),
+                    counted(times.len(), "valid document")
+                )];
+                lines.extend(times.into_iter().flatten());
+                print(&(lines.join("\n") + "\n"))?;
+            }
             Err(problem) => {
                 tell(format_args!("perfrun: {problem:#}"));
                 status = 1;
@@ -46,23 +57,27 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// The number of documents in a file, if all of them can be run, or be run when they are due.
-fn valid(file: &Path) -> anyhow::Result<usize> {
+/// What is known of how long each document in a file takes, if all of them can be run, or be run when they are
+/// due.
+fn valid(file: &Path) -> anyhow::Result<Vec<Option<String>>> {
     let documents = document::parse_any(&read_text(file)?).with_context(|| label(file))?;
-    for document in &documents {
-        match document {
-            Document::Run(run) => {
-                let name = run.name_any();
-                plan(&run.spec).with_context(|| format!("{}: perfrun/{name}", label(file)))?;
-            }
-            Document::Schedule(schedule) => {
-                let name = || format!("{}: perfschedule/{}", label(file), schedule.name_any());
-                Timetable::new(&schedule.spec).with_context(name)?;
-                plan(&schedule.spec.run_template.spec).with_context(name)?;
-            }
+    let time = |document: &Document| {
+        let (name, spec, schedule) = match document {
+            Document::Run(run) => (format!("perfrun/{}", run.name_any()), &run.spec, None),
+            Document::Schedule(schedule) => (
+                format!("perfschedule/{}", schedule.name_any()),
+                &schedule.spec.run_template.spec,
+                Some(&schedule.spec),
+            ),
+        };
+        let context = || format!("{}: {name}", label(file));
+        if let Some(schedule) = schedule {
+            Timetable::new(schedule).with_context(context)?;
         }
-    }
-    Ok(documents.len())
+        let plan = plan(spec).with_context(context)?;
+        Ok(least_time(&plan).map(|least| format!("  {name} {least}")))
+    };
+    documents.iter().map(time).collect()
 }
 
 fn text(name: &str, plan: &Plan) -> String {
@@ -92,6 +107,7 @@ fn text(name: &str, plan: &Plan) -> String {
         let (measured, warmup) = of_cells.entry(trial.cell).or_default();
         *(if trial.warmup { warmup } else { measured }) += 1;
     }
+    lines.extend(least_time(plan).map(|least| format!("  {least}")));
     lines.push(format!("  {} cells, {}:", plan.cells.len(), trials(plan)));
     let width = plan.cells.iter().map(|cell| cell.id.len()).max().unwrap_or(0);
     for (index, cell) in plan.cells.iter().enumerate() {

@@ -458,6 +458,37 @@ async fn a_document_that_the_policy_does_not_allow_is_refused_unless_its_trials_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_end_in_its_time_is_refused_unless_its_trials_have_begun() {
+    let taking =
+        |run: &str| json!({"workload": {"ping": {"count": 61, "interval": "1s"}}, "timeouts": {"run": run}});
+    let mut scene = Scene::new().await;
+    scene.create("a", taking("10m"));
+    scene.pass("a").await.unwrap();
+    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Invalid"));
+    assert!(
+        why.starts_with("cannot end within timeouts.run, 10 min: its 11 trials take at least 11 min;"),
+        "{why}"
+    );
+    assert_eq!(scene.phase("a"), "Failed");
+    assert!(scene.server.objects(PODS).is_empty());
+
+    scene.create("b", taking("20m"));
+    scene.pass("b").await.unwrap();
+    scene.pods_are_ready();
+    scene.server.script(Method::GET, "/proxy/", Answer::Silence);
+    scene.pass("b").await.unwrap();
+    assert_eq!(scene.phase("b"), "Running");
+    // As if an operator that did not refuse it had begun it.
+    scene.change("b", |run| {
+        run["spec"]["timeouts"]["run"] = "10m".into();
+        run["metadata"]["generation"] = 2.into();
+    });
+    scene.pass("b").await.unwrap();
+    assert_eq!(scene.phase("b"), "Running", "what it has measured counts");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     let mut scene = Scene::new().await;
     for name in ["first", "second"] {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use perfrun_api::{
     cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
-    planning::plan,
+    planning::draft,
     results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
@@ -50,7 +50,7 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
         seed: results.plan.seed,
         ..run.spec.clone()
     };
-    let plan = plan(&spec).context("the run has no plan")?;
+    let plan = draft(&spec).context("the run has no plan")?;
     ensure!(
         results.plan == plan,
         "the results have another plan than the spec"

@@ -6,7 +6,7 @@ use flate2::{Compression, write::GzEncoder};
 use perfrun_api::{
     cluster::{Allowance, PART_BYTES, RESULTS_KEY, read_trials, results_from_parts},
     document::{self, Document},
-    planning::plan,
+    planning::draft,
     results::Results,
 };
 
@@ -20,7 +20,7 @@ pub(crate) fn document(bytes: &[u8]) {
     for document in documents {
         match document {
             Document::Run(run) => {
-                if let Ok(plan) = plan(&run.spec) {
+                if let Ok(plan) = draft(&run.spec) {
                     assert!(plan.trials.iter().all(|trial| trial.cell < plan.cells.len()));
                 }
             }

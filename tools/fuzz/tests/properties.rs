@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_api::{
     cluster::{Allowance, PART_BYTES, read_trials, trial_line, trials_to_parts},
-    planning::{CELLS_MAX, NODES_MAX, TRIALS_MAX, cells, plan},
+    planning::{CELLS_MAX, NODES_MAX, TRIALS_MAX, cells, draft},
     spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_conductor::{client::status_of, foreign::record_of};
@@ -264,8 +264,8 @@ proptest! {
 
     #[test]
     fn a_plan_is_bounded_and_always_the_same_and_no_id_appears_twice(spec in spec()) {
-        let planned = plan(&spec);
-        prop_assert_eq!(&planned, &plan(&spec));
+        let planned = draft(&spec);
+        prop_assert_eq!(&planned, &draft(&spec));
         let Ok(plan) = planned else { return Ok(()) };
         prop_assert!(plan.cells.len() as u64 <= CELLS_MAX);
         prop_assert!(plan.nodes.len() as u64 <= NODES_MAX);

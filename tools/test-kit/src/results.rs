@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_api::{
-    planning::plan,
+    planning::draft,
     results::{Results, SCHEMA_VERSION},
     spec::PerfRunSpec,
 };
@@ -103,7 +103,7 @@ impl Run {
     /// The results, with their summary and what was found in them.
     pub fn results(&self) -> Results {
         let spec: PerfRunSpec = serde_saphyr::from_str(&self.spec).expect("the test gives a spec");
-        let plan = plan(&spec).expect("the spec can be planned");
+        let plan = draft(&spec).expect("the spec can be planned");
         let mut trials = vec![];
         for trial in plan.trials.iter().take(self.ended_after.unwrap_or(usize::MAX)) {
             let cell = &plan.cells[trial.cell];

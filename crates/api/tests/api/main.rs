@@ -8,6 +8,7 @@ mod crd;
 mod documents;
 mod examples;
 mod fixtures;
+mod hopeless;
 mod measurements;
 mod networks;
 mod parameters;

@@ -376,7 +376,8 @@ iterations: 2
 fn an_echo_that_ends_on_its_ramp_is_refused() {
     let spec = |duration: &str| {
         spec(&format!(
-            "workload: {{echo: {{loads: [{{preset: published-effective}}, {{preset: scenario-1}}], duration: {duration}}}}}"
+            "workload: {{echo: {{loads: [{{preset: published-effective}}, {{preset: scenario-1}}], duration: {duration}}}}}\n\
+             timeouts: {{run: 24h}}"
         ))
     };
     let refused = planning::plan(&spec("100s")).unwrap_err();

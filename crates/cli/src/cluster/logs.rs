@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use kube::{ResourceExt, api::ListParams};
 use perfrun_api::{
     cluster::{NODE_LABEL, RUN_LABEL},
-    planning::plan,
+    planning::draft,
     spec::PerfRun,
 };
 use tokio::{
@@ -166,7 +166,7 @@ impl Request<'_> {
 
     /// The names of the run's nodes.
     fn nodes(&self) -> Vec<String> {
-        plan(&self.run.spec)
+        draft(&self.run.spec)
             .map(|plan| plan.nodes.into_iter().map(|node| node.name).collect())
             .unwrap_or_default()
     }

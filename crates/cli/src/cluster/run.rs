@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use kube::ResourceExt;
-use perfrun_api::{planning::plan, spec::PerfRun};
+use perfrun_api::{planning::draft, spec::PerfRun};
 use perfrun_contract::plan::Plan;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     args::{self, Output},
     label, read_documents, report,
-    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, runnable, trials, worse},
+    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, least_time, runnable, trials, worse},
     store::{self, Store},
     tell,
     ui::Screen,
@@ -91,7 +91,7 @@ pub(super) fn stop_on_signal() -> CancellationToken {
 /// A display for the progress of a run.
 pub(super) fn screen(run: &PerfRun, quiet: bool) -> Screen {
     // A run without a plan has no trials, and ends soon.
-    let trials = plan(&run.spec).map_or(0, |plan| plan.trials.len());
+    let trials = draft(&run.spec).map_or(0, |plan| plan.trials.len());
     Screen::new(quiet, trials as u64)
 }
 
@@ -113,7 +113,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
     if output.quiet {
         return Ok(());
     }
-    let plan = plan(&run.spec)?;
+    let plan = draft(&run.spec)?;
     let Plan {
         cells,
         nodes,
@@ -129,6 +129,9 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         counted(nodes.len(), "node"),
         cluster.namespace(),
     ));
+    if let Some(least) = least_time(&plan) {
+        tell(least);
+    }
     for skipped in skipped {
         tell(format_args!("skipped {}: {}", skipped.id, skipped.reason));
     }

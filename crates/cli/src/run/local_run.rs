@@ -9,7 +9,7 @@ use perfrun_local::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{counted, exit_status, profiler::Profiler, trials, watchers::Watchers};
+use super::{counted, exit_status, least_time, profiler::Profiler, trials, watchers::Watchers};
 use crate::{args, profile::CallGraph, report, store::Store, tell, ui::Ui};
 
 /// A run and everything that it needs.
@@ -49,7 +49,12 @@ impl LocalRun<'_> {
     /// Tells the user, and those who watch, which run begins.
     fn announce(&self) -> Ui {
         self.watchers.begin(self.store.results(), self.is_last);
-        let Results { name, plan, .. } = self.store.results();
+        let Results {
+            name,
+            plan,
+            trials: records,
+            ..
+        } = self.store.results();
         let ui = Ui::new(self.output.quiet, plan);
         ui.mention(&format!(
             "perfrun/{name}: {} of {} on {}, {}; results in {}",
@@ -62,6 +67,11 @@ impl LocalRun<'_> {
             },
             self.store.folder().display(),
         ));
+        if let Some(least) = least_time(plan)
+            && records.is_empty()
+        {
+            ui.mention(&least);
+        }
         for skipped in &plan.skipped {
             ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
         }

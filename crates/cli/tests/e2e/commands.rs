@@ -116,6 +116,28 @@ fn validate_looks_at_every_file() {
 }
 
 #[test]
+fn a_run_announces_how_long_it_takes_at_least() {
+    let place = Place::new();
+    let document = document::steady("timed", 60, 2);
+    place.write("timed.yaml", &document.text());
+    let least = "takes at least 0.1 s (2 trials)";
+    let valid = place.call(&["validate", "timed.yaml"]).expect(0);
+    assert_eq!(
+        valid.stdout,
+        format!("timed.yaml: 1 valid document\n  perfrun/timed {least}\n")
+    );
+    let plan = place.call(&["plan", "timed.yaml"]).expect(0);
+    assert!(plan.stdout.contains(&format!("\n  {least}\n")), "{plan}");
+    let ended = place.run(Mode::Loopback, &document, &[]).expect(0);
+    assert!(ended.stderr.contains(&format!("\n{least}\n")), "{ended}");
+
+    let unknown = place
+        .run(Mode::Loopback, &document::run("unknown"), &[])
+        .expect(0);
+    assert!(!unknown.stderr.contains("at least"), "{unknown}");
+}
+
+#[test]
 fn validate_checks_the_times_and_the_template_of_a_schedule() {
     let place = Place::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/schedule.yaml");

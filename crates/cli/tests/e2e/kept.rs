@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     document::parse,
-    planning::plan,
+    planning::draft,
     results::{Results, SCHEMA_VERSION},
 };
 use perfrun_contract::{
@@ -60,7 +60,7 @@ pub(crate) fn compared() -> Document {
 /// hour to hour.
 pub(crate) fn run(document: &Document, hour: u32, speed: impl Fn(&Cell) -> f64) -> Kept {
     let spec = parse(&document.text()).unwrap().remove(0).spec;
-    let plan = plan(&spec).unwrap();
+    let plan = draft(&spec).unwrap();
     let machine = 1.0 + 0.01 * f64::from(hour * 37 % 5);
     let mut trials = vec![];
     for trial in &plan.trials {

@@ -55,6 +55,15 @@ fn two_workloads() {
 }
 
 #[test]
+fn a_run_that_cannot_end_in_its_time() {
+    let document = document::steady("long", 510, 10).with("timeouts", json!({ "run": "4s" }));
+    refuse(
+        &document.text(),
+        "perfrun/long: cannot end within timeouts.run, 4 s: its 10 trials take at least 5 s; raise timeouts.run",
+    );
+}
+
+#[test]
 fn a_size_of_0() {
     let document = document::run("empty").with("workload", json!({ "bandwidth": { "sizes": [0] } }));
     refuse(

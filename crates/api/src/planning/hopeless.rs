@@ -1,0 +1,123 @@
+//! Runs that cannot succeed, as is known before their first node starts.
+//!
+//! A run that has begun is not checked: it may have begun with a version that allowed it, and what it has
+//! measured counts.
+
+use std::time::Duration;
+
+use perfrun_contract::{
+    limits::DIAL_TIMEOUT,
+    matrix::{Stack, Transport},
+    node::Role::{self, Client, Relay, Server},
+    parameters::{Amount, Parameters},
+    plan::{Cell, Plan},
+};
+use perfrun_link::{Impairment, Loss, Ratio};
+
+use super::Error;
+use crate::spec::PerfRunSpec;
+
+/// Refuses a plan whose trials cannot succeed, or whose run cannot end in its time.
+pub fn check(spec: &PerfRunSpec, plan: &Plan) -> Result<(), Error> {
+    for network in &plan.networks {
+        if network.all().any(delivers_nothing) {
+            return Err(Error::NothingArrives(network.name.clone()));
+        }
+    }
+    for cell in &plan.cells {
+        check_distance(plan, cell)?;
+    }
+    let (limit, least) = (spec.timeouts.run.into(), plan.least_time());
+    if least.time > limit {
+        return Err(Error::TooLong { limit, least });
+    }
+    Ok(())
+}
+
+fn delivers_nothing(way: &Impairment) -> bool {
+    let corrupts_all = way
+        .corrupt
+        .as_ref()
+        .is_some_and(|chance| chance.ratio == Ratio::ONE);
+    corrupts_all
+        || match way.loss {
+            None => false,
+            Some(Loss::Random { ratio, .. }) => ratio == Ratio::ONE,
+            Some(Loss::GilbertElliott {
+                enter_bad,
+                leave_bad,
+                loss_in_bad,
+                loss_in_good,
+            }) => {
+                let stays_bad = leave_bad.is_zero() && !enter_bad.is_zero();
+                loss_in_bad == Ratio::ONE && (stays_bad || loss_in_good == Ratio::ONE)
+            }
+        }
+}
+
+/// Refuses a cell whose network is too far for its stacks or for its duration.
+fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
+    let Some(network) = plan.networks.iter().find(|network| network.name == cell.network) else {
+        return Ok(());
+    };
+    let path: &[Role] = match cell.relays.is_empty() {
+        true => &[Client, Server],
+        false => &[Client, Relay, Server],
+    };
+    let links = path.iter().zip(&path[1..]);
+    let ways = links.flat_map(|(near, far)| [network.between(*near, *far), network.between(*far, *near)]);
+    let round_trip: Duration = ways.flatten().map(|way| way.delay).sum();
+    let round_trips = dial_round_trips(cell.client_stack, cell.transport);
+    if round_trip * round_trips >= DIAL_TIMEOUT {
+        return Err(Error::TooFarToDial {
+            network: network.name.clone(),
+            stack: cell.client.clone(),
+            transport: cell.transport,
+            round_trip,
+            round_trips,
+        });
+    }
+    let duration = cell.parameters.duration();
+    match field_of_duration(&cell.parameters) {
+        Some(field) if duration <= round_trip => Err(Error::TooShort {
+            field,
+            network: network.name.clone(),
+            duration,
+            round_trip,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Round trips of a dial that one [`DIAL_TIMEOUT`] spans. For stacks and transports that are not named, it is
+/// one: they need at least that.
+fn dial_round_trips(stack: Stack, transport: Transport) -> u32 {
+    match (stack, transport) {
+        // It waits for the answer of each negotiation, and libp2p for none. Over TCP, it has connected before.
+        (Stack::Litep2p, Transport::Tcp) => 3,
+        (Stack::Litep2p, Transport::Ws) => 5,
+        (Stack::Libp2p, Transport::Tcp | Transport::TcpTls) | (Stack::Commonware, Transport::Tcp) => 2,
+        (Stack::Libp2p, Transport::Ws) => 3,
+        (Stack::Libp2p, Transport::WebrtcDirect) => 6,
+        _ => 1,
+    }
+}
+
+/// The field with the time after which a load ends, whatever has arrived until then. Handshakes and messages
+/// in progress are completed.
+fn field_of_duration(parameters: &Parameters) -> Option<&'static str> {
+    match parameters {
+        Parameters::Bandwidth {
+            amount: Amount::Seconds(_),
+            ..
+        } => Some("bandwidth.duration"),
+        Parameters::Echo(_) => Some("echo.duration"),
+        Parameters::RelayStress { .. } => Some("relayStress.plateau"),
+        Parameters::Bandwidth { .. }
+        | Parameters::Substreams { .. }
+        | Parameters::Handshakes { .. }
+        | Parameters::Ping { .. }
+        | Parameters::Relay { .. }
+        | Parameters::Messages(_) => None,
+    }
+}

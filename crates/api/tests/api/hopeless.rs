@@ -1,0 +1,196 @@
+//! Documents that cannot succeed, refused before they run.
+
+use std::time::Duration;
+
+use perfrun_api::planning;
+use perfrun_contract::plan::LeastTime;
+
+use crate::fixtures::{plan, spec};
+
+/// The least time of a document with this workload and one cell.
+fn least_of(workload: &str, rest: &str) -> LeastTime {
+    let matrix = "matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}";
+    plan(&format!("workload: {workload}\n{matrix}\n{rest}")).least_time()
+}
+
+/// Why a document has no plan. The plan of its run, which may have begun with an earlier version, is there.
+fn refusal(document: &str) -> Option<String> {
+    let spec = spec(document);
+    assert!(planning::draft(&spec).is_ok());
+    planning::plan(&spec).err().map(|error| error.to_string())
+}
+
+/// Why this network is refused for round trips between two stacks of one kind over a transport.
+fn network(figures: &str, stack: &str, transport: &str) -> Option<String> {
+    refusal(&format!(
+        "workload: {{ping: {{}}}}\nnetworks: [{{name: far, {figures}}}]\n\
+         matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], networks: [far], \
+         rawBaseline: false}}"
+    ))
+}
+
+#[test]
+fn each_workload_takes_at_least_the_time_that_it_requests() {
+    for (workload, milliseconds) in [
+        ("{bandwidth: {duration: 3s, directions: [upload]}}", 3000),
+        ("{bandwidth: {sizes: [1Gi], directions: [upload]}}", 0),
+        ("{handshakes: {duration: 2s}}", 2000),
+        ("{handshakes: {count: 1000}}", 0),
+        // The last of several is followed by no pause.
+        ("{ping: {count: 11, interval: 100ms}}", 1000),
+        ("{ping: {count: 1, interval: 1m}}", 0),
+        ("{ping: {count: 1000}}", 0),
+        ("{substreams: {counts: [11], mode: paced, rate: 10}}", 1000),
+        ("{substreams: {counts: [11]}}", 0),
+        (
+            "{messages: {count: 11, rate: 10, modes: [stream], sizes: [64]}}",
+            1000,
+        ),
+        (
+            "{messages: {duration: 4s, rate: 10, modes: [stream], sizes: [64]}}",
+            4000,
+        ),
+        ("{messages: {count: 11, modes: [stream], sizes: [64]}}", 0),
+        (
+            "{echo: {loads: [{connections: 1, streamsPerConnection: 1}], duration: 20s}}",
+            20_000,
+        ),
+    ] {
+        let least = least_of(workload, "iterations: 1\nwarmup: 0");
+        assert_eq!(least.time, Duration::from_millis(milliseconds), "{workload}");
+    }
+}
+
+#[test]
+fn warm_up_takes_time_and_rounds_after_the_first_look_may_not() {
+    let workload = "{bandwidth: {duration: 3s, directions: [upload, download]}}";
+    let all = least_of(workload, "iterations: 10\nwarmup: 2");
+    assert_eq!(all.to_string(), "takes at least 1 min 12 s (24 trials)");
+
+    let looks = "stacks: [{name: a, stack: raw}, {name: b, stack: raw}]\nmatrix: {clients: [a], servers: [a]}\n\
+                 compare: [{baseline: a, candidate: b}]\nwarmup: 1\niterations: 10\nmaxIterations: 40\n\
+                 timeouts: {run: 4m}";
+    let document = format!("workload: {workload}\n{looks}");
+    assert_eq!(refusal(&document), None, "it may end in time");
+    let looked = plan(&document);
+    let cells = looked.cells.len();
+    let least = looked.least_time();
+    assert_eq!(least.trials, cells * 11);
+    assert_eq!(least.time, Duration::from_secs(3 * 11) * cells as u32);
+    assert_eq!(least.of_trials(), format!("first {} trials", cells * 11));
+}
+
+#[test]
+fn a_run_that_cannot_end_in_its_time_is_refused() {
+    let document = |run: &str| {
+        format!(
+            "workload: {{echo: {{duration: 60s, loads: [{{connections: 10, streamsPerConnection: 100}}, \
+             {{preset: published-effective}}]}}}}\nmatrix: {{transports: [tcp, quic-v1]}}\ntimeouts: {{run: {run}}}"
+        )
+    };
+    assert_eq!(
+        refusal(&document("1h")).unwrap(),
+        "cannot end within timeouts.run, 1 h: its 198 trials take at least 3 h 18 min; raise timeouts.run, or \
+         measure less (fewer iterations, shorter durations)"
+    );
+    assert_eq!(refusal(&document("198m")), None);
+    let one = "workload: {handshakes: {duration: 2s}}\nmatrix: {clients: [raw], servers: [raw]}\n\
+               iterations: 1\nwarmup: 0\ntimeouts: {run: 1s}";
+    let refused = refusal(one).unwrap();
+    assert!(
+        refused.contains("1 s: its 1 trial takes at least 2 s;"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_load_that_ends_before_its_first_answer_is_refused() {
+    let refused = |workload: &str, network: &str| {
+        refusal(&format!(
+            "workload: {workload}\nnetworks: [{{name: far, delay: 100ms}}]\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], networks: [{network}]}}"
+        ))
+    };
+    let transfer = |duration: &str| format!("{{bandwidth: {{duration: {duration}}}}}");
+    assert_eq!(
+        refused(&transfer("200ms"), "far").unwrap(),
+        "workload.bandwidth.duration is too short: a round trip on network far takes 200 ms, and the load lasts 200 ms"
+    );
+    assert_eq!(refused(&transfer("201ms"), "far"), None);
+    assert_eq!(refused(&transfer("10ms"), "none"), None);
+    let echo = "{echo: {loads: [{connections: 1, streamsPerConnection: 1}], duration: 150ms}}";
+    let of_echo = refused(echo, "far").unwrap();
+    assert!(
+        of_echo.starts_with("workload.echo.duration is too short"),
+        "{of_echo}"
+    );
+    // They end with what was in progress.
+    assert_eq!(refused("{handshakes: {duration: 10ms}}", "far"), None);
+    assert_eq!(refused("{messages: {duration: 10ms}}", "far"), None);
+}
+
+#[test]
+fn a_network_that_is_too_far_for_its_stacks_is_refused() {
+    assert_eq!(
+        network("delay: 2500ms", "litep2p", "tcp").unwrap(),
+        "network far is too far for litep2p over tcp: a dial needs 3 round trips of 5 s, and stacks give up after 10 s; \
+         lower delay"
+    );
+    for (stack, transport, possible, impossible) in [
+        ("litep2p", "tcp", "1666ms", "1667ms"),
+        ("litep2p", "ws", "999ms", "1s"),
+        ("libp2p", "ws", "1666ms", "1667ms"),
+        ("libp2p", "tcp", "2499ms", "2500ms"),
+        ("commonware", "tcp", "2499ms", "2500ms"),
+        ("libp2p", "webrtc-direct", "833ms", "834ms"),
+        ("raw", "quic-v1", "4999ms", "5s"),
+    ] {
+        let refused = |delay: &str| network(&format!("delay: {delay}"), stack, transport);
+        assert_eq!(refused(possible), None, "{stack} {transport}");
+        assert!(refused(impossible).is_some(), "{stack} {transport}");
+    }
+    let one_way = |delay: &str| network(&format!("delay: {delay}, direction: toClient"), "raw", "tcp");
+    assert_eq!(one_way("9999ms"), None);
+    assert!(one_way("10s").is_some_and(|why| why.contains("a dial needs a round trip of 10 s")));
+    let by_default = "delay: 1s, relay: {client: {delay: 60s}, server: {delay: 60s}}";
+    assert_eq!(network(by_default, "libp2p", "tcp"), None, "no relay is used");
+}
+
+#[test]
+fn both_links_of_a_relay_are_on_the_way() {
+    let relayed = |delay: &str| {
+        refusal(&format!(
+            "workload: {{relay: {{sizes: [1Ki], paths: [relayed]}}}}\n\
+             networks: [{{name: far, relay: {{client: {{delay: {delay}}}, server: {{delay: 1s}}}}}}]\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], networks: [far], rawBaseline: false}}"
+        ))
+    };
+    assert_eq!(relayed("1499ms"), None);
+    assert!(relayed("1500ms").is_some_and(|why| why.contains("2 round trips of 5 s")));
+}
+
+#[test]
+fn a_network_that_delivers_nothing_is_refused() {
+    for figures in [
+        "loss: 100%",
+        "toClient: {loss: 100%}",
+        "corrupt: 100%",
+        "bursts: {enter: 1%, leave: 0%}",
+        "bursts: {enter: 1%, leave: 10%, lossInGood: 100%}",
+        "relay: {client: {loss: 100%}}",
+    ] {
+        assert_eq!(
+            network(figures, "libp2p", "tcp").unwrap(),
+            "network far delivers no packet in at least one direction, so nothing connects over it; lower loss, bursts \
+             or corrupt"
+        );
+    }
+    for figures in [
+        "loss: 99%",
+        "duplicate: 100%",
+        "bursts: {enter: 0%, leave: 0%}",
+        "bursts: {enter: 1%, leave: 0%, lossInBad: 50%}",
+    ] {
+        assert_eq!(network(figures, "libp2p", "tcp"), None, "{figures}");
+    }
+}
