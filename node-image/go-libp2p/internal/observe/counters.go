@@ -8,7 +8,8 @@ import (
 	"perfrun/node-go/internal/contract"
 )
 
-// Counters of a trial. The data path touches atomics only; the lock guards failures, which are rare.
+// Counters of a trial. The data path touches atomics only; the lock guards failures, which are rare, and the
+// streams that only have to end.
 type Counters struct {
 	Sent, Received, Connections, Streams, Operations, Failures atomic.Uint64
 	// Active streams of an echo.
@@ -22,6 +23,61 @@ type Counters struct {
 
 	mutex  sync.Mutex
 	errors map[contract.Reason]uint64
+	// over is set when a server waits no longer for streams that only have to end, which are in parting.
+	over    bool
+	parting map[*parting]struct{}
+}
+
+// parting is a stream on which nothing else is due than its end.
+type parting struct{ stream Resetter }
+
+// Resetter is a stream that can be reset.
+type Resetter interface{ Reset() error }
+
+// Farewell waits for the end of a stream on which nothing else is due. If the server waits no longer, the
+// peer's farewell is lost, which is counted as a failure and takes nothing from what was exchanged.
+func (c *Counters) Farewell(s Resetter, end func() error) (lost bool, err error) {
+	waits := &parting{s}
+	if c.waits(waits) {
+		err = end()
+		if !c.ended(waits) || err == nil {
+			return false, err
+		}
+	}
+	c.Failed(contract.Timeout)
+	return true, nil
+}
+
+// waits says whether the server still waits for streams to end. If so, this is one of them.
+func (c *Counters) waits(stream *parting) bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.parting == nil {
+		c.parting = map[*parting]struct{}{}
+	}
+	if !c.over {
+		c.parting[stream] = struct{}{}
+	}
+	return !c.over
+}
+
+// ended says whether the server waits no longer.
+func (c *Counters) ended(stream *parting) bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	delete(c.parting, stream)
+	return c.over
+}
+
+// Over ends the wait for farewells.
+func (c *Counters) Over() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.over = true
+	for stream := range c.parting {
+		// Of a connection that is stuck, a reset may wait, too.
+		go func() { _ = stream.stream.Reset() }()
+	}
 }
 
 // Failed counts a failed operation of a trial that continues.

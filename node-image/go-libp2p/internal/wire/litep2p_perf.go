@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/binary"
 	"errors"
 	"io"
 	"time"
@@ -22,13 +23,15 @@ const linger = time.Second
 func ServeLitep2pPerf(s Stream, b *Buffers, counters *observe.Counters) (Arrival, error) {
 	const what = "the download header"
 	var arrival Arrival
-	upload, err := readHeader(s, "the upload header")
+	var header [8]byte
+	err := readNext(s, header[:], "the upload header", counters)
 	if Dropped(s, err) {
 		return arrival, nil
 	}
 	if err != nil {
 		return arrival, err
 	}
+	upload := binary.BigEndian.Uint64(header[:])
 	if err := b.receiveExactly(s, "the upload", upload, &arrival, counters); err != nil {
 		return arrival, err
 	}

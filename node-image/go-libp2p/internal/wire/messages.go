@@ -343,7 +343,7 @@ func (m *Messenger) Serve(load Load, counters *observe.Counters, times *hdrhisto
 		}
 		if got.isLast() {
 			// Otherwise the last acknowledgement could be lost with the stream.
-			_, _ = m.receive()
+			_, _ = counters.Farewell(m.stream, func() error { _, err := m.receive(); return err })
 			return l.arrival, nil
 		}
 	}
@@ -355,7 +355,17 @@ func (m *Messenger) ServeBroadcast(load Load, counters *observe.Counters, times 
 	l := &listener{load: load, counters: counters, times: times}
 	expected, isOver := uint64(0), false
 	for {
-		got, err := m.receive()
+		var got message
+		receive := func() (err error) { got, err = m.receive(); return err }
+		var err error
+		if isOver {
+			var lost bool
+			if lost, err = counters.Farewell(m.stream, receive); lost {
+				return l.arrival, nil
+			}
+		} else {
+			err = receive()
+		}
 		switch {
 		case err != nil && isOver:
 			return l.arrival, nil

@@ -36,10 +36,19 @@ func ServePerf(s Stream, b *Buffers, counters *observe.Counters) (Arrival, error
 	if !errors.Is(err, io.EOF) {
 		return arrival, err
 	}
-	if _, err := b.send(s, download, time.Time{}, counters); err != nil {
-		if download == endless && Dropped(s, err) {
+	send := func() error {
+		_, err := b.send(s, download, time.Time{}, counters)
+		return err
+	}
+	if download == endless {
+		// Only the peer ends this.
+		lost, err := counters.Farewell(s, send)
+		if lost || Dropped(s, err) {
 			return arrival, nil
 		}
+		return arrival, err
+	}
+	if err := send(); err != nil {
 		return arrival, err
 	}
 	// A peer that has received everything may be gone before the end of the stream.

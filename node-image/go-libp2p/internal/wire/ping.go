@@ -16,10 +16,8 @@ const PingSize = 32
 func ServePing(s Stream, counters *observe.Counters) error {
 	var payload [PingSize]byte
 	for {
-		n, err := io.ReadFull(s, payload[:])
+		err := readNext(s, payload[:], "the ping", counters)
 		switch {
-		case errors.Is(err, io.ErrUnexpectedEOF):
-			return tooFew("the ping", uint64(n), PingSize)
 		case Dropped(s, err):
 			_ = s.Close()
 			return nil

@@ -19,10 +19,11 @@ func ServeTestData(s Stream, bytes uint64, b *Buffers, counters *observe.Counter
 		return err
 	}
 	// The client ends the stream when it has everything.
-	if err := ended(s, "the request", 0); err != nil && !Dropped(s, err) {
-		return err
+	lost, err := counters.Farewell(s, func() error { return ended(s, "the request", 0) })
+	if lost || Dropped(s, err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // FetchTestData reads to the end of the stream, which must follow after a number of bytes. It returns when

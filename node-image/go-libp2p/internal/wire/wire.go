@@ -173,6 +173,29 @@ func readHeader(s Stream, what string) (uint64, error) {
 	return binary.BigEndian.Uint64(header[:]), err
 }
 
+// readNext fills a buffer, or else the stream may end. It returns io.EOF if the stream ends before, or if its
+// end is lost.
+func readNext(s Stream, into []byte, what string, counters *observe.Counters) error {
+	got := 0
+	lost, err := counters.Farewell(s, func() (err error) {
+		for got == 0 && err == nil {
+			got, err = s.Read(into)
+		}
+		return err
+	})
+	if lost {
+		return io.EOF
+	}
+	if got == 0 {
+		return err
+	}
+	more, err := io.ReadFull(s, into[got:])
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return tooFew(what, uint64(got+more), uint64(len(into)))
+	}
+	return err
+}
+
 func tooFew(what string, got, due uint64) error {
 	return contract.Failf(contract.TooFewBytes, "the peer ended the stream after %d of %d bytes of %s", got, due, what)
 }

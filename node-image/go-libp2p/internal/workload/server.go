@@ -12,10 +12,15 @@ import (
 )
 
 const (
-	// drain is how long streams may take to end once the clients are done, drainCutOff those that were cut
-	// off during their transfers: many of them, through a relay.
-	drain       = 2 * time.Second
-	drainCutOff = 10 * time.Second
+	// patience is how long a server whose clients are done waits for the next of its streams to end. The time
+	// starts anew with each stream that ends: the more streams there are and the busier the machine is, the
+	// longer they take together, but not each after the one before it. QUIC sends the close of a connection
+	// again only in answer to packets, and the server has none to send: to wait longer would not help.
+	patience = 2 * time.Second
+	// mostPatience is how long all of them may take together, so that a trial ends whatever its peers do. It is
+	// also the time for streams that are cut off during their transfers: many of them, through a relay, whose
+	// queues may hold the first end back for long.
+	mostPatience = 10 * time.Second
 	// mostServed streams at the same time; a server refuses more.
 	mostServed = 65_536
 )
@@ -24,10 +29,7 @@ const (
 // a relay for each of its hosts; nil is a server that peers dial. A stream that fails does not disturb the
 // others; the first failure is the result.
 func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready func([]string), finish <-chan struct{}) error {
-	s := &served{setup: setup, begun: setup.parameters().Workload == "handshakes", zeros: setup.zeros()}
-	if setup.parameters().Workload == "echo" {
-		s.terms = newTerms(setup)
-	}
+	s := newServed(setup)
 	defer s.close()
 	if err := checkFiles(setup.parameters().ServerFiles(source)); err != nil {
 		return err
@@ -58,6 +60,8 @@ type served struct {
 	zeros   []byte
 	hosts   []*peer.Host
 	streams sync.WaitGroup
+	// ended gets a value when streams have ended since the last one was taken.
+	ended chan struct{}
 	// terms of an echo, nil for other workloads.
 	terms *terms
 
@@ -66,6 +70,17 @@ type served struct {
 	open    int
 	arrival wire.Arrival
 	failed  error
+}
+
+func newServed(setup *Setup) *served {
+	s := &served{
+		setup: setup, begun: setup.parameters().Workload == "handshakes", zeros: setup.zeros(),
+		ended: make(chan struct{}, 1),
+	}
+	if setup.parameters().Workload == "echo" {
+		s.terms = newTerms(setup)
+	}
+	return s
 }
 
 // listen with one host, or with those of a source.
@@ -150,9 +165,6 @@ func (s *served) serve(ctx context.Context, stream wire.Stream) {
 	arrival, err := s.exchange(ctx, stream)
 	if err != nil {
 		_ = stream.Reset()
-		if s.setup.parameters().MayBeCutOff() && wire.Dropped(stream, err) {
-			err = nil
-		}
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -160,6 +172,10 @@ func (s *served) serve(ctx context.Context, stream wire.Stream) {
 	s.arrival.Merge(arrival)
 	if err != nil {
 		s.keep(wire.Fail(err))
+	}
+	select {
+	case s.ended <- struct{}{}:
+	default:
 	}
 }
 
@@ -182,49 +198,70 @@ func (s *served) exchange(ctx context.Context, stream wire.Stream) (wire.Arrival
 	case contract.Framed:
 		return s.exchangeMessages(ctx, stream)
 	case contract.TestData:
-		return wire.Arrival{}, wire.ServeTestData(stream, p.Bytes, wire.NewBuffers(s.zeros), counters)
+		send := func() error { return wire.ServeTestData(stream, p.Bytes, wire.NewBuffers(s.zeros), counters) }
+		if !p.MayBeCutOff() {
+			return wire.Arrival{}, send()
+		}
+		lost, err := counters.Farewell(stream, send)
+		if lost || wire.Dropped(stream, err) {
+			err = nil
+		}
+		return wire.Arrival{}, err
 	default:
 		return wire.Arrival{}, wire.ServePing(stream, counters)
 	}
 }
 
-// end waits until the streams have ended.
+// end waits until the streams have ended. Then those end on which nothing else is due, and the others fail.
 func (s *served) end(ctx context.Context) error {
 	all := make(chan struct{})
 	go func() { s.streams.Wait(); close(all) }()
-	patience := drain
+	first := patience
 	if s.setup.parameters().MayBeCutOff() {
-		patience = drainCutOff
+		first = mostPatience
 	}
-	select {
-	case <-all:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(patience):
-		s.left()
+	if err := s.wait(ctx, all, first); err != nil {
+		return err
 	}
+	s.setup.counters().Over()
+	if err := s.wait(ctx, all, patience); err != nil {
+		return err
+	}
+	s.left()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.setup.Findings.keep(func() { s.setup.Findings.upload = s.arrival.Transfer() })
 	return s.failed
 }
 
+// wait until all streams have ended, or none has for a time.
+func (s *served) wait(ctx context.Context, all <-chan struct{}, patience time.Duration) error {
+	for latest := time.After(mostPatience); ; {
+		select {
+		case <-all:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-latest:
+			return nil
+		case <-time.After(patience):
+			return nil
+		case <-s.ended:
+		}
+	}
+}
+
 // left records streams that did not end with their clients.
 func (s *served) left() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	switch request := s.setup.Request; {
+	switch {
+	case s.open == 0:
 	case s.terms != nil:
 		// An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
 		// closes.
 		for range s.open {
 			s.terms.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
-		}
-	case request.Parameters.MayBeCutOff() && request.Transport == "webrtc-direct":
-		// A sink ends its transfers by closing its connection with the relay. If that end is lost, the relay
-		// holds the circuit for longer than a trial waits. The goodput has been measured by then.
-		for range s.open {
-			s.setup.counters().Failed(contract.Timeout)
 		}
 	default:
 		s.keep(contract.Failf(contract.Timeout, "%d streams did not end with their clients", s.open))
