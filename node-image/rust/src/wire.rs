@@ -14,7 +14,7 @@ pub mod test_data;
 mod testing;
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     io,
     pin::Pin,
     sync::{
@@ -31,11 +31,12 @@ use perfrun_contract::{
 };
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio_util::sync::CancellationToken;
 
 use crate::latencies::Latencies;
 
-/// What a trial counts while it runs. All counters are atomics, so that the data path never waits for a
-/// reader.
+/// What the streams of a trial share while it runs. All counters are atomics, so that the data path never
+/// waits for a reader.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Payload bytes handed to the stack.
@@ -48,7 +49,7 @@ pub struct Counters {
     pub streams: AtomicU64,
     /// Opens, handshakes and round trips that succeeded.
     pub operations: AtomicU64,
-    /// Dials, opens, handshakes and round trips that failed.
+    /// Dials, opens, handshakes, round trips and ends of streams that failed.
     pub failures: AtomicU64,
     /// [`Self::failures`] by reason, in the order of [`Reason::ALL`].
     pub errors: [AtomicU64; Reason::ALL.len()],
@@ -60,6 +61,8 @@ pub struct Counters {
     pub echoing: Echoing,
     /// Round trips of an echo.
     pub(crate) round_trips: Latencies,
+    /// Cancelled when a server waits no longer for streams that only have to end.
+    pub(crate) over: CancellationToken,
 }
 
 impl Counters {
@@ -74,6 +77,19 @@ impl Counters {
         let counters = Reason::ALL.into_iter().zip(&self.errors);
         for (_, counter) in counters.filter(|(counted, _)| *counted == reason) {
             Self::add(counter, 1);
+        }
+    }
+
+    /// Waits for the end of a stream on which nothing else is due. `None` if the server waits no longer: the
+    /// peer's farewell is lost, which is counted as a failure and takes nothing from what was exchanged.
+    pub(crate) async fn farewell<T>(&self, end: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            end = end => Some(end),
+            () = self.over.cancelled() => {
+                self.failed(Reason::Timeout);
+                None
+            }
         }
     }
 }
@@ -415,10 +431,33 @@ async fn read_whole<S: AsyncRead + Unpin>(
     into: &mut [u8],
     what: &'static str,
 ) -> Result<bool, Error> {
-    let mut got = 0;
+    let got = stream.read(into).await?;
+    read_rest(stream, into, got, what).await
+}
+
+/// Fills `into`, or else the stream may end. `false` if it did, or if its end is lost.
+async fn read_next<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    into: &mut [u8],
+    what: &'static str,
+    counters: &Counters,
+) -> Result<bool, Error> {
+    let got = counters.farewell(stream.read(into)).await.unwrap_or(Ok(0))?;
+    read_rest(stream, into, got, what).await
+}
+
+/// Fills what is left of `into` after a first read, which got 0 bytes at the end of the stream.
+async fn read_rest<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    into: &mut [u8],
+    mut got: usize,
+    what: &'static str,
+) -> Result<bool, Error> {
+    if got == 0 {
+        return Ok(false);
+    }
     while got < into.len() {
         match stream.read(&mut into[got..]).await? {
-            0 if got == 0 => return Ok(false),
             0 => {
                 return Err(Error::TooFewBytes {
                     what,

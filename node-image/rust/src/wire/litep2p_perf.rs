@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{Arrival, Buffers, Counters, Error, Exchange, Volume, is_dropped, read_header, write_header};
+use super::{
+    Arrival, Buffers, Counters, Error, Exchange, Volume, is_dropped, read_header, read_next, write_header,
+};
 
 /// How long a client waits for bytes beyond the download, and a server for the client's end. Not part of any
 /// time.
@@ -27,9 +29,10 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     counters: &Counters,
 ) -> Result<Arrival, Error> {
     let mut arrival = Arrival::default();
-    let upload = match read_header(&mut stream, "the upload header").await {
-        Ok(Some(upload)) => upload,
-        Ok(None) => return Ok(arrival),
+    let mut header = [0; 8];
+    let upload = match read_next(&mut stream, &mut header, "the upload header", counters).await {
+        Ok(true) => u64::from_be_bytes(header),
+        Ok(false) => return Ok(arrival),
         Err(Error::Stream(error)) if is_dropped(&error) => return Ok(arrival),
         Err(error) => return Err(error),
     };
@@ -45,7 +48,9 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     buffers
         .send(&mut stream, Volume::Bytes(download), counters)
         .await?;
-    let _ = stream.shutdown().await;
+    if counters.farewell(stream.shutdown()).await.is_none() {
+        return Ok(arrival);
+    }
     match tokio::time::timeout(LINGER, stream.read(&mut [0; 1])).await {
         Ok(Ok(1..)) => Err(Error::UnexpectedBytes {
             what: "the upload",

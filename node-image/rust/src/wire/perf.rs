@@ -42,13 +42,17 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .await?
         > 0
     {}
-    match buffers.send(&mut stream, Volume::Bytes(download), counters).await {
-        Ok(_) => {}
-        Err(error) if download == ENDLESS && is_dropped(&error) => return Ok(arrival),
-        Err(error) => return Err(error.into()),
+    let send = buffers.send(&mut stream, Volume::Bytes(download), counters);
+    if download == ENDLESS {
+        // Only the peer ends this.
+        return match counters.farewell(send).await {
+            Some(Err(error)) if !is_dropped(&error) => Err(error.into()),
+            _ => Ok(arrival),
+        };
     }
+    send.await?;
     // Everything is sent. A peer that has received all of it may be gone before the end of stream.
-    let _ = stream.shutdown().await;
+    let _ = counters.farewell(stream.shutdown()).await;
     Ok(arrival)
 }
 

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::{Counters, Error, is_dropped, read_whole};
+use super::{Counters, Error, is_dropped, read_next, read_whole};
 
 /// Bytes of a ping.
 pub const SIZE: usize = 32;
@@ -16,7 +16,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), Error> {
     let mut payload = [0; SIZE];
     loop {
-        match read_whole(&mut stream, &mut payload, PAYLOAD).await {
+        match read_next(&mut stream, &mut payload, PAYLOAD, counters).await {
             Ok(true) => Counters::add(&counters.received, SIZE as u64),
             Ok(false) => return Ok(()),
             Err(Error::Stream(error)) if is_dropped(&error) => return Ok(()),

@@ -20,16 +20,19 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), Error> {
     let sent = buffers.send(&mut stream, Volume::Bytes(bytes), counters).await?;
     debug_assert_eq!(sent, bytes);
-    stream.shutdown().await?;
+    let Some(closed) = counters.farewell(stream.shutdown()).await else {
+        return Ok(());
+    };
+    closed?;
     let mut nothing = [0; 1];
-    match stream.read(&mut nothing).await {
-        Ok(0) => Ok(()),
-        Ok(_) => Err(Error::UnexpectedBytes {
+    match counters.farewell(stream.read(&mut nothing)).await {
+        None | Some(Ok(0)) => Ok(()),
+        Some(Ok(_)) => Err(Error::UnexpectedBytes {
             what: "the request",
             due: 0,
         }),
-        Err(error) if is_dropped(&error) => Ok(()),
-        Err(error) => Err(error.into()),
+        Some(Err(error)) if is_dropped(&error) => Ok(()),
+        Some(Err(error)) => Err(error.into()),
     }
 }
 

@@ -87,23 +87,14 @@ async fn dial_up_to(
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc};
+    use std::collections::BTreeMap;
 
     use async_trait::async_trait;
-    use perfrun_contract::{
-        matrix::{Stack, StackSettings},
-        parameters::Parameters,
-    };
-    use prometheus_client::registry::Registry;
+    use perfrun_contract::{matrix::Stack, parameters::Parameters};
+    use perfrun_stack::Reservation;
 
     use super::*;
-    use crate::{
-        metrics::TrialMetrics,
-        observer::Observer,
-        sampler::{self, Sampling},
-        workload::Handover,
-    };
-    use perfrun_stack::{Reservation, StackMetrics};
+    use crate::sampler;
 
     /// A host whose dials are all lost.
     struct Losing;
@@ -128,29 +119,16 @@ mod tests {
         async fn close(self: Box<Self>) {}
     }
 
-    fn setup(stack: Stack) -> Setup {
-        Setup {
-            stack,
-            settings: StackSettings::default(),
-            transport: Transport::Tcp,
-            parameters: Parameters::Ping {
-                count: 1,
-                interval_seconds: 0.0,
-            },
-            listen: (Ipv4Addr::LOCALHOST.into(), 0),
-            identity: None,
-            max_streams: None,
-            download: None,
-            handover: Handover::default(),
-            stack_metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
-            observer: Arc::new(Observer::new(TrialMetrics::default(), Sampling::default())),
-        }
-    }
-
     /// Dials a live server from a host whose own dial is lost; returns whether that succeeded, and the
     /// failures.
     async fn after_a_lost_dial(stack: Stack, most: u32) -> (bool, BTreeMap<Reason, u64>) {
-        let setup = setup(stack);
+        let setup = Setup::of(
+            stack,
+            Parameters::Ping {
+                count: 1,
+                interval_seconds: 0.0,
+            },
+        );
         let (inbound, _events) = mpsc::unbounded_channel();
         let server = stack::start(stack, setup.host(Some(setup.listen)), inbound)
             .await

@@ -11,7 +11,11 @@ use perfrun_contract::{
     parameters::{Messages, Parameters},
 };
 use perfrun_stack::{self as stack, BoxStream, Host, Inbound, Reservation, messenger::BoxMessenger};
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     echo::{self, Terms},
@@ -22,11 +26,17 @@ use super::{
 };
 use crate::wire::{self, Arrival, Buffers, Counters, messages::Framed, ping};
 
-/// How long streams may take to end once the clients are done.
-const DRAIN: Duration = Duration::from_secs(2);
+/// How long a server whose clients are done waits for the next of its streams to end. The time starts anew
+/// with each stream that ends: the more streams there are and the busier the machine is, the longer they take
+/// together, but not each after the one before it. TCP repeats an end that is lost within this time unless the
+/// link is very slow. QUIC sends the close of a connection again only in answer to packets, and the server has
+/// none to send: to wait longer would not help.
+const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long streams may take to end that were cut off during their transfers: many of them, through a relay.
-const DRAIN_CUT_OFF: Duration = Duration::from_secs(10);
+/// How long all of them may take together, so that a trial ends whatever its peers do. It is also the time for
+/// streams that are cut off during their transfers: many of them, through a relay, whose queues may hold the
+/// first end back for long.
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a trial waits for its host to close. A QUIC socket drains for three probe timeouts, 80 ms on
 /// loopback, in which it does nothing; the next trial has another port and need not wait.
@@ -89,21 +99,7 @@ pub(crate) async fn serve(
     while let Ok(event) = events.try_recv() {
         streams.take(event);
     }
-    let drain = async {
-        while let Some(ended) = streams.tasks.join_next().await {
-            streams.ended(ended);
-        }
-    };
-    let patience = if setup.parameters.may_be_cut_off() {
-        DRAIN_CUT_OFF
-    } else {
-        DRAIN
-    };
-    if tokio::time::timeout(patience, drain).await.is_err() {
-        streams.left();
-        // Before the host, which cannot close while its streams are held.
-        streams.tasks.shutdown().await;
-    }
+    streams.drain().await;
     findings.upload = streams.arrival.transfer();
     let one_way = streams.one_way.lock().clone();
     if !one_way.is_empty() {
@@ -287,11 +283,14 @@ impl<'a> Streams<'a> {
         let may_be_cut_off = parameters.may_be_cut_off();
         let mut buffers = Buffers::new(&self.zeros);
         self.tasks.spawn(async move {
-            match wire::serve(protocol, stream, bytes, &mut buffers, &observer.counters).await {
-                Err(wire::Error::Stream(error)) if may_be_cut_off && wire::is_dropped(&error) => {
-                    Ok(Arrival::default())
-                }
-                served => served,
+            let served = wire::serve(protocol, stream, bytes, &mut buffers, &observer.counters);
+            if !may_be_cut_off {
+                return served.await;
+            }
+            match observer.counters.farewell(served).await {
+                None => Ok(Arrival::default()),
+                Some(Err(wire::Error::Stream(error))) if wire::is_dropped(&error) => Ok(Arrival::default()),
+                Some(served) => served,
             }
         });
     }
@@ -299,17 +298,48 @@ impl<'a> Streams<'a> {
     /// Serves a ping beside the workload. Its bytes are not payload, and its end does not matter.
     fn echo(&mut self, stream: BoxStream) {
         if self.tasks.len() < MOST_STREAMS {
+            let uncounted = Counters {
+                over: self.setup.observer.counters.over.clone(),
+                ..Counters::default()
+            };
             self.tasks.spawn(async move {
-                let ended = ping::serve(stream, &Counters::default()).await;
+                let ended = ping::serve(stream, &uncounted).await;
                 tracing::debug!(?ended, "a ping ended");
                 Ok(Arrival::default())
             });
         }
     }
 
+    /// Waits for the ends of streams. Then those end on which nothing else is due, and the others fail.
+    async fn drain(&mut self) {
+        let patience = match self.setup.parameters.may_be_cut_off() {
+            true => MOST_PATIENCE,
+            false => PATIENCE,
+        };
+        self.ends_within(patience).await;
+        self.setup.observer.counters.over.cancel();
+        self.ends_within(PATIENCE).await;
+        self.left();
+        // Before the host, which cannot close while its streams are held.
+        self.tasks.shutdown().await;
+    }
+
+    /// Waits until no stream is left, or none has ended for a time.
+    async fn ends_within(&mut self, patience: Duration) {
+        let latest = Instant::now() + MOST_PATIENCE;
+        while let Ok(Some(ended)) =
+            timeout_at(latest.min(Instant::now() + patience), self.tasks.join_next()).await
+        {
+            self.ended(ended);
+        }
+    }
+
     /// Records streams that did not end with their clients.
     fn left(&mut self) {
         let count = self.tasks.len();
+        if count == 0 {
+            return;
+        }
         if let Some(terms) = &self.terms {
             // An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
             // closes.
@@ -335,5 +365,194 @@ impl<'a> Streams<'a> {
                     .get_or_insert(Failed(failure(Reason::Internal, error)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use perfrun_contract::{
+        matrix::{Negotiation, Protocol, Stack},
+        parameters::Amount,
+        quantity::ByteSize,
+        workload::{Direction, MessageMode, RelayLimits, RelayPath, Timing},
+    };
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        time::sleep,
+    };
+
+    use super::*;
+    use crate::sampler;
+
+    const PING: Parameters = Parameters::Ping {
+        count: 1,
+        interval_seconds: 0.0,
+    };
+
+    fn setup(parameters: Parameters) -> Setup {
+        Setup::of(Stack::Raw, parameters)
+    }
+
+    fn bandwidth(protocol: Protocol) -> Parameters {
+        Parameters::Bandwidth {
+            protocol,
+            direction: Direction::Both,
+            amount: Amount::Count(100),
+            streams: 1,
+            chunk_bytes: ByteSize(1024),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        }
+    }
+
+    /// A client's end of a stream that is served.
+    fn opened(streams: &mut Streams<'_>) -> DuplexStream {
+        let (ours, theirs) = duplex(1 << 16);
+        streams.take(Inbound::Stream(Box::new(theirs)));
+        ours
+    }
+
+    /// Drains the streams. Returns how long that took, and how many ends were counted as lost.
+    async fn drained(streams: &mut Streams<'_>) -> (Duration, u64) {
+        let begun = Instant::now();
+        streams.drain().await;
+        let counters = &streams.setup.observer.counters;
+        let lost = counters.failures.load(Ordering::Relaxed);
+        let errors = sampler::errors(&sampler::Reading::now(counters).errors, &Default::default());
+        assert_eq!(errors.get(&Reason::Timeout).copied().unwrap_or_default(), lost);
+        (begun.elapsed(), lost)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_farewell_is_counted_and_takes_nothing_from_what_was_exchanged() {
+        let header = u64::MAX.to_be_bytes();
+        let relay = Parameters::Relay {
+            path: RelayPath::Direct,
+            bytes: 100,
+            chunk_bytes: ByteSize(1024),
+            pings: 0,
+            limits: RelayLimits::default(),
+        };
+        let endless = [&header[..], &[0; 70]].concat();
+        for (parameters, says, hears, arrives) in [
+            (PING, &[7; ping::SIZE][..], ping::SIZE, 0),
+            // Opened, and nothing more.
+            (PING, &[], 0, 0),
+            (bandwidth(Protocol::Litep2pPerf), &[], 0, 0),
+            // A download that the client cuts off.
+            (bandwidth(Protocol::Perf), &endless, 1, 70),
+            (relay, &[], 100, 0),
+        ] {
+            let what = parameters.to_string();
+            let setup = setup(parameters);
+            let mut streams = Streams::new(&setup);
+            let mut client = opened(&mut streams);
+            client.write_all(says).await.unwrap();
+            if says.len() > ping::SIZE {
+                client.shutdown().await.unwrap();
+            }
+            client.read_exact(&mut vec![0; hears]).await.unwrap();
+            let (_, lost) = drained(&mut streams).await;
+            assert!(streams.failed.is_none(), "{what}: {:?}", streams.failed);
+            assert_eq!((lost, streams.arrival.bytes), (1, arrives), "{what}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_count_though_the_farewell_is_lost() {
+        let load = Messages {
+            mode: MessageMode::Stream,
+            message_bytes: ByteSize(64),
+            amount: Amount::Count(3),
+            window: 2,
+            rate: None,
+            priority: false,
+            receivers: 1,
+        };
+        for mode in [MessageMode::Stream, MessageMode::Broadcast] {
+            let load = Messages { mode, ..load };
+            let setup = setup(Parameters::Messages(load));
+            let mut streams = Streams::new(&setup);
+            let mut client: [BoxMessenger; 1] = [Box::new(Framed::new(opened(&mut streams)))];
+            let counters = Counters::default();
+            wire::messages::open(&mut *client[0], None).await.unwrap();
+            if mode == MessageMode::Broadcast {
+                let sent = wire::messages::broadcast(&mut client, None, &load, &counters).await;
+                assert_eq!(sent.unwrap().sent, 3);
+            } else {
+                let mut trips = recorder();
+                let sent = wire::messages::run(&mut *client[0], &load, &counters, &mut trips).await;
+                assert_eq!(sent.unwrap().bytes, 3 * 64);
+            }
+            assert_eq!(drained(&mut streams).await, (PATIENCE, 1), "{mode}");
+            assert!(streams.failed.is_none(), "{mode}: {:?}", streams.failed);
+            assert_eq!(streams.arrival.bytes, 3 * 64, "{mode}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_on_which_something_is_due_fails_the_trial() {
+        for (parameters, says) in [
+            (PING, &[7; ping::SIZE - 1][..]),
+            (bandwidth(Protocol::Perf), &[]),
+            (bandwidth(Protocol::Perf), &[0; 8 + 99]),
+            (bandwidth(Protocol::Litep2pPerf), &[0; 7]),
+            (bandwidth(Protocol::Litep2pPerf), &[0; 8]),
+        ] {
+            let what = format!("{parameters}: {} bytes", says.len());
+            let setup = setup(parameters);
+            let mut streams = Streams::new(&setup);
+            let mut client = opened(&mut streams);
+            client.write_all(says).await.unwrap();
+            let (_, lost) = drained(&mut streams).await;
+            let Some(Failed(failure)) = &streams.failed else {
+                panic!("{what}: it completed")
+            };
+            assert_eq!((failure.reason, lost), (Reason::Timeout, 0), "{what}");
+            assert_eq!(
+                failure.message, "1 streams did not end with their clients",
+                "{what}"
+            );
+        }
+    }
+
+    /// Drains 20 streams that end one after the other, a gap apart.
+    async fn ending(gap: Duration) -> (Duration, u64) {
+        let setup = setup(PING);
+        let mut streams = Streams::new(&setup);
+        let clients: Vec<_> = (0..20).map(|_| opened(&mut streams)).collect();
+        let leave = tokio::spawn(async move {
+            for client in clients {
+                sleep(gap).await;
+                drop(client);
+            }
+        });
+        let drained = drained(&mut streams).await;
+        assert!(streams.failed.is_none(), "{:?}", streams.failed);
+        leave.abort();
+        drained
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_patient_while_streams_end() {
+        let ms = Duration::from_millis;
+        assert_eq!(ending(ms(400)).await, (ms(8000), 0));
+        // Six have ended after nine seconds.
+        assert_eq!(ending(ms(1500)).await, (MOST_PATIENCE, 14));
+        assert_eq!(ending(ms(2100)).await, (PATIENCE, 20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_ping_beside_the_workload_does_not_matter() {
+        let setup = setup(bandwidth(Protocol::Perf));
+        let mut streams = Streams::new(&setup);
+        let (mut ours, theirs) = duplex(64);
+        streams.take(Inbound::Ping(Box::new(theirs)));
+        ours.write_all(&[7; ping::SIZE]).await.unwrap();
+        ours.read_exact(&mut [0; ping::SIZE]).await.unwrap();
+        assert_eq!(drained(&mut streams).await, (PATIENCE, 0));
+        assert!(streams.failed.is_none(), "{:?}", streams.failed);
     }
 }

@@ -43,6 +43,28 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    /// What a test of a stack on TCP needs.
+    #[cfg(test)]
+    pub(super) fn of(stack: Stack, parameters: Parameters) -> Self {
+        use crate::{metrics::TrialMetrics, sampler::Sampling};
+
+        Self {
+            stack,
+            settings: StackSettings::default(),
+            transport: Transport::Tcp,
+            parameters,
+            listen: (std::net::Ipv4Addr::LOCALHOST.into(), 0),
+            identity: None,
+            max_streams: None,
+            download: None,
+            handover: Handover::default(),
+            stack_metrics: Arc::new(StackMetrics::new(
+                &mut prometheus_client::registry::Registry::default(),
+            )),
+            observer: Arc::new(Observer::new(TrialMetrics::default(), Sampling::default())),
+        }
+    }
+
     pub(super) fn host(&self, listen: Option<(IpAddr, u16)>) -> HostConfig {
         HostConfig {
             settings: self.settings.clone(),

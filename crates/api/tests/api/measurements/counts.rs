@@ -176,3 +176,37 @@ fn the_largest_document_does_not_overflow() {
 fn other_workloads_have_no_counts_to_compare() {
     assert_eq!(mismatch(&cell("{ping: {}}", "{}"), 1, 2), None);
 }
+
+#[test]
+fn every_ping_and_its_answer_arrives_even_if_the_end_of_a_stream_is_lost() {
+    for workload in ["{ping: {count: 1}}", "{handshakes: {count: 1}}"] {
+        let cell = cell(workload, "{}");
+        let mismatch = |failures, received, sent| {
+            let client = Measured {
+                bytes_sent: 64,
+                bytes_received: 64,
+                failures,
+                ..Measured::default()
+            };
+            let server = Measured {
+                bytes_received: received,
+                bytes_sent: sent,
+                failures: 1,
+                ..Measured::default()
+            };
+            count_mismatch(&cell, &nodes(vec![client], vec![server]))
+        };
+        assert_eq!(mismatch(0, 64, 64), None);
+        // A server that served nothing.
+        assert_eq!(
+            mismatch(0, 0, 0).as_deref(),
+            Some("pings: 64 bytes were sent, 0 received")
+        );
+        assert_eq!(
+            mismatch(0, 64, 32).as_deref(),
+            Some("answers to pings: 32 bytes were sent, 64 received")
+        );
+        // It is unknown what the client had sent when it failed.
+        assert_eq!(mismatch(1, 32, 0), None);
+    }
+}

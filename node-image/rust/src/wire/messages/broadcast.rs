@@ -122,7 +122,12 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
     let mut arrival = Arrival::default();
     let (mut expected, mut clock, mut is_over) = (0, None, false);
     loop {
-        let got = match poll_fn(|cx| messenger.poll_receive(cx)).await {
+        let receive = poll_fn(|cx| messenger.poll_receive(cx));
+        let received = match is_over {
+            true => counters.farewell(receive).await.unwrap_or(Ok(None)),
+            false => receive.await,
+        };
+        let got = match received {
             Ok(Some(got)) => got,
             _ if is_over => return Ok(arrival),
             Ok(None) => return ended_before(expected, arrival),
