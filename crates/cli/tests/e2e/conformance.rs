@@ -93,6 +93,7 @@ fn each_fault_of_a_node_fails_the_check_that_is_about_it() {
         ("miscounts", Some("tcp.as-server.bandwidth.perf")),
         ("hangs", Some("states/order")),
         ("floods", Some("calls/unknown")),
+        ("leaves-streams-open", Some("tcp.as-server.ping")),
         ("dies", Some("tcp.as-client.ping")),
         ("never-cancels", Some("states/cancelled")),
         ("early", Some("states/start")),

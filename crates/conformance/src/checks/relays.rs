@@ -10,7 +10,7 @@ use perfrun_contract::{
     workload::{RelayLimits, RelayPath},
 };
 
-use super::workloads::{has, judge, lack, reference};
+use super::workloads::{has, judge, lack, reference, streams_ended};
 use crate::{
     Check, Unmet,
     bench::{Bench, Who},
@@ -131,6 +131,7 @@ async fn run(
         stacks: [cast.client.1.clone(), cast.source.1.clone()],
     };
     let (ended, relay) = trial.run_relayed(nodes, &cast.relay.1).await?;
+    streams_ended(transport, &trial.parameters, &ended)?;
     Ok(agree(&trial.parameters, &ended, &relay)?)
 }
 

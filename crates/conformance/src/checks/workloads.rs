@@ -382,6 +382,7 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
             if transport != Transport::WebrtcDirect {
                 same("failures of the client", ended.client.measured.failures, 0)?;
             }
+            streams_ended(transport, &parameters, &ended)?;
             judge(&parameters, &ended)
         });
         wrong.map_err(|why| format!("{parameters} on {transport}: {why}"))?;
@@ -413,6 +414,20 @@ fn longer(parameters: &Parameters) -> Option<Parameters> {
     };
     *seconds *= 10.0;
     Some(longer)
+}
+
+/// Checks that the streams of a server ended with their client. A server counts those that did not, so that
+/// ends that a link loses fail no trial, but the link of a check loses nothing.
+pub(super) fn streams_ended(
+    transport: Transport,
+    parameters: &Parameters,
+    ended: &Ended,
+) -> Result<(), String> {
+    // On webrtc-direct, ends get lost when their connection closes. An echo also counts late lines.
+    if transport == Transport::WebrtcDirect || matches!(parameters, Parameters::Echo(_)) {
+        return Ok(());
+    }
+    same("failures of the server", ended.server.measured.failures, 0)
 }
 
 /// Compares what both ends report with each other and with what the workload must do.
@@ -622,7 +637,10 @@ fn paced(load: &Echo, client: &Measured) -> Result<(), String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_contract::{histogram::recorder, node::Plateau};
+    use perfrun_contract::{
+        histogram::recorder,
+        node::{Outcome, Plateau},
+    };
 
     use super::*;
 
@@ -639,6 +657,29 @@ mod tests {
             histograms: [(Distribution::RoundTrip, Histogram::from(&times))].into(),
             ..Measured::default()
         }
+    }
+
+    #[test]
+    fn a_server_whose_streams_do_not_end_is_refused() {
+        let outcome = |failures| Outcome {
+            failure: None,
+            measured: Measured {
+                failures,
+                ..Measured::default()
+            },
+            served: None,
+        };
+        let ended = |failures| Ended {
+            client: outcome(0),
+            server: outcome(failures),
+            start_at: 0,
+        };
+        let of = |transport, parameters, failures| streams_ended(transport, &parameters, &ended(failures));
+        assert_eq!(of(Transport::QuicV1, ping(20), 0), Ok(()));
+        let refused = of(Transport::QuicV1, ping(20), 1).unwrap_err();
+        assert_eq!(refused, "failures of the server: 1 is not 0");
+        assert_eq!(of(Transport::WebrtcDirect, ping(20), 1), Ok(()));
+        assert_eq!(of(Transport::QuicV1, echo(Pace::Pause(0.05)), 1), Ok(()));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     matrix::Transport,
     node::{Measured, Reason, Role},
+    parameters::Parameters,
     plan::Cell,
 };
 
@@ -22,13 +23,9 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
         for role in [Role::Client, Role::Server] {
             for (reason, count) in counts(source, cell, role) {
                 let mut times = table::Cell::from(count.to_string());
-                // There a stack loses dials to a server that is well.
-                if (cell.transport, role, reason)
-                    == (Transport::WebrtcDirect, Role::Client, Reason::DialFailed)
-                {
-                    let connections: u64 = measured(source, cell, role).map(|ends| ends.connections).sum();
+                if let Some(note) = note(source, cell, role, (reason, count)) {
                     times.notes.push(footnotes.len());
-                    footnotes.push(format!("of {} dials", count + connections));
+                    footnotes.push(note);
                 }
                 rows.push(vec![
                     Path::of(cell).to_string().into(),
@@ -51,6 +48,23 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
         footnotes,
         kind: Kind::Detail,
     })
+}
+
+/// How many operations of the kind there were in all, where that says more than the count.
+fn note(source: &Source<'_>, cell: &Cell, role: Role, (reason, count): (Reason, u64)) -> Option<String> {
+    let sum = |of: fn(&Measured) -> u64| measured(source, cell, role).map(of).sum::<u64>();
+    match (role, reason) {
+        // There a stack loses dials to a server that is well.
+        (Role::Client, Reason::DialFailed) if cell.transport == Transport::WebrtcDirect => {
+            Some(format!("of {} dials", count + sum(|ends| ends.connections)))
+        }
+        // Of an echo, lines may also be late.
+        (Role::Server, Reason::Timeout) if !matches!(cell.parameters, Parameters::Echo(_)) => Some(format!(
+            "ends of streams that did not arrive, of {}: nothing else was due on them",
+            sum(|ends| ends.streams)
+        )),
+        _ => None,
+    }
 }
 
 fn counts(source: &Source<'_>, cell: &Cell, role: Role) -> BTreeMap<Reason, u64> {

@@ -67,3 +67,26 @@ fn dials_that_webrtc_lost_are_counted_among_all() {
     );
     assert!(drawn.contains("¹ Of 10 dials."), "{drawn}");
 }
+
+#[test]
+fn ends_of_streams_that_were_lost_are_counted_among_all() {
+    let mut results = run("
+  workload: {handshakes: {count: 1000, inFlight: [64]}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1], rawBaseline: false}
+  iterations: 2
+")
+    .results();
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut().filter(|node| node.role == Role::Server) {
+            node.measured.streams = 1000;
+            node.measured.errors = [(Reason::Timeout, 11)].into();
+        }
+    }
+    let drawn = markdown(&results.account());
+    assert!(
+        drawn.contains("| libp2p → libp2p | server | Timeout | 22¹ |"),
+        "{drawn}"
+    );
+    let note = "¹ Ends of streams that did not arrive, of 2000: nothing else was due on them.";
+    assert!(drawn.contains(note), "{drawn}");
+}

@@ -36,6 +36,12 @@ elif fault == "floods":
             body = {"message": "x" * (16 << 20)}
         answer(self, status, body, text)
     node.Handler.answer = flood
+elif fault == "leaves-streams-open":
+    serve = node.Trial.serve
+    def leave(self):
+        serve(self)
+        self.findings.update(failures=1, errors={"Timeout": 1})
+    node.Trial.serve = leave
 elif fault == "dies":
     node.Trial.dial = lambda self, client: os._exit(3)
 elif fault == "never-cancels":
