@@ -171,6 +171,7 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         overhead_seconds: (facts.took.as_secs_f64() - longest).max(0.0),
         session: facts.session,
         disturbance: None,
+        standstill: None,
         links: None,
         merged_samples: None,
         nodes: facts.seen.nodes,

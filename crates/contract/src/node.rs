@@ -27,6 +27,11 @@
 //! smaller epoch. A node that is stopping answers 503, and one that has 1024 ended trials 507. A body has at
 //! most 4 MiB, and a node accepts at least 256 connections.
 //!
+//! After `finish`, a server waits for the ends of its streams: perfrun's nodes wait up to 2 s for the next one,
+//! and up to 10 s for all of them. A link may lose the end of a stream. So a stream on which nothing else is due
+//! does not fail the trial: the server counts it in `failures`, and in `errors` as `Timeout`. A stream on which
+//! anything else is due fails the trial as `Timeout`.
+//!
 //! Conductors that take over from one another have the same token, and may exist at the same time. Each sends
 //! its epoch with every call that needs the token: `X-Perfrun-Epoch: NUMBER`, from 0 to 2⁶³ − 1, larger than
 //! that of all conductors before it. Without the header the epoch is 0. A node remembers the largest one, and
@@ -367,7 +372,8 @@ pub struct Measured {
     pub connections: u64,
     /// Streams opened.
     pub streams: u64,
-    /// Operations (dials, opens, handshakes, round trips) that failed in a trial that continued.
+    /// Operations (dials, opens, handshakes, round trips, at a server also ends of streams) that failed in a
+    /// trial that continued.
     pub failures: u64,
     /// The failed operations by reason.
     #[serde(

@@ -1,6 +1,6 @@
 //! What one execution of a trial leaves behind.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use perfrun_link::{
     Kind, Mode,
@@ -63,6 +63,10 @@ pub struct TrialRecord {
     /// What else kept the machines busy while the workload ran; absent if no node could tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
+    /// The node that stood still for longest; absent if all of them worked all the time, or if their samples
+    /// do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standstill: Option<Standstill>,
     /// The links, as they were set and measured just before; nothing, if this trial found them as one before
     /// it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,10 +103,33 @@ impl TrialRecord {
             failure: self.failure.clone(),
             metrics: self.metrics.clone(),
             flags: self.flags.clone(),
+            standstill: self.standstill.clone(),
             links: None,
             nodes: BTreeMap::new(),
             ..*self
         }
+    }
+
+    /// Whether something else than its load slowed the trial down, by more than a trial that is compared may
+    /// have.
+    pub fn is_disturbed(&self) -> bool {
+        self.standstill.is_some() || self.disturbance.is_some_and(|found| found.is_too_much())
+    }
+}
+
+/// A time in which a node did nothing, because its process or its machine was stopped.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Standstill {
+    /// The node.
+    pub node: String,
+    /// How long it stood still, in seconds.
+    pub seconds: f64,
+}
+
+impl fmt::Display for Standstill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} stood still for {:.1} s", self.node, self.seconds)
     }
 }
 
@@ -253,7 +280,7 @@ pub enum Flag {
     BelowNominal,
     /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
     WindowLimited,
-    /// Something else kept the machine busy.
+    /// Something else kept the machine busy, or a node stood still.
     Disturbed,
     /// The kernel let a node's UDP sockets have smaller buffers than its stack wants.
     UdpBuffersLimited,

@@ -267,7 +267,7 @@ impl Asked<'_> {
 
 /// Whether a trial says something about the stack.
 fn is_valid(record: &TrialRecord) -> bool {
-    !pairs::is_disturbed(record) && !pairs::is_lost(record)
+    !record.is_disturbed() && !pairs::is_lost(record)
 }
 
 /// Whether an interval lies above a limit (`sign` 1), or below it (−1).

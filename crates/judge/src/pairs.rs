@@ -156,13 +156,6 @@ pub(crate) fn value(record: &TrialRecord, metric: Metric) -> Option<f64> {
     value.filter(|value| value.is_finite() && (*value > 0.0 || *value == 0.0 && metric.is_whole()))
 }
 
-/// Whether something else kept the machines of a trial busy.
-pub(crate) fn is_disturbed(record: &TrialRecord) -> bool {
-    record
-        .disturbance
-        .is_some_and(|disturbance| disturbance.is_too_much())
-}
-
 /// Whether a trial failed for a reason that says nothing about the stack.
 pub(crate) fn is_lost(record: &TrialRecord) -> bool {
     record
@@ -200,7 +193,7 @@ fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, third: Option<&Placed<'_>
     let are_neighbours = baseline.place.abs_diff(candidate.place) == distance
         && a.session == b.session
         && (a.at_seconds - b.at_seconds).abs() <= longest * distance as f64;
-    if is_disturbed(a) || is_disturbed(b) {
+    if a.is_disturbed() || b.is_disturbed() {
         Fate::Disturbed
     } else if !are_neighbours || is_lost(a) || is_lost(b) {
         Fate::Apart

@@ -343,7 +343,7 @@ fn between(baseline: f64, candidate: f64) -> Option<f64> {
 }
 
 fn says_something(record: &TrialRecord) -> bool {
-    !pairs::is_disturbed(record) && !pairs::is_lost(record)
+    !record.is_disturbed() && !pairs::is_lost(record)
 }
 
 /// The cell of a twin of itself.
@@ -364,7 +364,7 @@ fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<Why> 
             .filter(|record| record.flags.contains(&flag))
             .count()
     };
-    let disturbed = trials.iter().filter(|record| pairs::is_disturbed(record)).count();
+    let disturbed = trials.iter().filter(|record| record.is_disturbed()).count();
     if have(Flag::DebugBuild) > 0 {
         Some(Why::DebugBuild)
     } else if 2 * disturbed > trials.len() {

@@ -101,6 +101,7 @@ pub fn completed(id: &str) -> TrialRecord {
         overhead_seconds: 0.0,
         session: 0,
         disturbance: None,
+        standstill: None,
         links: None,
         merged_samples: None,
         nodes: BTreeMap::new(),

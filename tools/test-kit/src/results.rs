@@ -121,6 +121,7 @@ impl Run {
                 overhead_seconds: 0.021 + noise(&key, 0.01),
                 session: 0,
                 disturbance: None,
+                standstill: None,
                 links: None,
                 merged_samples: None,
                 nodes: BTreeMap::new(),

@@ -137,6 +137,7 @@ fn results() -> Results {
         overhead_seconds: 0.01,
         session: 0,
         disturbance: None,
+        standstill: None,
         links: None,
         merged_samples: Some(2),
         nodes: BTreeMap::from([(
@@ -165,6 +166,7 @@ fn results() -> Results {
         overhead_seconds: 0.0,
         session: 0,
         disturbance: None,
+        standstill: None,
         links: None,
         merged_samples: None,
         nodes: BTreeMap::new(),

@@ -1,23 +1,66 @@
-//! What else kept the machines of a trial busy, from what their nodes counted. Pure.
+//! What else kept the machines of a trial busy, and nodes that stood still, from what the nodes counted. Pure.
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
     machine::MachineTime,
-    node::{Info, Role},
-    record::{Disturbance, Flag, LATE_START_SECONDS, NodeRecord, TrialRecord},
+    node::{Info, Role, Sample},
+    record::{Disturbance, Flag, LATE_START_SECONDS, NodeRecord, Standstill, TrialRecord},
 };
 
 /// Adds to a record how much the trial was disturbed, and the flag if that is too much. `nodes` says what its
 /// nodes are.
 pub(crate) fn add_disturbance(record: &mut TrialRecord, nodes: &BTreeMap<&str, &Info>) {
     record.disturbance = disturbance(record, nodes);
-    if record
-        .disturbance
-        .is_some_and(|disturbance| disturbance.is_too_much())
-    {
+    record.standstill = standstill(record, nodes);
+    if record.is_disturbed() {
         record.flags.push(Flag::Disturbed);
     }
+}
+
+/// A standstill that is longer than this is noticed, in seconds: ten of the intervals in which nodes sample. A
+/// node that waits for a CPU, or whose runtime is busy, takes its samples up to a few intervals late.
+const LEAST_STANDSTILL: f64 = 1.0;
+
+/// A node that stands still uses less of a CPU than this. One that is only slow uses more, and that is what a
+/// trial measures: its stack may be the reason.
+const MOST_CPU: f64 = 0.05;
+
+fn standstill(record: &TrialRecord, nodes: &BTreeMap<&str, &Info>) -> Option<Standstill> {
+    // A server in its client's process has no CPU time of its own, and stands still with it.
+    let processes = record
+        .nodes
+        .iter()
+        .filter(|(name, _)| nodes.contains_key(name.as_str()));
+    let found = processes.filter_map(|(name, node)| {
+        let seconds = longest_standstill(&node.measured.samples)?;
+        Some(Standstill {
+            node: name.clone(),
+            seconds,
+        })
+    });
+    found.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
+}
+
+/// By how much a sample of a node is longer than its other ones, though the node did no more in it. Samples of
+/// a long trial are merged, so the difference counts, and not how many times longer the sample is.
+fn longest_standstill(samples: &[Sample]) -> Option<f64> {
+    let lower_median = |of: fn(&Sample) -> f64| {
+        let mut all: Vec<f64> = samples.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len().checked_sub(1)? / 2).copied()
+    };
+    let usual = lower_median(|sample| sample.interval_seconds)?;
+    let usual_cpu = lower_median(|sample| sample.cpu_seconds)?;
+    let last = samples.len() - 1;
+    let found = samples.iter().enumerate().filter_map(|(i, sample)| {
+        // What remains at the end, up to half an interval, is part of the last sample.
+        let expected = if i == last { 1.5 * usual } else { usual };
+        let seconds = sample.interval_seconds - expected;
+        let stood_still = sample.cpu_seconds - usual_cpu < MOST_CPU * seconds;
+        (seconds > LEAST_STANDSTILL && stood_still).then_some(seconds)
+    });
+    found.reduce(f64::max)
 }
 
 fn disturbance(record: &TrialRecord, nodes: &BTreeMap<&str, &Info>) -> Option<Disturbance> {
@@ -142,11 +185,7 @@ mod tests {
             ..completed("c0.i0")
         };
         add_disturbance(&mut record, &infos);
-        let is_flagged = record.flags.contains(&Flag::Disturbed);
-        assert_eq!(
-            is_flagged,
-            record.disturbance.is_some_and(|found| found.is_too_much())
-        );
+        assert_eq!(record.flags.contains(&Flag::Disturbed), record.is_disturbed());
         record.disturbance
     }
 
@@ -274,5 +313,71 @@ mod tests {
         let client = node(Role::Client, 1.0, None);
         assert_eq!(of([("client-0", info("a", None), client)]), None);
         assert_eq!(of([]), None);
+    }
+
+    /// Samples with these intervals, each with CPU time for that share of its first tenth of a second.
+    fn sampled(intervals: &[f64], cpu: f64) -> Vec<Sample> {
+        let sample = |interval_seconds: &f64| Sample {
+            interval_seconds: *interval_seconds,
+            cpu_seconds: cpu * interval_seconds.min(0.1),
+            ..Sample::default()
+        };
+        intervals.iter().map(sample).collect()
+    }
+
+    #[test]
+    fn a_node_that_was_stopped_shows_it_in_its_samples() {
+        for cpu in [0.0, 2.0] {
+            let of = |intervals: &[f64]| longest_standstill(&sampled(intervals, cpu));
+            let is = |found: Option<f64>, seconds| is_near(found.unwrap(), seconds);
+            is(of(&[0.1, 0.1, 4.1, 0.1]), 4.0);
+            is(of(&[4.1, 0.1, 2.1, 0.1]), 4.0);
+            // The end of a trial.
+            is(of(&[0.1, 4.15]), 4.0);
+            // Of a long trial, merged.
+            is(of(&[12.8, 16.8, 12.8, 12.8]), 4.0);
+            assert_eq!(of(&[0.1, 1.0, 0.1]), None, "nine intervals are not enough");
+            assert_eq!(of(&[12.8, 12.8, 12.8, 19.2]), None, "what remains at the end");
+            assert_eq!(of(&[4.1]), None, "one sample says nothing");
+            assert_eq!(of(&[]), None);
+        }
+    }
+
+    #[test]
+    fn a_node_that_works_slowly_does_not_stand_still() {
+        let mut samples = sampled(&[0.1, 0.1, 4.1, 0.1], 0.5);
+        // A twentieth of a CPU in the four seconds, besides what an interval takes.
+        samples[2].cpu_seconds = 0.05 + 0.205;
+        assert_eq!(longest_standstill(&samples), None);
+        samples[2].cpu_seconds -= 0.01;
+        assert!(longest_standstill(&samples).is_some());
+    }
+
+    #[test]
+    fn a_trial_names_the_node_that_stood_still_for_longest() {
+        let with = |role, intervals: &[f64]| {
+            // Whose machine cannot tell how busy it was.
+            let mut node = node(role, 1.0, None);
+            node.measured.samples = sampled(intervals, 0.1);
+            node
+        };
+        let mut record = TrialRecord {
+            nodes: BTreeMap::from([
+                ("client-0".to_owned(), with(Role::Client, &[0.1, 2.1, 0.1])),
+                ("client-0.server".to_owned(), with(Role::Server, &[0.1, 9.1, 0.1])),
+                ("server-0".to_owned(), with(Role::Server, &[0.1, 4.21, 0.1])),
+            ]),
+            ..completed("c0.i0")
+        };
+        let info = info("a", None);
+        let nodes = BTreeMap::from([("client-0", &info), ("server-0", &info)]);
+        add_disturbance(&mut record, &nodes);
+        let found = record.standstill.as_ref().unwrap();
+        assert_eq!(found.to_string(), "server-0 stood still for 4.1 s");
+        assert_eq!(
+            (record.disturbance, &record.flags[..]),
+            (None, &[Flag::Disturbed][..])
+        );
+        assert!(record.brief().is_disturbed());
     }
 }

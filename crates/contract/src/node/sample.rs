@@ -14,7 +14,8 @@ use crate::newer;
 pub struct Sample {
     /// End of the interval, in seconds since the start (client) or since the first connection (server).
     pub at_seconds: f64,
-    /// Length of the interval, in seconds.
+    /// Length of the interval, in seconds. Those of a node are equal, except for the last: one that is longer
+    /// and in which the node used no CPU shows that the node stood still.
     pub interval_seconds: f64,
     /// Payload bytes sent in it.
     pub bytes_sent: u64,

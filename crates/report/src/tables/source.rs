@@ -8,7 +8,7 @@ use perfrun_contract::{
     node::Role,
     parameters::Parameters,
     plan::{Cell, Plan, cell_id},
-    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, TrialRecord},
+    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, Standstill, TrialRecord},
     summary::SummaryRow,
 };
 use perfrun_judge::needs;
@@ -305,16 +305,54 @@ impl<'a> Source<'a> {
             };
             format!("{} of {needed} trials{interval}", row.count)
         });
+        let of_all = move |count: u32, text: String| {
+            let plural = if row.count == 1 { "" } else { "s" };
+            format!("{count} of {} trial{plural}: {text}", row.count)
+        };
+        let Standstills {
+            trials,
+            only,
+            longest,
+        } = Standstills::of(self.counting(cell));
         // The note at the top already reports a debug build.
         let flags = row
             .flags
             .iter()
             .filter(|(flag, _)| **flag != Flag::DebugBuild)
-            .map(|(flag, count)| {
-                let plural = if row.count == 1 { "" } else { "s" };
-                format!("{count} of {} trial{plural}: {}", row.count, explained(*flag))
+            .filter_map(move |(flag, count)| match flag {
+                Flag::Disturbed if only > 0 && *count <= only => None,
+                Flag::Disturbed => Some(of_all(count - only, explained(*flag))),
+                _ => Some(of_all(*count, explained(*flag))),
             });
-        flags.chain(fewer)
+        let stood_still = longest.map(|longest| match trials {
+            1 => of_all(1, longest.to_string()),
+            more => of_all(more, format!("a node stood still; in the worst, {longest}")),
+        });
+        flags.chain(stood_still).chain(fewer)
+    }
+}
+
+/// Completed trials of a cell in which a node stood still.
+#[derive(Default)]
+struct Standstills<'a> {
+    trials: u32,
+    /// Those that nothing else disturbed.
+    only: u32,
+    longest: Option<&'a Standstill>,
+}
+
+impl<'a> Standstills<'a> {
+    fn of(records: impl Iterator<Item = &'a TrialRecord>) -> Self {
+        let mut all = Self::default();
+        for record in records.filter(|record| record.failure.is_none()) {
+            let Some(found) = &record.standstill else { continue };
+            all.trials += 1;
+            all.only += u32::from(!record.disturbance.is_some_and(|other| other.is_too_much()));
+            if all.longest.is_none_or(|longest| longest.seconds < found.seconds) {
+                all.longest = Some(found);
+            }
+        }
+        all
     }
 }
 

@@ -8,7 +8,7 @@ use perfrun_contract::{
     matrix::Transport,
     node::{Reason, Role},
     plan::Cell,
-    record::{Flag, Leg, LinkCheck, LinkRecord, Metric, TrialRecord},
+    record::{Flag, Leg, LinkCheck, LinkRecord, Metric, Standstill, TrialRecord},
     tally::EndReason,
 };
 use perfrun_judge::needs;
@@ -638,4 +638,36 @@ fn networks() {
         line.starts_with("links: lat10, median round trip (ms) 10.07"),
         "{line}"
     );
+}
+
+#[test]
+fn a_node_that_stood_still_is_named() {
+    let spec = "
+  workload: {ping: {count: 10}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+  iterations: 3
+";
+    let busy = "other processes or the hypervisor kept the machine busy";
+    let mut results = run(spec).flagged("c0.i", Flag::Disturbed).results();
+    let mut still = |trial: &str, node: &str, seconds| {
+        let of_trial = |record: &&mut TrialRecord| record.trial.id == trial;
+        let record = results.trials.iter_mut().find(of_trial).unwrap();
+        record.standstill = Some(Standstill {
+            node: node.to_owned(),
+            seconds,
+        });
+        markdown(&results.account())
+    };
+    let drawn = still("c0.i1", "client-0", 4.12);
+    assert!(
+        drawn.contains("1 of 3 trials: client-0 stood still for 4.1 s"),
+        "{drawn}"
+    );
+    assert!(drawn.contains(&format!("2 of 3 trials: {busy}")), "{drawn}");
+    let drawn = still("c0.i0", "server-0", 5.3);
+    let worst = "2 of 3 trials: a node stood still; in the worst, server-0 stood still for 5.3 s";
+    assert!(drawn.contains(worst), "{drawn}");
+    let drawn = still("c0.i2", "server-0", 1.2);
+    assert!(drawn.contains("3 of 3 trials: a node stood still"), "{drawn}");
+    assert!(!drawn.contains(busy), "{drawn}");
 }
