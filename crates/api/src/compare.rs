@@ -211,7 +211,8 @@ pub(crate) fn regressions_have_a_baseline() -> Rule {
     rule(
         "!self.expect.exists(e, has(e.maxRegression)) || size(self.compare) > 0",
         ".expect",
-        "must not have maxRegression without compare: it is relative to the baseline",
+        "must not have maxRegression without compare, which names its baseline: add compare, or compare two \
+         programs by `perfrun run --candidate PATH`",
     )
 }
 

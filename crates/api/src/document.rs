@@ -12,12 +12,15 @@ use kube::{
     CustomResourceExt, Resource,
     core::cel::{ValidationErrors, Validator},
 };
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 use thiserror::Error;
 
-use crate::{schedule::PerfSchedule, spec::PerfRun};
+use crate::{
+    schedule::PerfSchedule,
+    spec::{PerfRun, PerfRunSpec},
+};
 
 /// Why a document is refused.
 #[derive(Debug, Error)]
@@ -45,6 +48,14 @@ pub enum Error {
         name: String,
         /// A path and a message for each problem.
         problems: Vec<FieldProblem>,
+    },
+    /// The change of [`parse_changed`] is impossible.
+    #[error("{name}: {reason}")]
+    Change {
+        /// The document, likewise.
+        name: String,
+        /// Why.
+        reason: String,
     },
     /// Two documents have one name, so that their results would be mixed up.
     #[error("{0} appears twice in the file: give every document its own name")]
@@ -94,6 +105,32 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
     stream(text, |index, value| read(index, value, &RUN))
 }
 
+/// Reads every document of a stream of PerfRuns, changes it, and then judges by the rules what it has become.
+/// The error of `change` says why a document cannot be changed.
+pub fn parse_changed(
+    text: &str,
+    change: impl Fn(&mut PerfRunSpec) -> Result<(), String>,
+) -> Result<Vec<PerfRun>, Error> {
+    stream(text, |index, value| {
+        let (label, mut value) = fitting::<PerfRun>(index, value, &RUN)?;
+        let Ok(mut spec) = PerfRunSpec::deserialize(&value["spec"]) else {
+            // A value that no type can hold breaks a rule, which says what is right.
+            return lawful(label, value, &RUN);
+        };
+        let before = spec.clone();
+        change(&mut spec).map_err(|reason| Error::Change {
+            name: label.clone(),
+            reason,
+        })?;
+        if spec == before {
+            return lawful(label, value, &RUN);
+        }
+        value["spec"] = serde_json::to_value(&spec).expect("a spec is JSON");
+        let (label, value) = fitting::<PerfRun>(index, value, &RUN)?;
+        lawful(label, value, &RUN)
+    })
+}
+
 /// Reads and validates every document of a stream of PerfSchedules.
 pub fn parse_schedules(text: &str) -> Result<Vec<PerfSchedule>, Error> {
     stream(text, |index, value| read(index, value, &SCHEDULE))
@@ -136,9 +173,18 @@ pub fn broken_rules_of_change(old: &PerfRun, new: &PerfRun) -> Vec<FieldProblem>
 }
 
 /// A document, and what it is called in messages, e.g. `perfrun/quickstart`.
-fn read<K>(index: usize, mut value: Value, schema: &Value) -> Result<(String, K), Error>
+fn read<K>(index: usize, value: Value, schema: &Value) -> Result<(String, K), Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let (label, value) = fitting::<K>(index, value, schema)?;
+    lawful(label, value, schema)
+}
+
+/// What a document is called in messages, and the document with its defaults, if it fits the schema.
+fn fitting<K>(index: usize, mut value: Value, schema: &Value) -> Result<(String, Value), Error>
+where
+    K: Resource<DynamicType = ()>,
 {
     let kind = K::kind(&());
     if let Some(actual) = other_kind(&value, &kind) {
@@ -149,18 +195,13 @@ where
         Some(name) => format!("{}/{name}", kind.to_lowercase()),
     };
     schema::complete(schema, &mut value);
-    let problems = misfits(&value, schema);
-    let problems = if problems.is_empty() {
-        broken_rules(&value, schema)
-    } else {
-        problems
-    };
-    if !problems.is_empty() {
-        return Err(Error::Invalid {
-            name: label,
-            problems,
-        });
-    }
+    none(&label, misfits(&value, schema))?;
+    Ok((label, value))
+}
+
+/// A document that fits the schema, if it also obeys the rules.
+fn lawful<K: DeserializeOwned>(label: String, value: Value, schema: &Value) -> Result<(String, K), Error> {
+    none(&label, broken_rules(&value, schema))?;
     match serde_json::from_value(value) {
         Ok(document) => Ok((label, document)),
         Err(error) => {
@@ -173,6 +214,17 @@ where
                 problems: vec![problem],
             })
         }
+    }
+}
+
+/// Refuses a document that has problems.
+fn none(name: &str, problems: Vec<FieldProblem>) -> Result<(), Error> {
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Invalid {
+            name: name.to_owned(),
+            problems,
+        }),
     }
 }
 

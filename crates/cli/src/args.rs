@@ -3,6 +3,7 @@
 mod cells;
 mod cluster;
 mod link;
+mod versus;
 
 use std::{
     env,
@@ -30,6 +31,7 @@ pub use self::link::{
     Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
+pub use self::versus::{MaxRegression, Versus};
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -54,8 +56,8 @@ Exit status:
   0    every trial completed, possibly in a second attempt
   1    a trial or the run failed, or the run was refused or cancelled: see standard error and the report
   2    the command line is invalid
-  3    every trial completed, and something that `expect` names does not hold
-  4    every trial completed, and the trials do not tell whether what `expect` names holds
+  3    every trial completed, and something that `expect` or --max-regression names does not hold
+  4    every trial completed, and the trials do not tell whether what `expect` or --max-regression names holds
   130  stopped by Ctrl-C or SIGTERM
 Of several documents, the first of 130, 1, 3 and 4 counts.";
 
@@ -214,7 +216,11 @@ pub struct Run {
     #[arg(required_unless_present = "resume")]
     pub file: Option<PathBuf>,
     /// Resume a run that was interrupted or failed. DIR is its results folder.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "results"])]
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["file", "results", "base", "candidate", "aa", "max_regression"]
+    )]
     pub resume: Option<PathBuf>,
     /// Do not use network namespaces: all nodes share the loopback interface. The results record this.
     #[arg(long)]
@@ -223,16 +229,8 @@ pub struct Run {
     /// perfrun].
     #[arg(long, value_name = "[VARIANT=]PATH")]
     pub node: Vec<NodeArg>,
-    /// Compare two programs: the node with the stack as it was. The document names one stack and has no
-    /// `compare`.
-    #[arg(long, value_name = "PATH", requires = "candidate", conflicts_with = "resume")]
-    pub base: Option<PathBuf>,
-    /// The node with the changed stack. Without `--base`, it is compared with the program of all other nodes.
-    #[arg(long, value_name = "PATH", conflicts_with = "resume")]
-    pub candidate: Option<PathBuf>,
-    /// Compare a program with itself: shows what this machine cannot tell apart.
-    #[arg(long, conflicts_with_all = ["base", "candidate", "resume"])]
-    pub aa: bool,
+    #[command(flatten)]
+    pub versus: Versus,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
     /// or a new one]. `plan.seed` of the results tells which one it was.
     #[arg(long, value_name = "N", conflicts_with = "resume")]
@@ -264,7 +262,7 @@ pub struct Run {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
     /// Let the operator of a Kubernetes cluster run the documents, and follow the runs.
-    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "base", "candidate", "aa", "seed", "metrics_listen", "ui", "wait_quiet"], help_heading = "Cluster")]
+    #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "base", "candidate", "aa", "max_regression", "seed", "metrics_listen", "ui", "wait_quiet"], help_heading = "Cluster")]
     pub cluster: bool,
     #[command(flatten)]
     pub target: Target,
@@ -310,6 +308,8 @@ pub struct PlanArgs {
     /// document.
     #[arg(long, value_name = "N")]
     pub seed: Option<u32>,
+    #[command(flatten)]
+    pub versus: Versus,
 }
 
 /// Options of `perfrun validate`.
@@ -460,6 +460,7 @@ mod tests {
             "--seed 7",
             "--candidate bin/node",
             "--aa",
+            "--max-regression openP50=10%",
             "--wait-quiet 60s",
         ] {
             let refused = parsed(&format!("run a.yaml --cluster {local}"));
@@ -467,6 +468,16 @@ mod tests {
         }
         let refused = parsed("run --resume results/a --cluster");
         assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn what_changes_a_document_is_refused_for_a_run_that_has_begun() {
+        for change in ["--candidate bin/node", "--aa", "--max-regression openP50=10%"] {
+            assert!(parsed(&format!("run a.yaml {change}")).is_ok(), "{change}");
+            assert!(parsed(&format!("plan a.yaml {change}")).is_ok(), "{change}");
+            let refused = parsed(&format!("run --resume results/a {change}"));
+            assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict, "{change}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | `local_run` | one run, from its first node to its report |
 //! | `programs` | which program each node executes |
 //! | `quiet` | whether the machine is quiet enough |
-//! | `versus` | two programs, compared with a document that compares nothing |
+//! | `versus` | what the command line compares and expects besides the document |
 //! | `profiler` | the extra trials of --profile |
 //! | `watchers` | metrics and the web page |
 //! | `exporter` | the metrics for Prometheus |
@@ -15,7 +15,7 @@ mod local_run;
 mod profiler;
 pub(crate) mod programs;
 mod quiet;
-mod versus;
+pub(crate) mod versus;
 mod watchers;
 
 use std::{
@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{local_run::LocalRun, quiet::Look, watchers::Watchers};
 use crate::{
-    args, label, profile, read_documents, report,
+    args, label, profile, read_changed, report,
     store::{self, Store},
 };
 
@@ -138,12 +138,12 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run_documents(&self, look: Look) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
-        let given = [&self.args.node[..], &versus::programs(self.args)].concat();
+        let given = [&self.args.node[..], &versus::programs(&self.args.versus)].concat();
         let named = programs::resolve(&given)?;
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
-        let documents = read_documents(file)?
+        let documents = read_changed(file, |spec| versus::apply(&self.args.versus, spec))?
             .into_iter()
-            .map(|run| Document::of(self.requested(run)?, self.isolation, &named))
+            .map(|run| Document::of(self.seeded(run), self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| label(file))?;
         programs::check_variants(&given, documents.iter().map(|document| &document.spec))?;
@@ -171,14 +171,11 @@ impl Session<'_> {
         Ok(status)
     }
 
-    /// A document as the command line changes it, with a seed.
-    fn requested(&self, mut run: PerfRun) -> anyhow::Result<PerfRun> {
-        if self.args.aa || self.args.candidate.is_some() {
-            run.spec = versus::compared(run.spec)?;
-        }
+    /// The document with a seed.
+    fn seeded(&self, mut run: PerfRun) -> PerfRun {
         let seed = self.args.seed.or(run.spec.seed);
         run.spec.seed = Some(seed.unwrap_or_else(rand::random));
-        Ok(run)
+        run
     }
 
     /// Runs the trials that are left of a run.

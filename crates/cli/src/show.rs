@@ -12,8 +12,8 @@ use perfrun_api::{
 use perfrun_contract::{matrix::StackSettings, network::Conditions, plan::Plan};
 
 use crate::{
-    args, label, print, read_documents, read_text,
-    run::{counted, least_time, trials},
+    args, label, print, read_changed, read_text,
+    run::{counted, least_time, trials, versus},
     tell,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
-    for mut run in read_documents(&args.file)? {
+    for mut run in read_changed(&args.file, |spec| versus::apply(&args.versus, spec))? {
         run.spec.seed = args.seed.or(run.spec.seed);
         let name = run.metadata.name.unwrap_or_default();
         let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;

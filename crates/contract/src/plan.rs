@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, num::NonZeroU64, ops::Deref, sync::Arc, ti
 use perfrun_link::UNLIMITED_BITS_PER_SECOND;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
+use strum::Display;
 
 use crate::{
     capabilities::Capabilities,
@@ -361,8 +362,9 @@ pub enum Cpus {
 }
 
 /// When nodes are started again.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Renew {
     /// Only if they are lost.
     #[default]
@@ -380,8 +382,9 @@ impl Renew {
 }
 
 /// Running order of the trials.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Order {
     /// One iteration of every cell, in random order, then the next.
     #[default]

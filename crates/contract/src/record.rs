@@ -8,8 +8,11 @@ use perfrun_link::{
     state::{Traffic, Worker},
 };
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, IntoStaticStr};
+use serde::{
+    Deserialize, Serialize,
+    de::{IntoDeserializer, value},
+};
+use strum::{AsRefStr, Display, IntoStaticStr, VariantNames};
 
 use crate::{
     newer::{self, NewerName},
@@ -322,6 +325,7 @@ pub const LEAST_ACHIEVED: f64 = 0.95;
     Ord,
     PartialEq,
     PartialOrd,
+    VariantNames,
 )]
 #[serde(rename_all = "camelCase")]
 #[strum(serialize_all = "camelCase")]
@@ -486,6 +490,16 @@ impl Metric {
         Self::RoundTripP50,
         Self::Failures,
     ];
+
+    /// The metrics of which a higher or a lower value is better.
+    pub fn judged() -> impl Iterator<Item = Self> {
+        let known = Self::VARIANTS
+            .iter()
+            .map(|name| Self::deserialize(IntoDeserializer::<value::Error>::into_deserializer(*name)));
+        known
+            .flatten()
+            .filter(|metric| metric.better() != Better::Neither)
+    }
 
     /// The metric's unit.
     pub fn unit(self) -> Unit {

@@ -1,6 +1,8 @@
 //! What must be equal for runs to be compared.
 
-use std::{collections::BTreeSet, fmt::Debug};
+mod written;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
@@ -9,8 +11,10 @@ use perfrun_contract::{
     record::LinkCheck,
 };
 use perfrun_link::probe::{Finding, Quantity};
+use serde_json::json;
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
 
+use self::written::{Fields, apart, fields, workload};
 use crate::{
     statistics::Statistics,
     table::{Kind, NOTHING, Table},
@@ -126,21 +130,40 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
             values,
         })
     };
+    let difference_of_fields = |field, of: &str, value: &dyn Fn(&Account<'_>) -> Option<Fields>| {
+        let values: Vec<Option<Fields>> = runs.iter().map(|run| value(run)).collect();
+        let differ = values.iter().any(|value| *value != values[0]);
+        differ.then(|| Difference {
+            field,
+            of: of.to_owned(),
+            values: apart(&values),
+        })
+    };
     let cells: Vec<&Cell> = (shared.judging.twins.iter())
         .map(|twin| &shared.cells[twin.candidate])
         .collect();
     let of_runs = Field::iter().filter_map(|field| difference(field, "", &|run| of_run(field, run)));
     let of_cells = cells.iter().flat_map(|cell| {
-        let fields = [Field::Workload, Field::Settings, Field::Topology];
-        fields.map(|field| difference(field, &cell.id, &|run| of_cell(field, run, &cell.id)))
+        [
+            difference_of_fields(Field::Workload, &cell.id, &|run| {
+                found(run, &cell.id).map(|cell| workload(&cell.parameters))
+            }),
+            difference_of_fields(Field::Settings, &cell.id, &|run| {
+                found(run, &cell.id).map(settings)
+            }),
+            difference(Field::Topology, &cell.id, &|run| {
+                found(run, &cell.id).map(topology)
+            }),
+        ]
     });
     let ids: BTreeSet<&String> = cells.iter().map(|cell| &cell.id).collect();
     let variants: BTreeSet<&str> = runs.iter().flat_map(|run| variants(run.plan, &ids)).collect();
     let of_variants = variants.into_iter().flat_map(|name| {
         [
-            difference(Field::Env, name, &|run| run.inputs.env.get(name).map(debug)),
+            difference_of_fields(Field::Env, name, &|run| run.inputs.env.get(name).map(fields)),
             difference(Field::Arguments, name, &|run| {
-                run.inputs.arguments.get(name).map(debug)
+                let arguments = run.inputs.arguments.get(name)?;
+                Some(format!("[{}]", arguments.join(", ")))
             }),
         ]
     });
@@ -224,8 +247,8 @@ fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
         Field::Contract => of(|node| Some(node.contract.to_string())),
         Field::Isolation => Some(run.environment.isolation.to_string()),
         Field::Placement => Some(placement(run)),
-        Field::Order => Some(debug(&run.settings.order)),
-        Field::Renew => Some(debug(&run.plan.renew)),
+        Field::Order => Some(run.settings.order.to_string()),
+        Field::Renew => Some(run.plan.renew.to_string()),
         Field::Cpu => of(|node| Some(node.cpu.clone())),
         Field::Cpus => of(|node| Some(node.cpus.to_string())),
         Field::CpuLimit => of(|node| node.cpu_limit.map(|limit| limit.to_string())),
@@ -255,22 +278,33 @@ fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
     }
 }
 
-fn of_cell(field: Field, run: &Account<'_>, id: &str) -> Option<String> {
-    let cell = run.plan.cells.iter().find(|cell| cell.id == id)?;
-    Some(match field {
-        Field::Workload => debug(&cell.parameters),
-        Field::Settings => debug(&[Role::Client, Role::Server, Role::Relay].map(|role| cell.stack_of(role))),
-        _ => format!(
-            "{} clients of {} peers, {} servers, {}",
-            cell.clients.len(),
-            cell.peers_per_client,
-            cell.servers.len(),
-            match cell.relays.len() {
-                0 => "no relay".to_owned(),
-                relays => format!("{relays} relays of {}", cell.stack_of(Role::Relay).0),
-            }
-        ),
-    })
+/// The cell of a run with this id.
+fn found<'a>(run: &Account<'a>, id: &str) -> Option<&'a Cell> {
+    run.plan.cells.iter().find(|cell| cell.id == id)
+}
+
+/// The stacks of a cell, and their settings.
+fn settings(cell: &Cell) -> Fields {
+    let relay = (!cell.relays.is_empty()).then_some(Role::Relay);
+    let roles = [Role::Client, Role::Server].into_iter().chain(relay);
+    let sides = roles.map(|role| {
+        let (stack, settings) = cell.stack_of(role);
+        (role.to_string(), json!({"stack": stack, "settings": settings}))
+    });
+    fields(&sides.collect::<BTreeMap<_, _>>())
+}
+
+fn topology(cell: &Cell) -> String {
+    format!(
+        "{} clients of {} peers, {} servers, {}",
+        cell.clients.len(),
+        cell.peers_per_client,
+        cell.servers.len(),
+        match cell.relays.len() {
+            0 => "no relay".to_owned(),
+            relays => format!("{relays} relays of {}", cell.stack_of(Role::Relay).0),
+        }
+    )
 }
 
 fn network(run: &Account<'_>, name: &str) -> Option<String> {
@@ -392,8 +426,4 @@ fn placement(run: &Account<'_>) -> String {
             names.collect::<Vec<_>>().join(" | ")
         }
     }
-}
-
-fn debug(value: &impl Debug) -> String {
-    format!("{value:?}")
 }

@@ -1,92 +1,169 @@
-//! `--base`, `--candidate` and `--aa`: compares two programs with a document that compares nothing.
+//! `--base`, `--candidate`, `--aa` and `--max-regression`: the document that compares and expects what these
+//! options say.
 
-use anyhow::ensure;
+use std::collections::BTreeSet;
+
+use anyhow::{bail, ensure};
 use perfrun_api::{
-    compare::{Compare, Replaces},
-    spec::{PerfRunSpec, StackVariant},
+    compare::{Compare, Expect, Replaces},
+    spec::{PerfRunSpec, Selector, StackVariant},
 };
 use perfrun_contract::matrix::{Stack, StackName};
 
-use crate::args;
+use crate::args::{self, MaxRegression};
 
-/// The variant that is compared with.
+/// The variant that is compared with. If there are several, the end of their names.
 const BASE: &str = "base";
-/// The variant that is compared.
+/// The variant that is compared. If there are several, the end of their names.
 const CANDIDATE: &str = "candidate";
 
-/// The document with the one stack of its matrix as two variants, which it compares.
-pub(super) fn compared(mut spec: PerfRunSpec) -> anyhow::Result<PerfRunSpec> {
-    ensure!(
-        spec.compare.is_empty(),
-        "the document has compare: name its programs with --node VARIANT=PATH, without --base and --candidate"
-    );
-    let stack = only_stack(&spec)?;
-    let variant = |name: &str| StackVariant {
-        name: name.to_owned(),
-        stack,
-        image: None,
-        command: vec![],
-        env: Default::default(),
-        settings: Default::default(),
-        capabilities: None,
-    };
-    ensure!(
-        spec.stacks
-            .iter()
-            .all(|listed| ![BASE, CANDIDATE].contains(&listed.name.as_str())),
-        "stacks lists {BASE} or {CANDIDATE}, which --base and --candidate add: rename it"
-    );
-    spec.stacks.extend([variant(BASE), variant(CANDIDATE)]);
-    for name in names(&mut spec) {
-        if name.0 == stack.as_ref() {
-            BASE.clone_into(&mut name.0);
+/// Changes a document as the options say.
+pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
+    if options.aa {
+        spec.compare.clear();
+        let stacks = measured(spec);
+        compare(spec, stacks)?;
+    } else if options.candidate.is_some() {
+        ensure!(
+            spec.compare.is_empty(),
+            "the document has compare: name its programs with --node VARIANT=PATH, without --base and --candidate"
+        );
+        let stacks = measured(spec);
+        if stacks.len() > 1 {
+            bail!(
+                "--base and --candidate compare two programs with one stack, but the matrix names {}: name one of \
+                 them in matrix.clients and matrix.servers",
+                stacks.into_iter().collect::<Vec<_>>().join(", ")
+            );
         }
+        compare(spec, stacks)?;
     }
-    spec.compare.push(Compare {
-        baseline: StackName(BASE.to_owned()),
-        candidate: StackName(CANDIDATE.to_owned()),
-        replaces: Replaces::Both,
-        control: false,
-    });
-    Ok(spec)
+    let expected = options.max_regression.iter();
+    spec.expect
+        .extend(expected.map(|MaxRegression { metric, share }| Expect {
+            metric: *metric,
+            cells: None,
+            max_regression: Some(*share),
+            min: None,
+            max: None,
+            min_share_of_raw: None,
+        }));
+    Ok(())
 }
 
 /// The programs of the two variants.
-pub(super) fn programs(args: &args::Run) -> Vec<args::NodeArg> {
+pub(super) fn programs(options: &args::Versus) -> Vec<args::NodeArg> {
     let program = |variant: &str, path: &Option<_>| {
         path.clone().map(|path| args::NodeArg {
             variant: Some(variant.to_owned()),
             path,
         })
     };
-    let variants = [(BASE, &args.base), (CANDIDATE, &args.candidate)];
+    let variants = [(BASE, &options.base), (CANDIDATE, &options.candidate)];
     let given = variants.into_iter();
     given
         .filter_map(|(variant, path)| program(variant, path))
         .collect()
 }
 
-/// The stack that both programs speak: the only one of the matrix besides raw.
-fn only_stack(spec: &PerfRunSpec) -> anyhow::Result<Stack> {
-    let mut spec = spec.clone();
-    let mut found: Vec<String> = names(&mut spec).map(|name| name.0.clone()).collect();
-    found.sort_unstable();
-    found.dedup();
-    found.retain(|name| name != Stack::Raw.as_ref());
-    let stack = match &found[..] {
-        [name] => Stack::built_in().find(|stack| stack.as_ref() == name),
-        _ => None,
-    };
-    stack.ok_or_else(|| {
-        anyhow::anyhow!(
-            "--base and --candidate compare two programs with one built-in stack, but the matrix names {}: name the \
-             same one in matrix.clients and matrix.servers",
-            found.join(", ")
-        )
-    })
+/// The stacks of the matrix: raw only if it has no other. The rules refuse names that are no stack.
+fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
+    let mut stacks: BTreeSet<String> = names(spec).map(|name| name.0.clone()).collect();
+    if stacks.len() > 1 {
+        stacks.remove(Stack::Raw.as_ref());
+    }
+    stacks.retain(|name| variant(spec, name).is_some());
+    stacks
 }
 
-/// Every place of the matrix that names a stack.
+/// What a name of the matrix stands for.
+fn variant(spec: &PerfRunSpec, name: &str) -> Option<StackVariant> {
+    let mut listed = spec.stacks.iter();
+    let built_in = || {
+        let stack = Stack::built_in().find(|stack| stack.as_ref() == name)?;
+        Some(StackVariant {
+            name: name.to_owned(),
+            stack,
+            image: None,
+            command: vec![],
+            env: Default::default(),
+            settings: Default::default(),
+            capabilities: None,
+        })
+    };
+    listed
+        .find(|listed| listed.name == name)
+        .cloned()
+        .or_else(built_in)
+}
+
+/// Compares each of these stacks as two variants. The first of them takes the place of the stack.
+fn compare(spec: &mut PerfRunSpec, stacks: BTreeSet<String>) -> anyhow::Result<()> {
+    let is_only = stacks.len() == 1;
+    for stack in stacks {
+        let Some(program) = variant(spec, &stack) else {
+            continue;
+        };
+        let [base, candidate] = [BASE, CANDIDATE].map(|role| match is_only {
+            true => role.to_owned(),
+            false => format!("{stack}-{role}"),
+        });
+        for name in [&base, &candidate] {
+            ensure!(
+                spec.stacks.iter().all(|listed| listed.name != *name),
+                "stacks lists {name}, a name that --candidate and --aa give: rename it"
+            );
+            spec.stacks.push(StackVariant {
+                name: name.clone(),
+                ..program.clone()
+            });
+        }
+        if is_only {
+            bound_both(spec, &stack, &candidate);
+        }
+        for name in names(spec).filter(|name| name.0 == stack) {
+            name.0.clone_from(&base);
+        }
+        let excluded = spec.matrix.exclude.iter_mut();
+        let expected = spec.expect.iter_mut().filter_map(|expect| expect.cells.as_mut());
+        excluded
+            .chain(expected)
+            .for_each(|cells| rename(cells, &stack, &base));
+        spec.compare.push(Compare {
+            baseline: StackName(base),
+            candidate: StackName(candidate),
+            replaces: Replaces::Both,
+            control: false,
+        });
+    }
+    Ok(())
+}
+
+/// Expects of the candidate what the document expects of the cells of its stack. A regression is of a
+/// candidate anyway.
+fn bound_both(spec: &mut PerfRunSpec, stack: &str, candidate: &str) {
+    let of_candidate = |expect: &Expect| {
+        let mut cells = expect.cells.clone()?;
+        rename(&mut cells, stack, candidate);
+        let is_of_stack = expect.max_regression.is_none() && Some(&cells) != expect.cells.as_ref();
+        is_of_stack.then(|| Expect {
+            cells: Some(cells),
+            ..expect.clone()
+        })
+    };
+    let added: Vec<Expect> = spec.expect.iter().filter_map(of_candidate).collect();
+    spec.expect.extend(added);
+}
+
+/// Selects the cells of another stack in place of those of this one.
+fn rename(cells: &mut Selector, stack: &str, to: &str) {
+    let sides = [&mut cells.client, &mut cells.server];
+    for name in sides.into_iter().flatten().filter(|name| name.0 == stack) {
+        to.clone_into(&mut name.0);
+    }
+}
+
+/// Every place of the matrix that names a stack to measure.
 fn names(spec: &mut PerfRunSpec) -> impl Iterator<Item = &mut StackName> {
     let matrix = &mut spec.matrix;
     let added = matrix.include.iter_mut();
@@ -97,33 +174,201 @@ fn names(spec: &mut PerfRunSpec) -> impl Iterator<Item = &mut StackName> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use perfrun_api::{document, planning::plan};
+    use perfrun_contract::plan::Plan;
 
     use super::*;
 
-    fn spec(matrix: &str) -> PerfRunSpec {
+    const AA: &str = "--aa";
+    const CANDIDATE_ONLY: &str = "--candidate next";
+
+    fn options(line: &str) -> args::Versus {
+        use clap::Parser;
+        let words = ["perfrun", "plan", "a.yaml"]
+            .into_iter()
+            .chain(line.split_whitespace());
+        match args::Cli::parse_from(words).command {
+            args::Command::Plan(plan) => plan.versus,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The plans of the text of documents with these options, or why there are none.
+    fn plans(text: &str, line: &str) -> Result<Vec<Plan>, String> {
+        let options = options(line);
+        let change = |spec: &mut PerfRunSpec| apply(&options, spec).map_err(|error| error.to_string());
+        let runs = document::parse_changed(text, change).map_err(|error| error.to_string())?;
+        let plans = runs
+            .iter()
+            .map(|run| plan(&run.spec).map_err(|error| error.to_string()));
+        plans.collect()
+    }
+
+    fn planned(spec: &str, line: &str) -> Result<Plan, String> {
         let text = format!(
             "{{apiVersion: perfrun.io/v1alpha1, kind: PerfRun, metadata: {{name: a}}, spec: {{workload: {{ping: {{}}}}, \
-             matrix: {{{matrix}, rawBaseline: false}}}}}}"
+             {spec}}}}}"
         );
-        document::parse(&text).unwrap().remove(0).spec
+        plans(&text, line).map(|mut plans| plans.remove(0))
     }
+
+    fn ids(plan: &Plan) -> Vec<&str> {
+        plan.cells.iter().map(|cell| cell.id.as_str()).collect()
+    }
+
+    const LITEP2P: &str =
+        "matrix: {clients: [litep2p], servers: [litep2p], rawBaseline: false, transports: [tcp]}";
 
     #[test]
     fn the_stack_of_the_matrix_becomes_a_baseline_and_a_candidate() {
-        let compared = compared(spec("clients: [litep2p], servers: [litep2p]")).unwrap();
-        let plan = plan(&compared).unwrap();
-        let ids: Vec<&str> = plan.cells.iter().map(|cell| cell.id.as_str()).collect();
-        assert_eq!(
-            ids,
-            ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
-        );
-        assert_eq!(plan.judging.twins.len(), 1);
+        for line in [AA, CANDIDATE_ONLY] {
+            let plan = planned(LITEP2P, line).unwrap();
+            assert_eq!(
+                ids(&plan),
+                ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
+            );
+            assert_eq!(plan.judging.twins.len(), 1);
+        }
     }
 
     #[test]
-    fn two_stacks_are_refused() {
-        let refused = compared(spec("clients: [litep2p], servers: [libp2p]")).unwrap_err();
-        assert!(refused.to_string().contains("names libp2p, litep2p"), "{refused}");
+    fn each_of_several_stacks_is_compared_with_itself() {
+        let two =
+            "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}";
+        let plan = planned(two, AA).unwrap();
+        assert_eq!(
+            ids(&plan),
+            [
+                "litep2p-base.libp2p-base.tcp.ping-1000",
+                "litep2p-base.libp2p-candidate.tcp.ping-1000",
+                "libp2p-base.libp2p-base.tcp.ping-1000",
+                "libp2p-candidate.libp2p-candidate.tcp.ping-1000",
+            ]
+        );
+        assert_eq!(plan.judging.twins.len(), 2);
+        let refused = planned(two, CANDIDATE_ONLY).unwrap_err();
+        assert!(refused.contains("perfrun/a: --base and --candidate"), "{refused}");
+        assert!(refused.contains("names libp2p, litep2p: name one"), "{refused}");
+    }
+
+    #[test]
+    fn raw_is_compared_with_itself_if_there_is_nothing_else() {
+        let plan = planned("matrix: {clients: [raw], servers: [raw], transports: [tcp]}", AA).unwrap();
+        assert_eq!(
+            ids(&plan),
+            [
+                "raw.raw.tcp.ping-1000",
+                "base.base.tcp.ping-1000",
+                "candidate.candidate.tcp.ping-1000"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stack_is_compared_with_itself_in_place_of_what_the_document_compares() {
+        let compared = "stacks: [{name: main, stack: litep2p, env: {A: b}}, {name: pr, stack: libp2p}], \
+                        matrix: {clients: [main], servers: [main], transports: [tcp], rawBaseline: false}, \
+                        compare: [{baseline: main, candidate: pr}]";
+        let plan = planned(compared, AA).unwrap();
+        let stacks: Vec<Stack> = plan.cells.iter().map(|cell| cell.client_stack).collect();
+        assert_eq!(stacks, [Stack::Litep2p; 2]);
+        let refused = planned(compared, CANDIDATE_ONLY).unwrap_err();
+        assert!(refused.contains("--node VARIANT=PATH"), "{refused}");
+    }
+
+    #[test]
+    fn every_example_can_be_compared_with_itself() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let yaml = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+        let mut count = 0;
+        for path in yaml.filter(|path| !path.ends_with("schedule.yaml")) {
+            let plans = plans(&fs::read_to_string(&path).unwrap(), AA);
+            for plan in plans.unwrap_or_else(|refused| panic!("{}: {refused}", path.display())) {
+                assert!(!plan.judging.twins.is_empty(), "{}", path.display());
+                count += 1;
+            }
+        }
+        assert!(count > 20, "{count}");
+    }
+
+    #[test]
+    fn what_a_document_expects_of_a_stack_it_expects_of_both_programs() {
+        let spec = format!(
+            "{LITEP2P}, expect: [{{metric: roundTripP50, max: 5ms, where: {{client: litep2p}}}}, {{metric: \
+             roundTripP50, maxRegression: 10%, where: {{server: litep2p}}}}, {{metric: roundTripP50, max: 9ms}}]"
+        );
+        let plan = planned(&spec, CANDIDATE_ONLY).unwrap();
+        let cells: Vec<&[usize]> = plan
+            .judging
+            .expect
+            .iter()
+            .map(|expected| &expected.cells[..])
+            .collect();
+        assert_eq!(cells, [&[0][..], &[1], &[0, 1], &[1]]);
+    }
+
+    #[test]
+    fn what_a_document_excludes_stays_excluded() {
+        let spec = "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false, \
+                    exclude: [{client: litep2p}]}";
+        assert_eq!(
+            ids(&planned(spec, AA).unwrap()),
+            [
+                "libp2p-base.libp2p-base.tcp.ping-1000",
+                "libp2p-candidate.libp2p-candidate.tcp.ping-1000"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_option_is_a_comparison_for_what_a_document_expects() {
+        let expects = format!(
+            "{LITEP2P}, iterations: 10, maxIterations: 40, expect: [{{metric: roundTripP50, maxRegression: 10%}}]"
+        );
+        for line in [AA, CANDIDATE_ONLY] {
+            let plan = planned(&expects, line).unwrap();
+            assert_eq!(plan.judging.expect.len(), 1);
+            assert_eq!(plan.judging.looks, [10, 20, 40]);
+        }
+        let refused = planned(&expects, "").unwrap_err();
+        assert!(
+            refused.contains("add compare, or compare two programs by `perfrun run --candidate PATH`"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_regression_of_the_command_line_is_expected_of_each_comparison() {
+        let line = "--max-regression roundTripP50=10% --max-regression roundTripP99=20%";
+        let plan = planned(LITEP2P, &format!("{CANDIDATE_ONLY} {line}")).unwrap();
+        let expected = &plan.judging.expect;
+        assert_eq!(expected.len(), 2);
+        assert!(
+            expected.iter().all(|expected| expected.cells == [1]),
+            "{expected:?}"
+        );
+        let refused = planned(LITEP2P, line).unwrap_err();
+        assert!(refused.contains("--candidate PATH"), "{refused}");
+    }
+
+    #[test]
+    fn a_stack_that_does_not_exist_is_refused_by_its_rule() {
+        for line in [AA, CANDIDATE_ONLY] {
+            let refused = planned("matrix: {clients: [litp2p], servers: [litp2p]}", line).unwrap_err();
+            assert!(
+                refused.contains("spec.matrix: must name only built-in stacks"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_variant_with_a_name_of_the_options_is_refused() {
+        let spec = format!("{LITEP2P}, stacks: [{{name: base, stack: libp2p}}]");
+        let refused = planned(&spec, AA).unwrap_err();
+        assert!(refused.contains("stacks lists base"), "{refused}");
     }
 }

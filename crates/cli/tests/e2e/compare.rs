@@ -191,7 +191,11 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
     run(&document.with("workload", compat), 3, as_fast)
         .where_nodes(version("1"))
         .keep(&place, "c");
-    refused(place.call(&["compare", "a", "c"]), "--allow workload\n");
+    let ended = refused(place.call(&["compare", "a", "c"]), "--allow workload\n");
+    for field in ["timing: strict", "timing: compat"] {
+        assert!(ended.stderr.contains(field), "{field}: {ended}");
+    }
+    assert!(!ended.stderr.contains("chunk"), "only what differs: {ended}");
     run(&compared(), 4, as_fast).keep(&place, "d");
     refused(
         place.call(&["compare", "a", "d"]),
@@ -199,7 +203,10 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
     );
     let stacks = json!([{"name": "main", "stack": "libp2p"}, {"name": "pr", "stack": "litep2p"}]);
     run(&compared().with("stacks", stacks), 5, as_fast).keep(&place, "e");
-    refused(place.call(&["compare", "d", "e"]), "--allow settings\n");
+    let ended = refused(place.call(&["compare", "d", "e"]), "--allow settings\n");
+    for field in ["client.stack: litep2p", "client.stack: libp2p"] {
+        assert!(ended.stderr.contains(field), "{field}: {ended}");
+    }
 }
 
 #[test]

@@ -215,6 +215,52 @@ fn a_program_is_compared_with_itself() {
 }
 
 #[test]
+fn each_stack_is_compared_with_itself_and_raw_if_it_is_alone() {
+    let place = Place::new();
+    let two = json!({"clients": ["litep2p", "libp2p"], "servers": ["libp2p"], "transports": ["tcp"], "rawBaseline": false});
+    place.write("two.yaml", &of_one_stack("two").with("matrix", two).text());
+    place.write("raw.yaml", &document::run("raw").text());
+    for (file, cells) in [
+        (
+            "two.yaml",
+            &[
+                "libp2p-base.libp2p-base.tcp.ping-20",
+                "libp2p-candidate.libp2p-candidate.tcp.ping-20",
+            ][..],
+        ),
+        (
+            "raw.yaml",
+            &["base.base.tcp.ping-1", "candidate.candidate.tcp.ping-1"],
+        ),
+    ] {
+        let plan = place.call(&["plan", file, "--aa"]).expect(0);
+        for cell in cells {
+            assert!(plan.stdout.contains(cell), "{cell}: {plan}");
+        }
+    }
+}
+
+#[test]
+fn a_regression_of_the_command_line_is_in_the_verdict() {
+    let Some(mode) = Mode::available().next() else {
+        return;
+    };
+    let node = node_program().canonicalize().unwrap();
+    let candidate = ["--candidate", node.to_str().unwrap()];
+    let regression = ["--max-regression", "roundTripP50=10%"];
+    // One pair of trials decides nothing.
+    for (args, verdict, status) in [
+        (candidate.to_vec(), Verdict::NotAsked, 0),
+        ([candidate, regression].concat(), Verdict::Inconclusive, 4),
+    ] {
+        let place = Place::new();
+        place.run(mode, &of_one_stack("bound"), &args).expect(status);
+        let results = results(&place.only_run());
+        assert_eq!(results.judged.unwrap().verdict, verdict);
+    }
+}
+
+#[test]
 fn two_programs_are_compared_with_a_document_that_compares_nothing() {
     let Some(mode) = Mode::available().next() else {
         return;

@@ -82,6 +82,27 @@ fn no_cell_that_can_be_run() {
 }
 
 #[test]
+fn a_regression_without_a_comparison() {
+    let sentence = "spec.expect: must not have maxRegression without compare, which names its baseline: add compare, or \
+                    compare two programs by `perfrun run --candidate PATH`";
+    let expects = json!([{ "metric": "roundTripP50", "maxRegression": "10%" }]);
+    refuse(&document::run("alone").with("expect", expects).text(), sentence);
+    let place = Place::new();
+    place.write("alone.yaml", &document::run("alone").text());
+    let with = |regression: &str, more: &[&str]| {
+        let args = [&["plan", "alone.yaml", "--max-regression", regression], more].concat();
+        place.call(&args)
+    };
+    let ended = with("roundTripP50=10%", &[]).expect(1);
+    assert!(ended.stderr.contains(sentence), "{ended}");
+    with("roundTripP50=10%", &["--candidate", "next"]).expect(0);
+    let ended = with("roundTrip=10%", &["--candidate", "next"]).expect(2);
+    for words in ["\"roundTrip\" is not a metric", "roundTripP50, roundTripP90"] {
+        assert!(ended.stderr.contains(words), "{words}: {ended}");
+    }
+}
+
+#[test]
 fn more_than_can_be_run() {
     let text = include_str!("../../../api/tests/api/too-large.yaml");
     let sentence = "perfrun/too-large: too many cells: 96768, with the raw baseline and skipped cells, but at \
