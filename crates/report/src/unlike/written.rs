@@ -51,6 +51,7 @@ fn add(fields: &mut Fields, path: &str, value: &Value) {
             return;
         }
         Value::Number(number) => match (time_field(path), number.as_f64().map(Duration::try_from_secs_f64)) {
+            (Some(name), Some(Ok(Duration::ZERO))) => (name, "0s".to_owned()),
             (Some(name), Some(Ok(time))) => (name, format!("{time:?}")),
             _ => (path, number.to_string()),
         },
@@ -159,8 +160,8 @@ mod tests {
             }))
         };
         assert_eq!(
-            apart(&[ping(1.0), ping(0.25)]),
-            [some("interval: 1s"), some("interval: 250ms")]
+            apart(&[ping(0.0), ping(0.25)]),
+            [some("interval: 0s"), some("interval: 250ms")]
         );
     }
 
