@@ -221,8 +221,8 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// The plan of a valid document, whether or not it can be run to its end. A document that exceeds the bounds is refused before any
-/// part of its plan is made. Without a seed, trials are in the order of the document.
+/// The plan of a valid document, whether or not it can be run to its end. A document that exceeds the bounds
+/// is refused before any part of its plan is made. Without a seed, trials are in the order of the document.
 pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     let Content {
         networks,

@@ -57,8 +57,8 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// What is known of how long each document in a file takes, if all of them can be run, or be run when they are
-/// due.
+/// What is known of how long each document in a file takes, if all of them can be run, or be run when they
+/// are due.
 fn valid(file: &Path) -> anyhow::Result<Vec<Option<String>>> {
     let documents = document::parse_any(&read_text(file)?).with_context(|| label(file))?;
     let time = |document: &Document| {

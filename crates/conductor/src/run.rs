@@ -388,7 +388,7 @@ impl Session<'_> {
         else {
             return Err(Stop::Interrupted);
         };
-        self.explain(&mut record).await;
+        explain(&mut record, self.conductor.spares).await;
         let kept = self.conductor.sink.record(&record).await.map_err(|error| {
             Stop::Failed(
                 Cause::RecordNotKept,
@@ -411,17 +411,6 @@ impl Session<'_> {
         let was_lost = !lost.is_empty() || record.failure.as_ref().is_some_and(is_lost);
         progress.add(&record, was_lost);
         Ok(())
-    }
-
-    /// Adds to a failure how the lost node has ended: all that the conductor saw is a broken connection.
-    async fn explain(&self, record: &mut TrialRecord) {
-        if let Some(failure) = &mut record.failure
-            && failure.reason == Reason::NodeLost
-            && let Some(node) = &failure.node
-            && let Some(end) = self.conductor.spares.end(node).await
-        {
-            failure.message += &format!("; {end}");
-        }
     }
 
     /// Runs a trial over links that are as it needs them.
@@ -557,6 +546,17 @@ impl Session<'_> {
             self.links.meet(&self.nodes).await?;
         }
         Ok(())
+    }
+}
+
+/// Adds to a failure how the lost node has ended: all that the conductor saw is a broken connection.
+async fn explain(record: &mut TrialRecord, nodes: &dyn Nodes) {
+    if let Some(failure) = &mut record.failure
+        && failure.reason == Reason::NodeLost
+        && let Some(node) = &failure.node
+        && let Some(end) = nodes.end(node).await
+    {
+        failure.message += &format!("; {end}");
     }
 }
 

@@ -27,10 +27,10 @@
 //! smaller epoch. A node that is stopping answers 503, and one that has 1024 ended trials 507. A body has at
 //! most 4 MiB, and a node accepts at least 256 connections.
 //!
-//! After `finish`, a server waits for the ends of its streams: perfrun's nodes wait up to 2 s for the next one,
-//! and up to 10 s for all of them. A link may lose the end of a stream. So a stream on which nothing else is due
-//! does not fail the trial: the server counts it in `failures`, and in `errors` as `Timeout`. A stream on which
-//! anything else is due fails the trial as `Timeout`.
+//! After `finish`, a server waits for the ends of its streams: perfrun's nodes wait up to 2 s for the next
+//! one, and up to 10 s for all of them. A link may lose the end of a stream. So a stream on which nothing
+//! else is due does not fail the trial: the server counts it in `failures`, and in `errors` as `Timeout`. A
+//! stream on which anything else is due fails the trial as `Timeout`.
 //!
 //! Conductors that take over from one another have the same token, and may exist at the same time. Each sends
 //! its epoch with every call that needs the token: `X-Perfrun-Epoch: NUMBER`, from 0 to 2⁶³ − 1, larger than

@@ -305,8 +305,8 @@ impl Parameters {
         }
     }
 
-    /// The shortest time that a trial can take: [`Self::duration`], without the pause after the last of several
-    /// items. Zero if it is not known before the trial.
+    /// The shortest time that a trial can take: [`Self::duration`], without the pause after the last of
+    /// several items. Zero if it is not known before the trial.
     pub fn least_time(&self) -> Duration {
         let pause = match self {
             Self::Ping { interval_seconds, .. } => *interval_seconds,

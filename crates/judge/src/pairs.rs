@@ -97,8 +97,8 @@ impl<'a> Trials<'a> {
 impl Pair<'_> {
     /// How much better the candidate's value is, as a logarithm of their ratio. A candidate that failed is
     /// worse than any value (Lachin, on worst ranks for informatively missing observations, Controlled
-    /// Clinical Trials 20, 1999). From no lost message, for example, any number is infinitely worse. `None` if the
-    /// pair does not count, or has no values.
+    /// Clinical Trials 20, 1999). From no lost message, for example, any number is infinitely worse. `None`
+    /// if the pair does not count, or has no values.
     pub(crate) fn difference(&self, metric: Metric) -> Option<f64> {
         if self.fate != Fate::Counts {
             return None;

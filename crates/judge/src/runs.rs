@@ -332,8 +332,8 @@ impl Median {
     }
 }
 
-/// How much better the candidate is, by [`Median::good`] of the two. No failure is as good as no failure. If most
-/// trials of both failed, neither is worse.
+/// How much better the candidate is, by [`Median::good`] of the two. No failure is as good as no failure. If
+/// most trials of both failed, neither is worse.
 fn between(baseline: f64, candidate: f64) -> Option<f64> {
     if baseline == f64::INFINITY && candidate == f64::INFINITY {
         return Some(0.0);

@@ -93,7 +93,8 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
 /// one: they need at least that.
 fn dial_round_trips(stack: Stack, transport: Transport) -> u32 {
     match (stack, transport) {
-        // It waits for the answer of each negotiation, and libp2p for none. Over TCP, it has connected before.
+        // It waits for the answer of each negotiation, and libp2p for none. Over TCP, it has connected
+        // before.
         (Stack::Litep2p, Transport::Tcp) => 3,
         (Stack::Litep2p, Transport::Ws) => 5,
         (Stack::Libp2p, Transport::Tcp | Transport::TcpTls) | (Stack::Commonware, Transport::Tcp) => 2,

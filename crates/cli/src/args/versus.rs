@@ -13,9 +13,9 @@ const HEADING: &str = "Comparison";
 /// What is compared and expected besides what the document says.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Versus {
-    /// Compare a build of the node, PATH, with the installed one, trial by trial. The document names one stack
-    /// in its matrix and has no `compare`. For example, this fails if uploads are slower by more than 10 %:
-    /// `perfrun run FILE --candidate next/perfrun-node --max-regression uploadGoodput=10%`
+    /// Compare a build of the node, PATH, with the installed one, trial by trial. The document names one
+    /// stack in its matrix and has no `compare`. For example, this fails if uploads are slower by more than
+    /// 10 %: `perfrun run FILE --candidate next/perfrun-node --max-regression uploadGoodput=10%`
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub candidate: Option<PathBuf>,
     /// Compare the candidate with this program, not with the installed one. For example:

@@ -6,9 +6,13 @@ use std::collections::BTreeSet;
 use anyhow::{bail, ensure};
 use perfrun_api::{
     compare::{Compare, Expect, Replaces},
+    planning::cells,
     spec::{PerfRunSpec, Selector, StackVariant},
 };
-use perfrun_contract::matrix::{Stack, StackName};
+use perfrun_contract::{
+    matrix::{Stack, StackName},
+    plan::Cell,
+};
 
 use crate::args::{self, MaxRegression};
 
@@ -24,7 +28,7 @@ const COMPARISONS_MAX: usize = 4;
 pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
     if options.aa {
         spec.compare.clear();
-        let stacks = measured(spec);
+        let stacks = covering(spec);
         ensure!(
             stacks.len() <= COMPARISONS_MAX,
             "--aa compares at most {COMPARISONS_MAX} stacks with themselves, but the matrix names {}: name fewer",
@@ -78,7 +82,7 @@ pub(super) fn programs(options: &args::Versus) -> Vec<args::NodeArg> {
         .collect()
 }
 
-/// The stacks of the matrix: raw only if it has no other. The rules refuse names that are no stack.
+/// The stacks of the matrix: raw only if it has no other. The rules refuse names that no stack has.
 fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     let mut stacks: BTreeSet<String> = names(spec).map(|name| name.0.clone()).collect();
     if stacks.len() > 1 {
@@ -86,6 +90,23 @@ fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     }
     stacks.retain(|name| variant(spec, name).is_some());
     stacks
+}
+
+/// Stacks to compare with themselves, of which each cell has one. A cell is compared once: one of libp2p and
+/// litep2p is compared by the first of them. None if the document has no cells: its plan says why.
+fn covering(spec: &mut PerfRunSpec) -> BTreeSet<String> {
+    let has = |cell: &Cell, stack: &String| [&cell.client.0, &cell.server.0].contains(&stack);
+    let cells = cells(spec).unwrap_or_default();
+    let mut chosen = BTreeSet::new();
+    for stack in measured(spec) {
+        let mut left = cells
+            .iter()
+            .filter(|cell| !chosen.iter().any(|other| has(cell, other)));
+        if left.any(|cell| has(cell, &stack)) {
+            chosen.insert(stack);
+        }
+    }
+    chosen
 }
 
 /// What a name of the matrix stands for.
@@ -247,22 +268,41 @@ mod tests {
 
     #[test]
     fn each_of_several_stacks_is_compared_with_itself() {
-        let two =
-            "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}";
+        let two = "matrix: {clients: [litep2p, libp2p], servers: [libp2p, litep2p], transports: [tcp], rawBaseline: false}";
         let plan = planned(two, AA).unwrap();
-        assert_eq!(
-            ids(&plan),
-            [
-                "litep2p-base.libp2p-base.tcp.ping-1000",
-                "litep2p-base.libp2p-candidate.tcp.ping-1000",
-                "libp2p-base.libp2p-base.tcp.ping-1000",
-                "libp2p-candidate.libp2p-candidate.tcp.ping-1000",
-            ]
-        );
-        assert_eq!(plan.judging.twins.len(), 2);
+        let pairs: BTreeSet<[&str; 2]> = (plan.judging.twins.iter())
+            .map(|twin| [twin.baseline, twin.candidate].map(|cell| plan.cells[cell].id.as_str()))
+            .collect();
+        let expected = [
+            ["libp2p-base.libp2p-base", "libp2p-candidate.libp2p-candidate"],
+            ["libp2p-base.litep2p-base", "libp2p-candidate.litep2p-base"],
+            ["litep2p-base.libp2p-base", "litep2p-base.libp2p-candidate"],
+            ["litep2p-base.litep2p-base", "litep2p-candidate.litep2p-candidate"],
+        ]
+        .map(|pair| pair.map(|stacks| format!("{stacks}.tcp.ping-1000")));
+        let expected: BTreeSet<[&str; 2]> = expected
+            .iter()
+            .map(|pair| pair.each_ref().map(String::as_str))
+            .collect();
+        assert_eq!(pairs, expected);
         let refused = planned(two, CANDIDATE_ONLY).unwrap_err();
         assert!(refused.contains("perfrun/a: --base and --candidate"), "{refused}");
         assert!(refused.contains("names libp2p, litep2p: name one"), "{refused}");
+    }
+
+    #[test]
+    fn a_stack_that_only_meets_another_is_compared_by_that_one() {
+        let spec =
+            "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}";
+        assert_eq!(
+            ids(&planned(spec, AA).unwrap()),
+            [
+                "litep2p.base.tcp.ping-1000",
+                "litep2p.candidate.tcp.ping-1000",
+                "base.base.tcp.ping-1000",
+                "candidate.candidate.tcp.ping-1000",
+            ]
+        );
     }
 
     #[test]
@@ -334,10 +374,7 @@ mod tests {
                     exclude: [{client: litep2p}]}";
         assert_eq!(
             ids(&planned(spec, AA).unwrap()),
-            [
-                "libp2p-base.libp2p-base.tcp.ping-1000",
-                "libp2p-candidate.libp2p-candidate.tcp.ping-1000"
-            ]
+            ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
         );
     }
 

@@ -217,7 +217,7 @@ fn a_program_is_compared_with_itself() {
 #[test]
 fn each_stack_is_compared_with_itself_and_raw_if_it_is_alone() {
     let place = Place::new();
-    let two = json!({"clients": ["litep2p", "libp2p"], "servers": ["libp2p"], "transports": ["tcp"], "rawBaseline": false});
+    let two = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp"], "rawBaseline": false});
     place.write("two.yaml", &of_one_stack("two").with("matrix", two).text());
     place.write("raw.yaml", &document::run("raw").text());
     for (file, cells) in [

@@ -1,4 +1,5 @@
-//! What else kept the machines of a trial busy, and nodes that stood still, from what the nodes counted. Pure.
+//! What else kept the machines of a trial busy, and nodes that stood still, from what the nodes counted.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +19,8 @@ pub(crate) fn add_disturbance(record: &mut TrialRecord, nodes: &BTreeMap<&str, &
     }
 }
 
-/// A standstill that is longer than this is noticed, in seconds: ten of the intervals in which nodes sample. A
-/// node that waits for a CPU, or whose runtime is busy, takes its samples up to a few intervals late.
+/// A standstill that is longer than this is noticed, in seconds: ten of the intervals in which nodes sample.
+/// A node that waits for a CPU, or whose runtime is busy, takes its samples up to a few intervals late.
 const LEAST_STANDSTILL: f64 = 1.0;
 
 /// A node that stands still uses less of a CPU than this. One that is only slow uses more, and that is what a
@@ -42,8 +43,8 @@ fn standstill(record: &TrialRecord, nodes: &BTreeMap<&str, &Info>) -> Option<Sta
     found.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
 }
 
-/// By how much a sample of a node is longer than its other ones, though the node did no more in it. Samples of
-/// a long trial are merged, so the difference counts, and not how many times longer the sample is.
+/// By how much a sample of a node is longer than its other ones, though the node did no more in it. Samples
+/// of a long trial are merged, so the difference counts, and not how many times longer the sample is.
 fn longest_standstill(samples: &[Sample]) -> Option<f64> {
     let lower_median = |of: fn(&Sample) -> f64| {
         let mut all: Vec<f64> = samples.iter().map(of).collect();

@@ -373,8 +373,11 @@ async fn a_relays_links_are_watched_as_those_of_its_peers() {
 #[tokio::test]
 async fn a_trial_whose_packets_go_another_way_than_its_link_fails() {
     let client = Script { bytes: 1000, ..at(2) };
+    let server = Script { bytes: 1000, ..at(1) };
     let bench = || {
         let bench = on(&["lat10"], Fault::None, Fault::None)
+            .node("server-0", server.clone())
+            .agent("server-0", Fault::None)
             .node("client-0", client.clone())
             .agent("client-0", Fault::Bypassed);
         over(&["lat10"], bench)

@@ -13,7 +13,7 @@ import (
 
 const (
 	// patience is how long a server whose clients are done waits for the next of its streams to end. The time
-	// starts anew with each stream that ends: the more streams there are and the busier the machine is, the
+	// starts again with each stream that ends: the more streams there are and the busier the machine is, the
 	// longer they take together, but not each after the one before it. QUIC sends the close of a connection
 	// again only in answer to packets, and the server has none to send: to wait longer would not help.
 	patience = 2 * time.Second

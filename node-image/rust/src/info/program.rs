@@ -37,7 +37,8 @@ pub(crate) fn program_digest() -> Digest {
     digest.boxed().shared()
 }
 
-/// Reading it takes about 0.6 s for each GiB. The kernel shows the running file even if another took its place.
+/// Reading it takes about 0.6 s for each GiB. The kernel shows the running file even if another took its
+/// place.
 fn sha256() -> io::Result<String> {
     digest(File::open("/proc/self/exe")?)
 }

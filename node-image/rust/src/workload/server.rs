@@ -26,16 +26,16 @@ use super::{
 };
 use crate::wire::{self, Arrival, Buffers, Counters, messages::Framed, ping};
 
-/// How long a server whose clients are done waits for the next of its streams to end. The time starts anew
+/// How long a server whose clients are done waits for the next of its streams to end. The time starts again
 /// with each stream that ends: the more streams there are and the busier the machine is, the longer they take
-/// together, but not each after the one before it. TCP repeats an end that is lost within this time unless the
-/// link is very slow. QUIC sends the close of a connection again only in answer to packets, and the server has
-/// none to send: to wait longer would not help.
+/// together, but not each after the one before it. TCP repeats an end that is lost within this time unless
+/// the link is very slow. QUIC sends the close of a connection again only in answer to packets, and the
+/// server has none to send: to wait longer would not help.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long all of them may take together, so that a trial ends whatever its peers do. It is also the time for
-/// streams that are cut off during their transfers: many of them, through a relay, whose queues may hold the
-/// first end back for long.
+/// How long all of them may take together, so that a trial ends whatever its peers do. It is also the time
+/// for streams that are cut off during their transfers: many of them, through a relay, whose queues may hold
+/// the first end back for long.
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a trial waits for its host to close. A QUIC socket drains for three probe timeouts, 80 ms on

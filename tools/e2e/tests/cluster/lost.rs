@@ -100,7 +100,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
         let [record] = failures(&results)[..] else {
             anyhow::bail!("exactly one trial should have failed: {:?}", failures(&results))
         };
-        let failure = record.failure.clone().context("it failed")?;
+        let failure = record.failure.as_ref().context("it failed")?;
         ensure!(
             failure.reason == Reason::NodeLost,
             "the trial failed for another reason: {failure:?}"
@@ -258,7 +258,7 @@ async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> R
     let lost = lost.uid();
     let still_there = scene.pods(name).await?.iter().any(|pod| pod.uid() == lost);
     ensure!(!still_there, "the lost pod is still there");
-    Ok(failure)
+    Ok(failure.clone())
 }
 
 fn host(pod: &Pod) -> Result<String> {
