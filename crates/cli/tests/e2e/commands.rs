@@ -148,7 +148,10 @@ fn validate_checks_the_times_and_the_template_of_a_schedule() {
     let checked = place
         .call(&["validate", "good.yaml", "zone.yaml", "large.yaml"])
         .expect(1);
-    assert_eq!(checked.stdout, "good.yaml: 1 valid document\n");
+    assert_eq!(
+        checked.stdout,
+        "good.yaml: 1 valid document\n  perfschedule/schedule takes at least 2 min 44 s (328 trials)\n"
+    );
     for words in [
         "zone.yaml: perfschedule/schedule: spec.timeZone \"Mars/Olympus\" is not in the IANA database",
         "large.yaml: perfschedule/schedule: ",
