@@ -51,9 +51,11 @@ const WATCH_NOTES: &str = "\
 Results are saved like those of `perfrun run`. Ctrl-C stops watching, and the run continues.
 
 Exit status:
-  0    every trial completed
+  0    every trial completed, and what `expect` names holds
   1    a trial or the run failed, or the run was cancelled or deleted: see standard error
   2    the command line is invalid
+  3    every trial completed, and something that `expect` names does not hold
+  4    every trial completed, and the trials do not tell whether what `expect` names holds
   130  stopped by Ctrl-C or SIGTERM";
 
 /// Options of `perfrun list`.
