@@ -100,5 +100,5 @@ fn an_error_is_a_sentence_also_where_backtraces_are_wanted() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
-    assert!(last.starts_with("perfrun-node: failed to dial"), "{stderr}");
+    assert!(last.starts_with("perfrun-node: unable to dial"), "{stderr}");
 }
