@@ -1,14 +1,15 @@
 //! Digests of programs, each read once for all its nodes.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs::File,
+    collections::BTreeMap,
+    fs::{self, File},
     io::{self, Read},
-    path::PathBuf,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
 };
 
 use sha2::{Digest, Sha256};
-use tokio::task::spawn_blocking;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 use crate::nodes::Program;
 
@@ -18,21 +19,47 @@ const CHUNK: usize = 1 << 18;
 /// What an executable file of Linux begins with.
 const ELF: &[u8] = b"\x7fELF";
 
-/// The SHA-256 digests of programs, in hexadecimal, by their paths. Without files that cannot be read, and
-/// without programs that start another one: scripts, and those with arguments.
-pub(crate) async fn of(programs: impl Iterator<Item = &Program>) -> BTreeMap<PathBuf, String> {
-    let paths: BTreeSet<_> = programs
-        .filter(|program| program.args.is_empty())
-        .map(|program| program.path.clone())
-        .collect();
-    let read = spawn_blocking(|| {
-        let known = |path: PathBuf| {
-            let digest = File::open(&path).and_then(digest).ok()??;
-            Some((path, digest))
-        };
-        paths.into_iter().filter_map(known).collect()
-    });
-    read.await.unwrap_or_default()
+/// What tells a file from the one that was at its path before, for example by a build during the run.
+#[derive(Debug, Eq, PartialEq)]
+struct Identity {
+    inode: (u64, u64),
+    changed: (i64, i64),
+    bytes: u64,
+}
+
+/// The SHA-256 digests of programs, in hexadecimal, by their paths.
+#[derive(Debug, Default)]
+pub(crate) struct Digests(Mutex<BTreeMap<PathBuf, (Identity, Option<String>)>>);
+
+impl Digests {
+    /// The digest of a program, which is read again only if its file is another one. `None` if it cannot be
+    /// read, or starts another program: a script, or one with arguments.
+    pub(crate) async fn of(&self, program: &Program) -> Option<String> {
+        if !program.args.is_empty() {
+            return None;
+        }
+        let identity = identity(&program.path).ok()?;
+        let mut known = self.0.lock().await;
+        if let Some((earlier, digest)) = known.get(&program.path)
+            && *earlier == identity
+        {
+            return digest.clone();
+        }
+        let path = program.path.clone();
+        let read = spawn_blocking(|| File::open(path).and_then(digest).ok().flatten());
+        let digest = read.await.ok().flatten();
+        known.insert(program.path.clone(), (identity, digest.clone()));
+        digest
+    }
+}
+
+fn identity(path: &Path) -> io::Result<Identity> {
+    let file = fs::metadata(path)?;
+    Ok(Identity {
+        inode: (file.dev(), file.ino()),
+        changed: (file.ctime(), file.ctime_nsec()),
+        bytes: file.len(),
+    })
 }
 
 /// The digest of an executable file. `None` for other files.
@@ -76,5 +103,24 @@ mod tests {
         let program = File::open("/proc/self/exe").and_then(digest).unwrap().unwrap();
         assert_eq!(program.len(), 64);
         assert_ne!(digest(&b"\x7fELF"[..]).unwrap().unwrap(), program);
+    }
+
+    #[tokio::test]
+    async fn another_program_at_the_same_path_has_another_digest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node");
+        let program = Program {
+            path: path.clone(),
+            args: vec![],
+            env: Default::default(),
+        };
+        let digests = Digests::default();
+        fs::write(&path, b"\x7fELF one").unwrap();
+        let one = digests.of(&program).await.unwrap();
+        assert_eq!(digests.of(&program).await.as_ref(), Some(&one));
+        let next = folder.path().join("next");
+        fs::write(&next, b"\x7fELF two").unwrap();
+        fs::rename(next, &path).unwrap();
+        assert_ne!(digests.of(&program).await.unwrap(), one);
     }
 }

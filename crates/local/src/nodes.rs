@@ -26,8 +26,8 @@ use thiserror::Error;
 use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
-    Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, cpus, digest, files,
-    network, process,
+    Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, cpus, digest::Digests,
+    files, network, process,
 };
 
 /// How long a node may take to exit after SIGTERM.
@@ -219,8 +219,7 @@ pub struct NodeSettings {
 
 /// The running nodes of a plan. Dropping them kills them.
 pub struct LocalNodes<'a> {
-    /// Digests of the nodes' programs, as far as they are known before nodes run.
-    digests: BTreeMap<PathBuf, String>,
+    digests: Digests,
     // In the order in which they are dropped: processes before the network that they are in.
     processes: Mutex<BTreeMap<String, Processes>>,
     settings: NodeSettings,
@@ -261,13 +260,12 @@ impl<'a> LocalNodes<'a> {
         let count = nodes.len();
         let planned: Vec<PlannedNode> = nodes.iter().map(|(node, _)| node.clone()).collect();
         let cpus = cpus::of_roles(settings.cpus, &planned)?;
-        let digests = digest::of(nodes.iter().map(|(_, program)| program)).await;
         let network = LocalNetwork::create(settings.isolation, count, window).await?;
         for unset in network.unset() {
             tracing::info!("{unset}");
         }
         let this = Self {
-            digests,
+            digests: Digests::default(),
             processes: Mutex::default(),
             settings,
             cpus,
@@ -389,8 +387,9 @@ impl<'a> LocalNodes<'a> {
     }
 
     async fn spawn_node(&self, index: usize) -> Result<NodeProcess, Error> {
-        let (node, Program { path, args, env }) = &self.settings.programs.nodes[index];
-        let digest = self.digests.get(path);
+        let (node, program) = &self.settings.programs.nodes[index];
+        let digest = self.digests.of(program).await;
+        let Program { path, args, env } = program;
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(&node.name, path);
         let listen_ip = slot.addresses().v4.to_string();
