@@ -1,6 +1,7 @@
 //! All checks, a module for each group.
 
 mod calls;
+mod counts;
 mod faults;
 mod hostile;
 mod relays;

@@ -398,3 +398,18 @@ fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
         ..open(cell.to_owned(), cell.to_owned(), member)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::between;
+
+    #[test]
+    fn no_failure_is_as_good_as_none_and_two_that_failed_say_nothing() {
+        let (none, failed) = (f64::INFINITY, f64::NEG_INFINITY);
+        assert_eq!(between(none, none), Some(0.0));
+        assert_eq!(between(failed, failed), None);
+        assert_eq!(between(none, -1.0), Some(failed));
+        assert_eq!(between(failed, none), Some(none));
+        assert_eq!(between(1.0, 3.0), Some(2.0));
+    }
+}

@@ -10,7 +10,10 @@ use perfrun_contract::{
     workload::{RelayLimits, RelayPath},
 };
 
-use super::workloads::{has, judge, lack, reference, streams_ended};
+use super::{
+    counts::{has, judge, streams_ended},
+    workloads::{lack, reference},
+};
 use crate::{
     Check, Unmet,
     bench::{Bench, Who},

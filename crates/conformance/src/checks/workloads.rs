@@ -1,13 +1,10 @@
 //! Every workload that the node claims, on every transport, in both roles, by the counts of both ends.
 
-use std::time::Duration;
-
 use futures::FutureExt;
 use perfrun_contract::{
     capabilities::Capabilities,
-    histogram::Histogram,
     matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    node::{Distribution, Info, Measured, Reason, Role},
+    node::{Distribution, Info, Reason, Role},
     parameters::{Amount, Echo, Messages, Pace, Parameters},
     quantity::ByteSize,
     support::{self, End, Ends},
@@ -15,7 +12,10 @@ use perfrun_contract::{
 };
 use strum::IntoEnumIterator;
 
-use super::{negotiations, ping, relays};
+use super::{
+    counts::{has, judge, same, streams_ended},
+    negotiations, ping, relays,
+};
 use crate::{
     Check, Unmet,
     bench::{Bench, Who},
@@ -33,9 +33,6 @@ const STREAMS: u32 = 3;
 
 /// Substreams that are opened.
 const OPENS: u32 = 5;
-
-/// Lines of an echo that a stream may have sent late on a busy machine.
-const LATE_LINES: f64 = 10.0;
 
 /// What is spoken between two nodes, and what they do.
 #[derive(Clone, Debug)]
@@ -248,7 +245,7 @@ fn bandwidth(
     }
 }
 
-fn echo(pace: Pace) -> Parameters {
+pub(super) fn echo(pace: Pace) -> Parameters {
     Parameters::Echo(Echo {
         connections: 2,
         streams_per_connection: 2,
@@ -416,271 +413,9 @@ fn longer(parameters: &Parameters) -> Option<Parameters> {
     Some(longer)
 }
 
-/// Checks that the streams of a server ended with their client. A server counts those that did not, so that
-/// ends that a link loses fail no trial, but the link of a check loses nothing.
-pub(super) fn streams_ended(
-    transport: Transport,
-    parameters: &Parameters,
-    ended: &Ended,
-) -> Result<(), String> {
-    // On webrtc-direct, ends get lost when their connection closes. An echo also counts late lines.
-    if transport == Transport::WebrtcDirect || matches!(parameters, Parameters::Echo(_)) {
-        return Ok(());
-    }
-    same("failures of the server", ended.server.measured.failures, 0)
-}
-
-/// Compares what both ends report with each other and with what the workload must do.
-pub(super) fn judge(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
-    for (side, outcome) in [("client", &ended.client), ("server", &ended.server)] {
-        if let Some(failure) = &outcome.failure {
-            return Err(format!(
-                "the {side} failed: {}: {}",
-                failure.reason, failure.message
-            ));
-        }
-    }
-    let (client, server) = (&ended.client.measured, &ended.server.measured);
-    same(
-        "bytes to the server (client.bytesSent, server.bytesReceived)",
-        client.bytes_sent,
-        server.bytes_received,
-    )?;
-    if !is_cut_off(parameters) {
-        same(
-            "bytes to the client (server.bytesSent, client.bytesReceived)",
-            server.bytes_sent,
-            client.bytes_received,
-        )?;
-    }
-    let started = client
-        .started_nanoseconds
-        .ok_or("a client must report startedNanoseconds")?;
-    if started < ended.start_at || started > ended.start_at + 2_000_000_000 {
-        return Err(format!(
-            "startedNanoseconds must be the requested start, {}, or shortly after it, not {started}",
-            ended.start_at
-        ));
-    }
-    if !(client.seconds > 0.0 && client.seconds < 30.0) {
-        return Err(format!(
-            "seconds must be the duration of the workload, not {}",
-            client.seconds
-        ));
-    }
-    for (side, measured) in [("client", client), ("server", server)] {
-        plausible(side, measured)?;
-    }
-    expected(parameters, client, server)
-}
-
-pub(super) fn same(what: &str, one: u64, other: u64) -> Result<(), String> {
-    if one == other {
-        Ok(())
-    } else {
-        Err(format!("{what}: {one} is not {other}"))
-    }
-}
-
-/// Whether the client ends a transfer that the server would continue.
-fn is_cut_off(parameters: &Parameters) -> bool {
-    matches!(
-        parameters,
-        Parameters::Bandwidth {
-            amount: Amount::Seconds(_),
-            ..
-        } | Parameters::RelayStress { .. }
-    )
-}
-
-fn plausible(side: &str, measured: &Measured) -> Result<(), String> {
-    let used = &measured.resources;
-    let cpu = used.cpu_user_seconds + used.cpu_system_seconds;
-    if !(0.0..600.0).contains(&cpu) {
-        return Err(format!("the {side} reports {cpu} s of CPU time"));
-    }
-    if used.rss_start_bytes == 0 || used.rss_peak_bytes < used.rss_start_bytes {
-        return Err(format!(
-            "the {side} reports {} bytes of memory at the start and at most {}",
-            used.rss_start_bytes, used.rss_peak_bytes
-        ));
-    }
-    for (distribution, histogram) in &measured.histograms {
-        values(histogram).map_err(|error| format!("{distribution} of the {side}: {error}"))?;
-    }
-    Ok(())
-}
-
-fn values(histogram: &Histogram) -> Result<u64, String> {
-    histogram
-        .decode()
-        .map(|decoded| decoded.len())
-        .map_err(|error| error.to_string())
-}
-
-/// Checks the number of values of a distribution.
-pub(super) fn has(measured: &Measured, distribution: Distribution, count: u64) -> Result<(), String> {
-    let found = measured.histograms.get(&distribution).map_or(Ok(0), values)?;
-    same(
-        &format!("values of the distribution {distribution}"),
-        found,
-        count,
-    )
-}
-
-/// What a workload must report.
-fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Result<(), String> {
-    let opened = |streams: u64| {
-        same("streams of the client", client.streams, streams)?;
-        same("streams of the server", server.streams, streams)
-    };
-    match parameters {
-        Parameters::Bandwidth {
-            direction,
-            amount,
-            streams,
-            ..
-        } => {
-            opened(u64::from(*streams))?;
-            let (up, down) = (*direction != Direction::Download, *direction != Direction::Upload);
-            for (name, is_due, transfer, bytes) in [
-                ("upload", up, client.upload, client.bytes_sent),
-                ("download", down, client.download, client.bytes_received),
-            ] {
-                if let (Amount::Count(each), true) = (amount, is_due) {
-                    same(
-                        &format!("payload of the {name}"),
-                        bytes,
-                        each * u64::from(*streams),
-                    )?;
-                }
-                match transfer {
-                    None if is_due => return Err(format!("the client must report its {name}")),
-                    Some(transfer) if is_due => {
-                        same(&format!("{name}.bytes"), transfer.bytes, bytes)?;
-                        if bytes > 0 && transfer.seconds <= 0.0 {
-                            return Err(format!("{name}.seconds is {}", transfer.seconds));
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            if let Amount::Seconds(seconds) = amount {
-                let least = Duration::from_secs_f64(*seconds);
-                if Duration::from_secs_f64(client.seconds) < least
-                    || client.bytes_sent + client.bytes_received == 0
-                {
-                    return Err(format!("a transfer of {least:?} took {} s", client.seconds));
-                }
-            }
-            Ok(())
-        }
-        Parameters::Substreams { count, .. } => {
-            // A server sees a stream of v1lazy only when it carries bytes, and these carry none.
-            same("streams of the client", client.streams, u64::from(*count))?;
-            has(client, Distribution::Open, u64::from(*count))
-        }
-        Parameters::Handshakes {
-            amount: Amount::Count(count),
-            ..
-        } => {
-            same("connections of the client", client.connections, *count)?;
-            has(client, Distribution::HandshakeEstablished, *count)?;
-            has(client, Distribution::HandshakeFirstByte, *count)
-        }
-        Parameters::Ping { count, .. } => {
-            opened(1)?;
-            // One round trip precedes those that count.
-            same(
-                "bytes of the pings",
-                client.bytes_sent,
-                32 * (u64::from(*count) + 1),
-            )?;
-            has(client, Distribution::RoundTrip, u64::from(*count))
-        }
-        Parameters::Echo(load) => {
-            opened(load.streams())?;
-            paced(load, client)
-        }
-        Parameters::Relay { bytes, .. } => {
-            opened(1)?;
-            same("bytes of the transfer", client.bytes_received, *bytes)?;
-            has(client, Distribution::Transfer, 1)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Checks that an echo is not faster than its pace, and that it reports its round trips. A busy machine may
-/// make it slower.
-fn paced(load: &Echo, client: &Measured) -> Result<(), String> {
-    let plateau = client.plateau.ok_or("the client must report its plateau")?;
-    if plateau.round_trips == 0 {
-        return Err("no round trip was made on the plateau".to_owned());
-    }
-    // With a period, lines that are late at the start of the plateau follow each other without a wait.
-    let most = load.nominal_rate() * plateau.seconds + LATE_LINES * load.streams() as f64;
-    if plateau.round_trips as f64 > most {
-        return Err(format!(
-            "{} round trips in {} s are more than the pace of the streams allows: {most:.0}",
-            plateau.round_trips, plateau.seconds
-        ));
-    }
-    let name = Distribution::RoundTrip;
-    match client.histograms.get(&name).map_or(Ok(0), values)? {
-        0 => Err(format!("the distribution {name} must have values")),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use perfrun_contract::{
-        histogram::recorder,
-        node::{Outcome, Plateau},
-    };
-
     use super::*;
-
-    /// A client that made round trips of 1 ms on a plateau of 0.7 s.
-    fn echoed(round_trips: u64) -> Measured {
-        let mut times = recorder();
-        times.record_n(1_000_000, round_trips).unwrap();
-        Measured {
-            plateau: Some(Plateau {
-                seconds: 0.7,
-                round_trips,
-                ..Plateau::default()
-            }),
-            histograms: [(Distribution::RoundTrip, Histogram::from(&times))].into(),
-            ..Measured::default()
-        }
-    }
-
-    #[test]
-    fn a_server_whose_streams_do_not_end_is_refused() {
-        let outcome = |failures| Outcome {
-            failure: None,
-            measured: Measured {
-                failures,
-                ..Measured::default()
-            },
-            served: None,
-        };
-        let ended = |failures| Ended {
-            client: outcome(0),
-            server: outcome(failures),
-            start_at: 0,
-        };
-        let of = |transport, parameters, failures| streams_ended(transport, &parameters, &ended(failures));
-        assert_eq!(of(Transport::QuicV1, ping(20), 0), Ok(()));
-        let refused = of(Transport::QuicV1, ping(20), 1).unwrap_err();
-        assert_eq!(refused, "failures of the server: 1 is not 0");
-        assert_eq!(of(Transport::WebrtcDirect, ping(20), 1), Ok(()));
-        assert_eq!(of(Transport::QuicV1, echo(Pace::Pause(0.05)), 1), Ok(()));
-    }
 
     #[test]
     fn only_a_load_with_a_duration_can_last_longer() {
@@ -689,33 +424,5 @@ mod tests {
         };
         assert!((load.duration_seconds - 8.0).abs() < 1e-9, "{load:?}");
         assert_eq!(longer(&ping(20)), None);
-    }
-
-    #[test]
-    fn an_echo_without_waits_is_refused_with_a_pause_and_with_a_period() {
-        for pace in [Pace::Pause(0.05), Pace::Period(0.05)] {
-            let Parameters::Echo(load) = echo(pace) else {
-                panic!("an echo");
-            };
-            // 56 at 80 in a second, and ten late lines on each of four streams are at most 96.
-            assert_eq!(paced(&load, &echoed(90)), Ok(()));
-            // Each of the four streams sends its line again as soon as it has the answer.
-            let refused = paced(&load, &echoed(4 * 700)).unwrap_err();
-            assert!(refused.contains("more than the pace"), "{refused}");
-            assert!(paced(&load, &echoed(0)).is_err());
-        }
-    }
-
-    #[test]
-    fn an_echo_without_times_of_its_round_trips_is_refused() {
-        let Parameters::Echo(load) = echo(Pace::Period(0.05)) else {
-            panic!("an echo");
-        };
-        let client = Measured {
-            histograms: BTreeMap::new(),
-            ..echoed(50)
-        };
-        let refused = paced(&load, &client).unwrap_err();
-        assert_eq!(refused, "the distribution roundTrip must have values");
     }
 }
