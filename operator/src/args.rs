@@ -122,7 +122,7 @@ fn policy(json: &str) -> serde_json::Result<Policy> {
 }
 
 fn default_go_image() -> String {
-    format!("perfrun/node-go:{}", env!("CARGO_PKG_VERSION"))
+    format!("perfrun.invalid/node-go:{}", env!("CARGO_PKG_VERSION"))
 }
 
 impl Args {

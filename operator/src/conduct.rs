@@ -29,10 +29,10 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink, client::Epoch};
 use perfrun_contract::{
-    compare::Spared,
+    compare::NotNeeded,
     plan::Plan,
     run::{Cause, Environment, Isolation, RunState},
-    tally::{Tally, Verdict},
+    tally::{Conclusion, Tally},
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -290,7 +290,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
         }
     };
     let outcome = keep_results(&job, journal, end).await;
-    let Verdict { reason, message, .. } = &outcome.verdict;
+    let Conclusion { reason, message, .. } = &outcome.conclusion;
     tracing::info!(run = job.run.label(), %reason, message, "run ended");
     outcome
 }
@@ -314,7 +314,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
     tracing::warn!(run = job.run.label(), why, "run ended without its records");
     let cause = Some(Cause::RecordNotKept);
     RunOutcome {
-        verdict: Tally::of(&job.plan, []).verdict(RunState::Failed, cause, Some(&why)),
+        conclusion: Tally::of(&job.plan, []).conclusion(RunState::Failed, cause, Some(&why)),
         progress: job.progress.clone(),
         summary: vec![],
         judged: None,
@@ -335,7 +335,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let account = journal.account();
     let progress = account.progress();
     let trials = account.trials().clone();
-    let verdict = trials.verdict(state, cause, reason.as_deref());
+    let conclusion = trials.conclusion(state, cause, reason.as_deref());
     let judged = perfrun_report::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
         schema_version: SCHEMA_VERSION,
@@ -344,7 +344,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         ended: (job.clock)(),
         state,
         reason,
-        verdict: Some(verdict.clone()),
+        conclusion: Some(conclusion.clone()),
         spec: job.spec.clone(),
         plan: Plan::clone(&job.plan),
         environment: Environment {
@@ -366,15 +366,15 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         )
     });
     let (results, kept) = journal.close(results).await;
-    let verdict = match kept {
-        Ok(()) => verdict,
+    let conclusion = match kept {
+        Ok(()) => conclusion,
         Err(error) => {
             let why = format!("the results could not be kept: {error}");
-            trials.verdict(RunState::Failed, Some(Cause::RecordNotKept), Some(&why))
+            trials.conclusion(RunState::Failed, Some(Cause::RecordNotKept), Some(&why))
         }
     };
     RunOutcome {
-        verdict,
+        conclusion,
         progress,
         summary,
         judged,
@@ -411,9 +411,11 @@ fn log(run: &str, event: Event<'_>) {
                 "trial ended"
             );
         }
-        Event::Spared { spared } => {
-            let Spared { trials, rounds, .. } = spared;
-            tracing::info!(run, trials, ?rounds, "trials are not needed");
+        Event::NotNeeded { not_needed } => {
+            let NotNeeded {
+                trials, iterations, ..
+            } = not_needed;
+            tracing::info!(run, trials, ?iterations, "trials are not needed");
         }
         Event::NodeReplaced { name } => tracing::warn!(run, node = name, "node replaced"),
         Event::LinksChecked { check } if !check.is_effective() => {

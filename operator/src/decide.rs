@@ -303,10 +303,10 @@ fn over(inputs: &Inputs<'_>) -> Decision {
 
 /// The conductor's end is the run's.
 fn ended(outcome: &RunOutcome) -> Decision {
-    let verdict = &outcome.verdict;
+    let conclusion = &outcome.conclusion;
     Decision::new(Stage::Ended {
-        reason: verdict.reason.into(),
-        message: verdict.message.clone(),
+        reason: conclusion.reason.into(),
+        message: conclusion.message.clone(),
         outcome: Some(Box::new(outcome.clone())),
     })
 }

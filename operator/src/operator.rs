@@ -283,7 +283,7 @@ mod tests {
         server.put("/version", version);
         let create = |name: &str| {
             let spec = json!({"workload": {"ping": {}}, "topology": {"exclusive": false},
-                "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false}});
+                "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false}});
             let metadata = json!({"name": name, "namespace": "bench", "uid": name, "generation": 1});
             let run = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "metadata": metadata, "spec": spec});
             let runs = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";

@@ -22,7 +22,7 @@ use crate::{build, decide::Need, stage::Trouble, verdict::Expected};
 pub(crate) struct Outline {
     /// The number of trials, warm-up included.
     pub(crate) trials: usize,
-    /// Whether looks at the run may leave some of them out.
+    /// Whether interim checks of the run may leave some of them out.
     pub(crate) may_end_early: bool,
     pub(crate) cells: usize,
     pub(crate) nodes: usize,
@@ -44,7 +44,7 @@ impl Outline {
     pub(crate) fn of(plan: &Plan, spec: &PerfRunSpec) -> Self {
         Self {
             trials: plan.trials.len(),
-            may_end_early: plan.judging.looks.len() > 1,
+            may_end_early: plan.judging.interim_checks.len() > 1,
             cells: plan.cells.len(),
             nodes: plan.nodes.len(),
             skipped: plan.skipped.len(),

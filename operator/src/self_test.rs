@@ -20,7 +20,7 @@ kind: PerfRun
 metadata: {name: self-test}
 spec:
   workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
   iterations: 1
   warmup: 0
   topology: {placement: Any}

@@ -5,7 +5,7 @@ use perfrun_api::spec::Stored;
 use perfrun_contract::{
     compare::Judged,
     summary::SummaryRow,
-    tally::{Counts, Verdict},
+    tally::{Conclusion, Counts},
 };
 
 use crate::links::Links;
@@ -49,7 +49,7 @@ pub(crate) struct Progress {
 /// How a run's conductor ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunOutcome {
-    pub(crate) verdict: Verdict,
+    pub(crate) conclusion: Conclusion,
     pub(crate) progress: Progress,
     pub(crate) summary: Vec<SummaryRow>,
     /// What was found. `None` if the run compares and expects nothing.

@@ -112,7 +112,7 @@ pub(crate) fn next(
             status.results.clone_from(&outcome.results);
             status.store.clone_from(&outcome.stored);
             if let Some(judged) = &outcome.judged {
-                status.verdict = judged.asked();
+                status.verdict = judged.verdict;
                 status.comparisons = verdict::bounded(&judged.comparisons);
             }
         }
@@ -306,11 +306,11 @@ fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCo
         completed: number(counts.completed),
         failed: number(counts.failed),
         skipped: number(outline.skipped),
-        spared: number(counts.spared),
+        not_needed: number(counts.not_needed),
         progress: format!(
             "{}/{}",
             counts.ended(),
-            outline.trials.saturating_sub(counts.spared)
+            outline.trials.saturating_sub(counts.not_needed)
         ),
     }
 }
@@ -321,14 +321,14 @@ pub(crate) fn counts(status: &PerfRunStatus) -> Counts {
         total,
         completed,
         failed,
-        spared,
+        not_needed,
         ..
     } = status.trials;
     Counts {
         planned: total as usize,
         completed: completed as usize,
         failed: failed as usize,
-        spared: spared as usize,
+        not_needed: not_needed as usize,
     }
 }
 

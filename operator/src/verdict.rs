@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::runtime::events::Event;
 use perfrun_contract::{
-    compare::{Bound, Comparison, Gate, Judged, Judging, Verdict, Word},
+    compare::{Bound, Comparison, Gate, Judged, Judging, Outcome, Verdict},
     record::Metric,
 };
 
@@ -41,24 +41,27 @@ impl Expected {
 
 /// Status, reason and message of the condition of a run that has ended.
 pub(crate) fn condition<'a>(judged: &'a Judged, expected: &[Expected]) -> ConditionParts<'a> {
-    let first = judged.gates.iter().find(|gate| gate.verdict == judged.verdict);
+    let first = judged
+        .gates
+        .iter()
+        .find(|gate| Some(gate.verdict) == judged.verdict);
     let sentence = first.map(|gate| sentence(gate, expected)).unwrap_or_default();
     match judged.verdict {
-        Verdict::Pass => {
+        Some(Verdict::Pass) => {
             let count = expected.len();
             let message = format!("all expectations hold, {count} in number");
             ("True", "ExpectationsHold", message.into())
         }
-        Verdict::Fail => {
+        Some(Verdict::Fail) => {
             let expected = first.and_then(|gate| expected.get(gate.expectation));
             let reason = expected.map_or("ExpectationsFail", |expected| expected.otherwise);
             ("False", reason, sentence.into())
         }
-        Verdict::Inconclusive | Verdict::Newer(_) => {
+        Some(Verdict::Inconclusive | Verdict::Newer(_)) => {
             let reason = first.and_then(|gate| why(gate, judged, expected));
             ("Unknown", reason.unwrap_or("NotPrecise"), sentence.into())
         }
-        Verdict::NotAsked => ("Unknown", "NothingExpected", words(&judged.comparisons).into()),
+        None => ("Unknown", "NothingExpected", found(&judged.comparisons).into()),
     }
 }
 
@@ -87,11 +90,11 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
     events
 }
 
-/// The comparisons that fit. Those that are slower or undecided come first if not all fit.
+/// The comparisons that fit. Those that are worse or undecided come first if not all fit.
 pub(crate) fn bounded(comparisons: &[Comparison]) -> Vec<Comparison> {
     let mut rows: Vec<_> = comparisons.iter().collect();
     if rows.len() > ROWS_MAX {
-        rows.sort_by_key(|row| matches!(row.word, Word::Faster | Word::Same));
+        rows.sort_by_key(|row| matches!(row.finding, Outcome::Better | Outcome::Same));
     }
     rows.into_iter().take(ROWS_MAX).cloned().collect()
 }
@@ -110,18 +113,18 @@ fn why<'a>(gate: &Gate, judged: &'a Judged, expected: &[Expected]) -> Option<&'a
     let metric = expected.get(gate.expectation)?.metric;
     let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;
     let row = judged.comparisons.iter().find(is_behind)?;
-    row.why.as_ref().map(AsRef::as_ref)
+    row.reason.as_ref().map(AsRef::as_ref)
 }
 
 /// How many comparisons found what.
-fn words(comparisons: &[Comparison]) -> String {
+fn found(comparisons: &[Comparison]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in comparisons {
-        *counts.entry(row.word.as_ref()).or_default() += 1;
+        *counts.entry(row.finding.as_ref()).or_default() += 1;
     }
     let counts: Vec<_> = counts
         .iter()
-        .map(|(word, count)| format!("{count} {word}"))
+        .map(|(finding, count)| format!("{count} {finding}"))
         .collect();
     format!("comparisons: {}", counts.join(", "))
 }

@@ -29,7 +29,7 @@ pub(crate) struct UnreadableRun {
     /// Conditions of the status, as far as they can be read.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) part: Part,
-    /// Why the part cannot be read.
+    /// NoFinding the part cannot be read.
     pub(crate) error: String,
 }
 
@@ -195,9 +195,9 @@ mod tests {
         let row = json!({"cell": "a", "metric": "jitterP50", "unit": "seconds", "count": 1, "median": 1.0,
             "mean": 1.0, "min": 1.0, "max": 1.0, "flags": {"Overheated": 1, "Retried": 2}});
         let trials =
-            json!({"total": 1, "completed": 1, "failed": 0, "skipped": 0, "spared": 0, "progress": "1/1"});
+            json!({"total": 1, "completed": 1, "failed": 0, "skipped": 0, "notNeeded": 0, "progress": "1/1"});
         let comparison = json!({"baseline": "a", "candidate": "b", "metric": "jitterP50", "pairs": 40,
-            "dropped": 0, "failed": [0, 0], "tolerance": 0.5, "word": "Doubtful"});
+            "excludedPairs": 0, "failed": [0, 0], "tolerance": 0.5, "finding": "Doubtful"});
         let status = json!({"phase": "Hibernating", "trials": trials, "summary": [row], "verdict": "Doubtful",
                 "comparisons": [comparison], "conditions": [complete()]});
         let run = watched(json!({"workload": {"ping": {}}}), status.clone());

@@ -36,9 +36,9 @@ pub const NODE_LABEL: &str = "perfrun.io/node";
 pub const ROLE_LABEL: &str = "perfrun.io/role";
 /// Label of a pod: 0 for the first pod of a node, 1 for its replacement, and so on.
 pub const INCARNATION_LABEL: &str = "perfrun.io/incarnation";
-/// Label of the pods of a twin, a node of a candidate, the node of its baseline and that of its control: the
-/// name of the baseline's node.
-pub const TWIN_LABEL: &str = "perfrun.io/twin";
+/// Label of the pods of a pair of cells, which are a node of a candidate, the node of its baseline and that
+/// of its control: the name of the baseline's node.
+pub const CELL_PAIR_LABEL: &str = "perfrun.io/cell-pair";
 /// Label of the creator of an object: [`MANAGER`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Field manager of the operator, and the value of [`MANAGED_BY_LABEL`].

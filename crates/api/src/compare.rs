@@ -31,8 +31,8 @@ pub struct Compare {
     #[serde(default, skip_serializing_if = "is_default")]
     pub replaces: Replaces,
     /// Also measure a control: the baseline once more, in the place of the candidate and with nodes of its
-    /// own. It takes part in each round, so the comparison takes 1.5 times the time. Baseline and control are
-    /// the same program with the same settings. If they are found to differ, with an error of 1 % for all
+    /// own. It takes part in each iteration, so the comparison takes 1.5 times the time. Baseline and control
+    /// are the same program with the same settings. If they are found to differ, with an error of 1 % for all
     /// controls of the run, nothing in the comparison can be believed. Its findings are then `NotComparable`
     /// and what `maxRegression` expects of it is `Inconclusive`, both with the reason `ControlDiffers`.
     /// Measure at least 20 iterations: after 10, no control can differ if the controls of the run have more
@@ -74,7 +74,7 @@ pub struct Expect {
     /// The metric, for example `uploadGoodput` or `cpuSecondsPerGiB`: any of docs/formulas.md of which a
     /// higher or a lower value is better.
     pub metric: Metric,
-    /// The cells that it is expected of. Default: all, without the raw baseline.
+    /// The cells that it is expected of. Default: all, without the raw reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(rename = "where")]
     #[serde(rename = "where")]
@@ -91,7 +91,7 @@ pub struct Expect {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub max: Option<String>,
-    /// The value is at least this share of the raw baseline's, for example `30%`.
+    /// The value is at least this share of the raw reference's, for example `30%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = crate::rule::percent())]
     pub min_share_of_raw: Option<Percent>,
@@ -179,7 +179,7 @@ pub(crate) fn interleaved() -> Rule {
     )
 }
 
-/// Looks decide about comparisons.
+/// Interim checks decide about comparisons.
 pub(crate) fn looks_are_of_comparisons() -> Rule {
     rule(
         "!has(self.maxIterations) || size(self.compare) > 0",
@@ -188,16 +188,16 @@ pub(crate) fn looks_are_of_comparisons() -> Rule {
     )
 }
 
-/// The first look is not after the last.
+/// The first interim check is not after the last.
 pub(crate) fn looks_end_after_they_begin() -> Rule {
     rule(
         "!has(self.maxIterations) || self.maxIterations >= self.iterations",
         ".maxIterations",
-        "must be at least iterations, after which the run is looked at first",
+        "must be at least iterations, after which the first interim check comes",
     )
 }
 
-/// Without looks, no precision ends a run early.
+/// Without interim checks, no precision ends a run early.
 pub(crate) fn precision_needs_looks() -> Rule {
     rule(
         "!has(self.targetInterval) || has(self.maxIterations)",

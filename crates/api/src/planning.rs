@@ -1,6 +1,7 @@
 //! From a document to its plan: a pure function, the same for local runs and clusters.
 
 mod bounds;
+mod cell_pairs;
 mod expectations;
 mod hopeless;
 mod loads;
@@ -8,7 +9,6 @@ mod names;
 mod order;
 mod points;
 mod support;
-mod twins;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -31,13 +31,13 @@ use thiserror::Error;
 
 use self::{
     bounds::Size,
+    cell_pairs::{Comparisons, Ids, Others, variant},
     expectations::expectations,
     loads::loads,
     names::{Sides, relay, side},
-    order::Rounds,
+    order::Iterations,
     points::{Axes, Point},
     support::unsupported,
-    twins::{Comparisons, Ids, Others, variant},
 };
 pub use self::{
     bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
@@ -60,7 +60,7 @@ pub enum Error {
     NoCell,
     /// More cells than [`CELLS_MAX`].
     #[error(
-        "too many cells: {0}, with the raw baseline and skipped cells, but at most {CELLS_MAX} are allowed; \
+        "too many cells: {0}, with the raw reference and skipped cells, but at most {CELLS_MAX} are allowed; \
          shorten the lists of matrix or workload"
     )]
     TooManyCells(u64),
@@ -228,10 +228,10 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
         networks,
         cells,
         skipped,
-        twins,
+        cell_pairs,
     } = content(spec)?;
-    let twins = twins::indexed(&cells, &twins);
-    let rounds = Rounds {
+    let cell_pairs = cell_pairs::indexed(&cells, &cell_pairs);
+    let iterations = Iterations {
         warmup: spec.warmup,
         iterations: spec.most_iterations(),
         order: spec.order,
@@ -244,16 +244,16 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
         } else {
             networks
         },
-        trials: rounds.trials(&cells, &twins),
+        trials: iterations.trials(&cells, &cell_pairs),
         seed: spec.seed.filter(|_| spec.order == Order::Interleaved),
         renew: spec.renew.unwrap_or(match spec.compare.is_empty() {
             true => Renew::Never,
-            false => Renew::Round,
+            false => Renew::Iteration,
         }),
         judging: Judging {
-            expect: expectations(spec, &cells, &twins)?,
-            twins,
-            looks: looks(spec),
+            expect: expectations(spec, &cells, &cell_pairs)?,
+            cell_pairs,
+            interim_checks: interim_checks(spec),
             target_interval: spec.target_interval.map(|target| target.ratio().get()),
         },
         cells,
@@ -262,16 +262,16 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     })
 }
 
-/// The numbers of rounds after which the run is looked at: double each time, up to the largest. None if it is
-/// looked at only at its end.
-fn looks(spec: &PerfRunSpec) -> Vec<u32> {
+/// The numbers of iterations after which the run is checked: double each time, up to the largest. None if it
+/// is checked only at its end.
+fn interim_checks(spec: &PerfRunSpec) -> Vec<u32> {
     let Some(most) = spec.max_iterations else {
         return vec![];
     };
     let first = Some(spec.iterations.max(1));
-    let doubled = iter::successors(first, |rounds| rounds.checked_mul(2));
+    let doubled = iter::successors(first, |iterations| iterations.checked_mul(2));
     doubled
-        .take_while(|rounds| *rounds < most)
+        .take_while(|iterations| *iterations < most)
         .chain([most])
         .collect()
 }
@@ -286,7 +286,7 @@ struct Content {
     networks: Vec<Conditions>,
     cells: Vec<Cell>,
     skipped: Vec<Skipped>,
-    twins: Vec<Ids>,
+    cell_pairs: Vec<Ids>,
 }
 
 fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
@@ -304,7 +304,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let comparisons = Comparisons::of(spec);
     Size::of(spec, &axes, &comparisons, &loads).check()?;
     let mut sides = Sides::of(spec);
-    let (mut cells, mut skipped, mut twins) = (vec![], vec![], vec![]);
+    let (mut cells, mut skipped, mut cell_pairs) = (vec![], vec![], vec![]);
     // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
         let mut measured = vec![];
@@ -336,14 +336,14 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
                     Some(control) => measurable(&control, load)?,
                     None => None,
                 };
-                twins.push(Ids {
+                cell_pairs.push(Ids {
                     baseline,
                     candidate,
                     control,
                 });
             }
         }
-        if spec.matrix.raw_baseline {
+        if spec.matrix.raw_reference {
             measured = with_baseline(spec, &mut sides, measured)?;
         }
         cells.append(&mut measured);
@@ -358,7 +358,10 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
     let networks = networks.into_iter();
     let networks = networks.filter(|network| used.contains(network.name.as_str()));
-    let compared: HashSet<&str> = twins.iter().map(|twin| twin.candidate.as_str()).collect();
+    let compared: HashSet<&str> = cell_pairs
+        .iter()
+        .map(|cell_pair| cell_pair.candidate.as_str())
+        .collect();
     for compare in &spec.compare {
         let has_candidate = |cell: &Cell| [&cell.client, &cell.server].contains(&&compare.candidate);
         let is_compared = |cell: &Cell| has_candidate(cell) && compared.contains(cell.id.as_str());
@@ -370,7 +373,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
         networks: networks.collect(),
         cells,
         skipped,
-        twins,
+        cell_pairs,
     })
 }
 
@@ -456,7 +459,7 @@ fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Erro
         .collect()
 }
 
-/// Puts the raw baseline of some cells before them: their workloads without a peer-to-peer stack, once for
+/// Puts the raw reference of some cells before them: their workloads without a peer-to-peer stack, once for
 /// each kind of transport. Baselines that raw does not support are left out, not skipped: no document
 /// requests them.
 fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {

@@ -28,8 +28,11 @@ pub const LINK_CONTAINER: &str = "link";
 pub const CONTROL_PORT: u16 = 9090;
 /// The port of nodes that serves metrics only, except on the host's network.
 pub const METRICS_PORT: u16 = 9401;
+/// How the default names of perfrun's images begin, which are not published yet. No registry can have a name
+/// that ends with `.invalid` (RFC 6761), so nobody else can serve an image in their place.
+pub const UNPUBLISHED: &str = "perfrun.invalid/";
 /// The image of perfrun's own node, as `cargo xtask image node` names it.
-pub const NODE_IMAGE: &str = concat!("perfrun/node:", env!("CARGO_PKG_VERSION"));
+pub const NODE_IMAGE: &str = concat!("perfrun.invalid/node:", env!("CARGO_PKG_VERSION"));
 /// The key of the token in its Secret.
 pub const TOKEN_KEY: &str = "token";
 

@@ -10,7 +10,7 @@ use perfrun_contract::{
     record::TrialRecord,
     run::{Environment, Isolation, RunState},
     summary::SummaryRow,
-    tally::{Tally, Verdict},
+    tally::{Conclusion, Tally},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::spec::{PerfRunSpec, PodSettings, StackVariant, Template};
 
 /// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// The complete results of a run.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -43,7 +43,7 @@ pub struct Results {
     pub reason: Option<String>,
     /// Phase and reason of the end. Absent while the run is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub conclusion: Option<Conclusion>,
     /// The spec, with all defaults filled in.
     pub spec: PerfRunSpec,
     /// The plan of the spec.
@@ -119,15 +119,15 @@ pub fn schema() -> serde_json::Value {
 
 impl Results {
     /// How the run ended. Of one that has not ended, how it would have if it ended now.
-    pub fn verdict(&self) -> Verdict {
-        let now = || self.tally().verdict(self.state, None, self.reason.as_deref());
-        self.verdict.clone().unwrap_or_else(now)
+    pub fn conclusion(&self) -> Conclusion {
+        let now = || self.tally().conclusion(self.state, None, self.reason.as_deref());
+        self.conclusion.clone().unwrap_or_else(now)
     }
 
     /// Which trials completed and failed, and which were not needed.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::of(&self.plan, &self.trials);
-        tally.spare(self.judged.as_ref().and_then(|judged| judged.spared));
+        tally.leave_out(self.judged.as_ref().and_then(|judged| judged.not_needed));
         tally
     }
 
@@ -140,7 +140,7 @@ impl Results {
             ended,
             state,
             reason: _,
-            verdict: _,
+            conclusion: _,
             spec,
             plan,
             environment,
@@ -154,7 +154,7 @@ impl Results {
             ended: *ended,
             state: *state,
             tally: self.tally(),
-            verdict: self.verdict(),
+            conclusion: self.conclusion(),
             settings: spec.settings(),
             inputs: inputs(spec, environment),
             plan,

@@ -41,15 +41,15 @@ use crate::{
 /// The longest name of a run: it is the value of a label of its pods.
 const NAME_MAX: usize = 63;
 
-/// One benchmark: its stacks, transports and networks, its workload, and the number of repetitions.
+/// One benchmark: its stacks, transports and networks, its workload, and the number of iterations.
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "perfrun.io",
     version = "v1alpha1",
     kind = "PerfRun",
     plural = "perfruns",
-    shortname = "pr",
-    category = "all",
+    shortname = "pfr",
+    category = "perfrun",
     namespaced,
     cel,
     doc = "A benchmark of peer-to-peer networking stacks: its nodes, their workload, and the results.",
@@ -92,24 +92,24 @@ pub struct PerfRunSpec {
     #[schemars(length(max = 32))]
     #[x_kube(validation = rule::unique_names())]
     pub networks: Vec<Network>,
-    /// Measured repetitions of each cell of the matrix; with `maxIterations` the smallest number of them.
+    /// Measured iterations of each cell of the matrix; with `maxIterations` the smallest number of them.
     #[serde(default = "default_iterations")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub iterations: u32,
-    /// The largest number of measured repetitions of each cell, of runs that compare. The run is looked at
-    /// after `iterations`, then each time that their number has doubled, and at the end. What is decided at a
-    /// look is measured no longer. Looks share the error, so that looking often does not make a false finding
-    /// more likely. Default: one look, after `iterations`.
+    /// The largest number of measured iterations of each cell, for runs that compare. perfrun checks the
+    /// comparisons after `iterations`, then each time that their number has doubled, and at the end. It stops
+    /// measuring those that an interim check settles. All checks share the 5 % of error, so more of them do
+    /// not make a false finding more likely. Default: one check, after `iterations`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub max_iterations: Option<u32>,
-    /// At a look, a comparison counts as decided, whatever it found, once half of the interval of each of its
-    /// ratios is at most this wide, for example `3%`. Default: a comparison is decided once what `expect`
-    /// says of it passed or failed, or if that is nothing, once it is faster, slower or the same.
+    /// An interim check settles a comparison, whatever it found, once half of the interval of each of its
+    /// ratios is at most this wide, for example `3%`. Default: a comparison is settled once what `expect`
+    /// says of it passed or failed or, without `expect`, once it is better, worse or the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub target_interval: Option<Percent>,
-    /// Repetitions of each cell before the measured ones. They are recorded, marked, and excluded from all
+    /// Iterations of each cell before the measured ones. They are recorded, marked, and excluded from all
     /// statistics.
     #[serde(default = "default_warmup")]
     #[x_kube(validation = rule::integer(0, 100))]
@@ -126,8 +126,8 @@ pub struct PerfRunSpec {
     #[x_kube(validation = rule::integer(0, u32::MAX))]
     pub seed: Option<u32>,
     /// Variants to compare, of one stack or of two: which is faster, at what cost, and is the difference
-    /// real? Trials of a candidate and of its baseline run right after each other, in the order of a coin;
-    /// the trial of a control may be between them. At least 10 iterations are needed to say anything, and 20
+    /// real? Trials of a candidate and of its baseline run right after each other, in random order; the trial
+    /// of a control may be between them. At least 10 iterations are needed to say anything, and 20
     /// to 40 to find differences of 5 to 10 %.
     #[serde(default)]
     #[schemars(length(max = 4))]
@@ -137,8 +137,9 @@ pub struct PerfRunSpec {
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub expect: Vec<Expect>,
-    /// When nodes are started again. `never`: only if they are lost. `round`: before each iteration of all
-    /// cells, so that no comparison depends on one process. Default: `round` with `compare`, else `never`.
+    /// When nodes are started again. `never`: only if they are lost. `iteration`: before each iteration of
+    /// all cells, so that no comparison depends on one process. Default: `iteration` with `compare`, else
+    /// `never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew: Option<Renew>,
     /// Number of nodes, and where they run.
@@ -166,7 +167,7 @@ pub struct PerfRunSpec {
 }
 
 impl PerfRunSpec {
-    /// The largest number of measured repetitions of each cell.
+    /// The largest number of measured iterations of each cell.
     pub fn most_iterations(&self) -> u32 {
         self.max_iterations.unwrap_or(self.iterations)
     }
@@ -176,7 +177,7 @@ impl PerfRunSpec {
         self.results.as_ref()?.store.as_ref()
     }
 
-    /// The numbers of nodes and repetitions.
+    /// The numbers of nodes and iterations.
     pub fn settings(&self) -> Settings {
         Settings {
             servers: self.topology.servers,
@@ -234,7 +235,7 @@ pub struct Matrix {
     /// Also measure plain TCP and plain QUIC, once per kind of transport and network: the best that the link
     /// and the kernel can do. Substreams have no such baseline.
     #[serde(default = "default_true")]
-    pub raw_baseline: bool,
+    pub raw_reference: bool,
 }
 
 /// One combination of the matrix.
@@ -328,7 +329,7 @@ pub struct Topology {
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
-    /// The stack of the relay, of workloads with one. By default, the stack that listens. The raw baseline
+    /// The stack of the relay, of workloads with one. By default, the stack that listens. The raw reference
     /// keeps its own proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<StackName>,
@@ -563,10 +564,10 @@ pub struct TrialCounts {
     pub failed: u32,
     /// Cells of the matrix that cannot be measured.
     pub skipped: u32,
-    /// Trials that are not needed, because looks at the run decided without them what they are for. See
+    /// Trials that are not needed, because an interim check had already settled their comparison. See
     /// `spec.maxIterations`.
     #[serde(default)]
-    pub spared: u32,
+    pub not_needed: u32,
     /// Ended trials and all trials that are needed, e.g. `12/40`.
     pub progress: String,
 }
@@ -580,7 +581,7 @@ impl Default for Matrix {
             networks: default_networks(),
             include: vec![],
             exclude: vec![],
-            raw_baseline: true,
+            raw_reference: true,
         }
     }
 }

@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn each_run_has_its_own_folder() {
-        let url = "s3://results/nightly/bench/tcp/uid-1/v1";
+        let url = "s3://results/nightly/bench/tcp/uid-1/v2";
         for given in ["s3://results/nightly", "s3://results/nightly/"] {
             let store = json!({"objectStore": {"url": given, "secret": "s3"}});
             assert_eq!(places(store), [url, url]);
@@ -161,11 +161,11 @@ mod tests {
         assert_eq!(
             places(json!({"volume": {"claim": "disk", "path": "a/b"}})),
             [
-                "file:///run/results/a/b/bench/tcp/uid-1/v1",
-                "folder /a/b/bench/tcp/uid-1/v1 of PersistentVolumeClaim disk"
+                "file:///run/results/a/b/bench/tcp/uid-1/v2",
+                "folder /a/b/bench/tcp/uid-1/v2 of PersistentVolumeClaim disk"
             ]
         );
         let [url, _] = places(json!({"volume": {"claim": "disk"}}));
-        assert_eq!(url, "file:///run/results/bench/tcp/uid-1/v1");
+        assert_eq!(url, "file:///run/results/bench/tcp/uid-1/v2");
     }
 }

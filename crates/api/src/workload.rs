@@ -184,7 +184,7 @@ pub struct Ping {
 
 /// Transfers through a circuit relay (libp2p circuit v2), and without it, as in the published relay test. A
 /// client, the sink, opens a stream of `/libp2p/test/data` and reads to its end; a server, the source, writes
-/// all its data. The raw baseline of a relayed transfer is a plain TCP proxy.
+/// all its data. The raw reference of a relayed transfer is a plain TCP proxy.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Relay {

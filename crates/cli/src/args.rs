@@ -329,7 +329,7 @@ pub struct Report {
     pub shown: Shown,
     /// Show only cells with all of these fields: `client`, `server`, `transport` and `network`, as `where` in
     /// a document, and `load`, the last part of a cell's id, without its network, such as `echo-10x1000`.
-    /// Repeat the option to add cells. The raw baseline of these cells is shown, too. Skipped cells and
+    /// Repeat the option to add cells. The raw reference of these cells is shown, too. Skipped cells and
     /// warnings are those of the whole run. Findings are left out, because they are of the whole run.
     #[arg(long = "where", value_name = "FIELD=VALUE,...")]
     pub cells: Vec<Where>,
@@ -370,7 +370,7 @@ What is compared with what:
   --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether they predict it
 
 RUN is a results folder, a results.json or a results.json.gz. A folder that holds results folders stands for all of \
-them. Cells with the same name are compared, except the raw baseline. Runs must be alike in everything but the node \
+them. Cells with the same name are compared, except the raw reference. Runs must be alike in everything but the node \
 program and the version of one stack.
 
 Exit status:

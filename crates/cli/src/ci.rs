@@ -12,7 +12,7 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
     let case = |check: &Check| {
         let evidence = check.evidence.clone();
         let outcome = match (check.verdict, inconclusive) {
-            (Verdict::Pass | Verdict::NotAsked, _) => Ok(()),
+            (Verdict::Pass, _) => Ok(()),
             (Verdict::Inconclusive | Verdict::Newer(_), Inconclusive::Pass) => Err(Unmet::Skipped(evidence)),
             (Verdict::Inconclusive | Verdict::Newer(_) | Verdict::Fail, _) => Err(Unmet::Failed(evidence)),
         };

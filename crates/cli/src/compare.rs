@@ -64,7 +64,7 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
     }
     let profiles = store::read_profiles(run, &results.plan);
     print(&report::rendered(&results, &profiles, args.shown)?)?;
-    let status = exit_status(results.verdict().phase, results.judged.as_ref());
+    let status = exit_status(results.conclusion().phase, results.judged.as_ref());
     Ok(match args.shown.inconclusive {
         Inconclusive::Pass if status == INCONCLUSIVE => 0,
         _ => status,
@@ -158,8 +158,8 @@ impl Sides {
         let [baselines, candidates] = [&self.baselines, &self.candidates].map(|side| accounts(side));
         let plan = shared(&baselines, &candidates);
         ensure!(
-            !plan.judging.twins.is_empty(),
-            "the runs have no cell in common, beside the raw baseline: compare runs of one document"
+            !plan.judging.cell_pairs.is_empty(),
+            "the runs have no cell in common, beside the raw reference: compare runs of one document"
         );
         are_alike(&plan, &baselines, &candidates, args)?;
         let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
@@ -305,9 +305,9 @@ fn is_program_with_itself(results: &Results) -> bool {
     let plan = &results.plan;
     let cells = plan
         .judging
-        .twins
+        .cell_pairs
         .iter()
-        .flat_map(|twin| [twin.baseline, twin.candidate]);
+        .flat_map(|cell_pair| [cell_pair.baseline, cell_pair.candidate]);
     let cells = cells.filter_map(|cell| plan.cells.get(cell));
     let names: BTreeSet<&String> = cells.flat_map(|cell| cell.nodes()).collect();
     let nodes = names

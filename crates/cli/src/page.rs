@@ -126,7 +126,9 @@ impl Page {
         let mut read = self.content.read.subscribe();
         // Every browser that watches receives views.
         let watching = self.content.view.receiver_count();
-        self.content.view.send_modify(|view| view.end(results.verdict()));
+        self.content
+            .view
+            .send_modify(|view| view.end(results.conclusion()));
         let all = read.wait_for(|read| *read >= watching);
         // A browser that was closed still counts until something is written to it.
         let _ = timeout(FAREWELL, all).await;

@@ -31,7 +31,7 @@ use perfrun_api::{
 };
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
-    compare::{self, Judged},
+    compare::{Judged, Verdict},
     plan::Plan,
     run::{self, NodeProgram, Phase, RunState},
 };
@@ -56,14 +56,11 @@ pub const INTERRUPTED: u8 = 130;
 
 /// The exit status of a run that ended in this phase, with these findings.
 pub fn exit_status(phase: Phase, judged: Option<&Judged>) -> u8 {
-    match (
-        phase,
-        judged.map_or(compare::Verdict::NotAsked, |judged| judged.verdict),
-    ) {
+    match (phase, judged.and_then(|judged| judged.verdict)) {
         (Phase::Cancelled, _) => INTERRUPTED,
-        (Phase::Succeeded, compare::Verdict::Fail) => FAIL,
-        (Phase::Succeeded, compare::Verdict::Inconclusive | compare::Verdict::Newer(_)) => INCONCLUSIVE,
-        (Phase::Succeeded, compare::Verdict::Pass | compare::Verdict::NotAsked) => 0,
+        (Phase::Succeeded, Some(Verdict::Fail)) => FAIL,
+        (Phase::Succeeded, Some(Verdict::Inconclusive | Verdict::Newer(_))) => INCONCLUSIVE,
+        (Phase::Succeeded, Some(Verdict::Pass) | None) => 0,
         _ => INCOMPLETE,
     }
 }
@@ -191,7 +188,7 @@ impl Session<'_> {
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             report::show(&store, self.args.output.json)?;
             let results = store.results();
-            return Ok(exit_status(results.verdict().phase, results.judged.as_ref()));
+            return Ok(exit_status(results.conclusion().phase, results.judged.as_ref()));
         }
         if !self.looked(look).await? {
             return Ok(INTERRUPTED);
@@ -277,9 +274,9 @@ pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// The number of trials of a plan, in words. Looks may make some of them unnecessary.
+/// The number of trials of a plan, in words. Interim checks may make some of them unnecessary.
 pub fn trials(plan: &Plan) -> String {
-    let most = if plan.judging.looks.len() > 1 {
+    let most = if plan.judging.interim_checks.len() > 1 {
         "up to "
     } else {
         ""

@@ -117,12 +117,12 @@ fn text(name: &str, plan: &Plan) -> String {
             cell.id
         ));
     }
-    if let [first @ .., last] = &plan.judging.looks[..]
+    if let [first @ .., last] = &plan.judging.interim_checks[..]
         && !first.is_empty()
     {
         let first: Vec<String> = first.iter().map(u32::to_string).collect();
         lines.push(format!(
-            "  looks after {} and {last} rounds: what is decided is measured no longer",
+            "  interim_checks after {} and {last} iterations: what is decided is measured no longer",
             first.join(", ")
         ));
     }

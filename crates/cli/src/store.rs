@@ -149,7 +149,7 @@ impl Store {
             ended: started,
             state: RunState::Interrupted,
             reason: Some(UNFINISHED.to_owned()),
-            verdict: None,
+            conclusion: None,
             spec,
             plan,
             environment: Environment {
@@ -239,7 +239,7 @@ impl Store {
                 return Err(Error::Foreign { folder });
             }
         }
-        if matches!(results.verdict().phase, Phase::Newer(_)) {
+        if matches!(results.conclusion().phase, Phase::Newer(_)) {
             return Err(Error::Newer { folder });
         }
         let lock = lock(&folder, refused)?;
@@ -268,7 +268,7 @@ impl Store {
         }
         store.results.state = RunState::Interrupted;
         store.results.reason = Some(UNFINISHED.to_owned());
-        store.results.verdict = None;
+        store.results.conclusion = None;
         store.write_results(&store.results)?;
         Ok(store)
     }
@@ -281,7 +281,7 @@ impl Store {
 
     /// Whether every trial of the plan is complete.
     pub fn is_done(&self) -> bool {
-        self.results.state == RunState::Complete && self.results.verdict().phase == Phase::Succeeded
+        self.results.state == RunState::Complete && self.results.conclusion().phase == Phase::Succeeded
     }
 
     fn reserve(&mut self) -> Result<(), Error> {
@@ -339,7 +339,7 @@ impl Store {
         let results = &mut self.results;
         results.environment.nodes.extend(nodes);
         results.judged = judged(results);
-        results.verdict = Some(results.tally().verdict(state, cause, reason.as_deref()));
+        results.conclusion = Some(results.tally().conclusion(state, cause, reason.as_deref()));
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
         self.ballast = None;

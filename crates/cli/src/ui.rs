@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use perfrun_conductor::Event;
-use perfrun_contract::{compare::Spared, plan::Plan, record::TrialRecord};
+use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord};
 
 pub use self::screen::Screen;
 
@@ -70,11 +70,11 @@ impl Ui {
     }
 
     /// Leaves out trials that are not needed.
-    fn spare(&self, spared: Spared) {
-        let needed = spared.of_trials.saturating_sub(spared.trials);
+    fn leave_out(&self, not_needed: NotNeeded) {
+        let needed = not_needed.of_trials.saturating_sub(not_needed.trials);
         self.ended.lock().of = needed as usize;
         self.screen.expect(needed.into());
-        self.mention(&spared.to_string());
+        self.mention(&not_needed.to_string());
     }
 
     /// Shows the current activity beside the bar.
@@ -132,7 +132,7 @@ impl Ui {
                     self.say(&perfrun_report::links_line(check));
                 }
             }
-            Event::Spared { spared } => self.spare(spared),
+            Event::NotNeeded { not_needed } => self.leave_out(not_needed),
             Event::NodeReplaced { name } => self.say(&format!("{name} was restarted")),
         }
     }

@@ -34,7 +34,7 @@ pub struct RunView {
     pub workload: &'static str,
     /// Where it stands.
     pub phase: Phase,
-    /// Why it ended, for programs.
+    /// NoFinding it ended, for programs.
     pub reason: Option<String>,
     /// When it began, in seconds of Unix time.
     pub started: Option<f64>,
@@ -46,7 +46,7 @@ pub struct RunView {
     pub completed: u32,
     /// Trials that failed.
     pub failed: u32,
-    /// Measured repetitions of each cell, at least.
+    /// Measured iterations of each cell, at least.
     pub iterations: u32,
     /// Its cells.
     pub cells: Arc<[Cell]>,
@@ -190,7 +190,7 @@ impl RunView {
                 ("transport", cell.transport.to_string().into()),
                 ("network", cell.network.clone().into()),
                 ("metric", row.metric.to_string().into()),
-                ("word", row.word.to_string().into()),
+                ("finding", row.finding.to_string().into()),
             ],
         )
     }
@@ -223,7 +223,7 @@ impl RunView {
         ranked.map(|((name, unit), rank)| (with(self.labels(), metric(name, unit)), rank.into()))
     }
 
-    /// Repetitions that are not in the results, of all cells of a run that has ended.
+    /// Iterations that are not in the results, of all cells of a run that has ended.
     fn missing(&self) -> impl Iterator<Item = (Labels, f64)> {
         let mut counts: HashMap<&str, u32> = HashMap::new();
         for row in &self.summary {

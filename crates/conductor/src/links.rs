@@ -52,8 +52,8 @@ struct Current {
     requests: Requests,
     /// Why trials on them would measure something else.
     failure: Option<TrialFailure>,
-    /// The repetition that they were set for.
-    round: (bool, u32),
+    /// The iteration that they were set for.
+    iteration: (bool, u32),
 }
 
 impl<'a> Links<'a> {
@@ -91,12 +91,12 @@ impl<'a> Links<'a> {
         let Some(conditions) = self.conditions(network) else {
             return Ok(None);
         };
-        let round = (trial.warmup, trial.iteration);
+        let iteration = (trial.warmup, trial.iteration);
         if let Some(current) = self.current.as_ref().filter(|current| current.network == network) {
             match &current.failure {
                 None => return Ok(None),
-                // Another try with every repetition; until then the same answer.
-                Some(failure) if current.round == round => {
+                // Another try with every iteration; until then the same answer.
+                Some(failure) if current.iteration == iteration => {
                     return Err(Unready {
                         failure: failure.clone(),
                         check: None,
@@ -129,7 +129,7 @@ impl<'a> Links<'a> {
             network: network.to_owned(),
             requests,
             failure,
-            round,
+            iteration,
         });
         outcome.map(Some)
     }
@@ -163,7 +163,7 @@ impl<'a> Links<'a> {
             network: network.to_owned(),
             requests,
             failure: None,
-            round: (trial.warmup, trial.iteration),
+            iteration: (trial.warmup, trial.iteration),
         });
         true
     }

@@ -1,7 +1,7 @@
 //! What can be watched while a run is in progress.
 
 use perfrun_contract::{
-    compare::Spared,
+    compare::NotNeeded,
     parameters::Amount,
     plan::{Cell, Trial},
     record::{LinkCheck, TrialRecord},
@@ -37,7 +37,7 @@ pub enum Event<'a> {
         trial: &'a Trial,
         /// What it runs.
         cell: &'a Cell,
-        /// 1, when it was tried before: a node was lost, or it or its twin was disturbed.
+        /// 1, when it was tried before: a node was lost, or it or its pair of cells was disturbed.
         attempt: u32,
     },
     /// A trial is in progress; about once a second.
@@ -54,10 +54,10 @@ pub enum Event<'a> {
         /// What the sink was given.
         record: &'a TrialRecord,
     },
-    /// A look at the trials so far made others unnecessary.
-    Spared {
+    /// An interim check of the trials so far made others unnecessary.
+    NotNeeded {
         /// All that are left out so far.
-        spared: Spared,
+        not_needed: NotNeeded,
     },
     /// Another node took the place of a lost one.
     NodeReplaced {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use futures::future::join_all;
 use perfrun_contract::{
-    compare::Spared,
+    compare::NotNeeded,
     network::Conditions,
     node::{Info, Reason},
     plan::{Cell, Plan, Renew, Trial},
@@ -63,7 +63,7 @@ pub trait Sink: Send {
     fn records(&self) -> &[TrialRecord];
 
     /// The run does not need these trials: all that are left out so far.
-    fn spare(&mut self, _spared: Spared) {}
+    fn leave_out(&mut self, _spared: NotNeeded) {}
 }
 
 /// How a record is kept.
@@ -90,7 +90,7 @@ pub trait Nodes: Send + Sync {
 pub enum Replaced {
     /// It does not answer any more.
     Lost,
-    /// The plan asks for new nodes in each round.
+    /// The plan asks for new nodes in each iteration.
     Renewed,
 }
 
@@ -208,8 +208,8 @@ pub struct Conductor<'a> {
     pub cancel: CancellationToken,
 }
 
-/// Whether a round is warm-up, and its number.
-type Round = (bool, u32);
+/// Whether an iteration is warm-up, and its number.
+type Iteration = (bool, u32);
 
 /// Why a run ends early.
 enum Stop {
@@ -311,13 +311,13 @@ impl Session<'_> {
             trials: plan.trials.len(),
             ended: progress.ended(),
         });
-        let mut round = None;
+        let mut iteration = None;
         for block in progress.blocks() {
-            if progress.is_look_due(block) {
-                self.look(&mut progress);
+            if progress.is_check_due(block) {
+                self.check(&mut progress);
             }
             while let Some(next) = progress.next(block) {
-                self.begin_round(&mut round, next.trial).await?;
+                self.begin_round(&mut iteration, next.trial).await?;
                 self.attempt(next, &mut progress).await?;
             }
         }
@@ -325,24 +325,27 @@ impl Session<'_> {
     }
 
     /// Leaves out what is not needed, as far as the records so far tell.
-    fn look(&mut self, progress: &mut Progress<'_>) {
+    fn check(&mut self, progress: &mut Progress<'_>) {
         let Conductor {
             plan, sink, on_event, ..
         } = &mut self.conductor;
-        let Needs { rounds, spared } = needs(plan, sink.records());
-        let is_new = progress.limit(rounds);
-        if let (Some(spared), true) = (spared, is_new) {
-            sink.spare(spared);
-            on_event(Event::Spared { spared });
+        let Needs {
+            iterations,
+            not_needed,
+        } = needs(plan, sink.records());
+        let is_new = progress.limit(iterations);
+        if let (Some(not_needed), true) = (not_needed, is_new) {
+            sink.leave_out(not_needed);
+            on_event(Event::NotNeeded { not_needed });
         }
     }
 
-    /// Starts all nodes again if a trial begins another round than the last one, and the plan asks for it.
-    /// The first round of a session finds nodes that are new.
-    async fn begin_round(&mut self, last: &mut Option<Round>, trial: &Trial) -> Result<(), Stop> {
-        let round = (trial.warmup, trial.iteration);
-        let is_another = last.replace(round).is_some_and(|last| last != round);
-        if is_another && self.conductor.plan.renew == Renew::Round {
+    /// Starts all nodes again if a trial begins another iteration than the last one, and the plan asks for
+    /// it. The first iteration of a session finds nodes that are new.
+    async fn begin_round(&mut self, last: &mut Option<Iteration>, trial: &Trial) -> Result<(), Stop> {
+        let iteration = (trial.warmup, trial.iteration);
+        let is_another = last.replace(iteration).is_some_and(|last| last != iteration);
+        if is_another && self.conductor.plan.renew == Renew::Iteration {
             let all = self.nodes.keys().cloned().collect();
             self.replace(&all, Replaced::Renewed).await?;
         }

@@ -11,7 +11,7 @@ use crate::{
     record::TrialRecord,
     run::{Environment, RunState},
     summary::SummaryRow,
-    tally::{Tally, Verdict},
+    tally::{Conclusion, Tally},
 };
 
 /// The results of a run, without the document that it was made from.
@@ -28,8 +28,8 @@ pub struct Account<'a> {
     /// Which trials completed and failed.
     pub tally: Tally,
     /// How it ended.
-    pub verdict: Verdict,
-    /// The numbers of nodes and repetitions.
+    pub conclusion: Conclusion,
+    /// The numbers of nodes and iterations.
     pub settings: Settings,
     /// What its nodes were started with.
     pub inputs: Inputs<'a>,
@@ -59,7 +59,7 @@ pub struct Inputs<'a> {
     pub pods: BTreeMap<&'static str, String>,
 }
 
-/// The numbers of nodes and repetitions that a run was configured with.
+/// The numbers of nodes and iterations that a run was configured with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// Server nodes.
@@ -68,18 +68,18 @@ pub struct Settings {
     pub clients: u32,
     /// Peers in each client node.
     pub peers_per_client: u32,
-    /// Measured repetitions of each cell; the smallest number of them, if there is a largest.
+    /// Measured iterations of each cell; the smallest number of them, if there is a largest.
     pub iterations: u32,
-    /// The largest number of them, if looks at the run decide how many there are.
+    /// The largest number of them, if interim checks of the run decide how many there are.
     pub max_iterations: Option<u32>,
-    /// Repetitions of each cell before the measured ones.
+    /// Iterations of each cell before the measured ones.
     pub warmup: u32,
     /// Running order of the trials.
     pub order: Order,
 }
 
 impl Settings {
-    /// The measured repetitions of each cell, such as `20`, or `10 to 40` if looks decide.
+    /// The measured iterations of each cell, such as `20`, or `10 to 40` if interim checks decide.
     pub fn measured(&self) -> String {
         match self.max_iterations {
             Some(most) if most > self.iterations => format!("{} to {most}", self.iterations),

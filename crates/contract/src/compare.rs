@@ -1,9 +1,11 @@
 //! Comparisons: what a run compares, what is expected of it, and what was found.
 //!
-//! A twin is a pair of cells that differ in one variant only, of one stack or of two. In each round the two
-//! trials of a twin run one right after the other, in the order of a coin; the trial of its control may be
-//! between them. The differences of these pairs of trials are what is judged. A control is the baseline of a
-//! twin once more: it takes part in each round, and must not differ.
+//! A pair of cells differs in one variant only, of one stack or of two. In each iteration the two trials of a
+//! pair of cells run one right after the other, in random order; the trial of its control may be between
+//! them. The differences of these pairs of trials are what is judged. A control is the baseline of a pair of
+//! cells once more: it takes part in each iteration, and must not differ.
+//!
+//! An interim check examines a run that is in progress, and ends the measurement of what is decided.
 
 use std::fmt;
 
@@ -36,16 +38,17 @@ pub const LEAST_PAIRS: u32 = 10;
 pub struct Judging {
     /// Pairs of cells to compare.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub twins: Vec<Twin>,
+    pub cell_pairs: Vec<CellPair>,
     /// What is expected of cells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect: Vec<Expectation>,
-    /// Numbers of rounds after which twins are looked at, ascending; the last is that of the whole run. Twins
-    /// about which everything is known at a look are measured no longer. Empty for one look, at the end.
+    /// Numbers of iterations after which pairs of cells are checked, ascending; the last is that of the whole
+    /// run. The run stops measuring pairs of cells that a check finds decided. Empty if the only check is at
+    /// the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub looks: Vec<u32>,
-    /// At a look, a twin is known well enough once half of the interval of each of its ratios is at most this
-    /// share wide, whatever the ratios are. Absent if precision alone decides nothing.
+    pub interim_checks: Vec<u32>,
+    /// At an interim check, a pair of cells is decided once half of the interval of each of its ratios is at
+    /// most this share wide, whatever the ratios are. Absent if precision alone decides nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_interval: Option<f64>,
 }
@@ -53,14 +56,14 @@ pub struct Judging {
 impl Judging {
     /// Whether nothing is compared, and nothing is expected.
     pub fn is_empty(&self) -> bool {
-        self.twins.is_empty() && self.expect.is_empty()
+        self.cell_pairs.is_empty() && self.expect.is_empty()
     }
 }
 
 /// Two cells that differ in one variant only. The trial of a control may be between theirs.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Twin {
+pub struct CellPair {
     /// Index of the cell that is compared with.
     pub baseline: usize,
     /// Index of the cell that is compared.
@@ -70,8 +73,8 @@ pub struct Twin {
     pub control: Option<usize>,
 }
 
-impl Twin {
-    /// The cells whose trials are neighbours in each round.
+impl CellPair {
+    /// The cells whose trials are neighbours in each iteration.
     pub fn cells(self) -> impl Iterator<Item = usize> {
         [Some(self.baseline), Some(self.candidate), self.control]
             .into_iter()
@@ -94,7 +97,7 @@ impl Twin {
 pub struct Expectation {
     /// The metric.
     pub metric: Metric,
-    /// Indexes of the cells that it is expected of; the candidates of twins, for [`Bound::MaxRegression`].
+    /// Indexes of the cells that it is expected of; the candidates only, for [`Bound::MaxRegression`].
     pub cells: Vec<usize>,
     /// What is expected.
     pub bound: Bound,
@@ -110,7 +113,7 @@ pub enum Bound {
     Min(f64),
     /// The median is at most this, in the metric's unit.
     Max(f64),
-    /// The value is at least this share of the raw baseline's in the same round.
+    /// The value is at least this share of the raw reference's in the same iteration.
     MinShareOfRaw(f64),
 }
 
@@ -118,9 +121,9 @@ pub enum Bound {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judged {
-    /// A comparison for each judged metric of each twin, in the order of the plan.
+    /// A comparison for each judged metric of each pair of cells, in the order of the plan.
     pub comparisons: Vec<Comparison>,
-    /// The same over all twins of a metric together, if there are several and all have the same two variants.
+    /// Each metric over all pairs of cells together, if there are several and all have the same two variants.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
     /// What the controls show, in the order of the plan: each is compared with its baseline as a candidate
@@ -132,35 +135,39 @@ pub struct Judged {
     /// One for each cell of each expectation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
-    /// Whether what was expected holds.
-    #[serde(deserialize_with = "newer::name")]
-    pub verdict: Verdict,
-    /// What looks have made unnecessary to measure. Absent if nothing.
+    /// Whether what was expected holds. Absent if nothing was expected.
+    #[serde(
+        default,
+        deserialize_with = "newer::optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub verdict: Option<Verdict>,
+    /// What interim checks made unnecessary to measure. Absent if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spared: Option<Spared>,
+    pub not_needed: Option<NotNeeded>,
 }
 
-/// Trials that a run does not need, since it was decided without them what they are for.
+/// Trials that a run does not need, because an interim check decided their comparisons without them.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Spared {
+pub struct NotNeeded {
     /// Their number.
     pub trials: u32,
     /// The number of trials that the plan has.
     pub of_trials: u32,
-    /// The least and the largest number of rounds after which their cells were decided.
-    pub rounds: [u32; 2],
-    /// The number of rounds that the plan has.
-    pub of_rounds: u32,
+    /// The least and the largest number of iterations after which their cells were decided.
+    pub iterations: [u32; 2],
+    /// The number of iterations that the plan has.
+    pub of_iterations: u32,
 }
 
-impl fmt::Display for Spared {
+impl fmt::Display for NotNeeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             trials,
             of_trials,
-            rounds: [first, last],
-            of_rounds,
+            iterations: [first, last],
+            of_iterations,
         } = self;
         write!(
             f,
@@ -169,14 +176,7 @@ impl fmt::Display for Spared {
         if last > first {
             write!(f, "to {last} ")?;
         }
-        write!(f, "of {of_rounds} rounds")
-    }
-}
-
-impl Judged {
-    /// The verdict. None if nothing was expected.
-    pub fn asked(&self) -> Option<Verdict> {
-        Some(self.verdict).filter(|verdict| *verdict != Verdict::NotAsked)
+        write!(f, "of {of_iterations} iterations")
     }
 }
 
@@ -193,9 +193,9 @@ pub struct Comparison {
     pub metric: Metric,
     /// Pairs of trials that count.
     pub pairs: u32,
-    /// Pairs that do not: of two failures, disturbed, or not right after each other. The trial of a control
-    /// may be between them.
-    pub dropped: u32,
+    /// Pairs of trials that do not count: both failed, one was disturbed, or they did not run right after
+    /// each other. The trial of a control may be between them.
+    pub excluded_pairs: u32,
     /// Failed trials of the baseline and of the candidate, of pairs that were not disturbed. Failures that
     /// are not the stack's, such as a lost node, do not count.
     pub failed: [u32; 2],
@@ -210,22 +210,22 @@ pub struct Comparison {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
     /// Probability of differences like these or larger ones if the two are equal, corrected for the number of
-    /// comparisons (Holm) and for the share that this look has of the 5 % of the whole run.
+    /// comparisons (Holm) and for the share that this check has of the 5 % of the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
-    /// What that means.
+    /// What the pairs show.
     #[serde(deserialize_with = "newer::name")]
-    pub word: Word,
-    /// The reason why the two cannot be compared. Only set if the word is `NotComparable`.
+    pub finding: Outcome,
+    /// Why the two cannot be compared. Only set if the finding is `NotComparable`.
     #[serde(
         default,
         deserialize_with = "newer::optional",
         skip_serializing_if = "Option::is_none"
     )]
-    pub why: Option<Why>,
+    pub reason: Option<NoFinding>,
     /// The smallest difference, as a share, that this number of pairs shows in four of five runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detectable: Option<f64>,
+    pub detectable_difference: Option<f64>,
     /// Pairs that would show a difference of the tolerance in four of five runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs_needed: Option<u32>,
@@ -240,7 +240,7 @@ pub struct Ratio {
     /// Lower end of the interval. Absent if there are too few pairs for one, or if failures leave it open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Upper end of the same.
+    /// Upper end of the interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
 }
@@ -252,52 +252,52 @@ pub struct Overall {
     /// What is compared.
     #[serde(deserialize_with = "newer::name")]
     pub metric: Metric,
-    /// Twins that it is over.
-    pub twins: u32,
-    /// Rounds in which all of them have a pair that counts.
-    pub rounds: u32,
+    /// Number of pairs of cells that it covers.
+    pub cell_pairs: u32,
+    /// Iterations in which all of them have a pair that counts.
+    pub iterations: u32,
     /// Mean ratio (geometric), with its interval.
     pub ratio: Ratio,
 }
 
 /// What a comparison found.
 #[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
-pub enum Word {
+pub enum Outcome {
     /// The candidate is better: a higher rate, a shorter time, a lower cost.
-    Faster,
-    /// The candidate is worse.
-    Slower,
+    Better,
+    /// The candidate is worse: a lower rate, a longer time, a higher cost.
+    Worse,
     /// They differ by no more than the tolerance.
     Same,
-    /// The pairs do not tell.
+    /// There are too few pairs, or they vary too much, to tell.
     Undecided,
-    /// The pairs cannot tell.
+    /// These pairs cannot tell: the reason says why.
     NotComparable,
-    /// A word of a newer version, which this version carries.
+    /// A finding of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]
     #[strum(transparent)]
     Newer(NewerName),
 }
 
-newer::carry!(Word);
+newer::carry!(Outcome);
 
-impl Word {
+impl Outcome {
     /// Whether the two were found to differ.
     pub fn differs(self) -> bool {
-        matches!(self, Self::Faster | Self::Slower)
+        matches!(self, Self::Better | Self::Worse)
     }
 }
 
 /// Why a comparison has no finding.
 #[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
-pub enum Why {
+pub enum NoFinding {
     /// Fewer than [`LEAST_PAIRS`] pairs count.
     TooFewPairs,
     /// More than half of the pairs were disturbed.
     Disturbed,
     /// The nodes of baseline and candidate ran on different machines.
-    TwinsApart,
+    DifferentMachines,
     /// The control of the comparison, which is its baseline once more, was found to differ from the baseline.
     ControlDiffers,
     /// No trial has the metric.
@@ -313,7 +313,7 @@ pub enum Why {
     Newer(NewerName),
 }
 
-newer::carry!(Why);
+newer::carry!(NoFinding);
 
 /// An expectation of one cell, judged.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -332,27 +332,12 @@ pub struct Gate {
 
 /// Whether what was expected holds.
 #[derive(
-    AsRefStr,
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Deserialize,
-    Display,
-    Eq,
-    Hash,
-    JsonSchema,
-    Ord,
-    PartialEq,
-    PartialOrd,
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd,
 )]
 pub enum Verdict {
-    /// Nothing was expected.
-    #[default]
-    NotAsked,
     /// All of it holds: it is proved for each cell.
     Pass,
-    /// It may hold or not: more pairs, or a quieter machine, would tell.
+    /// The data neither confirm nor refute it. More pairs, or a quieter machine, would.
     Inconclusive,
     /// A verdict of a newer version, which this version carries. It counts as inconclusive.
     #[schemars(skip)]

@@ -99,23 +99,23 @@ impl NodeProgramKind {
 #[derive(Clone, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StackSettings {
-    /// How commonware frames what it encrypts. None is `v1`.
+    /// How commonware frames what it encrypts. Default: `v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cups: Option<Cups>,
-    /// How messages pass from peer to peer, for the workload `messages`. None is `streams`.
+    /// How messages pass from peer to peer, for the workload `messages`. Default: `streams`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messaging: Option<Messaging>,
     /// The congestion control of TCP, by the name that the kernel has for it, for example `bbr` or `cubic`.
-    /// None is the kernel's default (`net.ipv4.tcp_congestion_control`).
+    /// Default: that of the kernel (`net.ipv4.tcp_congestion_control`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_congestion: Option<TcpCongestion>,
-    /// The congestion control of QUIC. None is the stack's default.
+    /// The congestion control of QUIC. Default: that of the stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quic_congestion: Option<QuicCongestion>,
     /// The window of yamux over TCP: bytes that the streams of a connection may receive, together, before the
     /// application reads them. Each stream begins with 256Ki, and its window grows up to what the others
-    /// leave (litep2p) or to an equal part for each stream of the load (go-libp2p). None is the stack's
-    /// default.
+    /// leave (litep2p) or to an equal part for each stream of the load (go-libp2p). Default: that of the
+    /// stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yamux_window: Option<ByteSize>,
 }

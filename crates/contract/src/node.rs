@@ -135,7 +135,7 @@ pub struct Info {
     pub allocator: Option<String>,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
-    /// Names the clock that [`Clock`] shows: nodes with the same name share it. None if that is unknown.
+    /// Names the clock that [`Clock`] shows: nodes with the same name share it. Absent if that is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<String>,
     /// Host name.
@@ -337,7 +337,7 @@ pub struct TrialStatus {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Why it failed. None if it completed.
+    /// Why it failed. Absent if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// What was measured, until the failure if there was one.

@@ -60,7 +60,7 @@ pub struct PlannedNode {
     pub name: String,
     /// What the node does.
     pub role: Role,
-    /// The stack variant whose image and environment the node has. None if it has the default ones.
+    /// The stack variant whose image and environment the node has. Absent if it has the default ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// The kind of its program.
@@ -89,7 +89,7 @@ pub struct Cell {
     /// Settings of `server`.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
     pub server_settings: StackSettings,
-    /// What the relay is, or is a variant of. None if it is what `server` is.
+    /// What the relay is, or is a variant of. Absent if it is what `server` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_stack: Option<Stack>,
     /// Settings of the relay, if it is not what `server` is.
@@ -208,8 +208,11 @@ impl Cell {
 impl Plan {
     /// Whether the baseline and the candidate of a comparison have different stacks.
     pub fn compares_stacks(&self) -> bool {
-        self.judging.twins.iter().any(|twin| {
-            let cells = self.cells.get(twin.baseline).zip(self.cells.get(twin.candidate));
+        self.judging.cell_pairs.iter().any(|cell_pair| {
+            let cells = self
+                .cells
+                .get(cell_pair.baseline)
+                .zip(self.cells.get(cell_pair.candidate));
             cells.is_some_and(|(baseline, candidate)| !candidate.has_stacks_of(baseline))
         })
     }
@@ -235,13 +238,13 @@ impl Plan {
         })
     }
 
-    /// The least time that the run takes: the sum of what its trials cannot be shorter than. With looks, only
-    /// trials up to the first one count, because no other is certain to be needed.
+    /// The least time that the run takes: the sum of what its trials cannot be shorter than. With interim
+    /// checks, only trials up to the first one count, because no other is certain to be needed.
     pub fn least_time(&self) -> LeastTime {
-        let first_look = self.judging.looks.first().copied().unwrap_or(u32::MAX);
+        let first_check = self.judging.interim_checks.first().copied().unwrap_or(u32::MAX);
         let mut least = LeastTime::default();
         for trial in &self.trials {
-            if trial.warmup || trial.iteration < first_look {
+            if trial.warmup || trial.iteration < first_check {
                 let cell = self.cells.get(trial.cell);
                 least.time += cell.map(|cell| cell.parameters.least_time()).unwrap_or_default();
                 least.trials += 1;
@@ -344,7 +347,7 @@ pub struct Trial {
     pub id: String,
     /// Index of the cell in the plan.
     pub cell: usize,
-    /// Number of the repetition, from 0.
+    /// Number of the iteration, from 0.
     pub iteration: u32,
     /// Recorded, but left out of all statistics.
     pub warmup: bool,
@@ -369,9 +372,9 @@ pub enum Renew {
     /// Only if they are lost.
     #[default]
     Never,
-    /// Before each round, so that no comparison depends on one process: processes of one program differ, by
-    /// where they lie in memory for example.
-    Round,
+    /// Before each iteration, so that no comparison depends on one process: processes of one program differ,
+    /// by where they lie in memory for example.
+    Iteration,
 }
 
 impl Renew {

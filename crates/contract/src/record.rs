@@ -30,7 +30,7 @@ pub struct TrialRecord {
     /// 0, or 1 for the second try: after a node was lost, or after a pair of trials that are compared was
     /// disturbed.
     pub attempt: u32,
-    /// Why it failed. None if it completed.
+    /// Why it failed. Absent if it completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<TrialFailure>,
     /// What it says, from both ends. Empty if it failed.

@@ -88,7 +88,7 @@ pub struct Environment {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProgram {
-    /// The stack variant whose nodes ran it. None for all others.
+    /// The stack variant whose nodes ran it. Absent for all others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Its absolute path on the machine of the run.

@@ -48,7 +48,7 @@ pub struct SummaryRow {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// Share of the raw baseline's same cell in the same iterations, for rates: the estimate of Hodges and
+    /// Share of the raw reference's same cell in the same iterations, for rates: the estimate of Hodges and
     /// Lehmann.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw: Option<f64>,

@@ -2,7 +2,7 @@
 //! run ended.
 //!
 //! Code that shows or counts the trials of a run takes the numbers from a [`Tally`], and the words for its
-//! end from a [`Verdict`]. So a run has the same reason in its results, its report, its status and its
+//! end from a [`Conclusion`]. So a run has the same reason in its results, its report, its status and its
 //! metrics.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, IntoStaticStr};
 
 use crate::{
-    compare::Spared,
+    compare::NotNeeded,
     newer::{self, NewerName},
     node::Reason,
     plan::Plan,
@@ -28,7 +28,7 @@ pub struct Tally {
     /// By cell.
     failed: HashMap<usize, usize>,
     recorded: usize,
-    spared: Option<Spared>,
+    not_needed: Option<NotNeeded>,
 }
 
 /// The last attempt at a trial.
@@ -51,7 +51,7 @@ pub struct Counts {
     /// Trials whose last attempt failed.
     pub failed: usize,
     /// Trials that are not needed.
-    pub spared: usize,
+    pub not_needed: usize,
 }
 
 impl Counts {
@@ -62,7 +62,7 @@ impl Counts {
 
     /// Trials of the plan without those that are not needed.
     pub fn needed(self) -> usize {
-        self.planned.saturating_sub(self.spared)
+        self.planned.saturating_sub(self.not_needed)
     }
 }
 
@@ -80,7 +80,7 @@ pub fn counting(records: &[TrialRecord]) -> impl Iterator<Item = &TrialRecord> {
 /// How a run ended.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct Conclusion {
     /// Succeeded, Failed or Cancelled.
     #[serde(deserialize_with = "newer::name")]
     pub phase: Phase,
@@ -176,8 +176,8 @@ impl Tally {
     }
 
     /// Leaves out trials that are not needed, instead of those that were left out before.
-    pub fn spare(&mut self, spared: Option<Spared>) {
-        self.spared = spared;
+    pub fn leave_out(&mut self, not_needed: Option<NotNeeded>) {
+        self.not_needed = not_needed;
     }
 
     /// The number of a trial's last attempt, and why it failed. None if there was no attempt.
@@ -198,7 +198,7 @@ impl Tally {
             planned: self.planned,
             completed: self.trials.len() - failed,
             failed,
-            spared: self.spared.map_or(0, |spared| spared.trials as usize),
+            not_needed: self.not_needed.map_or(0, |not_needed| not_needed.trials as usize),
         }
     }
 
@@ -217,7 +217,7 @@ impl Tally {
     }
 
     /// How a run with these trials ended, given its state, what ended it early, and the same for people.
-    pub fn verdict(&self, state: RunState, cause: Option<Cause>, why: Option<&str>) -> Verdict {
+    pub fn conclusion(&self, state: RunState, cause: Option<Cause>, why: Option<&str>) -> Conclusion {
         let counts = self.counts();
         let Counts {
             completed, failed, ..
@@ -235,9 +235,9 @@ impl Tally {
             RunState::Complete if failed == 0 => (
                 Phase::Succeeded,
                 EndReason::Succeeded,
-                match self.spared {
+                match self.not_needed {
                     None => format!("all {needed} trials were measured"),
-                    Some(spared) => format!("{needed} trials were measured; {spared}"),
+                    Some(not_needed) => format!("{needed} trials were measured; {not_needed}"),
                 },
             ),
             RunState::Complete => (
@@ -265,7 +265,7 @@ impl Tally {
                 ),
             ),
         };
-        Verdict {
+        Conclusion {
             phase,
             reason,
             message,

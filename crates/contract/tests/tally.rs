@@ -1,7 +1,7 @@
 //! One account of a run: every place that counts trials or names an end takes it from here.
 
 use perfrun_contract::{
-    compare::Spared,
+    compare::NotNeeded,
     node::Reason,
     record::TrialRecord,
     run::{
@@ -9,7 +9,7 @@ use perfrun_contract::{
         Phase::{Cancelled, Failed, Succeeded},
         RunState::{self, Complete, Interrupted},
     },
-    tally::{Counts, EndReason, Tally, Verdict, counting},
+    tally::{Conclusion, Counts, EndReason, Tally, counting},
 };
 use perfrun_test_kit::records::{completed, failed, plan_of, retried};
 
@@ -209,15 +209,15 @@ fn every_sequence_of_records_has_one_verdict() {
             planned: 4,
             completed,
             failed,
-            spared: 0,
+            not_needed: 0,
         };
         assert_eq!(tally.counts(), counts, "{case}");
-        let verdict = Verdict {
+        let conclusion = Conclusion {
             phase,
             reason,
             message: message.to_owned(),
         };
-        assert_eq!(tally.verdict(state, None, None), verdict, "{case}");
+        assert_eq!(tally.conclusion(state, None, None), conclusion, "{case}");
     }
 }
 
@@ -237,18 +237,18 @@ fn what_ends_a_run_early_is_its_reason_whatever_its_trials_did() {
         (Some(Cause::Internal), EndReason::Internal),
         (None, EndReason::Internal),
     ] {
-        let verdict = tally.verdict(RunState::Failed, cause, Some("it stopped there"));
-        assert_eq!((verdict.phase, verdict.reason), (Failed, reason));
-        assert_eq!(verdict.message, "it stopped there; 1 of 4 trials completed");
+        let conclusion = tally.conclusion(RunState::Failed, cause, Some("it stopped there"));
+        assert_eq!((conclusion.phase, conclusion.reason), (Failed, reason));
+        assert_eq!(conclusion.message, "it stopped there; 1 of 4 trials completed");
     }
 }
 
 #[test]
 fn a_run_that_was_killed_says_so() {
     let tally = Tally::of(&plan_of(&TRIALS), &[completed("c0.w0")]);
-    let verdict = tally.verdict(Interrupted, None, Some("perfrun ended before the run did"));
+    let conclusion = tally.conclusion(Interrupted, None, Some("perfrun ended before the run did"));
     assert_eq!(
-        (verdict.reason, verdict.message.as_str()),
+        (conclusion.reason, conclusion.message.as_str()),
         (
             EndReason::Cancelled,
             "perfrun ended before the run did; 1 of 4 trials completed"
@@ -258,36 +258,36 @@ fn a_run_that_was_killed_says_so() {
 
 #[test]
 fn trials_that_are_not_needed_are_neither_missing_nor_failed() {
-    let spared = Spared {
+    let not_needed = NotNeeded {
         trials: 1,
         of_trials: 4,
-        rounds: [10, 10],
-        of_rounds: 40,
+        iterations: [10, 10],
+        of_iterations: 40,
     };
     let records = [completed("c0.w0"), completed("c1.w0"), completed("c0.i0")];
     let mut tally = Tally::of(&plan_of(&TRIALS), &records);
-    tally.spare(Some(spared));
+    tally.leave_out(Some(not_needed));
     assert_eq!((tally.counts().needed(), tally.counts().ended()), (3, 3));
     let said = |tally: &Tally, state| {
-        let verdict = tally.verdict(state, None, None);
-        (verdict.reason, verdict.message)
+        let conclusion = tally.conclusion(state, None, None);
+        (conclusion.reason, conclusion.message)
     };
-    let all = "3 trials were measured; 1 of 4 trials were not needed: decided after 10 of 40 rounds";
+    let all = "3 trials were measured; 1 of 4 trials were not needed: decided after 10 of 40 iterations";
     assert_eq!(said(&tally, Complete), (EndReason::Succeeded, all.to_owned()));
     let stopped = "stopped on request after 3 of 3 trials".to_owned();
     assert_eq!(said(&tally, Interrupted), (EndReason::Cancelled, stopped));
     let mut fewer = Tally::of(&plan_of(&TRIALS), &records[1..]);
-    fewer.spare(Some(spared));
+    fewer.leave_out(Some(not_needed));
     let missing = "1 of 3 trials have no record; 2 completed".to_owned();
     assert_eq!(said(&fewer, Complete), (EndReason::RecordNotKept, missing));
-    let several = Spared {
-        rounds: [10, 20],
-        ..spared
+    let several = NotNeeded {
+        iterations: [10, 20],
+        ..not_needed
     };
     assert!(
         several
             .to_string()
-            .ends_with("decided after 10 to 20 of 40 rounds")
+            .ends_with("decided after 10 to 20 of 40 iterations")
     );
 }
 

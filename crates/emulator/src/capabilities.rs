@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn every_way_not_to_have_a_tap_has_its_reason() {
         let create = |source| tap::Error::Create {
-            name: "netem0".to_owned(),
+            name: "perfrun0".to_owned(),
             source,
         };
         let cases = [

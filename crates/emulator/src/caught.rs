@@ -143,7 +143,7 @@ mod tests {
             let discovery = Match::neighbour_discovery();
             let others = discovery
                 .into_iter()
-                .chain([Match::Everything, Match::From("netem0".to_owned())]);
+                .chain([Match::Everything, Match::From("perfrun0".to_owned())]);
             for matches in others {
                 let reply = reply(matches.clone(), Then::Class(1), classifier);
                 assert_eq!(parse(&reply, EGRESS), None, "{matches:?}");

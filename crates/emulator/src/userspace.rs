@@ -1,10 +1,10 @@
 //! Impairment without netem: packets to peers make a detour through a thread of this process.
 //!
 //! ```text
-//!   eth0, egress:   to a peer? ── redirect ──► netem0 (a TAP) ──► thread, holds it until it is due
+//!   eth0, egress:   to a peer? ── redirect ──► perfrun0 (a TAP) ──► thread, holds it until it is due
 //!                       ▲                                            │
-//!                       └── redirect ◄── netem0, ingress ◄───────────┘
-//!   and out: filters let packets from netem0 pass
+//!                       └── redirect ◄── perfrun0, ingress ◄───────────┘
+//!   and out: filters let packets from perfrun0 pass
 //! ```
 //!
 //! Filters of tc decide which packets make the detour, so all others never leave the kernel. If the process
@@ -55,7 +55,7 @@ use crate::{
 };
 
 /// The name of the TAP. There is one in a network namespace.
-pub const DEVICE: &str = "netem0";
+pub const DEVICE: &str = "perfrun0";
 
 /// The number of frames that the TAP holds until the thread reads them: about 50 ms of small packets.
 const RING_FRAMES: u32 = 10_000;
@@ -396,7 +396,7 @@ impl Thread {
     }
 }
 
-/// Links that no packet has passed yet. The seed differs each time: repetitions that lose the same packets
+/// Links that no packet has passed yet. The seed differs each time: iterations that lose the same packets
 /// would count as one.
 fn links(link: &Link, seed: Option<u64>) -> Links {
     Links::new(link, seed.unwrap_or_else(rand::random))

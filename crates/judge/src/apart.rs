@@ -1,37 +1,37 @@
-//! Twins whose nodes ran on different machines: what differs may be the machines.
+//! Pairs of cells whose nodes ran on different machines: what differs may be the machines.
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Twin, Why},
+    compare::{CellPair, NoFinding},
     node::Info,
     plan::Plan,
 };
 
-use crate::looks::Known;
+use crate::interim::Known;
 
-/// Takes back what was found of such twins, and what follows from it.
+/// Takes back what was found of such pairs of cells, and what follows from it.
 pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, known: &mut Known<'_>) {
     let apart: Vec<bool> = plan
         .judging
-        .twins
+        .cell_pairs
         .iter()
-        .map(|twin| are_apart(plan, nodes, *twin))
+        .map(|cell_pair| are_apart(plan, nodes, *cell_pair))
         .collect();
     known.withdraw(
         &apart,
-        Why::TwinsApart,
+        NoFinding::DifferentMachines,
         "the two were measured on different machines",
     );
 }
 
 /// Whether a node of the candidate ran on another machine than the one in its place in the baseline.
-pub(crate) fn are_apart(plan: &Plan, nodes: &BTreeMap<String, Info>, twin: Twin) -> bool {
+pub(crate) fn are_apart(plan: &Plan, nodes: &BTreeMap<String, Info>, cell_pair: CellPair) -> bool {
     let cell = |index: usize| plan.cells.get(index);
-    let Some((baseline, candidate)) = cell(twin.baseline).zip(cell(twin.candidate)) else {
+    let Some((baseline, candidate)) = cell(cell_pair.baseline).zip(cell(cell_pair.candidate)) else {
         return false;
     };
-    // Twins have as many nodes of each role.
+    // Pairs of cells have as many nodes of each role.
     baseline.nodes().zip(candidate.nodes()).any(|(a, b)| {
         let infos = nodes.get(a).zip(nodes.get(b));
         infos.is_some_and(|(a, b)| !a.shares_machine_with(b))

@@ -1,7 +1,7 @@
 //! A comparison as results keep it.
 
 use perfrun_contract::{
-    compare::{Comparison, Ratio, Twin, Why, Word},
+    compare::{CellPair, Comparison, NoFinding, Outcome, Ratio},
     plan::Plan,
     record::{Flag, Metric, TrialRecord},
     units::Unit,
@@ -10,13 +10,13 @@ use perfrun_contract::{
 use crate::{
     family::Member,
     median::median,
+    outcomes::Found,
     pairs::{self, Fate, Pair},
     signed_rank::Location,
-    words::Found,
 };
 
-/// Why pairs say nothing about a metric, whatever their number.
-pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<Why> {
+/// NoFinding pairs say nothing about a metric, whatever their number.
+pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> {
     let have = |flag| {
         let has = |record: &TrialRecord| record.flags.contains(&flag);
         pairs
@@ -28,22 +28,22 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<Why> {
     let counting = of_fate(Fate::Counts);
     let is_measured = counting == 0 || pairs.iter().any(|pair| pair.difference(metric).is_some());
     if have(Flag::DebugBuild) > 0 {
-        Some(Why::DebugBuild)
+        Some(NoFinding::DebugBuild)
     } else if 2 * of_fate(Fate::Disturbed) > pairs.len() {
-        Some(Why::Disturbed)
+        Some(NoFinding::Disturbed)
     } else if !is_measured {
-        Some(Why::NotMeasured)
+        Some(NoFinding::NotMeasured)
     } else if metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > pairs.len() {
-        Some(Why::WindowLimited)
+        Some(NoFinding::WindowLimited)
     } else {
         None
     }
 }
 
-/// What was found of a metric of a twin.
+/// What was found of a metric of a pair of cells.
 pub(crate) fn comparison(
     plan: &Plan,
-    twin: Twin,
+    cell_pair: CellPair,
     member: &Member,
     pairs: &[Pair<'_>],
     found: &Found,
@@ -67,9 +67,9 @@ pub(crate) fn comparison(
     ];
     let undisturbed = || pairs.iter().filter(|pair| pair.fate != Fate::Disturbed);
     let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::is_lost(record);
-    let open = open(id(twin.baseline), id(twin.candidate), member);
+    let open = open(id(cell_pair.baseline), id(cell_pair.candidate), member);
     Comparison {
-        dropped: count(pairs.len() - found.differences.len()),
+        excluded_pairs: count(pairs.len() - found.differences.len()),
         failed: [
             count(undisturbed().filter(|pair| failed(pair.baseline)).count()),
             count(undisturbed().filter(|pair| failed(pair.candidate)).count()),
@@ -89,29 +89,29 @@ pub(crate) fn open(baseline: String, candidate: String, member: &Member) -> Comp
         candidate,
         metric: member.metric,
         pairs: 0,
-        dropped: 0,
+        excluded_pairs: 0,
         failed: [0, 0],
         tolerance: member.tolerance,
         medians: None,
         ratio: None,
         p_adjusted: None,
-        word: Word::Undecided,
-        why: None,
-        detectable: None,
+        finding: Outcome::Undecided,
+        reason: None,
+        detectable_difference: None,
         pairs_needed: None,
     }
 }
 
 /// A comparison with what was found of it. What it could have shown matters if it is undecided.
 pub(crate) fn with(open: Comparison, found: &Found) -> Comparison {
-    let is_undecided = found.word == Word::Undecided;
+    let is_undecided = found.finding == Outcome::Undecided;
     Comparison {
         pairs: count(found.differences.len()),
         ratio: found.location.and_then(|location| ratio(open.metric, location)),
         p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
-        word: found.word,
-        why: found.why,
-        detectable: found.detectable.filter(|_| is_undecided),
+        finding: found.finding,
+        reason: found.reason,
+        detectable_difference: found.detectable_difference.filter(|_| is_undecided),
         pairs_needed: found.pairs_needed.filter(|_| is_undecided),
         ..open
     }

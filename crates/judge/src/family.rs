@@ -1,28 +1,28 @@
 //! What is compared: the findings of a run are corrected for the number of these.
 
 use perfrun_contract::{
-    compare::{Bound, TOLERANCE, Twin},
+    compare::{Bound, CellPair, TOLERANCE},
     parameters::Parameters,
     plan::Plan,
     record::Metric,
     workload::{Direction, MessageMode, RelayPath},
 };
 
-/// A metric of a twin.
+/// A metric of a pair of cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Member {
-    /// Index of the twin in the plan.
-    pub(crate) twin: usize,
+    /// Index of the pair of cells in the plan.
+    pub(crate) cell_pair: usize,
     pub(crate) metric: Metric,
     /// Differences within this share count as none.
     pub(crate) tolerance: f64,
 }
 
-/// What a plan compares: of each twin the metrics that have an expectation of at most some regression, or if
-/// there are none, those that stand for its workload.
+/// What a plan compares: of each pair of cells the metrics that have an expectation of at most some
+/// regression, or if there are none, those that stand for its workload.
 pub(crate) fn of(plan: &Plan) -> Vec<Member> {
     let mut members = vec![];
-    for (twin, cells) in plan.judging.twins.iter().enumerate() {
+    for (cell_pair, cells) in plan.judging.cell_pairs.iter().enumerate() {
         let before = members.len();
         for expectation in &plan.judging.expect {
             let (Bound::MaxRegression(tolerance), true) =
@@ -37,7 +37,7 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
             {
                 Some(member) => member.tolerance = tolerance.min(member.tolerance),
                 None => members.push(Member {
-                    twin,
+                    cell_pair,
                     metric,
                     tolerance,
                 }),
@@ -48,7 +48,7 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
             let metrics = parameters.map(primary).unwrap_or_default().into_iter();
             let metrics = metrics.filter(|metric| is_alike(plan, *cells, *metric));
             members.extend(metrics.map(|metric| Member {
-                twin,
+                cell_pair,
                 metric,
                 tolerance: TOLERANCE,
             }));
@@ -57,11 +57,11 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
     members
 }
 
-/// Whether a metric is the same quantity in both cells of a twin. What programs of two kinds have allocated
-/// is not: in Go, for example, it includes what the garbage collector has not found yet.
-fn is_alike(plan: &Plan, twin: Twin, metric: Metric) -> bool {
+/// Whether a metric is the same quantity in both cells of a pair of cells. What programs of two kinds have
+/// allocated is not: in Go, for example, it includes what the garbage collector has not found yet.
+fn is_alike(plan: &Plan, cell_pair: CellPair, metric: Metric) -> bool {
     let program = |cell: usize| plan.cells.get(cell).map(|cell| cell.client_stack.program());
-    metric != Metric::ClientAllocatedPerStream || program(twin.baseline) == program(twin.candidate)
+    metric != Metric::ClientAllocatedPerStream || program(cell_pair.baseline) == program(cell_pair.candidate)
 }
 
 /// The metrics that stand for a workload: what it is for, and what that costs. Each more makes the others

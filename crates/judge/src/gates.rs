@@ -1,7 +1,7 @@
 //! Whether what was expected holds.
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, LEAST_PAIRS, Twin, Verdict, Word},
+    compare::{ALPHA, Bound, CellPair, LEAST_PAIRS, Outcome, Verdict},
     plan::Plan,
     record::{Metric, TrialRecord},
     units,
@@ -11,12 +11,12 @@ use perfrun_link::binomial::probabilities;
 use crate::{
     comparison::ratio,
     holm::holm,
-    looks::Look,
+    interim::InterimCheck,
     median::{median, median_interval},
+    outcomes::Found,
     pairs::{self, Trials},
     signed_rank::{Location, SignedRank},
     text,
-    words::Found,
 };
 
 /// An expectation of one cell.
@@ -25,8 +25,8 @@ pub(crate) struct Ask {
     /// Index of the expectation in the plan.
     pub(crate) expectation: usize,
     pub(crate) cell: usize,
-    /// The twin whose candidate the cell is, of [`Bound::MaxRegression`].
-    pub(crate) twin: Option<usize>,
+    /// The pair of cells whose candidate the cell is, of [`Bound::MaxRegression`].
+    pub(crate) cell_pair: Option<usize>,
 }
 
 impl Ask {
@@ -38,14 +38,14 @@ impl Ask {
                 let ask = Self {
                     expectation,
                     cell,
-                    twin: None,
+                    cell_pair: None,
                 };
                 let before = asks.len();
                 if let Bound::MaxRegression(_) = expected.bound {
-                    let twins = plan.judging.twins.iter().enumerate();
-                    let of_cell = twins.filter(|(_, twin)| twin.candidate == cell);
-                    asks.extend(of_cell.map(|(twin, _)| Self {
-                        twin: Some(twin),
+                    let cell_pairs = plan.judging.cell_pairs.iter().enumerate();
+                    let of_cell = cell_pairs.filter(|(_, cell_pair)| cell_pair.candidate == cell);
+                    asks.extend(of_cell.map(|(cell_pair, _)| Self {
+                        cell_pair: Some(cell_pair),
                         ..ask
                     }));
                 }
@@ -57,19 +57,19 @@ impl Ask {
         asks
     }
 
-    /// The twins that it is about.
-    pub(crate) fn twins(self, plan: &Plan) -> impl Iterator<Item = usize> {
-        let twins = plan.judging.twins.iter().enumerate();
-        let is_about = move |(index, twin): &(usize, &Twin)| match self.twin {
+    /// The pairs of cells that it is about.
+    pub(crate) fn cell_pairs(self, plan: &Plan) -> impl Iterator<Item = usize> {
+        let cell_pairs = plan.judging.cell_pairs.iter().enumerate();
+        let is_about = move |(index, cell_pair): &(usize, &CellPair)| match self.cell_pair {
             Some(own) => own == *index,
-            None => self.cell == twin.baseline || self.cell == twin.candidate,
+            None => self.cell == cell_pair.baseline || self.cell == cell_pair.candidate,
         };
-        twins.filter(is_about).map(|(index, _)| index)
+        cell_pairs.filter(is_about).map(|(index, _)| index)
     }
 }
 
 /// What was found of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
     /// What that is based on.
@@ -83,7 +83,7 @@ pub(crate) struct Allowance<'a> {
     pub(crate) share: f64,
     /// Pairs in which only the baseline failed, and only the candidate.
     pub(crate) failed: [usize; 2],
-    /// See [`failing`], corrected for the number of twins.
+    /// See [`failing`], corrected for the number of pairs of cells.
     pub(crate) p_failing: f64,
 }
 
@@ -97,7 +97,7 @@ impl Allowance<'_> {
     }
 
     fn is_comparable(&self) -> bool {
-        self.found.word != Word::NotComparable
+        self.found.finding != Outcome::NotComparable
     }
 
     /// The probability of differences like these or worse ones, if the worst that is allowed were true.
@@ -109,8 +109,8 @@ impl Allowance<'_> {
         SignedRank::of(self.found.differences.iter().map(|difference| difference - worst)).at_most()
     }
 
-    /// The verdict at a look with this error, given the probability of [`Self::p_worse`] corrected for the
-    /// number of allowances.
+    /// The verdict at an interim check with this error, given the probability of [`Self::p_worse`] corrected
+    /// for the number of allowances.
     fn verdict(&self, p_worse: f64, alpha: f64) -> Verdict {
         let interval = self.found.location.and_then(|location| location.interval);
         if !self.is_comparable() {
@@ -144,8 +144,8 @@ impl Allowance<'_> {
     }
 }
 
-/// The answers to all regressions that a run may have, at a look that has this share of [`ALPHA`]; nothing of
-/// those that are settled.
+/// The answers to all regressions that a run may have, at an interim check that has this share of [`ALPHA`];
+/// nothing of those that are settled.
 ///
 /// One fails if its differences, or the candidate's failures, are worse than is allowed, with half of the
 /// error for all of them together: the more there are, the stronger the evidence must be. One passes if its
@@ -176,26 +176,26 @@ pub(crate) fn failing([baseline, candidate]: [usize; 2]) -> f64 {
 }
 
 /// The answer about a cell's own values.
-pub(crate) fn bound(plan: &Plan, trials: &Trials<'_>, ask: Ask, look: Look) -> Answer {
+pub(crate) fn bound(plan: &Plan, trials: &Trials<'_>, ask: Ask, check: InterimCheck) -> Answer {
     let expectation = &plan.judging.expect[ask.expectation];
     let asked = Asked {
         trials,
         metric: expectation.metric,
         cell: ask.cell,
-        look,
+        check,
     };
     match expectation.bound {
         Bound::Min(least) => asked.median(least, 1.0),
         Bound::Max(most) => asked.median(most, -1.0),
         Bound::MinShareOfRaw(share) => match plan.cells.get(ask.cell).and_then(|cell| plan.raw_of(cell)) {
             Some(raw) => asked.share_of_raw(raw, share),
-            None => inconclusive("the run has no raw baseline of this cell"),
+            None => inconclusive("the run has no raw reference of this cell"),
         },
         Bound::MaxRegression(_) => inconclusive("the run compares this cell with no other"),
     }
 }
 
-fn inconclusive(evidence: &str) -> Answer {
+pub(crate) fn inconclusive(evidence: &str) -> Answer {
     Answer {
         verdict: Verdict::Inconclusive,
         evidence: evidence.to_owned(),
@@ -206,7 +206,7 @@ struct Asked<'a> {
     trials: &'a Trials<'a>,
     metric: Metric,
     cell: usize,
-    look: Look,
+    check: InterimCheck,
 }
 
 impl Asked<'_> {
@@ -222,10 +222,10 @@ impl Asked<'_> {
                 .copied()
                 .filter(|value| value.is_finite()),
         };
-        let trials = self.trials.of_cell(self.cell, self.look.rounds);
+        let trials = self.trials.of_cell(self.cell, self.check.iterations);
         let mut values: Vec<f64> = trials.filter_map(value).collect();
         values.sort_unstable_by(f64::total_cmp);
-        let interval = median_interval(&values, 1.0 - ALPHA * self.look.share);
+        let interval = median_interval(&values, 1.0 - ALPHA * self.check.share);
         let allowed = if sign > 0.0 { "at least" } else { "at most" };
         Answer {
             verdict: beyond(interval, limit, sign),
@@ -238,7 +238,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether the value's share of the raw baseline's in the same round is at least this.
+    /// Whether the value's share of the raw reference's in the same iteration is at least this.
     fn share_of_raw(&self, raw: usize, least: f64) -> Answer {
         let difference = |record: &TrialRecord| {
             let raw = self.trials.at(raw, record.trial.iteration)?;
@@ -248,15 +248,15 @@ impl Asked<'_> {
                 .then(|| pairs::difference(self.metric, raw, record))
                 .flatten()
         };
-        let trials = self.trials.of_cell(self.cell, self.look.rounds);
+        let trials = self.trials.of_cell(self.cell, self.check.iterations);
         let differences: Vec<f64> = trials.filter_map(difference).collect();
-        let location = Location::of(&differences, ALPHA * self.look.share);
+        let location = Location::of(&differences, ALPHA * self.check.share);
         let interval = location.and_then(|location| location.interval);
         let interval = interval.filter(|_| differences.len() >= LEAST_PAIRS as usize);
         Answer {
             verdict: beyond(interval, least.ln(), 1.0),
             evidence: format!(
-                "{} of raw ({} rounds), where at least {} is expected",
+                "{} of raw ({} iterations), where at least {} is expected",
                 text::share(location.map(|location| location.estimate), interval),
                 differences.len(),
                 text::percent(least),

@@ -10,8 +10,9 @@ mod controls;
 mod family;
 mod gates;
 mod holm;
-mod looks;
+mod interim;
 mod median;
+mod outcomes;
 mod overall;
 mod pairs;
 mod prediction;
@@ -21,18 +22,17 @@ mod signed_rank;
 #[cfg(test)]
 mod simulations;
 mod text;
-mod words;
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Comparison, Gate, Judged, Spared},
+    compare::{Comparison, Gate, Judged, NotNeeded},
     node::Info,
     plan::Plan,
     record::TrialRecord,
 };
 
-use crate::looks::Known;
+use crate::interim::Known;
 
 pub use self::{
     median::median_interval,
@@ -41,8 +41,8 @@ pub use self::{
 };
 
 /// Judges the records of a run of this plan, which may still be in progress. A node that is not among
-/// `nodes` is taken to share the machine of its twin. If a control differs, its comparison has no finding,
-/// and what `maxRegression` expects of it is inconclusive.
+/// `nodes` is taken to share the machine of its pair of cells. If a control differs, its comparison has no
+/// finding, and what `maxRegression` expects of it is inconclusive.
 pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
     let mut known = Known::of(plan, records);
     let controls = controls::check(plan, nodes, &mut known);
@@ -62,40 +62,41 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
         comparisons: comparisons(plan, &known),
         overall: overall::overall(plan, &known),
         controls,
-        verdict: gates.iter().map(|gate| gate.verdict).max().unwrap_or_default(),
+        verdict: gates.iter().map(|gate| gate.verdict).max(),
         gates,
-        spared: known.spared(plan),
+        not_needed: known.not_needed(plan),
     }
 }
 
 /// What a run has to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Needs {
-    /// Of each cell of the plan, the number of rounds that it is measured for.
-    pub rounds: Vec<u32>,
+    /// Of each cell of the plan, the number of iterations that it is measured for.
+    pub iterations: Vec<u32>,
     /// What that leaves out. None if nothing.
-    pub spared: Option<Spared>,
+    pub not_needed: Option<NotNeeded>,
 }
 
-/// What a run has to measure, as far as its records tell. The plan says after which rounds it is looked at.
-/// At a look, once all trials that it wants have a record:
+/// What a run has to measure, as far as its records tell. The plan says after which iterations it is checked.
+/// At an interim check, once all trials that it wants have a record:
 ///
-/// - a twin is measured no longer if everything about it is decided, and its control could differ,
-/// - other cells are measured no longer if that is so of all twins, and of what is expected of other cells.
+/// - a pair of cells is measured no longer if everything about it is decided, and its control could differ,
+/// - other cells are measured no longer if that is so of all pairs of cells, and of what is expected of other
+///   cells.
 ///
 /// The records of the same run always give the same answer. More records do not take it back, and those of
-/// rounds after a look do not change what it decided.
+/// iterations after an interim check do not change what it decided.
 pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
-    if plan.judging.looks.is_empty() {
+    if plan.judging.interim_checks.is_empty() {
         return Needs {
-            rounds: vec![u32::MAX; plan.cells.len()],
-            spared: None,
+            iterations: vec![u32::MAX; plan.cells.len()],
+            not_needed: None,
         };
     }
     let known = Known::of(plan, records);
     Needs {
-        rounds: known.rounds(plan),
-        spared: known.spared(plan),
+        iterations: known.iterations(plan),
+        not_needed: known.not_needed(plan),
     }
 }
 
@@ -103,9 +104,15 @@ fn comparisons(plan: &Plan, known: &Known<'_>) -> Vec<Comparison> {
     let members = known.family.iter().zip(&known.found);
     members
         .filter_map(|(member, found)| {
-            let twin = plan.judging.twins[member.twin];
-            let pairs = &known.twins[member.twin].pairs;
-            Some(comparison::comparison(plan, twin, member, pairs, found.as_ref()?))
+            let cell_pair = plan.judging.cell_pairs[member.cell_pair];
+            let pairs = &known.cell_pairs[member.cell_pair].pairs;
+            Some(comparison::comparison(
+                plan,
+                cell_pair,
+                member,
+                pairs,
+                found.as_ref()?,
+            ))
         })
         .collect()
 }

@@ -1,9 +1,9 @@
-//! All twins of a metric together.
+//! All pairs of cells of a metric together.
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{ALPHA, LEAST_PAIRS, Overall, Word},
+    compare::{ALPHA, LEAST_PAIRS, Outcome, Overall},
     matrix::StackName,
     plan::Plan,
     record::Metric,
@@ -11,15 +11,15 @@ use perfrun_contract::{
 
 use crate::{
     comparison::{count, ratio},
-    looks::{Known, TwinState},
+    interim::{CellPairState, Known},
+    outcomes::Found,
     signed_rank::{Location, mean},
-    words::Found,
 };
 
-/// One for each metric that several twins are compared by, in the order of the comparisons. In each round the
-/// mean of their differences is taken: it varies less than each of them. Nothing of a metric with fewer than
-/// [`LEAST_PAIRS`] such rounds. Nothing either if the twins have several baselines or candidates: their mean
-/// would say nothing about any of these.
+/// One for each metric that several pairs of cells are compared by, in the order of the comparisons. In each
+/// iteration the mean of their differences is taken: it varies less than each of them. Nothing of a metric
+/// with fewer than [`LEAST_PAIRS`] such iterations. Nothing either if the pairs of cells have several
+/// baselines or candidates: their mean would say nothing about any of these.
 pub(crate) fn overall(plan: &Plan, known: &Known<'_>) -> Vec<Overall> {
     let mut metrics: Vec<Metric> = vec![];
     for member in &known.family {
@@ -37,60 +37,71 @@ fn of_metric(plan: &Plan, known: &Known<'_>, metric: Metric) -> Option<Overall> 
     let is_compared = |found: &Option<Found>| {
         found
             .as_ref()
-            .is_some_and(|found| found.word != Word::NotComparable)
+            .is_some_and(|found| found.finding != Outcome::NotComparable)
     };
     let members = known.family.iter().zip(&known.found);
     let compared: Vec<usize> = members
         .filter(|(member, found)| member.metric == metric && is_compared(found))
-        .map(|(member, _)| member.twin)
+        .map(|(member, _)| member.cell_pair)
         .collect();
-    let mut pairs = compared.iter().map(|twin| variants(plan, *twin));
+    let mut pairs = compared.iter().map(|cell_pair| variants(plan, *cell_pair));
     let first = pairs.next()?;
     if !pairs.all(|pair| pair == first) {
         return None;
     }
-    let twins: Vec<&TwinState<'_>> = compared.iter().map(|twin| &known.twins[*twin]).collect();
-    // Twins that were decided early have no more rounds.
-    let look = twins
+    let cell_pairs: Vec<&CellPairState<'_>> = compared
         .iter()
-        .map(|twin| twin.look)
-        .min_by_key(|look| look.rounds)?;
-    let by_round: Vec<BTreeMap<u32, f64>> = twins
+        .map(|cell_pair| &known.cell_pairs[*cell_pair])
+        .collect();
+    // Pairs of cells that were decided early have no more iterations.
+    let check = cell_pairs
         .iter()
-        .map(|twin| {
-            let pairs = twin.pairs.iter().take_while(|pair| pair.round < look.rounds);
+        .map(|cell_pair| cell_pair.check)
+        .min_by_key(|check| check.iterations)?;
+    let by_iteration: Vec<BTreeMap<u32, f64>> = cell_pairs
+        .iter()
+        .map(|cell_pair| {
+            let pairs = cell_pair
+                .pairs
+                .iter()
+                .take_while(|pair| pair.iteration < check.iterations);
             pairs
-                .filter_map(|pair| Some((pair.round, pair.difference(metric)?)))
+                .filter_map(|pair| Some((pair.iteration, pair.difference(metric)?)))
                 .collect()
         })
         .collect();
-    let (first, _) = by_round.split_first().filter(|(_, others)| !others.is_empty())?;
+    let (first, _) = by_iteration
+        .split_first()
+        .filter(|(_, others)| !others.is_empty())?;
     let means: Vec<f64> = first
         .keys()
-        .filter_map(|round| {
-            let all: Option<Vec<f64>> = by_round.iter().map(|rounds| rounds.get(round).copied()).collect();
+        .filter_map(|iteration| {
+            let all: Option<Vec<f64>> = by_iteration
+                .iter()
+                .map(|iterations| iterations.get(iteration).copied())
+                .collect();
             all.map(mean)
         })
         .collect();
-    let location = Location::of(&means, ALPHA * look.share)?;
+    let location = Location::of(&means, ALPHA * check.share)?;
     if means.len() < LEAST_PAIRS as usize {
         return None;
     }
     Some(Overall {
         metric,
-        twins: count(twins.len()),
-        rounds: count(means.len()),
+        cell_pairs: count(cell_pairs.len()),
+        iterations: count(means.len()),
         ratio: ratio(metric, location)?,
     })
 }
 
-/// The variant that a twin compares with, and the one in its place.
-fn variants(plan: &Plan, twin: usize) -> Option<(&StackName, &StackName)> {
-    let twin = plan.judging.twins.get(twin)?;
+/// The variant that a pair of cells compares with, and the one in its place.
+fn variants(plan: &Plan, cell_pair: usize) -> Option<(&StackName, &StackName)> {
+    let cell_pair = plan.judging.cell_pairs.get(cell_pair)?;
     let (baseline, candidate) = plan
         .cells
-        .get(twin.baseline)
-        .zip(plan.cells.get(twin.candidate))?;
+        .get(cell_pair.baseline)
+        .zip(plan.cells.get(cell_pair.candidate))?;
     let ends = [
         (&baseline.client, &candidate.client),
         (&baseline.server, &candidate.server),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::Twin,
+    compare::CellPair,
     node::Reason,
     plan::Plan,
     record::{Better, Metric, TrialRecord},
@@ -13,10 +13,10 @@ use perfrun_contract::{
 /// Two trials are neighbours only if the pause between them is at most this, in seconds: machines change.
 const LONGEST_PAUSE_SECONDS: f64 = 60.0;
 
-/// The trials of a run by cell and round, without warm-up; of each the last attempt.
+/// The trials of a run by cell and iteration, without warm-up; of each the last attempt.
 pub(crate) struct Trials<'a> {
     plan: &'a Plan,
-    by_round: BTreeMap<(usize, u32), Placed<'a>>,
+    by_iteration: BTreeMap<(usize, u32), Placed<'a>>,
 }
 
 /// A record with its place in running order.
@@ -26,9 +26,9 @@ struct Placed<'a> {
     record: &'a TrialRecord,
 }
 
-/// The trials of a twin in one round.
+/// The trials of a pair of cells in one iteration.
 pub(crate) struct Pair<'a> {
-    pub(crate) round: u32,
+    pub(crate) iteration: u32,
     pub(crate) baseline: &'a TrialRecord,
     pub(crate) candidate: &'a TrialRecord,
     pub(crate) fate: Fate,
@@ -55,39 +55,43 @@ impl<'a> Trials<'a> {
             .into_iter()
             .enumerate()
             .map(|(place, record)| Placed { place, record });
-        let by_round = placed
+        let by_iteration = placed
             .filter(|placed| !placed.record.trial.warmup)
             .map(|placed| ((placed.record.trial.cell, placed.record.trial.iteration), placed))
             .collect();
-        Self { plan, by_round }
+        Self { plan, by_iteration }
     }
 
-    /// The trials of a cell in the first rounds.
-    pub(crate) fn of_cell(&self, cell: usize, rounds: u32) -> impl Iterator<Item = &'a TrialRecord> {
-        self.by_round
-            .range((cell, 0)..(cell, rounds))
+    /// The trials of a cell in the first iterations.
+    pub(crate) fn of_cell(&self, cell: usize, iterations: u32) -> impl Iterator<Item = &'a TrialRecord> {
+        self.by_iteration
+            .range((cell, 0)..(cell, iterations))
             .map(|(_, placed)| placed.record)
     }
 
-    /// The trial of a cell in a round.
-    pub(crate) fn at(&self, cell: usize, round: u32) -> Option<&'a TrialRecord> {
-        self.by_round.get(&(cell, round)).map(|placed| placed.record)
+    /// The trial of a cell in an iteration.
+    pub(crate) fn at(&self, cell: usize, iteration: u32) -> Option<&'a TrialRecord> {
+        self.by_iteration
+            .get(&(cell, iteration))
+            .map(|placed| placed.record)
     }
 
-    /// The pairs of a twin's baseline and candidate in the first rounds.
-    pub(crate) fn pairs(&self, twin: Twin, rounds: u32) -> Vec<Pair<'a>> {
-        let longest = self.plan.cells.get(twin.baseline).map_or(0.0, |cell| {
+    /// The trials of baseline and candidate in the first iterations, as pairs.
+    pub(crate) fn pairs(&self, cell_pair: CellPair, iterations: u32) -> Vec<Pair<'a>> {
+        let longest = self.plan.cells.get(cell_pair.baseline).map_or(0.0, |cell| {
             LONGEST_PAUSE_SECONDS + cell.parameters.duration().as_secs_f64()
         });
-        let baselines = self.by_round.range((twin.baseline, 0)..(twin.baseline, rounds));
-        let pair = |(&(_, round), baseline): (_, &Placed<'a>)| {
-            let trial = |cell: usize| self.by_round.get(&(cell, round));
-            let candidate = trial(twin.candidate)?;
+        let baselines = self
+            .by_iteration
+            .range((cell_pair.baseline, 0)..(cell_pair.baseline, iterations));
+        let pair = |(&(_, iteration), baseline): (_, &Placed<'a>)| {
+            let trial = |cell: usize| self.by_iteration.get(&(cell, iteration));
+            let candidate = trial(cell_pair.candidate)?;
             Some(Pair {
-                round,
+                iteration,
                 baseline: baseline.record,
                 candidate: candidate.record,
-                fate: fate(baseline, candidate, twin.control.and_then(trial), longest),
+                fate: fate(baseline, candidate, cell_pair.control.and_then(trial), longest),
             })
         };
         baselines.filter_map(pair).collect()
@@ -184,8 +188,8 @@ pub(crate) fn is_lost(record: &TrialRecord) -> bool {
         })
 }
 
-/// The two are neighbours if nothing is between them but the third trial of their twin. `longest` is the
-/// longest time in seconds from the start of a trial to that of the next one.
+/// The two are neighbours if nothing is between them but the third trial of their pair of cells. `longest` is
+/// the longest time in seconds from the start of a trial to that of the next one.
 fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, third: Option<&Placed<'_>>, longest: f64) -> Fate {
     let (a, b) = (baseline.record, candidate.record);
     let is_between = |third: &Placed<'_>| (baseline.place < third.place) == (third.place < candidate.place);

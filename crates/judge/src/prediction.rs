@@ -2,7 +2,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{signed_rank::mean, words::POWER};
+use crate::{outcomes::POWER, signed_rank::mean};
 
 /// Where one more value lies, if all are independent and from one normal distribution, of which nothing else
 /// is known: (value − mean) / (s √(1 + 1/k)) of k values with the standard deviation s has Student's

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{
-    compare::{ALPHA, Comparison, Judged, Judging, Twin, Verdict, Why, Word},
+    compare::{ALPHA, CellPair, Comparison, Judged, Judging, NoFinding, Outcome, Verdict},
     parameters::Parameters,
     plan::Plan,
     record::{Flag, Metric, TrialRecord},
@@ -20,10 +20,10 @@ use crate::{
     family::{self, Member},
     holm::holm,
     median::{median, median_interval},
+    outcomes::{Sample, outcomes_from},
     pairs::{self, Trials},
     prediction::Prediction,
     signed_rank::Location,
-    words::{Sample, words_from},
 };
 
 /// Below this number of runs of each side, runs are not compared pair by pair: no five pairs are evidence at
@@ -74,8 +74,8 @@ pub fn primary(parameters: &Parameters) -> Vec<Metric> {
     family::primary(parameters)
 }
 
-/// The plan of the last run, with the cells that all runs have as twins of themselves. The raw baseline and
-/// controls are not among them: they say how machines differ, and not how programs do.
+/// The plan of the last run, with the cells that all runs have, each as a pair with itself. The raw
+/// reference and controls are not among them: they say how machines differ, and not how programs do.
 pub fn shared(runs: &[Run<'_>]) -> Plan {
     let Some((last, others)) = runs.split_last() else {
         return Plan::default();
@@ -88,17 +88,17 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
     let is_control = |index| {
         last.plan
             .judging
-            .twins
+            .cell_pairs
             .iter()
-            .any(|twin| twin.control == Some(index))
+            .any(|cell_pair| cell_pair.control == Some(index))
     };
     let in_all = cells.filter(|(index, cell)| {
         !cell.is_baseline() && !is_control(*index) && others.iter().all(|ids| ids.contains(&*cell.id))
     });
     Plan {
         judging: Judging {
-            twins: in_all
-                .map(|(index, _)| Twin {
+            cell_pairs: in_all
+                .map(|(index, _)| CellPair {
                     baseline: index,
                     candidate: index,
                     control: None,
@@ -129,12 +129,13 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
             };
             ratio(member.metric, location)
         });
-        let why = obstacle(plan, member, &sides).or((a.is_none() || b.is_none()).then_some(Why::NotMeasured));
+        let reason =
+            obstacle(plan, member, &sides).or((a.is_none() || b.is_none()).then_some(NoFinding::NotMeasured));
         Comparison {
             pairs: u32::from(a.is_some() && b.is_some()),
             ratio,
-            word: why.map_or(Word::Undecided, |_| Word::NotComparable),
-            why,
+            finding: reason.map_or(Outcome::Undecided, |_| Outcome::NotComparable),
+            reason,
             ..blank(plan, member, &sides)
         }
     };
@@ -160,11 +161,11 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
             obstacle: obstacle(plan, member, &sides),
         }
     };
-    let found = words_from(members.iter().map(sample).collect(), 1.0, LEAST_RUNS);
+    let found = outcomes_from(members.iter().map(sample).collect(), 1.0, LEAST_RUNS);
     let compared = members.iter().zip(found).filter_map(|(member, found)| {
         let found = found?;
         Some(Comparison {
-            dropped: count(baselines.len().min(candidates.len()) - found.differences.len()),
+            excluded_pairs: count(baselines.len().min(candidates.len()) - found.differences.len()),
             ..with(blank(plan, member, &sides), &found)
         })
     });
@@ -197,25 +198,24 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
     let all = members.iter().zip(predicted).zip(adjusted);
     let compared = all.map(|((member, (prediction, known, new)), p)| {
         let blank = blank(plan, member, &sides);
-        let too_few = (known < LEAST_EARLIER).then_some(Why::TooFewPairs);
-        let why = obstacle(plan, member, &sides)
-            .or(new.is_none().then_some(Why::NotMeasured))
+        let too_few = (known < LEAST_EARLIER).then_some(NoFinding::TooFewPairs);
+        let reason = obstacle(plan, member, &sides)
+            .or(new.is_none().then_some(NoFinding::NotMeasured))
             .or(too_few);
         let (Some(prediction), Some(new)) = (prediction, new) else {
-            let word = Word::NotComparable;
             return Comparison {
-                word,
-                why: why.or(Some(Why::TooFewPairs)),
+                finding: Outcome::NotComparable,
+                reason: reason.or(Some(NoFinding::TooFewPairs)),
                 ..blank
             };
         };
         let difference = new.good - prediction.mean;
         let half = prediction.half_width(ALPHA);
-        let word = match why {
-            Some(_) => Word::NotComparable,
-            None if p > ALPHA => Word::Undecided,
-            None if difference > 0.0 => Word::Faster,
-            None => Word::Slower,
+        let finding = match reason {
+            Some(_) => Outcome::NotComparable,
+            None if p > ALPHA => Outcome::Undecided,
+            None if difference > 0.0 => Outcome::Better,
+            None => Outcome::Worse,
         };
         let location = Location {
             estimate: difference,
@@ -223,34 +223,34 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
         };
         Comparison {
             pairs: count(known),
-            dropped: count(earlier.len() - known),
+            excluded_pairs: count(earlier.len() - known),
             ratio: ratio(member.metric, location),
             p_adjusted: Some(p),
-            word,
-            why,
-            detectable: (word == Word::Undecided).then(|| prediction.detectable(chance)),
+            finding,
+            reason,
+            detectable_difference: (finding == Outcome::Undecided).then(|| prediction.detectable(chance)),
             ..blank
         }
     });
     judged(compared.collect())
 }
 
-/// The worst verdict of all comparisons: Fail if the candidate is slower in one of them, Inconclusive if one
-/// is not decided, otherwise Pass.
+/// The worst verdict of all comparisons: Fail if the candidate is worse in one of them, Inconclusive if one
+/// is not decided or if there are none, otherwise Pass.
 pub fn verdict(judged: &Judged) -> Verdict {
-    let words = judged
+    let verdicts = judged
         .comparisons
         .iter()
-        .map(|comparison| answer(comparison.word));
-    words.max().unwrap_or_default()
+        .map(|comparison| answer(comparison.finding));
+    verdicts.max().unwrap_or(Verdict::Inconclusive)
 }
 
-/// The verdict of one comparison: Pass if the candidate is faster or the same, Fail if it is slower.
-pub fn answer(word: Word) -> Verdict {
-    match word {
-        Word::Slower => Verdict::Fail,
-        Word::Undecided | Word::NotComparable | Word::Newer(_) => Verdict::Inconclusive,
-        Word::Faster | Word::Same => Verdict::Pass,
+/// The verdict of one comparison: Pass if the candidate is better or the same, Fail if it is worse.
+pub fn answer(finding: Outcome) -> Verdict {
+    match finding {
+        Outcome::Worse => Verdict::Fail,
+        Outcome::Undecided | Outcome::NotComparable | Outcome::Newer(_) => Verdict::Inconclusive,
+        Outcome::Better | Outcome::Same => Verdict::Pass,
     }
 }
 
@@ -346,13 +346,13 @@ fn says_something(record: &TrialRecord) -> bool {
     !record.is_disturbed() && !pairs::is_lost(record)
 }
 
-/// The cell of a twin of itself.
+/// The cell of a pair with itself.
 fn id<'a>(plan: &'a Plan, member: &Member) -> &'a str {
-    &plan.cells[plan.judging.twins[member.twin].candidate].id
+    &plan.cells[plan.judging.cell_pairs[member.cell_pair].candidate].id
 }
 
-/// Why runs say nothing about a metric, whatever their number.
-fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<Why> {
+/// NoFinding runs say nothing about a metric, whatever their number.
+fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<NoFinding> {
     let trials: Vec<&TrialRecord> = sides
         .iter()
         .flat_map(|side| side.trials(id(plan, member)))
@@ -366,11 +366,11 @@ fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<Why> 
     };
     let disturbed = trials.iter().filter(|record| record.is_disturbed()).count();
     if have(Flag::DebugBuild) > 0 {
-        Some(Why::DebugBuild)
+        Some(NoFinding::DebugBuild)
     } else if 2 * disturbed > trials.len() {
-        Some(Why::Disturbed)
+        Some(NoFinding::Disturbed)
     } else if member.metric.unit() == Unit::BitsPerSecond && 2 * have(Flag::WindowLimited) > trials.len() {
-        Some(Why::WindowLimited)
+        Some(NoFinding::WindowLimited)
     } else {
         None
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, Comparison, Gate, Judged, Overall, Verdict, Why, Word},
+    compare::{ALPHA, Bound, Comparison, Gate, Judged, NoFinding, Outcome, Overall, Verdict},
     plan::{Cell, Plan},
     record::Metric,
     units::Scale,
@@ -38,10 +38,10 @@ pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
 /// can fail.
 pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
     let names = Names::of(plan);
-    let of = |is: fn(Word) -> bool| {
+    let of = |is: fn(Outcome) -> bool| {
         let comparisons = judged.comparisons.iter();
         comparisons
-            .filter(move |comparison| is(comparison.word))
+            .filter(move |comparison| is(comparison.finding))
             .map(|comparison| Finding {
                 verdict: grade(comparison, judged),
                 text: names.sentence(comparison, basis),
@@ -49,18 +49,25 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
     };
     let finding = |verdict| move |text| Finding { verdict, text };
     let is_bad = |gate: &Gate| Some(finding(gate.verdict)(names.gate(gate)?));
-    let spared = judged.spared.iter().map(|spared| format!("{spared}."));
+    let not_needed = judged
+        .not_needed
+        .iter()
+        .map(|not_needed| format!("{not_needed}."));
     names
         .controls(&judged.controls, basis)
         .into_iter()
-        .chain(of(Word::differs))
+        .chain(of(Outcome::differs))
         .chain(same(&judged.comparisons).into_iter().map(finding(Verdict::Pass)))
-        .chain(of(|word| word == Word::Undecided))
+        .chain(of(|finding| finding == Outcome::Undecided))
         .chain(of(says_nothing))
         .chain(judged.overall.iter().map(together).map(finding(Verdict::Pass)))
-        .chain(spared.map(finding(Verdict::Pass)))
+        .chain(not_needed.map(finding(Verdict::Pass)))
         .chain(judged.gates.iter().filter_map(is_bad))
-        .chain(verdict(judged).map(finding(judged.verdict)))
+        .chain(
+            judged
+                .verdict
+                .map(|verdict| finding(verdict)(what_holds(judged, verdict))),
+        )
         .collect()
 }
 
@@ -75,14 +82,14 @@ pub fn control_differs(plan: &Plan, control: &Comparison, basis: Basis) -> Strin
 }
 
 /// Whether a comparison has found nothing that this version knows.
-fn says_nothing(word: Word) -> bool {
-    matches!(word, Word::NotComparable | Word::Newer(_))
+fn says_nothing(finding: Outcome) -> bool {
+    matches!(finding, Outcome::NotComparable | Outcome::Newer(_))
 }
 
 fn grade(comparison: &Comparison, judged: &Judged) -> Verdict {
-    match (comparison.word, judged.verdict) {
-        (Word::Faster | Word::Same, _) => Verdict::Pass,
-        (Word::Slower, Verdict::NotAsked) => Verdict::Fail,
+    match (comparison.finding, judged.verdict) {
+        (Outcome::Better | Outcome::Same, _) => Verdict::Pass,
+        (Outcome::Worse, None) => Verdict::Fail,
         _ => Verdict::Inconclusive,
     }
 }
@@ -98,7 +105,11 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn of(plan: &'a Plan) -> Self {
-        let compared = plan.judging.twins.iter().map(|twin| twin.candidate);
+        let compared = plan
+            .judging
+            .cell_pairs
+            .iter()
+            .map(|cell_pair| cell_pair.candidate);
         let expected = plan
             .judging
             .expect
@@ -125,10 +136,10 @@ impl<'a> Names<'a> {
         let name = self.metric(comparison.metric, &comparison.candidate)
             + &self.against(&comparison.baseline, &comparison.candidate);
         let values = values(comparison, basis);
-        match comparison.word {
-            Word::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
-            Word::Undecided => format!("Undecided: {name}{values}{}.", sight(comparison, basis)),
-            word => format!("{word}: {name}{values}."),
+        match comparison.finding {
+            Outcome::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
+            Outcome::Undecided => format!("Undecided: {name}{values}{}.", sight(comparison, basis)),
+            finding => format!("{finding}: {name}{values}."),
         }
     }
 
@@ -136,15 +147,19 @@ impl<'a> Names<'a> {
     /// some say nothing.
     fn controls(&self, controls: &[Comparison], basis: Basis) -> Vec<Finding> {
         let (silent, speaking): (Vec<&Comparison>, Vec<_>) =
-            controls.iter().partition(|control| says_nothing(control.word));
-        let (differing, alike): (Vec<&Comparison>, Vec<_>) =
-            speaking.into_iter().partition(|control| control.word.differs());
+            controls.iter().partition(|control| says_nothing(control.finding));
+        let (differing, alike): (Vec<&Comparison>, Vec<_>) = speaking
+            .into_iter()
+            .partition(|control| control.finding.differs());
         let differing = differing
             .into_iter()
             .map(|control| self.control_differs(control, basis));
         let all = controls.len();
         let alike = (!alike.is_empty()).then(|| Finding {
-            verdict: match alike.iter().all(|control| control.detectable.is_some()) {
+            verdict: match alike
+                .iter()
+                .all(|control| control.detectable_difference.is_some())
+            {
                 true => Verdict::Pass,
                 false => Verdict::Inconclusive,
             },
@@ -220,8 +235,10 @@ impl<'a> Names<'a> {
     /// The id of the cell that a candidate is compared with.
     fn baseline(&self, candidate: &str) -> Option<&str> {
         let id = |cell: usize| self.plan.cells.get(cell).map(|cell| cell.id.as_str());
-        let mut twins = self.plan.judging.twins.iter();
-        id(twins.find(|twin| id(twin.candidate) == Some(candidate))?.baseline)
+        let mut cell_pairs = self.plan.judging.cell_pairs.iter();
+        id(cell_pairs
+            .find(|cell_pair| id(cell_pair.candidate) == Some(candidate))?
+            .baseline)
     }
 
     /// What an expectation that does not hold, or may not, is based on.
@@ -230,7 +247,7 @@ impl<'a> Names<'a> {
         let what = match gate.verdict {
             Verdict::Fail => "Not as expected",
             Verdict::Inconclusive | Verdict::Newer(_) => "Not decided",
-            Verdict::Pass | Verdict::NotAsked => return None,
+            Verdict::Pass => return None,
         };
         let against = match expected.bound {
             Bound::MaxRegression(_) => self.baseline(&gate.cell),
@@ -287,9 +304,11 @@ fn values(comparison: &Comparison, basis: Basis) -> String {
 
 /// What could be seen of an undecided comparison.
 fn sight(comparison: &Comparison, basis: Basis) -> String {
-    let detectable = comparison.detectable.map_or_else(String::new, |share| {
-        format!("; below {} nothing can be seen here", at_least(share))
-    });
+    let detectable = comparison
+        .detectable_difference
+        .map_or_else(String::new, |share| {
+            format!("; below {} nothing can be seen here", at_least(share))
+        });
     let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
         format!(
             "; about {} would show a difference of {}",
@@ -302,7 +321,7 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
 
 /// How small a difference controls without one could have shown.
 fn control_sight(alike: &[&Comparison]) -> String {
-    let seen = || alike.iter().filter_map(|control| control.detectable);
+    let seen = || alike.iter().filter_map(|control| control.detectable_difference);
     let sight = seen().reduce(f64::min).zip(seen().reduce(f64::max)).map(|ends| {
         let (least, most) = (at_least(ends.0), at_least(ends.1));
         match least == most {
@@ -323,30 +342,30 @@ fn at_least(share: f64) -> String {
 }
 
 fn reason(comparison: &Comparison, basis: Basis) -> String {
-    if let Word::Newer(word) = comparison.word {
-        return format!("a newer version of perfrun calls them {word}");
+    if let Outcome::Newer(finding) = comparison.finding {
+        return format!("a newer version of perfrun calls them {finding}");
     }
-    match comparison.why {
-        Some(Why::TooFewPairs) | None => {
+    match comparison.reason {
+        Some(NoFinding::TooFewPairs) | None => {
             let things = match basis {
                 Basis::Trials => "pairs of trials",
                 Basis::TwoRuns => "runs",
                 Basis::PairsOfRuns => "pairs of runs",
                 Basis::EarlierRuns => "earlier runs",
             };
-            let Comparison { pairs, dropped, .. } = comparison;
-            format!("only {pairs} {things} count, and {dropped} do not")
+            let (pairs, excluded) = (comparison.pairs, comparison.excluded_pairs);
+            format!("only {pairs} {things} count, and {excluded} do not")
         }
-        Some(Why::Disturbed) => {
+        Some(NoFinding::Disturbed) => {
             let most = if basis == Basis::Trials { "pairs" } else { "trials" };
             format!("most {most} were disturbed by what else the machine did")
         }
-        Some(Why::TwinsApart) => "the two were measured on different machines".to_owned(),
-        Some(Why::ControlDiffers) => "the control, the baseline once more, differs from it".to_owned(),
-        Some(Why::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
-        Some(Why::NotMeasured) => "no trial has this metric".to_owned(),
-        Some(Why::DebugBuild) => "a node was a debug build".to_owned(),
-        Some(Why::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
+        Some(NoFinding::DifferentMachines) => "the two were measured on different machines".to_owned(),
+        Some(NoFinding::ControlDiffers) => "the control, the baseline once more, differs from it".to_owned(),
+        Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
+        Some(NoFinding::NotMeasured) => "no trial has this metric".to_owned(),
+        Some(NoFinding::DebugBuild) => "a node was a debug build".to_owned(),
+        Some(NoFinding::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
     }
 }
 
@@ -363,7 +382,7 @@ fn same(comparisons: &[Comparison]) -> Vec<String> {
             .iter()
             .filter(|comparison| comparison.tolerance == tolerance);
         let (same, others): (Vec<&Comparison>, Vec<_>) =
-            of_tolerance.partition(|comparison| comparison.word == Word::Same);
+            of_tolerance.partition(|comparison| comparison.finding == Outcome::Same);
         let is_real = |same: &&&Comparison| same.p_adjusted.is_some_and(|p| p <= ALPHA);
         let real = match same.iter().filter(is_real).count() {
             0 => String::new(),
@@ -383,19 +402,19 @@ fn same(comparisons: &[Comparison]) -> Vec<String> {
 
 fn together(overall: &Overall) -> String {
     format!(
-        "All {} together, {}: {} ({} rounds).",
-        overall.twins,
+        "All {} together, {}: {} ({} iterations).",
+        overall.cell_pairs,
         phrase(overall.metric),
         change(Some(&overall.ratio)),
-        overall.rounds
+        overall.iterations
     )
 }
 
-fn verdict(judged: &Judged) -> Option<String> {
+/// What the verdict means, in a sentence.
+fn what_holds(judged: &Judged, verdict: Verdict) -> String {
     let count = |verdict| judged.gates.iter().filter(|gate| gate.verdict == verdict).count();
     let (all, hold, fail) = (judged.gates.len(), count(Verdict::Pass), count(Verdict::Fail));
-    let what = match judged.verdict {
-        Verdict::NotAsked => return None,
+    let what = match verdict {
         Verdict::Pass => format!("what was expected holds in all {all} cases"),
         Verdict::Inconclusive | Verdict::Newer(_) => format!(
             "what was expected holds in {hold} of {all} cases, and may hold or not in {}",
@@ -403,5 +422,5 @@ fn verdict(judged: &Judged) -> Option<String> {
         ),
         Verdict::Fail => format!("what was expected does not hold in {fail} of {all} cases"),
     };
-    Some(format!("Verdict: {}: {what}.", judged.verdict))
+    format!("Verdict: {verdict}: {what}.")
 }

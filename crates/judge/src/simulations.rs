@@ -4,7 +4,7 @@
 use std::array;
 
 use perfrun_contract::{
-    compare::{ALPHA, Verdict, Word},
+    compare::{ALPHA, Outcome, Verdict},
     record::Metric,
 };
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 use crate::{
     gates::{Allowance, regressions},
     median::{median, median_interval},
+    outcomes::{Found, Sample, outcomes},
     signed_rank::{Location, SignedRank},
-    words::{Found, Sample, words},
 };
 
 const CELLS: usize = 8;
@@ -31,7 +31,7 @@ struct Noise {
     hits: f64,
     /// Standard deviation between processes of one program.
     process: f64,
-    /// Rounds for which a process lives.
+    /// Iterations for which a process lives.
     process_rounds: usize,
     /// What the second trial of a pair loses.
     after_effect: f64,
@@ -106,17 +106,17 @@ impl Machine {
         is_hit.then(|| (-self.random.random_range(0.1..0.5_f64)).ln_1p())
     }
 
-    /// The pairs of a run, as (baseline, candidate), of each cell by rounds. In each round the pairs of all
-    /// cells follow each other; `is_first` says whether the candidate is the first of its pair.
-    fn pairs(&mut self, rounds: usize, is_first: fn(&mut Self) -> bool) -> [Vec<[Trial; 2]>; CELLS] {
-        let mut cells = array::from_fn(|_| Vec::with_capacity(rounds));
+    /// The pairs of a run, as (baseline, candidate), of each cell by iterations. In each iteration the pairs
+    /// of all cells follow each other; `is_first` says whether the candidate is the first of its pair.
+    fn pairs(&mut self, iterations: usize, is_first: fn(&mut Self) -> bool) -> [Vec<[Trial; 2]>; CELLS] {
+        let mut cells = array::from_fn(|_| Vec::with_capacity(iterations));
         let mut processes = [0.0; 2];
-        for round in 0..rounds {
-            if round % self.noise.process_rounds == 0 {
+        for iteration in 0..iterations {
+            if iteration % self.noise.process_rounds == 0 {
                 processes = array::from_fn(|_| self.noise.process * normal(&mut self.random));
             }
             for cell in &mut cells {
-                let mut pair: [Trial; 2] = array::from_fn(|_| self.trial(2 * CELLS * rounds));
+                let mut pair: [Trial; 2] = array::from_fn(|_| self.trial(2 * CELLS * iterations));
                 pair[1].value -= self.noise.after_effect;
                 if is_first(self) {
                     pair.swap(0, 1);
@@ -131,8 +131,8 @@ impl Machine {
     }
 
     /// The differences of a run, whose candidate differs by these logarithms.
-    fn differences(&mut self, rounds: usize, effects: [f64; CELLS]) -> [Vec<f64>; CELLS] {
-        differences(self.pairs(rounds, Self::coin), effects)
+    fn differences(&mut self, iterations: usize, effects: [f64; CELLS]) -> [Vec<f64>; CELLS] {
+        differences(self.pairs(iterations, Self::coin), effects)
     }
 
     fn coin(&mut self) -> bool {
@@ -166,14 +166,14 @@ fn found(cells: &[Vec<f64>], share: f64) -> Vec<Found> {
         tolerance: TOLERANCE,
         obstacle: None,
     };
-    words(cells.iter().map(sample).collect(), share)
+    outcomes(cells.iter().map(sample).collect(), share)
         .into_iter()
         .flatten()
         .collect()
 }
 
 fn differs(found: &Found) -> bool {
-    matches!(found.word, Word::Faster | Word::Slower)
+    matches!(found.finding, Outcome::Better | Outcome::Worse)
 }
 
 fn any_differs(cells: &[Vec<f64>]) -> bool {
@@ -240,11 +240,11 @@ fn regressions_at_the_tolerance_seldom_fail_and_seldom_pass() {
 fn intervals_cover_the_true_difference_as_often_as_they_say() {
     let truth = 0.95_f64.ln();
     for (model, noise) in MODELS.into_iter().enumerate() {
-        for rounds in [10, 20, 40] {
+        for iterations in [10, 20, 40] {
             // All cells of 500 runs: those of one run are as independent as runs.
             let mut covered = 0;
             for seed in 0..500 {
-                for cell in Machine::new(seed, noise).differences(rounds, [truth; CELLS]) {
+                for cell in Machine::new(seed, noise).differences(iterations, [truth; CELLS]) {
                     let (low, high) = Location::of(&cell, ALPHA).unwrap().interval.unwrap();
                     covered += usize::from(low <= truth && truth <= high);
                 }
@@ -252,7 +252,7 @@ fn intervals_cover_the_true_difference_as_often_as_they_say() {
             let covered = covered as f64 / (500 * CELLS) as f64;
             assert!(
                 (0.94..=0.965).contains(&covered),
-                "model {model}, {rounds} rounds: {covered}"
+                "model {model}, {iterations} iterations: {covered}"
             );
         }
     }
@@ -265,9 +265,9 @@ fn intervals_of_all_looks_cover_the_true_difference_together() {
         let mut missed = 0;
         for seed in 0..500 {
             for cell in Machine::new(seed, noise).differences(40, [truth; CELLS]) {
-                let misses = |look: usize| {
-                    let alpha = ALPHA * look as f64 / 70.0;
-                    let (low, high) = Location::of(&cell[..look], alpha).unwrap().interval.unwrap();
+                let misses = |check: usize| {
+                    let alpha = ALPHA * check as f64 / 70.0;
+                    let (low, high) = Location::of(&cell[..check], alpha).unwrap().interval.unwrap();
                     !(low <= truth && truth <= high)
                 };
                 missed += usize::from([10, 20, 40].into_iter().any(misses));
@@ -294,7 +294,7 @@ fn intervals_of_medians_cover_them_as_often_as_they_say() {
 
 #[test]
 fn a_difference_of_one_cell_in_eight_is_found() {
-    for (noise, rounds, ratio, least) in [
+    for (noise, iterations, ratio, least) in [
         (DRIFT, 20, 0.90_f64, 0.75),
         (DRIFT, 40, 0.95, 0.62),
         (EVEN, 20, 0.90, 0.60),
@@ -302,12 +302,15 @@ fn a_difference_of_one_cell_in_eight_is_found() {
     ] {
         let power = share(500, |seed| {
             let effects = array::from_fn(|cell| if cell == 3 { ratio.ln() } else { 0.0 });
-            let cells = Machine::new(seed, noise).differences(rounds, effects);
-            // Any word but `Slower` for a real regression does not count as found; a small one may also be
+            let cells = Machine::new(seed, noise).differences(iterations, effects);
+            // Any finding but `Worse` for a real regression does not count as found; a small one may also be
             // the same.
             found(&cells, 1.0)[3].p_adjusted <= ALPHA
         });
-        assert!(power >= least, "{noise:?}, {rounds} rounds, {ratio}: {power}");
+        assert!(
+            power >= least,
+            "{noise:?}, {iterations} iterations, {ratio}: {power}"
+        );
     }
 }
 
@@ -319,8 +322,8 @@ fn four_of_five_runs_show_what_could_be_seen() {
             // Differences at the tolerance are undecided, or nearly all of them.
             let effects = [(1.0 - TOLERANCE).ln(); CELLS];
             let found = found(&Machine::new(seed, noise).differences(20, effects), 1.0);
-            let undecided = found.iter().filter(|found| found.word == Word::Undecided);
-            could_be_seen.extend(undecided.filter_map(|found| found.detectable));
+            let undecided = found.iter().filter(|found| found.finding == Outcome::Undecided);
+            could_be_seen.extend(undecided.filter_map(|found| found.detectable_difference));
         }
         let effect = -median(&could_be_seen).ln_1p();
         let power = share(500, |seed| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Comparison, Judged, Verdict, Why, Word},
+    compare::{Comparison, Judged, NoFinding, Outcome, Verdict},
     matrix::{Stack, Transport},
     node::Reason,
     plan::Plan,
@@ -29,7 +29,7 @@ impl Kept {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let cells = [Transport::Tcp, Transport::QuicV1].map(|over| cell(Stack::Litep2p, "litep2p", over));
         let mut records = vec![];
-        for round in 0..TRIALS {
+        for iteration in 0..TRIALS {
             for place in 0..cells.len() {
                 let noise: f64 = random.random_range(-0.05..0.05);
                 records.push(TrialRecord {
@@ -38,7 +38,7 @@ impl Kept {
                         (Metric::CpuSecondsPerGiB, 0.8 / speed * noise.exp()),
                     ]),
                     at_seconds: records.len() as f64,
-                    ..completed(&format!("c{place}.i{round}"))
+                    ..completed(&format!("c{place}.i{iteration}"))
                 });
             }
         }
@@ -91,11 +91,11 @@ fn history(earlier: &[Kept], new: &Kept) -> Judged {
     of_history(&plan, &earlier, new.run())
 }
 
-fn words(judged: &Judged) -> Vec<Word> {
+fn outcomes(judged: &Judged) -> Vec<Outcome> {
     judged
         .comparisons
         .iter()
-        .map(|comparison| comparison.word)
+        .map(|comparison| comparison.finding)
         .collect()
 }
 
@@ -113,7 +113,7 @@ fn is_inverse(a: &Comparison, b: &Comparison) -> bool {
 #[test]
 fn two_runs_never_decide() {
     let judged = two(&Kept::of(1.0, 1), &Kept::of(0.5, 2));
-    assert_eq!(words(&judged), [Word::Undecided; 4]);
+    assert_eq!(outcomes(&judged), [Outcome::Undecided; 4]);
     assert_eq!(verdict(&judged), Verdict::Inconclusive);
     let goodput = &judged.comparisons[0];
     let ratio = goodput.ratio.unwrap();
@@ -151,20 +151,20 @@ fn the_interval_of_two_runs_is_that_of_both_medians_together() {
 fn runs_in_pairs_find_what_differs_and_what_does_not() {
     let main = Kept::several(12, 1.0, 10);
     let slower = pairs(&main, &Kept::several(12, 0.85, 40));
-    assert_eq!(words(&slower), [Word::Slower; 4]);
+    assert_eq!(outcomes(&slower), [Outcome::Worse; 4]);
     assert_eq!(
         (slower.comparisons[0].pairs, verdict(&slower)),
         (12, Verdict::Fail)
     );
     let faster = pairs(&main, &Kept::several(12, 1.2, 70));
     assert_eq!(
-        (words(&faster), verdict(&faster)),
-        (vec![Word::Faster; 4], Verdict::Pass)
+        (outcomes(&faster), verdict(&faster)),
+        (vec![Outcome::Better; 4], Verdict::Pass)
     );
     let same = pairs(&main, &Kept::several(12, 1.0, 100));
     assert_eq!(
-        (words(&same), verdict(&same)),
-        (vec![Word::Same; 4], Verdict::Pass)
+        (outcomes(&same), verdict(&same)),
+        (vec![Outcome::Same; 4], Verdict::Pass)
     );
 }
 
@@ -172,8 +172,8 @@ fn runs_in_pairs_find_what_differs_and_what_does_not() {
 fn five_pairs_of_runs_say_nothing() {
     let [main, pr] = [(1.0, 10), (0.5, 40)].map(|(speed, seed)| Kept::several(5, speed, seed));
     let judged = pairs(&main, &pr);
-    assert_eq!(words(&judged), [Word::NotComparable; 4]);
-    assert_eq!(judged.comparisons[0].why, Some(Why::TooFewPairs));
+    assert_eq!(outcomes(&judged), [Outcome::NotComparable; 4]);
+    assert_eq!(judged.comparisons[0].reason, Some(NoFinding::TooFewPairs));
     let text = sentence(&shared(&all(&main)), &judged.comparisons[0], Basis::PairsOfRuns);
     assert_eq!(
         text,
@@ -185,43 +185,47 @@ fn five_pairs_of_runs_say_nothing() {
 fn six_pairs_of_runs_cannot_decide_four_comparisons() {
     let [main, pr] = [(1.0, 10), (0.5, 40)].map(|(speed, seed)| Kept::several(6, speed, seed));
     let judged = pairs(&main, &pr);
-    assert_eq!(words(&judged), [Word::Undecided; 4]);
+    assert_eq!(outcomes(&judged), [Outcome::Undecided; 4]);
     // 4 × 2 ÷ 2⁸ is the first that is at most 5 %.
     let found = &judged.comparisons[0];
-    assert_eq!((found.detectable, found.pairs_needed), (None, Some(8)));
+    assert_eq!((found.detectable_difference, found.pairs_needed), (None, Some(8)));
 }
 
 #[test]
 fn a_new_run_is_held_against_what_earlier_ones_predict() {
     let earlier = Kept::several(8, 1.0, 10);
-    for (speed, word) in [(0.7, Word::Slower), (1.0, Word::Undecided), (1.4, Word::Faster)] {
+    for (speed, finding) in [
+        (0.7, Outcome::Worse),
+        (1.0, Outcome::Undecided),
+        (1.4, Outcome::Better),
+    ] {
         let judged = history(&earlier, &Kept::of(speed, 99));
-        assert_eq!(words(&judged), [word; 4], "{speed}");
+        assert_eq!(outcomes(&judged), [finding; 4], "{speed}");
         for comparison in &judged.comparisons {
             let ratio = comparison.ratio.unwrap();
             let has_1 = ratio.low.unwrap() < 1.0 && 1.0 < ratio.high.unwrap();
-            assert_eq!(has_1, word == Word::Undecided, "{comparison:?}");
+            assert_eq!(has_1, finding == Outcome::Undecided, "{comparison:?}");
             assert_eq!(comparison.pairs, 8);
         }
     }
     let four = history(&earlier[..4], &Kept::of(0.7, 99));
-    assert_eq!(words(&four), [Word::NotComparable; 4]);
+    assert_eq!(outcomes(&four), [Outcome::NotComparable; 4]);
 }
 
 #[test]
-fn swapping_sides_inverts_ratios_and_words() {
+fn swapping_sides_inverts_ratios_and_findings() {
     let [main, pr] = [(1.0, 10), (0.9, 40)].map(|(speed, seed)| Kept::several(9, speed, seed));
     let there = [two(&main[0], &pr[0]), pairs(&main, &pr)];
     let back = [two(&pr[0], &main[0]), pairs(&pr, &main)];
     for (there, back) in there.iter().zip(&back) {
         for (a, b) in there.comparisons.iter().zip(&back.comparisons) {
             assert!(is_inverse(a, b), "{a:?} {b:?}");
-            let inverse = match a.word {
-                Word::Slower => Word::Faster,
-                Word::Faster => Word::Slower,
-                word => word,
+            let inverse = match a.finding {
+                Outcome::Worse => Outcome::Better,
+                Outcome::Better => Outcome::Worse,
+                finding => finding,
             };
-            assert_eq!(b.word, inverse);
+            assert_eq!(b.finding, inverse);
             assert_eq!(a.medians.map(|[a, b]| [b, a]), b.medians);
         }
     }
@@ -257,20 +261,20 @@ fn failures_are_worse_than_any_value() {
         .map(|kept| kept.change(fails))
         .collect();
     let judged = pairs(&main, &broken);
-    assert_eq!(words(&judged), [Word::Slower; 4]);
+    assert_eq!(outcomes(&judged), [Outcome::Worse; 4]);
     assert_eq!(judged.comparisons[0].failed, [0, 9 * TRIALS]);
-    assert_eq!(words(&history(&main, &broken[0])), [Word::Slower; 4]);
-    assert_eq!(words(&two(&main[0], &broken[0])), [Word::Undecided; 4]);
+    assert_eq!(outcomes(&history(&main, &broken[0])), [Outcome::Worse; 4]);
+    assert_eq!(outcomes(&two(&main[0], &broken[0])), [Outcome::Undecided; 4]);
     let both = pairs(&broken, &broken);
     assert_eq!(
-        both.comparisons[0].why,
-        Some(Why::TooFewPairs),
+        both.comparisons[0].reason,
+        Some(NoFinding::TooFewPairs),
         "neither is worse"
     );
     // What is not the stack's doing leaves nothing.
     let lost = |record: &mut TrialRecord| *record = failed(&record.trial.id.clone(), Reason::NodeLost);
     let judged = history(&main, &Kept::of(1.0, 99).change(lost));
-    assert_eq!(judged.comparisons[0].why, Some(Why::NotMeasured));
+    assert_eq!(judged.comparisons[0].reason, Some(NoFinding::NotMeasured));
 }
 
 #[test]
@@ -292,23 +296,23 @@ fn what_cannot_be_told_is_not_comparable() {
     let debug: Change = |record| record.flags.push(Flag::DebugBuild);
     let nothing: Change = |record| record.metrics.clear();
     for (change, why) in [
-        (nan, Why::NotMeasured),
-        (infinite, Why::NotMeasured),
-        (zero, Why::NotMeasured),
-        (nothing, Why::NotMeasured),
-        (debug, Why::DebugBuild),
+        (nan, NoFinding::NotMeasured),
+        (infinite, NoFinding::NotMeasured),
+        (zero, NoFinding::NotMeasured),
+        (nothing, NoFinding::NotMeasured),
+        (debug, NoFinding::DebugBuild),
     ] {
         let judged = history(&main, &Kept::of(1.0, 99).change(change));
-        assert_eq!(words(&judged), [Word::NotComparable; 4], "{why}");
-        assert_eq!(judged.comparisons[0].why, Some(why));
+        assert_eq!(outcomes(&judged), [Outcome::NotComparable; 4], "{why}");
+        assert_eq!(judged.comparisons[0].reason, Some(why));
         assert_eq!(verdict(&judged), Verdict::Inconclusive);
     }
     let disturbed: Vec<Kept> = (Kept::several(6, 1.0, 40).into_iter())
         .map(|kept| kept.change(|record| record.disturbance = Some(disturbance)))
         .collect();
     assert_eq!(
-        pairs(&disturbed, &disturbed).comparisons[0].why,
-        Some(Why::Disturbed)
+        pairs(&disturbed, &disturbed).comparisons[0].reason,
+        Some(NoFinding::Disturbed)
     );
 }
 
@@ -320,8 +324,8 @@ fn only_cells_that_all_runs_have_are_compared() {
     let mut one = Kept::of(1.0, 1);
     one.plan.cells.push(cell(Stack::Raw, "raw", Transport::Tcp));
     let plan = shared(&[one.run(), other.run()]);
-    let ids: Vec<&str> = (plan.judging.twins.iter())
-        .map(|twin| plan.cells[twin.candidate].id.as_str())
+    let ids: Vec<&str> = (plan.judging.cell_pairs.iter())
+        .map(|cell_pair| plan.cells[cell_pair.candidate].id.as_str())
         .collect();
     assert_eq!(ids, ["litep2p.litep2p.quic-v1.upload-1s"]);
     assert_eq!(shared(&[]), Plan::default());

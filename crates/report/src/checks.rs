@@ -24,9 +24,9 @@ pub struct Check {
 }
 
 /// One for each control that differs, which is inconclusive, and one for each expectation of each cell. If
-/// nothing was expected, one for each comparison, which passes if the candidate is faster or the same.
+/// nothing was expected, one for each comparison, which passes if the candidate is better or the same.
 pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
-    let differing = judged.controls.iter().filter(|control| control.word.differs());
+    let differing = judged.controls.iter().filter(|control| control.finding.differs());
     let controls = differing.map(|control| Check {
         name: name(control),
         verdict: Verdict::Inconclusive,
@@ -35,7 +35,7 @@ pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
     if judged.gates.is_empty() {
         let comparisons = judged.comparisons.iter().map(|comparison| Check {
             name: name(comparison),
-            verdict: runs::answer(comparison.word),
+            verdict: runs::answer(comparison.finding),
             evidence: sentence(plan, comparison, basis),
         });
         return controls.chain(comparisons).collect();
@@ -59,27 +59,27 @@ fn name(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        compare::{Gate, Word},
+        compare::{Gate, Outcome},
         record::Metric,
     };
 
     use super::*;
 
-    fn compared(candidate: &str, word: Word) -> Comparison {
+    fn compared(candidate: &str, finding: Outcome) -> Comparison {
         Comparison {
             baseline: "main".to_owned(),
             candidate: candidate.to_owned(),
             metric: Metric::UploadGoodput,
             pairs: 20,
-            dropped: 0,
+            excluded_pairs: 0,
             failed: [0, 0],
             tolerance: 0.05,
             medians: None,
             ratio: None,
             p_adjusted: None,
-            word,
-            why: None,
-            detectable: None,
+            finding,
+            reason: None,
+            detectable_difference: None,
             pairs_needed: None,
         }
     }
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn a_control_that_differs_is_a_check_that_tells_nothing() {
         let mut judged = Judged {
-            comparisons: vec![compared("pr", Word::NotComparable)],
+            comparisons: vec![compared("pr", Outcome::NotComparable)],
             controls: vec![
-                compared("main_control", Word::Slower),
-                compared("old_control", Word::Undecided),
+                compared("main_control", Outcome::Worse),
+                compared("old_control", Outcome::Undecided),
             ],
             ..Judged::default()
         };

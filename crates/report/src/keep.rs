@@ -18,11 +18,11 @@ pub fn keep_cells(
     summary: &mut Vec<SummaryRow>,
     is_wanted: impl Fn(&Cell) -> bool,
 ) {
-    // Looks at all cells have decided which trials the run needs.
-    let rounds = needs(plan, trials).rounds;
+    // Interim checks of all cells have decided which trials the run needs.
+    let iterations = needs(plan, trials).iterations;
     plan.trials.retain(|trial| {
-        let rounds = rounds.get(trial.cell).copied().unwrap_or_default();
-        trial.warmup || trial.iteration < rounds
+        let iterations = iterations.get(trial.cell).copied().unwrap_or_default();
+        trial.warmup || trial.iteration < iterations
     });
     plan.judging = Judging::default();
 

@@ -15,7 +15,7 @@ mod theme;
 
 use perfrun_contract::{
     account::Account,
-    compare::Word,
+    compare::Outcome,
     node::Role,
     parameters::{Amount, Parameters},
     plan::Cell,
@@ -113,9 +113,9 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
                 load(source.cell_called(&comparison.baseline), &comparison.baseline),
                 pair(source.cell_called(&comparison.candidate), &comparison.candidate)
             ),
-            look: match comparison.word {
-                Word::Faster => Look::series(2),
-                Word::Slower => Look::series(1),
+            look: match comparison.finding {
+                Outcome::Better => Look::series(2),
+                Outcome::Worse => Look::series(1),
                 _ => Look::RAW,
             },
             ratio: ratio.value,
@@ -123,7 +123,7 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
             label: format!(
                 "{} %, {}",
                 change(ratio.value),
-                comparison.word.to_string().to_lowercase()
+                comparison.finding.to_string().to_lowercase()
             ),
         };
         match groups.iter_mut().find(|(metric, _)| *metric == comparison.metric) {

@@ -1,4 +1,4 @@
-//! Order statistics of a few repetitions, without assumptions about their distribution.
+//! Order statistics of a few trials, without assumptions about their distribution.
 
 use perfrun_judge::median_interval;
 
@@ -8,7 +8,7 @@ pub(crate) const LEAST_VALUES: u32 = 6;
 /// Of all intervals.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
-/// Summary of the repetitions of one measurement.
+/// Summary of the trials of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
     /// The number of values.

@@ -25,7 +25,7 @@ use perfrun_contract::{
     node::Role,
     record::Flag,
     run::{Isolation, Phase, RunState},
-    tally::Verdict,
+    tally::Conclusion,
 };
 
 use perfrun_judge::sentences;
@@ -89,11 +89,11 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
 
 fn warnings(results: &Account<'_>) -> Vec<String> {
     let mut warnings = vec![];
-    let Verdict {
+    let Conclusion {
         phase,
         reason,
         message,
-    } = &results.verdict;
+    } = &results.conclusion;
     if *phase != Phase::Succeeded {
         warnings.push(format!("{reason}: {message}."));
     }

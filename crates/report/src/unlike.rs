@@ -139,8 +139,8 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
             values: apart(&values),
         })
     };
-    let cells: Vec<&Cell> = (shared.judging.twins.iter())
-        .map(|twin| &shared.cells[twin.candidate])
+    let cells: Vec<&Cell> = (shared.judging.cell_pairs.iter())
+        .map(|cell_pair| &shared.cells[cell_pair.candidate])
         .collect();
     let of_runs = Field::iter().filter_map(|field| difference(field, "", &|run| of_run(field, run)));
     let of_cells = cells.iter().flat_map(|cell| {

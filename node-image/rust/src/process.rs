@@ -395,7 +395,7 @@ mod tests {
         let heading = "Inter-|   Receive   |  Transmit\n face |bytes packets errs |bytes packets\n";
         let lo = "    lo: 900 9 0 0 0 0 0 0 900 9 0 0 0 0 0 0\n";
         let eth0 = "  eth0: 100 1 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n";
-        let tap = "netem0: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n";
+        let tap = "perfrun0: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n";
         let eth1 = "  eth1:20 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n";
         assert_eq!(parse_interfaces(&[heading, lo].concat()), None);
         assert_eq!(

@@ -54,7 +54,7 @@ fn an_emulator_that_failed_is_another_instance_and_makes_room() {
         agent.put(&delay(25)).await;
         let before = agent.get().await.instance;
         assert_eq!(agent.get().await.instance, before);
-        ip("link delete netem0");
+        ip("link delete perfrun0");
         let failed = agent.get().await;
         assert_eq!(failed.state, None);
         assert_ne!(failed.instance, before);
@@ -65,7 +65,7 @@ fn an_emulator_that_failed_is_another_instance_and_makes_room() {
         assert_eq!(again.instance, failed.instance);
 
         // Also if the next request is to let packets pass.
-        ip("link delete netem0");
+        ip("link delete perfrun0");
         agent.put(&LinkRequest::default()).await;
         assert_ne!(agent.get().await.instance, again.instance);
         assert!(!detour_is_set());

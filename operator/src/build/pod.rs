@@ -16,7 +16,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use perfrun_api::{
-    cluster::{INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL, TWIN_LABEL},
+    cluster::{CELL_PAIR_LABEL, INCARNATION_LABEL, NODE_LABEL, ROLE_LABEL, RUN_LABEL},
     pod::{self, node_container, pod_spec, variable},
     spec::{PerfRunSpec, Placement, PodSettings},
 };
@@ -59,7 +59,9 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
         (ROLE_LABEL.to_owned(), node.role.to_string()),
         (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
     ]);
-    merged.extend(twin(plan, &node.name).map(|twin| (TWIN_LABEL.to_owned(), twin.to_owned())));
+    merged.extend(
+        cell_pair(plan, &node.name).map(|cell_pair| (CELL_PAIR_LABEL.to_owned(), cell_pair.to_owned())),
+    );
     *labels = merged;
     let mut annotations = scraped(metrics_port(spec, index));
     annotations.extend(settings.annotations.clone());
@@ -221,9 +223,9 @@ fn affinity(
         }
         Placement::Any => {}
     }
-    if let Some(twin) = twin(plan, &new.node.name) {
+    if let Some(cell_pair) = cell_pair(plan, &new.node.name) {
         let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
-        share_host(together, twin_of(run, twin));
+        share_host(together, cell_pair_of(run, cell_pair));
     }
     if let Some(host) = &new.avoid {
         let nodes = affinity.node_affinity.get_or_insert_default();
@@ -243,29 +245,30 @@ fn affinity(
     affinity
 }
 
-/// Puts the pods of a twin on one Kubernetes node, so that a comparison does not measure two machines. The
-/// scheduler lets the first of them go anywhere, since it has the label that it looks for.
-fn share_host(together: &mut PodAffinity, twin: PodAffinityTerm) {
+/// Puts the pods of a pair of cells on one Kubernetes node, so that a comparison does not measure two
+/// machines. The scheduler lets the first of them go anywhere, since it has the label that it looks for.
+fn share_host(together: &mut PodAffinity, cell_pair: PodAffinityTerm) {
     let required = &mut together.required_during_scheduling_ignored_during_execution;
     if required.as_ref().is_none_or(Vec::is_empty) {
-        required.get_or_insert_default().push(twin);
+        required.get_or_insert_default().push(cell_pair);
     } else {
-        // The scheduler looks for one pod that meets all required terms. For the first of a twin there is
-        // none exists yet: it would go anywhere if it meets all of them itself, and nowhere otherwise.
+        // The scheduler looks for one pod that meets all required terms. For the first of a pair of cells
+        // there is none exists yet: it would go anywhere if it meets all of them itself, and nowhere
+        // otherwise.
         let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
         preferred.get_or_insert_default().push(WeightedPodAffinityTerm {
             weight: 100,
-            pod_affinity_term: twin,
+            pod_affinity_term: cell_pair,
         });
     }
 }
 
 /// Nodes of baselines, each with the node of the candidate, or of the control, of the same role and index.
-fn twins(plan: &Plan) -> impl Iterator<Item = (&str, &str)> {
-    plan.judging.twins.iter().flat_map(|twin| {
+fn cell_pairs(plan: &Plan) -> impl Iterator<Item = (&str, &str)> {
+    plan.judging.cell_pairs.iter().flat_map(|cell_pair| {
         let nodes = |cell: usize| plan.cells.get(cell).into_iter().flat_map(Cell::nodes);
-        let baseline = twin.baseline;
-        let others = twin.cells().filter(move |cell| *cell != baseline);
+        let baseline = cell_pair.baseline;
+        let others = cell_pair.cells().filter(move |cell| *cell != baseline);
         let pairs = others.flat_map(move |other| nodes(baseline).zip(nodes(other)));
         // They may replace the baseline on one side only.
         pairs
@@ -274,15 +277,15 @@ fn twins(plan: &Plan) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The name of the twin that a node is of: that of the baseline's node.
-fn twin<'a>(plan: &'a Plan, node: &str) -> Option<&'a str> {
-    twins(plan)
+/// The name of the pair of cells that a node is of: that of the baseline's node.
+fn cell_pair<'a>(plan: &'a Plan, node: &str) -> Option<&'a str> {
+    cell_pairs(plan)
         .find(|(baseline, other)| [baseline, other].contains(&&node))
         .map(|(baseline, _)| baseline)
 }
 
-fn twin_of(run: &RunIdentity, twin: &str) -> PodAffinityTerm {
-    let labels = [(RUN_LABEL, run.name.as_str()), (TWIN_LABEL, twin)];
+fn cell_pair_of(run: &RunIdentity, cell_pair: &str) -> PodAffinityTerm {
+    let labels = [(RUN_LABEL, run.name.as_str()), (CELL_PAIR_LABEL, cell_pair)];
     PodAffinityTerm {
         label_selector: Some(LabelSelector {
             match_labels: Some(
@@ -332,7 +335,7 @@ fn spread(
     role: Role,
 ) -> Vec<TopologySpreadConstraint> {
     let mut all = settings.topology_spread_constraints.clone();
-    let others: BTreeSet<_> = twins(plan).map(|(_, other)| other.to_owned()).collect();
+    let others: BTreeSet<_> = cell_pairs(plan).map(|(_, other)| other.to_owned()).collect();
     let not_others = LabelSelectorRequirement {
         key: NODE_LABEL.to_owned(),
         operator: "NotIn".to_owned(),

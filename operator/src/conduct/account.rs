@@ -1,6 +1,6 @@
 //! How far a run is: its trials and its links.
 
-use perfrun_contract::{compare::Spared, plan::Plan, record::TrialRecord, tally::Tally};
+use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord, tally::Tally};
 
 use crate::{links::Links, stage::Progress};
 
@@ -34,8 +34,8 @@ impl RunningAccount {
     }
 
     /// See [`Tally::spare`].
-    pub(super) fn spare(&mut self, spared: Option<Spared>) {
-        self.trials.spare(spared);
+    pub(super) fn leave_out(&mut self, not_needed: Option<NotNeeded>) {
+        self.trials.leave_out(not_needed);
     }
 
     pub(super) fn trials(&self) -> &Tally {

@@ -25,7 +25,7 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Kept, Sink};
 use perfrun_contract::{
-    compare::Spared,
+    compare::NotNeeded,
     record::{TrialFailure, TrialRecord},
 };
 use tokio::{
@@ -119,7 +119,7 @@ impl Journal {
         let mut account = contents.account;
         // What is not needed does not depend on where nodes are.
         let judged = perfrun_report::judged(&job.plan, &contents.records, &BTreeMap::new());
-        account.spare(judged.and_then(|judged| judged.spared));
+        account.leave_out(judged.and_then(|judged| judged.not_needed));
         shared.lock().progress = account.progress();
         Ok(Self {
             keeper: Keeper {
@@ -269,8 +269,8 @@ impl Sink for Journal {
         &self.records
     }
 
-    fn spare(&mut self, spared: Spared) {
-        self.account.spare(Some(spared));
+    fn leave_out(&mut self, not_needed: NotNeeded) {
+        self.account.leave_out(Some(not_needed));
         self.publish_progress();
     }
 }

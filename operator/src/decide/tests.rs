@@ -14,7 +14,7 @@ use kube::runtime::events::Event;
 use perfrun_api::{document, planning::plan, spec::Stored};
 use perfrun_contract::{
     newer::NewerName,
-    tally::{Counts, EndReason, Verdict},
+    tally::{Conclusion, Counts, EndReason},
 };
 
 use super::*;
@@ -31,7 +31,7 @@ spec:
   iterations: 2
   warmup: 0
   workload: {ping: {}}
-  matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [litep2p], rawReference: false}
   timeouts: {provision: 1m, run: 10m}
 ";
 
@@ -56,7 +56,7 @@ impl Life {
 
     /// A run with an impaired network beside `none`.
     fn impaired() -> Self {
-        Self::of(&DOCUMENT.replace("rawBaseline", "networks: [none, wan], rawBaseline"))
+        Self::of(&DOCUMENT.replace("rawReference", "networks: [none, wan], rawReference"))
     }
 
     /// A run that compares two variants, and expects something of round trips.
@@ -203,7 +203,7 @@ fn going(completed: usize, failed: usize) -> Progress {
             planned: 2,
             completed,
             failed,
-            spared: 0,
+            not_needed: 0,
         },
         links: Links::default(),
     }
@@ -217,7 +217,7 @@ fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState
         _ => Phase::Failed,
     };
     ConductorState::Ended(Box::new(RunOutcome {
-        verdict: Verdict {
+        conclusion: Conclusion {
             phase,
             reason,
             message: format!("it ended as {reason}"),
@@ -271,11 +271,11 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
 fn trials_that_are_not_needed_are_no_part_of_the_progress() {
     let mut life = Life::running();
     let mut progress = going(1, 0);
-    progress.counts.spared = 1;
+    progress.counts.not_needed = 1;
     life.conductor = ConductorState::Running(progress);
     life.pass();
     let trials = &life.status.trials;
-    assert_eq!((trials.total, trials.spared), (2, 1));
+    assert_eq!((trials.total, trials.not_needed), (2, 1));
     assert_eq!(trials.progress, "1/1");
 }
 

@@ -111,9 +111,9 @@ fn views(mut runs: Vec<&PerfRun>, most: usize, known: &mut KnownCells) -> (Vec<R
 /// The number of rows and cells of a run's results, estimated from the number of its trials instead of
 /// planning it.
 fn rows_of(run: &PerfRun, status: &PerfRunStatus) -> usize {
-    let rounds = u64::from(run.spec.most_iterations()) + u64::from(run.spec.warmup);
+    let iterations = u64::from(run.spec.most_iterations()) + u64::from(run.spec.warmup);
     let cells = match status.completion_time {
-        Some(_) => u64::from(status.trials.total) / rounds.max(1),
+        Some(_) => u64::from(status.trials.total) / iterations.max(1),
         None => 0,
     };
     status.summary.len() + status.comparisons.len() + usize::try_from(cells).unwrap_or(usize::MAX)
@@ -158,7 +158,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
         reason: ended.map(|condition| condition.reason.clone()),
         started: status.start_time.as_ref().map(seconds),
         ended: status.completion_time.as_ref().map(seconds),
-        planned: status.trials.total.saturating_sub(status.trials.spared),
+        planned: status.trials.total.saturating_sub(status.trials.not_needed),
         completed: status.trials.completed,
         failed: status.trials.failed,
         iterations: run.spec.iterations,
@@ -178,7 +178,7 @@ mod tests {
     use kube::runtime::watcher;
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
-        compare::{Comparison, Ratio, Verdict, Word},
+        compare::{Comparison, Outcome, Ratio, Verdict},
         record::{Flag, Metric},
         summary::SummaryRow,
     };
@@ -249,7 +249,7 @@ mod tests {
             candidate: cell.clone(),
             metric: Metric::RoundTripP50,
             pairs: 10,
-            dropped: 0,
+            excluded_pairs: 0,
             failed: [0, 0],
             tolerance: 0.05,
             medians: None,
@@ -259,9 +259,9 @@ mod tests {
                 high: None,
             }),
             p_adjusted: None,
-            word: Word::Faster,
-            why: None,
-            detectable: None,
+            finding: Outcome::Better,
+            reason: None,
+            detectable_difference: None,
             pairs_needed: None,
         };
         run.status = Some(PerfRunStatus {
@@ -301,8 +301,8 @@ mod tests {
             "flag=\"DebugBuild\"} 2.0",
             "perfrun_run_verdict{run_namespace=\"a-namespace\",run=\"a-run\",verdict=\"Pass\"} 1.0",
             "perfrun_comparison_ratio{run_namespace=\"a-namespace\",run=\"a-run\",baseline=\"a-baseline\",candidate=\"",
-            "network=\"none\",metric=\"roundTripP50\",word=\"Faster\"} 0.5",
-            "network=\"none\",metric=\"roundTripP50\",word=\"Faster\"} 0.25",
+            "network=\"none\",metric=\"roundTripP50\",finding=\"Better\"} 0.5",
+            "network=\"none\",metric=\"roundTripP50\",finding=\"Better\"} 0.25",
         ] {
             assert!(page.contains(line), "{line} is not in {page}");
         }

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 
 use super::*;
 
-const FOLDER: &str = "nightly/bench/run/uid-1/v1";
+const FOLDER: &str = "nightly/bench/run/uid-1/v2";
 const TOKEN: &str = "secret";
 
 fn in_memory() -> Parts {

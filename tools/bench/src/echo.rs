@@ -25,7 +25,7 @@ pub(crate) async fn run() -> Result<()> {
     for ((stack, transport), pace) in paced {
         let testbed = Testbed::start(&format!(
             "  workload:\n    echo: {{loads: [{{preset: scenario-2}}], connectionInterval: 100ms, duration: 82s, {pace}: 500ms}}\n\
-             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
+             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawReference: false}}\n\
              \x20 iterations: 1\n  warmup: 0\n  timeouts: {{trial: 3m}}\n"
         ))
         .await?;

@@ -34,7 +34,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let spec = |mode: &str, stack: &str| {
         format!(
             "  workload: {{messages: {{modes: [{mode}], sizes: [64, 1Ki, 16Ki], window: {WINDOW}, duration: {seconds}s}}}}\n\
-             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [tcp], rawBaseline: false}}\n\
+             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [tcp], rawReference: false}}\n\
              \x20 iterations: 1\n  warmup: 0\n"
         )
     };

@@ -82,7 +82,7 @@ pub(crate) fn mebibytes(status: &str, field: &str) -> Result<f64> {
 /// How far apart ten clients start.
 async fn start_skew() -> Result<()> {
     let testbed = Testbed::start(
-        "  workload: {ping: {count: 10}}\n  matrix: {clients: [litep2p], servers: [litep2p], rawBaseline: false}\n\
+        "  workload: {ping: {count: 10}}\n  matrix: {clients: [litep2p], servers: [litep2p], rawReference: false}\n\
          \x20 topology: {clients: 10}\n  iterations: 20\n",
     )
     .await?;

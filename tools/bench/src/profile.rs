@@ -50,7 +50,7 @@ async fn shares<const N: usize>(
 ) -> Result<[f64; N]> {
     let testbed = Testbed::start(&format!(
         "  workload: {{{workload}}}\n\
-         \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
+         \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawReference: false}}\n\
          \x20 iterations: 1\n  warmup: 0\n"
     ))
     .await?;

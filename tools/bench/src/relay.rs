@@ -16,7 +16,7 @@ pub(crate) async fn run(rounds: u32) -> Result<()> {
     for (stack, transport) in [("raw", "tcp"), ("libp2p", "tcp"), ("libp2p", "quic-v1")] {
         let testbed = Testbed::start(&format!(
             "  workload: {{relay: {{sizes: [{SIZE}]}}}}\n\
-             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
+             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawReference: false}}\n\
              \x20 iterations: 1\n  warmup: 0\n"
         ))
         .await?;

@@ -22,7 +22,7 @@ const SPEC: &str = "
     substreams:
       counts: [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256]
   stacks: [{name: main, stack: litep2p}, {name: pr, stack: litep2p}]
-  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawBaseline: false}
+  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawReference: false}
   compare: [{baseline: main, candidate: pr}]
   expect: [{metric: openP50, maxRegression: 10%}]
   iterations: 112

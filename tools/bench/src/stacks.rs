@@ -14,7 +14,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
             let spec = |chunk: ByteSize| {
                 format!(
                     "  workload: {{bandwidth: {{duration: {seconds}s, directions: [upload], chunkBytes: {chunk}}}}}\n\
-                     \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawBaseline: false}}\n\
+                     \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawReference: false}}\n\
                      \x20 iterations: 1\n  warmup: 0\n"
                 )
             };

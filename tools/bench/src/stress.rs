@@ -20,7 +20,7 @@ const MOST_LATE: f64 = 5.0;
 pub(crate) async fn run() -> Result<()> {
     let testbed = Testbed::start(&format!(
         "  workload: {{relayStress: {{sinks: [{SINKS}], sinkInterval: {INTERVAL}ms, plateau: 20s, transferBytes: 1M}}}}\n\
-         \x20 matrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}\n\
+         \x20 matrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}\n\
          \x20 topology: {{clients: 10}}\n  iterations: 1\n  warmup: 0\n  timeouts: {{trial: 5m}}\n"
     ))
     .await?;

@@ -24,7 +24,7 @@ use crate::{Scene, until};
 /// A run of three trials that each take some milliseconds.
 pub const TINY: &str = "
 workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}
-matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}
 iterations: 2
 warmup: 1
 topology: {placement: Any}
@@ -33,7 +33,7 @@ topology: {placement: Any}
 /// A run of a minute, whose trials are long enough for a test to interrupt one.
 pub const LONG: &str = "
 workload: {bandwidth: {duration: 3s, directions: [upload]}}
-matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
+matrix: {clients: [libp2p], servers: [litep2p], rawReference: false}
 iterations: 4
 warmup: 1
 topology: {placement: Any}
@@ -43,7 +43,7 @@ timeouts: {provision: 1m}
 /// A run like [`LONG`] that continues until it is cancelled, even on a fast machine.
 pub const ENDLESS: &str = "
 workload: {bandwidth: {duration: 3s, directions: [upload]}}
-matrix: {clients: [libp2p], servers: [litep2p], rawBaseline: false}
+matrix: {clients: [libp2p], servers: [litep2p], rawReference: false}
 iterations: 1000
 topology: {placement: Any}
 timeouts: {provision: 1m}

@@ -92,7 +92,7 @@ fn spec() -> impl Strategy<Value = PerfRunSpec> {
                 "workload": workload,
                 "matrix": {
                     "clients": clients, "servers": servers, "transports": transports, "networks": networks,
-                    "rawBaseline": raw,
+                    "rawReference": raw,
                 },
                 "iterations": iterations,
                 "warmup": warmup,
@@ -252,7 +252,7 @@ fn status() -> impl Strategy<Value = PerfRunStatus> {
                 "conditions": conditions,
                 "trials": {
                     "total": trials[0], "completed": trials[1], "failed": trials[2], "skipped": trials[3],
-                    "spared": trials[4], "progress": "1/2",
+                    "notNeeded": trials[4], "progress": "1/2",
                 },
             });
             serde_json::from_value(status).unwrap()
@@ -280,8 +280,8 @@ proptest! {
         for cell in &plan.cells {
             prop_assert!(cell.nodes().all(|name| nodes.contains(name.as_str())), "{}", cell.id);
         }
-        let rounds = plan.trials.len() / plan.cells.len().max(1);
-        prop_assert_eq!(rounds * plan.cells.len(), plan.trials.len());
+        let iterations = plan.trials.len() / plan.cells.len().max(1);
+        prop_assert_eq!(iterations * plan.cells.len(), plan.trials.len());
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Plans, nodes and records of trials, as tests need them. Trials are named as in plans: `c0.i3` is
-//! repetition 3 of cell 0, and `c0.w1` is warm-up 1.
+//! iteration 3 of cell 0, and `c0.w1` is warm-up 1.
 
 use std::collections::BTreeMap;
 
@@ -72,9 +72,9 @@ pub fn info(host: &str) -> Info {
 /// The trial of this name.
 pub fn trial(id: &str) -> Trial {
     let parsed = (|| {
-        let (cell, round) = id.strip_prefix('c')?.split_once('.')?;
-        let warmup = round.starts_with('w');
-        let iteration = round.strip_prefix(['w', 'i'])?.parse().ok()?;
+        let (cell, iteration) = id.strip_prefix('c')?.split_once('.')?;
+        let warmup = iteration.starts_with('w');
+        let iteration = iteration.strip_prefix(['w', 'i'])?.parse().ok()?;
         Some((cell.parse().ok()?, warmup, iteration))
     })();
     let (cell, warmup, iteration) = parsed.expect("trials are named like c0.i3 or c0.w1");

@@ -221,7 +221,7 @@ impl Run {
                 RunState::Complete
             },
             reason: interrupted.then(|| "stopped by the user".to_owned()),
-            verdict: None,
+            conclusion: None,
             environment: Environment {
                 perfrun: "0.1.0".into(),
                 isolation: self.isolation,

@@ -69,9 +69,9 @@ impl Image {
 
     fn repository(self) -> &'static str {
         match self {
-            Self::Node => "perfrun/node",
-            Self::NodeGo => "perfrun/node-go",
-            Self::Operator => "perfrun/operator",
+            Self::Node => "perfrun.invalid/node",
+            Self::NodeGo => "perfrun.invalid/node-go",
+            Self::Operator => "perfrun.invalid/operator",
         }
     }
 

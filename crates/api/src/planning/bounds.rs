@@ -15,14 +15,14 @@ use perfrun_contract::{
 use crate::{
     planning::{
         Error,
+        cell_pairs::{Comparisons, Others},
         names::{self, side},
         points::{Axes, Point},
-        twins::{Comparisons, Others},
     },
     spec::PerfRunSpec,
 };
 
-/// Most cells of a run, including skipped cells and the raw baseline. Nobody reads a larger table, and
+/// Most cells of a run, including skipped cells and the raw reference. Nobody reads a larger table, and
 /// results hold each cell.
 pub const CELLS_MAX: u64 = 4096;
 
@@ -90,7 +90,7 @@ impl Size {
             }
             let needed = baseline
                 .difference(&named)
-                .filter(|transport| spec.matrix.raw_baseline && !transport.is_in_process());
+                .filter(|transport| spec.matrix.raw_reference && !transport.is_in_process());
             needed.for_each(|transport| {
                 add(&Point {
                     client: &raw,
@@ -100,15 +100,15 @@ impl Size {
                 });
             });
         }
-        let rounds = u64::from(spec.warmup) + u64::from(spec.most_iterations());
+        let iterations = u64::from(spec.warmup) + u64::from(spec.most_iterations());
         let nodes = sides
             .into_iter()
             .map(|side| names::count(&spec.topology, side.role));
         Self {
             cells,
             nodes: nodes.map(u64::from).sum(),
-            trials: cells.saturating_mul(rounds),
-            measurements: measurements.saturating_mul(rounds),
+            trials: cells.saturating_mul(iterations),
+            measurements: measurements.saturating_mul(iterations),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a document expects of its cells.
 
 use perfrun_contract::{
-    compare::{Bound, Expectation, Twin},
+    compare::{Bound, CellPair, Expectation},
     parameters::Parameters,
     plan::Cell,
     record::{Better, Metric},
@@ -18,17 +18,17 @@ use crate::{
 pub(super) fn expectations(
     spec: &PerfRunSpec,
     cells: &[Cell],
-    twins: &[Twin],
+    cell_pairs: &[CellPair],
 ) -> Result<Vec<Expectation>, Error> {
     let numbered = spec.expect.iter().enumerate();
     numbered
         .map(|(index, expect)| {
-            expectation(expect, cells, twins).map_err(|problem| Error::Expectation { index, problem })
+            expectation(expect, cells, cell_pairs).map_err(|problem| Error::Expectation { index, problem })
         })
         .collect()
 }
 
-fn expectation(expect: &Expect, cells: &[Cell], twins: &[Twin]) -> Result<Expectation, String> {
+fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Result<Expectation, String> {
     let metric = expect.metric;
     if metric.better() == Better::Neither {
         return Err(format!(
@@ -53,13 +53,17 @@ fn expectation(expect: &Expect, cells: &[Cell], twins: &[Twin]) -> Result<Expect
     };
     let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && may_have(&cell.parameters, metric);
     let cells: Vec<usize> = match bound {
-        Bound::MaxRegression(_) => twins
+        Bound::MaxRegression(_) => cell_pairs
             .iter()
-            .filter(|twin| is_meant(&cells[twin.baseline]))
-            .map(|twin| twin.candidate)
+            .filter(|cell_pair| is_meant(&cells[cell_pair.baseline]))
+            .map(|cell_pair| cell_pair.candidate)
             .collect(),
         _ => {
-            let is_control = |index| twins.iter().any(|twin| twin.control == Some(index));
+            let is_control = |index| {
+                cell_pairs
+                    .iter()
+                    .any(|cell_pair| cell_pair.control == Some(index))
+            };
             let numbered = cells.iter().enumerate();
             numbered
                 .filter(|(index, cell)| is_meant(cell) && !is_control(*index))
@@ -73,7 +77,7 @@ fn expectation(expect: &Expect, cells: &[Cell], twins: &[Twin]) -> Result<Expect
     Ok(Expectation { metric, cells, bound })
 }
 
-/// Whether a cell is meant. The raw baseline is, only if the document names it.
+/// Whether a cell is meant. The raw reference is, only if the document names it.
 fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
     match selector {
         Some(selector) => {

@@ -8,7 +8,7 @@ use perfrun_contract::{
     plan::Names,
 };
 
-use super::twins::variant;
+use super::cell_pairs::variant;
 use crate::spec::{PerfRunSpec, Topology};
 
 /// The nodes of one role, variant and program, which all cells with that variant in that role share.
@@ -35,7 +35,7 @@ pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> 
     }
 }
 
-/// The stack of the relay between clients and a server. The raw baseline has a proxy of its own.
+/// The stack of the relay between clients and a server. The raw reference has a proxy of its own.
 pub(super) fn relay<'a>(spec: &'a PerfRunSpec, server: &'a StackName) -> &'a StackName {
     let chosen = spec.topology.relay.as_ref();
     chosen

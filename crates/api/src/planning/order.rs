@@ -1,21 +1,21 @@
 //! The running order of trials.
 //!
-//! In each round, cells of one network follow each other, so that links change as rarely as possible. Within
-//! a network their order is random: otherwise the same cell would always come after the same other one, and
-//! would have whatever that leaves behind, warm caches or used-up CPU credits. The two trials of a twin are
-//! neighbours, since neighbours differ least, and a coin decides which is first: then every pattern of signs
-//! of their differences is equally likely if baseline and candidate are equal, whatever the noise. With a
-//! control, dice decide between the six orders of the three: the same is then true of any two of them. The
-//! baseline is not always in the middle: it would always run second, and the others never.
+//! In each iteration, cells of one network follow each other, so that links change as rarely as possible.
+//! Within a network their order is random: otherwise the same cell would always come after the same other
+//! one, and would have whatever that leaves behind, warm caches or used-up CPU credits. The two trials of a
+//! pair of cells are neighbours, since neighbours differ least, and which is first is random: then every
+//! pattern of signs of their differences is equally likely if baseline and candidate are equal, whatever the
+//! noise. With a control, dice decide between the six orders of the three: the same is then true of any two
+//! of them. The baseline is not always in the middle: it would always run second, and the others never.
 
 use perfrun_contract::{
-    compare::Twin,
+    compare::CellPair,
     plan::{Cell, Order, Trial},
 };
 use rand::{Rng, RngExt as _, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
-/// The repetitions of a run.
-pub(super) struct Rounds {
+/// The iterations of a run.
+pub(super) struct Iterations {
     /// Before the measured ones.
     pub warmup: u32,
     /// Measured.
@@ -26,35 +26,35 @@ pub(super) struct Rounds {
     pub seed: Option<u32>,
 }
 
-impl Rounds {
+impl Iterations {
     /// All trials, in running order.
-    pub(super) fn trials(&self, cells: &[Cell], twins: &[Twin]) -> Vec<Trial> {
-        let rounds = (0..self.warmup)
+    pub(super) fn trials(&self, cells: &[Cell], cell_pairs: &[CellPair]) -> Vec<Trial> {
+        let iterations = (0..self.warmup)
             .map(|i| (true, i))
             .chain((0..self.iterations).map(|i| (false, i)));
         match self.order {
             Order::Interleaved => {
-                let blocks = blocks(cells, twins);
-                rounds
-                    .flat_map(|round| {
-                        let cells = self.shuffled(&blocks, round);
-                        cells.into_iter().map(move |cell| trial(cell, round))
+                let blocks = blocks(cells, cell_pairs);
+                iterations
+                    .flat_map(|iteration| {
+                        let cells = self.shuffled(&blocks, iteration);
+                        cells.into_iter().map(move |cell| trial(cell, iteration))
                     })
                     .collect()
             }
             Order::Sequential => (0..cells.len())
-                .flat_map(|cell| rounds.clone().map(move |round| trial(cell, round)))
+                .flat_map(|cell| iterations.clone().map(move |iteration| trial(cell, iteration)))
                 .collect(),
         }
     }
 
-    /// The cells of a round, in running order.
-    fn shuffled(&self, networks: &[Vec<Block>], (warmup, round): (bool, u32)) -> Vec<usize> {
+    /// The cells of an iteration, in running order.
+    fn shuffled(&self, networks: &[Vec<Block>], (warmup, iteration): (bool, u32)) -> Vec<usize> {
         let Some(seed) = self.seed else {
             return networks.iter().flatten().flat_map(Block::cells).collect();
         };
-        // A round has a sequence of its own, so that more rounds do not change the earlier ones.
-        let seed = u64::from(seed) << 32 | u64::from(round) << 1 | u64::from(warmup);
+        // An iteration has a sequence of its own, so that more iterations do not change the earlier ones.
+        let seed = u64::from(seed) << 32 | u64::from(iteration) << 1 | u64::from(warmup);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut order = vec![];
         for network in networks {
@@ -66,33 +66,33 @@ impl Rounds {
     }
 }
 
-/// Cells whose trials are neighbours in each round.
+/// Cells whose trials are neighbours in each iteration.
 #[derive(Clone, Copy)]
 enum Block {
-    /// A cell without a twin.
+    /// A cell that is compared with no other.
     One(usize),
-    /// A twin, with its control if it has one.
-    Twin(Twin),
+    /// A pair of cells, with its control if it has one.
+    CellPair(CellPair),
 }
 
 impl Block {
     fn cells(&self) -> Vec<usize> {
         match *self {
             Self::One(cell) => vec![cell],
-            Self::Twin(twin) => twin.cells().collect(),
+            Self::CellPair(cell_pair) => cell_pair.cells().collect(),
         }
     }
 
     /// The cells in an order that is as likely as any other.
     fn tossed(&self, random: &mut impl Rng) -> Vec<usize> {
-        let Self::Twin(twin) = *self else {
+        let Self::CellPair(cell_pair) = *self else {
             return self.cells();
         };
-        let mut cells = vec![twin.baseline, twin.candidate];
+        let mut cells = vec![cell_pair.baseline, cell_pair.candidate];
         if random.random() {
             cells.reverse();
         }
-        if let Some(control) = twin.control {
+        if let Some(control) = cell_pair.control {
             cells.insert(random.random_range(0..=cells.len()), control);
         }
         cells
@@ -100,11 +100,14 @@ impl Block {
 }
 
 /// The blocks of each network.
-fn blocks(cells: &[Cell], twins: &[Twin]) -> Vec<Vec<Block>> {
+fn blocks(cells: &[Cell], cell_pairs: &[CellPair]) -> Vec<Vec<Block>> {
     let mut networks: Vec<(&str, Vec<Block>)> = vec![];
     for (index, cell) in cells.iter().enumerate() {
-        let block = match twins.iter().find(|twin| twin.cells().any(|cell| cell == index)) {
-            Some(twin) if twin.baseline == index => Block::Twin(*twin),
+        let block = match cell_pairs
+            .iter()
+            .find(|cell_pair| cell_pair.cells().any(|cell| cell == index))
+        {
+            Some(cell_pair) if cell_pair.baseline == index => Block::CellPair(*cell_pair),
             Some(_) => continue,
             None => Block::One(index),
         };

@@ -18,7 +18,7 @@ pub(super) struct Point<'a> {
     pub network: &'a str,
 }
 
-/// The axes of a matrix, without repetitions.
+/// The axes of a matrix, without iterations.
 pub(super) struct Axes<'a> {
     matrix: &'a Matrix,
     clients: Vec<&'a StackName>,

@@ -11,7 +11,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::{names, twins::variant};
+use super::{cell_pairs::variant, names};
 use crate::spec::PerfRunSpec;
 
 /// Why a cell is skipped; `None` if it can be measured.

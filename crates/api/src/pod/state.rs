@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 
-use super::{LINK_CONTAINER, NODE_CONTAINER};
+use super::{LINK_CONTAINER, NODE_CONTAINER, UNPUBLISHED};
 
 /// Why a run or a pod makes no progress.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -122,6 +122,9 @@ fn disrupted(pod: &Pod) -> Option<String> {
     )
 }
 
+const UNPUBLISHED_ADVICE: &str = "; images of perfrun are not published: build them and load them into the Kubernetes \
+                                  nodes, or push them to a registry and set nodeImages.rust.repository of the chart";
+
 /// Why a container does not start. `None` if it is just starting.
 fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static str, String)> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
@@ -149,7 +152,9 @@ fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static
         .flatten()
         .map(|text| format!(": {}", text.trim()))
         .collect();
-    Some((reason, format!("{why}{words}")))
+    let is_missing = reason == "ImagePullFailed" && container.image.starts_with(UNPUBLISHED);
+    let advice = if is_missing { UNPUBLISHED_ADVICE } else { "" };
+    Some((reason, format!("{why}{words}{advice}")))
 }
 
 #[cfg(test)]
@@ -157,6 +162,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::pod::NODE_IMAGE;
 
     #[test]
     fn a_pod_that_fits_nowhere_reports_the_message_of_the_scheduler() {
@@ -175,17 +181,24 @@ mod tests {
 
     #[test]
     fn an_image_that_cannot_be_pulled_is_told_from_one_that_takes_long() {
-        let waiting = |reason: &str| {
+        let waiting = |reason: &str, image: &str| {
             state_of(json!({"containerStatuses": [
-                {"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                {"name": "node", "image": image, "imageID": "", "ready": false, "restartCount": 0,
                  "state": {"waiting": {"reason": reason, "message": "not found"}}}
             ]}))
         };
-        assert_eq!(waiting("ContainerCreating"), PodState::Starting);
-        let PodState::Stuck(trouble) = waiting("ImagePullBackOff") else {
-            panic!()
-        };
-        assert_eq!(trouble.reason, "ImagePullFailed");
+        let mine = "registry.example/node:1";
+        assert_eq!(waiting("ContainerCreating", mine), PodState::Starting);
+        for (image, is_unpublished) in [(mine, false), (NODE_IMAGE, true)] {
+            let PodState::Stuck(trouble) = waiting("ImagePullBackOff", image) else {
+                panic!()
+            };
+            assert_eq!(trouble.reason, "ImagePullFailed");
+            assert_eq!(
+                trouble.message.contains("set nodeImages.rust.repository"),
+                is_unpublished
+            );
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::store::{Store, VOLUME_FOLDER, Volume};
 /// The label [`crate::cluster::NODE_LABEL`] of the pod. No node has this name.
 pub const STORE_NODE: &str = "store";
 /// The image of the program, as `cargo xtask image operator` names it.
-pub const OPERATOR_IMAGE: &str = concat!("perfrun/operator:", env!("CARGO_PKG_VERSION"));
+pub const OPERATOR_IMAGE: &str = concat!("perfrun.invalid/operator:", env!("CARGO_PKG_VERSION"));
 /// Most bytes of one part in a store. Records are compressed together from some MiB on, each of which has at
 /// most 16 MiB, and the results without their trials are smaller.
 pub const STORED_PART_BYTES: usize = 64 << 20;

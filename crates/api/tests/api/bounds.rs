@@ -32,7 +32,7 @@ fn cells() {
     let document = |include: &str| {
         format!(
             "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{stacks}]\nnetworks: [{}]\n\
-             matrix: {{clients: [{names}], servers: [{names}], networks: [none, {}], include: [{include}], rawBaseline: false}}",
+             matrix: {{clients: [{names}], servers: [{names}], networks: [none, {}], include: [{include}], rawReference: false}}",
             networks.join(", "),
             (1..16)
                 .map(|delay| format!("n{delay}"))
@@ -52,7 +52,7 @@ fn cells() {
     assert_eq!(refused, Error::TooManyCells(CELLS_MAX + 1));
     assert_eq!(
         refused.to_string(),
-        "too many cells: 4097, with the raw baseline and skipped cells, but at most 4096 are allowed; \
+        "too many cells: 4097, with the raw reference and skipped cells, but at most 4096 are allowed; \
          shorten the lists of matrix or workload"
     );
 }
@@ -89,7 +89,7 @@ fn nodes() {
     let document = |servers: u32| {
         format!(
             "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{stacks}]\ntopology: {{clients: 16, servers: {servers}}}\n\
-             matrix: {{clients: [{names}], servers: [{names}], rawBaseline: false}}"
+             matrix: {{clients: [{names}], servers: [{names}], rawReference: false}}"
         )
     };
     let plan = planning::plan(&spec(&document(16))).unwrap();
@@ -109,7 +109,7 @@ fn nodes_of_a_control() {
         format!(
             "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{{name: main, stack: libp2p}}, {{name: pr, stack: libp2p}}]\n\
              compare: [{{baseline: main, candidate: pr, control: {control}}}]\ntopology: {{clients: 100, servers: 100}}\n\
-             matrix: {{clients: [main], servers: [main], rawBaseline: false}}"
+             matrix: {{clients: [main], servers: [main], rawReference: false}}"
         )
     };
     assert_eq!(refusal(&document(false)), None);
@@ -124,7 +124,7 @@ fn a_control_is_a_cell_with_trials_and_measurements() {
             "workload: {{substreams: {{counts: [{}]}}}}\niterations: {iterations}\nwarmup: 0\n\
              stacks: [{{name: main, stack: libp2p}}, {{name: pr, stack: libp2p}}]\n\
              compare: [{{baseline: main, candidate: pr, control: {control}}}]\n\
-             matrix: {{clients: [main], servers: [main], rawBaseline: false}}",
+             matrix: {{clients: [main], servers: [main], rawReference: false}}",
             counts.join(", ")
         )
     };
@@ -156,7 +156,7 @@ fn trials() {
         let counts: Vec<String> = (1..=50).map(|count| count.to_string()).collect();
         format!(
             "workload: {{substreams: {{counts: [{}]}}}}\niterations: 1000\nwarmup: {warmup}\n\
-             matrix: {{clients: [libp2p, litep2p], servers: [libp2p], rawBaseline: false}}",
+             matrix: {{clients: [libp2p, litep2p], servers: [libp2p], rawReference: false}}",
             counts.join(", ")
         )
     };
@@ -186,7 +186,7 @@ fn measurements() {
     let document = |clients: u32| {
         format!(
             "workload: {{substreams: {{counts: [1, 2, 3, 4, 5]}}}}\niterations: 1000\nwarmup: 0\n\
-             topology: {{clients: {clients}, servers: 50}}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}"
+             topology: {{clients: {clients}, servers: 50}}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}"
         )
     };
     assert_eq!(refusal(&document(50)), None);
@@ -211,7 +211,7 @@ fn what_is_left_out_is_not_counted() {
     let document = |exclude: &str| {
         format!(
             "workload: {{substreams: {{counts: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]}}}}\niterations: 1\n\
-             stacks: [{stacks}]\nmatrix: {{clients: [{names}], servers: [{names}], exclude: [{exclude}], rawBaseline: false}}"
+             stacks: [{stacks}]\nmatrix: {{clients: [{names}], servers: [{names}], exclude: [{exclude}], rawReference: false}}"
         )
     };
     assert_eq!(

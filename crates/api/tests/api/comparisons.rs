@@ -7,7 +7,7 @@ use perfrun_api::{
     spec::{Combination, PerfRunSpec},
 };
 use perfrun_contract::{
-    compare::{Bound, Twin},
+    compare::{Bound, CellPair},
     matrix::{NodeProgramKind, Stack, StackName, Transport},
     plan::{Cell, Plan, Renew},
     record::Metric,
@@ -42,12 +42,12 @@ fn a_candidate_has_a_cell_for_each_of_its_baseline() {
             "pr.pr.quic-v1.ping-1000"
         ]
     );
-    let twin = |baseline, candidate| Twin {
+    let cell_pair = |baseline, candidate| CellPair {
         baseline,
         candidate,
         control: None,
     };
-    assert_eq!(plan.judging.twins, [twin(2, 3), twin(4, 5)]);
+    assert_eq!(plan.judging.cell_pairs, [cell_pair(2, 3), cell_pair(4, 5)]);
     let names: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(
         names,
@@ -61,7 +61,7 @@ fn a_candidate_has_a_cell_for_each_of_its_baseline() {
         ],
         "each side has processes of its own"
     );
-    assert_eq!(plan.renew, Renew::Round);
+    assert_eq!(plan.renew, Renew::Iteration);
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn a_candidate_may_replace_one_side() {
             &format!("candidate: pr, replaces: {replaces}}}"),
         );
         let plan = plan(&document);
-        let twin = plan.judging.twins[0];
-        plan.cells[twin.candidate].id.clone()
+        let cell_pair = plan.judging.cell_pairs[0];
+        plan.cells[cell_pair.candidate].id.clone()
     };
     assert_eq!(ids("client"), "pr.main.tcp.ping-1000");
     assert_eq!(ids("server"), "main.pr.tcp.ping-1000");
@@ -84,7 +84,7 @@ fn of_stacks([baseline, candidate]: [&str; 2], compare: &str, matrix: &str) -> S
     format!(
         "workload: {{ping: {{}}}}\nstacks: [{{name: old, stack: {baseline}}}, {{name: new, stack: {candidate}}}]\n\
          compare: [{{baseline: old, candidate: new{compare}}}]\n\
-         matrix: {{clients: [old], servers: [old], rawBaseline: false, {matrix}}}"
+         matrix: {{clients: [old], servers: [old], rawReference: false, {matrix}}}"
     )
 }
 
@@ -115,12 +115,12 @@ fn two_stacks_are_compared_where_both_can_be_measured() {
         (two, "new.new.tcp-tls.ping-1000"),
         (reversed, "old.old.tcp-tls.ping-1000"),
     ] {
-        let twin = Twin {
+        let cell_pair = CellPair {
             baseline: 0,
             candidate: 1,
             control: Some(2),
         };
-        assert_eq!(plan.judging.twins, [twin]);
+        assert_eq!(plan.judging.cell_pairs, [cell_pair]);
         assert_eq!(plan.judging.expect[0].cells, [1]);
         let [cell] = plan.skipped.as_slice() else {
             panic!("{:?}", plan.skipped)
@@ -177,14 +177,14 @@ fn twins_are_neighbours_and_a_coin_decides_which_is_first() {
     for seed in 0..100 {
         let plan = compared(&format!("iterations: 10\nseed: {seed}"));
         assert_eq!(plan.seed, Some(seed));
-        for twin in &plan.judging.twins {
+        for cell_pair in &plan.judging.cell_pairs {
             let places = |cell| {
                 let numbered = plan.trials.iter().enumerate();
                 numbered
                     .filter(move |(_, trial)| trial.cell == cell)
                     .map(|(place, _)| place)
             };
-            for (baseline, candidate) in places(twin.baseline).zip(places(twin.candidate)) {
+            for (baseline, candidate) in places(cell_pair.baseline).zip(places(cell_pair.candidate)) {
                 assert_eq!(baseline.abs_diff(candidate), 1, "{seed}");
                 first += usize::from(baseline < candidate);
                 all += 1;
@@ -207,7 +207,7 @@ fn a_seed_makes_the_same_order_again_and_another_one_another() {
     assert_ne!(order(7, 10), order(8, 10));
     assert!(
         order(7, 20).starts_with(&order(7, 10)),
-        "more rounds do not change the first ones"
+        "more iterations do not change the first ones"
     );
 }
 
@@ -230,12 +230,12 @@ fn a_control_is_the_baseline_once_more_in_processes_of_its_own() {
             "main_control.main_control.quic-v1.ping-1000"
         ]
     );
-    let twin = |baseline| Twin {
+    let cell_pair = |baseline| CellPair {
         baseline,
         candidate: baseline + 1,
         control: Some(baseline + 2),
     };
-    assert_eq!(plan.judging.twins, [twin(2), twin(5)]);
+    assert_eq!(plan.judging.cell_pairs, [cell_pair(2), cell_pair(5)]);
     let [baseline, control] = [2, 4].map(|cell| &plan.cells[cell]);
     let renamed = Cell {
         id: baseline.id.clone(),
@@ -270,8 +270,8 @@ fn a_control_replaces_the_side_that_its_candidate_replaces() {
         let document =
             with_control("").replace("control: true", &format!("control: true, replaces: {replaces}"));
         let plan = plan(&document);
-        let twin = plan.judging.twins[0];
-        plan.cells[twin.control.unwrap()].id.clone()
+        let cell_pair = plan.judging.cell_pairs[0];
+        plan.cells[cell_pair.control.unwrap()].id.clone()
     };
     assert_eq!(ids("client"), "main_control.main.tcp.ping-1000");
     assert_eq!(ids("server"), "main.main_control.tcp.ping-1000");
@@ -282,7 +282,7 @@ fn a_comparison_with_a_control_has_each_order_equally_often() {
     let mut orders: BTreeMap<Vec<usize>, u32> = BTreeMap::new();
     for seed in 0..100 {
         let plan = plan(&with_control(&format!("iterations: 10\nseed: {seed}")));
-        for Twin { baseline, .. } in &plan.judging.twins {
+        for CellPair { baseline, .. } in &plan.judging.cell_pairs {
             let members = *baseline..baseline + 3;
             let is_member = |cell: usize| members.contains(&cell);
             let blocks = plan.trials.chunk_by(|a, b| {
@@ -356,8 +356,8 @@ fn networks_keep_their_order_in_a_round() {
         .iter()
         .map(|trial| plan.cells[trial.cell].network.as_str())
         .collect();
-    let round = [["lan"; 3], ["wan"; 3]].concat();
-    assert_eq!(networks, round.repeat(3));
+    let iteration = [["lan"; 3], ["wan"; 3]].concat();
+    assert_eq!(networks, iteration.repeat(3));
 }
 
 #[test]
@@ -463,23 +463,26 @@ fn a_baseline_that_the_matrix_has_not_is_refused() {
 
 #[test]
 fn a_run_that_may_be_longer_is_looked_at_each_time_its_length_has_doubled() {
-    let looks = |rest: &str| {
+    let interim_checks = |rest: &str| {
         let plan = compared(rest);
-        let rounds = plan.trials.iter().map(|trial| trial.iteration + 1).max();
+        let iterations = plan.trials.iter().map(|trial| trial.iteration + 1).max();
         assert_eq!(
             plan.trials.len() as u32,
-            6 * (rounds.unwrap() + 1),
+            6 * (iterations.unwrap() + 1),
             "with one warm-up"
         );
-        (plan.judging.looks, rounds.unwrap())
+        (plan.judging.interim_checks, iterations.unwrap())
     };
-    assert_eq!(looks("iterations: 40"), (vec![], 40));
-    assert_eq!(looks("maxIterations: 40"), (vec![10, 20, 40], 40));
+    assert_eq!(interim_checks("iterations: 40"), (vec![], 40));
+    assert_eq!(interim_checks("maxIterations: 40"), (vec![10, 20, 40], 40));
     assert_eq!(
-        looks("iterations: 6\nmaxIterations: 30"),
+        interim_checks("iterations: 6\nmaxIterations: 30"),
         (vec![6, 12, 24, 30], 30)
     );
-    assert_eq!(looks("iterations: 12\nmaxIterations: 12"), (vec![12], 12));
+    assert_eq!(
+        interim_checks("iterations: 12\nmaxIterations: 12"),
+        (vec![12], 12)
+    );
     let plan = compared("maxIterations: 40\ntargetInterval: 3%");
     assert_eq!(plan.judging.target_interval, Some(0.03));
 }

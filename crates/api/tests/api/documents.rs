@@ -87,7 +87,7 @@ fn what_is_left_out_has_its_documented_default() {
     assert_eq!(bandwidth.timing, Timing::Strict);
     assert_eq!(bandwidth.negotiation, Negotiation::V1);
     assert_eq!(spec.matrix.transports, [Transport::Tcp]);
-    assert!(spec.matrix.raw_baseline);
+    assert!(spec.matrix.raw_reference);
     assert_eq!(
         (spec.iterations, spec.warmup, spec.order),
         (10, 1, Order::Interleaved)

@@ -9,7 +9,7 @@ use crate::fixtures::{plan, spec};
 
 /// The least time of a document with this workload and one cell.
 fn least_of(workload: &str, rest: &str) -> LeastTime {
-    let matrix = "matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}";
+    let matrix = "matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}";
     plan(&format!("workload: {workload}\n{matrix}\n{rest}")).least_time()
 }
 
@@ -25,7 +25,7 @@ fn network(figures: &str, stack: &str, transport: &str) -> Option<String> {
     refusal(&format!(
         "workload: {{ping: {{}}}}\nnetworks: [{{name: far, {figures}}}]\n\
          matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], networks: [far], \
-         rawBaseline: false}}"
+         rawReference: false}}"
     ))
 }
 
@@ -67,14 +67,14 @@ fn warm_up_takes_time_and_rounds_after_the_first_look_may_not() {
     let all = least_of(workload, "iterations: 10\nwarmup: 2");
     assert_eq!(all.to_string(), "takes at least 1 min 12 s (24 trials)");
 
-    let looks = "stacks: [{name: a, stack: raw}, {name: b, stack: raw}]\nmatrix: {clients: [a], servers: [a]}\n\
+    let interim_checks = "stacks: [{name: a, stack: raw}, {name: b, stack: raw}]\nmatrix: {clients: [a], servers: [a]}\n\
                  compare: [{baseline: a, candidate: b}]\nwarmup: 1\niterations: 10\nmaxIterations: 40\n\
                  timeouts: {run: 4m}";
-    let document = format!("workload: {workload}\n{looks}");
+    let document = format!("workload: {workload}\n{interim_checks}");
     assert_eq!(refusal(&document), None, "it may end in time");
-    let looked = plan(&document);
-    let cells = looked.cells.len();
-    let least = looked.least_time();
+    let checked = plan(&document);
+    let cells = checked.cells.len();
+    let least = checked.least_time();
     assert_eq!(least.trials, cells * 11);
     assert_eq!(least.time, Duration::from_secs(3 * 11) * cells as u32);
     assert_eq!(least.of_trials(), format!("first {} trials", cells * 11));
@@ -162,7 +162,7 @@ fn both_links_of_a_relay_are_on_the_way() {
         refusal(&format!(
             "workload: {{relay: {{sizes: [1Ki], paths: [relayed]}}}}\n\
              networks: [{{name: far, relay: {{client: {{delay: {delay}}}, server: {{delay: 1s}}}}}}]\n\
-             matrix: {{clients: [libp2p], servers: [libp2p], networks: [far], rawBaseline: false}}"
+             matrix: {{clients: [libp2p], servers: [libp2p], networks: [far], rawReference: false}}"
         ))
     };
     assert_eq!(relayed("1499ms"), None);

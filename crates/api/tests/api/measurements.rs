@@ -23,7 +23,7 @@ const MILLISECOND: u64 = 1_000_000;
 fn cell(workload: &str, topology: &str) -> Cell {
     let mut cells = plan(&format!(
         "workload: {workload}\ntopology: {topology}\n\
-         matrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}"
+         matrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}"
     ))
     .cells;
     assert_eq!(cells.len(), 1);

@@ -202,7 +202,7 @@ fn a_run_that_impairs_nothing_has_no_networks() {
 fn combinations_may_name_their_network() {
     let plan = plan(
         "workload: {ping: {}}\nmatrix:\n  clients: [libp2p]\n  servers: [libp2p]\n  networks: [none, wan]\n  \
-         rawBaseline: false\n  exclude: [{network: none}]\n  include:\n  \
+         rawReference: false\n  exclude: [{network: none}]\n  include:\n  \
          - {client: litep2p, server: litep2p, transport: tcp}\n  \
          - {client: libp2p, server: litep2p, transport: tcp, network: leo}",
     );
@@ -220,7 +220,7 @@ fn combinations_may_name_their_network() {
 #[test]
 fn a_network_that_no_cell_is_measured_on_is_not_set_up() {
     let plan = plan(
-        "workload: {ping: {}}\nmatrix: {networks: [none, wan], exclude: [{network: wan}], rawBaseline: false}",
+        "workload: {ping: {}}\nmatrix: {networks: [none, wan], exclude: [{network: wan}], rawReference: false}",
     );
     assert!(plan.networks.is_empty());
 }

@@ -13,7 +13,7 @@ use crate::fixtures::plan;
 
 fn of(workload: &str) -> Parameters {
     plan(&format!(
-        "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}"
+        "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}"
     ))
     .cells
     .remove(0)

@@ -32,7 +32,7 @@ fn node(name: &str, role: Role, variant: Option<&str>) -> PlannedNode {
 
 #[test]
 fn interleaved_trials_run_one_iteration_of_every_cell_after_the_other() {
-    let plan = ping("matrix: {servers: [libp2p], rawBaseline: false}\niterations: 2\nwarmup: 1");
+    let plan = ping("matrix: {servers: [libp2p], rawReference: false}\niterations: 2\nwarmup: 1");
     assert_eq!(
         cell_ids(&plan),
         ["libp2p.libp2p.tcp.ping-1000", "litep2p.libp2p.tcp.ping-1000"]
@@ -53,7 +53,7 @@ fn interleaved_trials_run_one_iteration_of_every_cell_after_the_other() {
 #[test]
 fn sequential_trials_finish_a_cell_before_the_next() {
     let plan =
-        ping("matrix: {servers: [libp2p], rawBaseline: false}\niterations: 2\nwarmup: 1\norder: sequential");
+        ping("matrix: {servers: [libp2p], rawReference: false}\niterations: 2\nwarmup: 1\norder: sequential");
     assert_eq!(
         plan.trials,
         [
@@ -129,7 +129,7 @@ fn included_combinations_come_after_the_cross_product_and_excluded_ones_go() {
   transports: [tcp, quic-v1]
   exclude: [{client: litep2p, transport: quic-v1}, {server: litep2p, transport: tcp}]
   include: [{client: litep2p, server: litep2p, transport: quic-v1}, {client: libp2p, server: libp2p, transport: tcp}]
-  rawBaseline: false",
+  rawReference: false",
     );
     assert_eq!(
         cell_ids(&plan),
@@ -147,7 +147,7 @@ fn included_combinations_come_after_the_cross_product_and_excluded_ones_go() {
 fn what_is_said_twice_is_measured_once() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Ki, 1024, '1024'], directions: [upload, upload], streams: [1, 1]}}\n\
-         matrix: {clients: [libp2p, libp2p], servers: [libp2p], transports: [tcp, tcp], rawBaseline: false}",
+         matrix: {clients: [libp2p, libp2p], servers: [libp2p], transports: [tcp, tcp], rawReference: false}",
     );
     assert_eq!(cell_ids(&plan), ["libp2p.libp2p.tcp.upload-1Ki"]);
 }
@@ -156,7 +156,7 @@ fn what_is_said_twice_is_measured_once() {
 fn parameters_go_through_directions_streams_and_sizes() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Ki, 1M], streams: [1, 4], directions: [upload, both]}}\n\
-         matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}",
+         matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}",
     );
     let ids: Vec<&str> = cell_ids(&plan)
         .iter()
@@ -202,7 +202,7 @@ fn all_cells_share_the_nodes() {
 fn a_variant_has_nodes_of_its_own() {
     let plan = ping(
         "stacks: [{name: next, stack: libp2p}]\n\
-         matrix: {clients: [libp2p, next], servers: [next], rawBaseline: false}",
+         matrix: {clients: [libp2p, next], servers: [next], rawReference: false}",
     );
     assert_eq!(
         plan.nodes,
@@ -409,7 +409,7 @@ fn the_raw_baseline_keeps_its_proxy_when_the_relay_is_another_stack() {
 fn a_relayed_cell_has_a_relay_of_the_build_that_serves() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\nstacks: [{name: next, stack: libp2p}]\n\
-         matrix: {clients: [libp2p, litep2p], servers: [next], rawBaseline: false}",
+         matrix: {clients: [libp2p, litep2p], servers: [next], rawReference: false}",
     );
     assert_eq!(
         cell_ids(&plan),
@@ -432,7 +432,7 @@ fn a_relayed_cell_has_a_relay_of_the_build_that_serves() {
 fn a_stress_level_is_shared_by_its_nodes() {
     let plan = plan(
         "workload: {relayStress: {sinks: [100, 150], sinksPerSource: 50, sinkInterval: 1s, plateau: 10s}}\n\
-         topology: {clients: 4, servers: 2}\nmatrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}",
+         topology: {clients: 4, servers: 2}\nmatrix: {clients: [libp2p], servers: [libp2p], rawReference: false}",
     );
     assert_eq!(cell_ids(&plan), ["libp2p.libp2p.tcp.sinks-100"]);
     assert_eq!(
@@ -551,7 +551,7 @@ fn serial_messages_stay_in_one_process() {
 fn a_cell_with_serial_messages_has_servers_in_other_modes() {
     let plan = plan(
         "workload: {messages: {modes: [serial, serialAck], sizes: [64], count: 10}}\n\
-         matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}",
+         matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}",
     );
     let servers: Vec<usize> = plan.cells.iter().map(|cell| cell.servers.len()).collect();
     assert_eq!(servers, [0, 1]);

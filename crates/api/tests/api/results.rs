@@ -12,7 +12,7 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION, schema},
 };
 use perfrun_contract::{
-    compare::{self, Comparison, Gate, Judged, Ratio, Why, Word},
+    compare::{self, Comparison, Gate, Judged, NoFinding, Outcome, Ratio},
     histogram::{Histogram, recorder},
     node::{
         CONTRACT, Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample,
@@ -22,7 +22,7 @@ use perfrun_contract::{
     record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
     summary::SummaryRow,
-    tally::{EndReason, Verdict},
+    tally::{Conclusion, EndReason},
 };
 use serde_json::json;
 
@@ -192,7 +192,7 @@ fn results() -> Results {
         candidate: "b".into(),
         metric: Metric::UploadGoodput,
         pairs: 20,
-        dropped: 1,
+        excluded_pairs: 1,
         failed: [0, 1],
         tolerance: 0.05,
         medians: Some([1.5e9, 1.4e9]),
@@ -202,9 +202,9 @@ fn results() -> Results {
             high: None,
         }),
         p_adjusted: Some(0.01),
-        word: Word::NotComparable,
-        why: Some(Why::ControlDiffers),
-        detectable: Some(0.06),
+        finding: Outcome::NotComparable,
+        reason: Some(NoFinding::ControlDiffers),
+        detectable_difference: Some(0.06),
         pairs_needed: Some(30),
     };
     Results {
@@ -214,7 +214,7 @@ fn results() -> Results {
         ended: Timestamp::UNIX_EPOCH,
         state: RunState::Interrupted,
         reason: Some("stopped by the user".into()),
-        verdict: Some(Verdict {
+        conclusion: Some(Conclusion {
             phase: Phase::Cancelled,
             reason: EndReason::Cancelled,
             message: "stopped by the user; 1 of 24 trials completed".into(),
@@ -233,11 +233,11 @@ fn results() -> Results {
         trials: vec![complete, failed],
         summary: vec![row],
         judged: Some(Judged {
-            spared: None,
+            not_needed: None,
             controls: vec![Comparison {
                 candidate: "c".into(),
-                word: Word::Slower,
-                why: None,
+                finding: Outcome::Worse,
+                reason: None,
                 ..comparison.clone()
             }],
             comparisons: vec![comparison],
@@ -248,7 +248,7 @@ fn results() -> Results {
                 verdict: compare::Verdict::Fail,
                 evidence: "−7 %".into(),
             }],
-            verdict: compare::Verdict::Fail,
+            verdict: Some(compare::Verdict::Fail),
         }),
     }
 }

@@ -9,7 +9,7 @@ fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
     let plan = ping(
         "stacks: [{name: old, stack: commonware, settings: {cups: v0}}, {name: new, stack: commonware, \
          settings: {cups: v1}}]\n\
-         matrix: {clients: [commonware, old, new], servers: [commonware, old, new], rawBaseline: false}",
+         matrix: {clients: [commonware, old, new], servers: [commonware, old, new], rawReference: false}",
     );
     let settings = |cell: &Cell| (cell.client_settings.cups(), cell.server_settings.cups());
     let planned: Vec<_> = plan
@@ -48,7 +48,7 @@ fn settings_of_a_variant_are_in_its_cells_and_peers_that_differ_are_skipped() {
 fn with_settings(stack: &str, settings: &str) -> (Vec<String>, Vec<(String, String)>) {
     let plan = plan(&format!(
         "workload: {{bandwidth: {{sizes: [1Mi], directions: [upload], streams: [4]}}}}\n\
-         matrix: {{clients: [tuned], servers: [tuned], transports: [tcp, quic-v1], rawBaseline: false}}\n\
+         matrix: {{clients: [tuned], servers: [tuned], transports: [tcp, quic-v1], rawReference: false}}\n\
          stacks: [{{name: tuned, stack: {stack}, settings: {{{settings}}}}}]"
     ));
     let planned = plan.cells.iter().map(|cell| cell.transport.to_string()).collect();
@@ -106,7 +106,7 @@ fn a_relay_has_room_in_its_window_for_the_circuits_of_a_source() {
     let with_window = |window: &str| -> (usize, Vec<String>) {
         let plan = plan(&format!(
             "workload: {{relayStress: {{sinks: [2, 8], sinksPerSource: 4}}}}\n\
-             matrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}\n\
+             matrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}\n\
              topology: {{relay: tuned}}\n\
              stacks: [{{name: tuned, stack: go-libp2p, settings: {{yamuxWindow: {window}}}}}]"
         ));
@@ -123,7 +123,7 @@ fn two_congestion_controls_of_a_stack_are_compared() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}\n\
          iterations: 10\n\
-         matrix: {clients: [cubic], servers: [cubic], transports: [tcp, quic-v1], rawBaseline: false}\n\
+         matrix: {clients: [cubic], servers: [cubic], transports: [tcp, quic-v1], rawReference: false}\n\
          stacks: [{name: cubic, stack: raw, settings: {tcpCongestion: cubic, quicCongestion: cubic}}, \
          {name: bbr, stack: raw, settings: {tcpCongestion: bbr, quicCongestion: bbr}}]\n\
          compare: [{baseline: cubic, candidate: bbr}]\n\
@@ -141,14 +141,14 @@ fn two_congestion_controls_of_a_stack_are_compared() {
             "cubic: tcpCongestion cubic, quicCongestion cubic"
         ]
     );
-    assert_eq!(plan.judging.twins.len(), 2);
+    assert_eq!(plan.judging.cell_pairs.len(), 2);
 }
 
 #[test]
 fn messages_pass_by_one_protocol_at_both_ends() {
     let reasons = |workload: &str, stacks: &str| {
         let plan = plan(&format!(
-            "workload: {{{workload}}}\nmatrix: {{clients: [{stacks}], servers: [{stacks}], rawBaseline: false}}\n\
+            "workload: {{{workload}}}\nmatrix: {{clients: [{stacks}], servers: [{stacks}], rawReference: false}}\n\
              stacks: [{{name: notified, stack: litep2p, settings: {{messaging: notifications}}}}, \
              {{name: gossip, stack: libp2p, settings: {{messaging: gossipsub}}}}]"
         ));
@@ -181,7 +181,7 @@ fn a_relay_has_the_settings_of_its_variant_and_not_those_of_the_server() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\ntopology: {relay: tuned}\n\
          stacks: [{name: tuned, stack: libp2p, settings: {tcpCongestion: reno}}]\n\
-         matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}",
+         matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}",
     );
     let relayed = plan.cells.iter().find(|cell| cell.parameters.is_relayed());
     let settings = |role| relayed.unwrap().stack_of(role).1.to_string();

@@ -30,7 +30,7 @@ const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
 fn reason(workload: &str, client: &str, server: &str, transport: &str) -> Option<String> {
     let plan = plan(&format!(
         "workload: {workload}\n\
-         matrix: {{clients: [{client}], servers: [{server}], transports: [{transport}], rawBaseline: false, \
+         matrix: {{clients: [{client}], servers: [{server}], transports: [{transport}], rawReference: false, \
          include: [{{client: libp2p, server: libp2p, transport: tcp}}]}}"
     ));
     let of_pair = format!("{client}.{server}.{transport}.");
@@ -361,7 +361,7 @@ fn raw_has_no_substreams_and_only_plain_transports() {
 fn a_variant_can_do_what_its_stack_can() {
     let plan = plan(
         "workload: {ping: {}}\nstacks: [{name: next, stack: litep2p}, {name: other, stack: libp2p}]\n\
-         matrix: {clients: [other], servers: [next, other], transports: [tcp-tls], rawBaseline: false}",
+         matrix: {clients: [other], servers: [next, other], transports: [tcp-tls], rawReference: false}",
     );
     assert_eq!(plan.cells.len(), 1);
     assert_eq!(plan.skipped.len(), 1);
@@ -375,7 +375,7 @@ fn a_variant_can_do_what_its_stack_can() {
 fn relayed(ends: &str, relay: &str, transport: &str, limits: &str) -> Vec<String> {
     let plan = plan(&format!(
         "workload: {{relay: {{sizes: [1M], limits: {limits}}}}}\ntopology: {{relay: {relay}}}\n\
-         matrix: {{clients: [{ends}], servers: [{ends}], transports: [{transport}], rawBaseline: false, \
+         matrix: {{clients: [{ends}], servers: [{ends}], transports: [{transport}], rawReference: false, \
          include: [{{client: libp2p, server: libp2p, transport: tcp}}]}}"
     ));
     let id = format!("{ends}.{ends}.{transport}.relayed-1M");

@@ -128,10 +128,10 @@ pub struct Logs {
     pub target: Target,
 }
 
-/// The name of a PerfRun, also as kubectl prints it: `perfrun/NAME`, `pr/NAME`.
+/// The name of a PerfRun, also as kubectl prints it: `perfrun/NAME`, `pfr/NAME`.
 fn run_name(text: &str) -> Result<String, String> {
     let name = match text.split_once('/') {
-        Some(("perfrun" | "perfruns" | "pr" | "perfrun.perfrun.io" | "perfruns.perfrun.io", name)) => name,
+        Some(("perfrun" | "perfruns" | "pfr" | "perfrun.perfrun.io" | "perfruns.perfrun.io", name)) => name,
         _ => text,
     };
     label(name)
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn names_may_be_written_as_kubectl_prints_them() {
-        for text in ["tcp", "perfrun/tcp", "pr/tcp", "perfrun.perfrun.io/tcp"] {
+        for text in ["tcp", "perfrun/tcp", "pfr/tcp", "perfrun.perfrun.io/tcp"] {
             assert_eq!(run_name(text).as_deref(), Ok("tcp"));
         }
     }

@@ -136,7 +136,7 @@ impl Display<'_> {
             // The time spent waiting must not count in the estimate for its trials.
             self.screen.start(ended);
         }
-        if now.trials.spared > 0 {
+        if now.trials.not_needed > 0 {
             self.screen.expect(now.needed_trials().into());
         }
         self.screen.advance(ended);

@@ -52,7 +52,7 @@ impl StatusSummary {
 
     /// The number of trials of the plan, without those that are not needed.
     pub(super) fn needed_trials(&self) -> u32 {
-        self.trials.total.saturating_sub(self.trials.spared)
+        self.trials.total.saturating_sub(self.trials.not_needed)
     }
 
     /// The number of trials that ended, and of all, for example `12/40`.
@@ -94,10 +94,10 @@ pub(super) fn changes(before: &StatusSummary, now: &StatusSummary) -> Vec<String
         };
         lines.push(format!("[{}] {trials} failed", now.progress()));
     }
-    if now.trials.spared > before.trials.spared {
-        let spared = now.trials.spared - before.trials.spared;
+    if now.trials.not_needed > before.trials.not_needed {
+        let not_needed = now.trials.not_needed - before.trials.not_needed;
         lines.push(format!(
-            "[{}] {spared} more trials are not needed",
+            "[{}] {not_needed} more trials are not needed",
             now.progress()
         ));
     }
@@ -255,7 +255,7 @@ pub(super) mod tests {
     fn trials_that_are_not_needed_are_no_part_of_the_progress() {
         let before = status("Running", (10, 0), &["Running=True Running "]);
         let mut now = before.clone();
-        now.trials.spared = 20;
+        now.trials.not_needed = 20;
         assert_eq!(changes(&before, &now), ["[10/20] 20 more trials are not needed"]);
         assert_eq!(now.progress(), "10/20");
     }

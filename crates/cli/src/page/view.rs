@@ -4,7 +4,7 @@ use perfrun_conductor::Event;
 use perfrun_contract::{
     plan::{self, Plan},
     record::{Metric, TrialRecord},
-    tally::{Tally, Verdict},
+    tally::{Conclusion, Tally},
 };
 use perfrun_report::Statistics;
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(super) struct View {
     /// What is happening now, for people.
     now: String,
     /// How the run ended.
-    verdict: Option<Verdict>,
+    conclusion: Option<Conclusion>,
     /// How much of the current trial is done, from 0 to 1.
     fraction: Option<f64>,
     cells: Vec<Cell>,
@@ -95,9 +95,9 @@ impl View {
     }
 
     /// The run has ended.
-    pub(super) fn end(&mut self, verdict: Verdict) {
+    pub(super) fn end(&mut self, conclusion: Conclusion) {
         self.stage = Stage::Ended;
-        self.verdict = Some(verdict);
+        self.conclusion = Some(conclusion);
         self.set_now(String::new());
     }
 
@@ -132,8 +132,8 @@ impl View {
                 self.counted = (seconds, bytes);
             }
             Event::TrialEnded { record } => self.add(record),
-            Event::Spared { spared } => {
-                self.tally.spare(Some(spared));
+            Event::NotNeeded { not_needed } => {
+                self.tally.leave_out(Some(not_needed));
                 self.trials = self.tally.counts().needed();
             }
             Event::NodeReplaced { name } => self.set_now(format!("{name} was restarted")),
@@ -225,7 +225,7 @@ kind: PerfRun
 metadata: {name: shown}
 spec:
   workload: {bandwidth: {sizes: [1Mi], directions: [both]}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
   iterations: 3
   warmup: 1
 ";
@@ -342,8 +342,8 @@ spec:
         }
         assert_eq!(view.curve, [[11.0, 8e6], [13.0, 4e6]]);
         assert_eq!(view.now, format!("{} #1", cell.id));
-        let verdict = view.tally.verdict(RunState::Interrupted, None, None);
-        view.end(verdict);
+        let conclusion = view.tally.conclusion(RunState::Interrupted, None, None);
+        view.end(conclusion);
         assert_eq!((view.now.as_str(), view.fraction), ("", None));
     }
 }

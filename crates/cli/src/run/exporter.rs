@@ -24,7 +24,7 @@ use perfrun_contract::{
     plan::Plan,
     record::TrialRecord,
     run::Phase,
-    tally::{Counts, Tally, Verdict},
+    tally::{Conclusion, Counts, Tally},
 };
 use perfrun_metrics::{LONGEST_WAIT, Scrapes, merge};
 use perfrun_serve::{Limits, metrics_router, serve};
@@ -136,7 +136,9 @@ impl Exporter {
         };
         match event {
             Event::TrialEnded { record } => current.records.push(record.brief()),
-            Event::Spared { spared } => current.view.planned = spared.of_trials - spared.trials,
+            Event::NotNeeded { not_needed } => {
+                current.view.planned = not_needed.of_trials - not_needed.trials;
+            }
             _ => {}
         }
     }
@@ -145,13 +147,13 @@ impl Exporter {
     pub(super) fn end(&self, results: &Results) {
         let Some(metrics) = self.metrics() else { return };
         let mut view = view(results);
-        let Verdict { phase, reason, .. } = results.verdict();
+        let Conclusion { phase, reason, .. } = results.conclusion();
         view.phase = phase;
         view.reason = Some(reason.to_string());
         view.ended = Some(results.ended.as_millisecond() as f64 / 1e3);
         view.summary = results.summary.clone();
         if let Some(judged) = &results.judged {
-            view.verdict = judged.asked();
+            view.verdict = judged.verdict;
             view.comparisons = judged.comparisons.clone();
         }
         *metrics.current.lock() = None;

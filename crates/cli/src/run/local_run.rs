@@ -151,7 +151,7 @@ impl LocalRun<'_> {
             let folder = self.store.folder().display();
             tell(format_args!("resume it with: perfrun run --resume {folder}"));
         }
-        Ok(exit_status(results.verdict().phase, results.judged.as_ref()))
+        Ok(exit_status(results.conclusion().phase, results.judged.as_ref()))
     }
 }
 

@@ -252,7 +252,7 @@ mod tests {
     }
 
     const LITEP2P: &str =
-        "matrix: {clients: [litep2p], servers: [litep2p], rawBaseline: false, transports: [tcp]}";
+        "matrix: {clients: [litep2p], servers: [litep2p], rawReference: false, transports: [tcp]}";
 
     #[test]
     fn the_stack_of_the_matrix_becomes_a_baseline_and_a_candidate() {
@@ -262,16 +262,18 @@ mod tests {
                 ids(&plan),
                 ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
             );
-            assert_eq!(plan.judging.twins.len(), 1);
+            assert_eq!(plan.judging.cell_pairs.len(), 1);
         }
     }
 
     #[test]
     fn each_of_several_stacks_is_compared_with_itself() {
-        let two = "matrix: {clients: [litep2p, libp2p], servers: [libp2p, litep2p], transports: [tcp], rawBaseline: false}";
+        let two = "matrix: {clients: [litep2p, libp2p], servers: [libp2p, litep2p], transports: [tcp], rawReference: false}";
         let plan = planned(two, AA).unwrap();
-        let pairs: BTreeSet<[&str; 2]> = (plan.judging.twins.iter())
-            .map(|twin| [twin.baseline, twin.candidate].map(|cell| plan.cells[cell].id.as_str()))
+        let pairs: BTreeSet<[&str; 2]> = (plan.judging.cell_pairs.iter())
+            .map(|cell_pair| {
+                [cell_pair.baseline, cell_pair.candidate].map(|cell| plan.cells[cell].id.as_str())
+            })
             .collect();
         let expected = [
             ["libp2p-base.libp2p-base", "libp2p-candidate.libp2p-candidate"],
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn a_stack_that_only_meets_another_is_compared_by_that_one() {
         let spec =
-            "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}";
+            "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawReference: false}";
         assert_eq!(
             ids(&planned(spec, AA).unwrap()),
             [
@@ -321,7 +323,7 @@ mod tests {
     #[test]
     fn a_stack_is_compared_with_itself_in_place_of_what_the_document_compares() {
         let compared = "stacks: [{name: main, stack: litep2p, env: {A: b}}, {name: pr, stack: libp2p}], \
-                        matrix: {clients: [main], servers: [main], transports: [tcp], rawBaseline: false}, \
+                        matrix: {clients: [main], servers: [main], transports: [tcp], rawReference: false}, \
                         compare: [{baseline: main, candidate: pr}]";
         let plan = planned(compared, AA).unwrap();
         let stacks: Vec<Stack> = plan.cells.iter().map(|cell| cell.client_stack).collect();
@@ -340,7 +342,10 @@ mod tests {
             let name = path.display();
             match plans(&fs::read_to_string(&path).unwrap(), AA) {
                 Ok(plans) => {
-                    assert!(plans.iter().all(|plan| !plan.judging.twins.is_empty()), "{name}");
+                    assert!(
+                        plans.iter().all(|plan| !plan.judging.cell_pairs.is_empty()),
+                        "{name}"
+                    );
                     count += plans.len();
                 }
                 Err(refused) => {
@@ -370,7 +375,7 @@ mod tests {
 
     #[test]
     fn what_a_document_excludes_stays_excluded() {
-        let spec = "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false, \
+        let spec = "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawReference: false, \
                     exclude: [{client: litep2p}]}";
         assert_eq!(
             ids(&planned(spec, AA).unwrap()),
@@ -386,7 +391,7 @@ mod tests {
         for line in [AA, CANDIDATE_ONLY] {
             let plan = planned(&expects, line).unwrap();
             assert_eq!(plan.judging.expect.len(), 1);
-            assert_eq!(plan.judging.looks, [10, 20, 40]);
+            assert_eq!(plan.judging.interim_checks, [10, 20, 40]);
         }
         let refused = planned(&expects, "").unwrap_err();
         assert!(

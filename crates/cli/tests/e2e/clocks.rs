@@ -75,7 +75,7 @@ fn a_node_whose_clock_is_an_hour_ahead_starts_with_the_others() {
             .with("stacks", json!([{ "name": "ahead", "stack": "raw" }]))
             .with(
                 "matrix",
-                json!({ "clients": ["ahead"], "servers": ["raw"], "transports": ["tcp"], "rawBaseline": false }),
+                json!({ "clients": ["ahead"], "servers": ["raw"], "transports": ["tcp"], "rawReference": false }),
             )
             .with("topology", json!({ "clients": 3 }))
             .with("iterations", json!(2));

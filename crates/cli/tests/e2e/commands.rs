@@ -246,11 +246,11 @@ fn a_report_of_something_else_is_refused() {
         ),
         (
             "document.yaml",
-            "unable to read document.yaml as results of schema version 1",
+            "unable to read document.yaml as results of schema version 2",
         ),
         (
             "old.json",
-            "unable to read old.json as results of schema version 1",
+            "unable to read old.json as results of schema version 2",
         ),
     ] {
         let ended = place.call(&["report", argument]).expect(1);

@@ -4,7 +4,7 @@ use std::{fs, io::Write};
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{
-    compare::{Verdict, Why, Word},
+    compare::{NoFinding, Outcome, Verdict},
     plan::Cell,
     record::Metric,
 };
@@ -178,7 +178,7 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
         }
     };
     let matrix =
-        json!({"clients": ["litep2p"], "servers": ["libp2p"], "transports": ["tcp"], "rawBaseline": false});
+        json!({"clients": ["litep2p"], "servers": ["libp2p"], "transports": ["tcp"], "rawReference": false});
     let document = uploads().with("matrix", matrix);
     run(&document, 1, as_fast)
         .where_nodes(version("1"))
@@ -279,7 +279,10 @@ fn a_new_run_is_held_against_earlier_ones() {
     let usual = place
         .call(&["compare", "--history", "kept", "usual", "-o", "json"])
         .expect(4);
-    assert_eq!(parsed(&usual)["comparisons"][0]["word"], json!(Word::Undecided));
+    assert_eq!(
+        parsed(&usual)["comparisons"][0]["finding"],
+        json!(Outcome::Undecided)
+    );
     place.call(&["compare", "--history", "kept"]).expect(2);
 }
 
@@ -340,7 +343,10 @@ fn twins_on_two_machines_are_not_comparable() {
     kept.keep(&place, "a");
     let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
     let judged = &parsed(&ended)["judged"];
-    assert_eq!(judged["comparisons"][0]["why"], json!(Why::TwinsApart));
+    assert_eq!(
+        judged["comparisons"][0]["reason"],
+        json!(NoFinding::DifferentMachines)
+    );
     assert_eq!(judged["verdict"], json!(Verdict::Inconclusive));
 }
 
@@ -422,7 +428,7 @@ fn values_that_no_metric_has_are_refused() {
         for command in [&["compare", "a", "b"][..], &["compare", "b"], &["report", "b"]] {
             refused(
                 place.call(command),
-                "unable to read b/results.json as results of schema version 1",
+                "unable to read b/results.json as results of schema version 2",
             );
         }
     }
@@ -440,8 +446,8 @@ fn a_metric_without_a_direction_is_not_judged() {
     kept.keep(&place, "a");
     let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
     assert_eq!(
-        parsed(&ended)["judged"]["comparisons"][0]["word"],
-        json!(Word::NotComparable)
+        parsed(&ended)["judged"]["comparisons"][0]["finding"],
+        json!(Outcome::NotComparable)
     );
 }
 
@@ -474,7 +480,7 @@ fn results_of_older_versions_are_read_or_refused_with_a_reason() {
     keep(&place, "older", &older.to_string());
     refused(
         place.call(&["compare", "a", "older"]),
-        "older/results.json has results of schema version 0, and this perfrun reads 1: use the perfrun that wrote it",
+        "older/results.json has results of schema version 0, and this perfrun reads 2: use the perfrun that wrote it",
     );
 }
 

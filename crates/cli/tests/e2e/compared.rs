@@ -22,7 +22,7 @@ fn compared(name: &str) -> Document {
         )
         .with(
             "matrix",
-            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawBaseline": false}),
+            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawReference": false}),
         )
         .with("compare", json!([{"baseline": "main", "candidate": "pr"}]))
         .with("iterations", json!(10))
@@ -34,20 +34,23 @@ fn each_round_is_a_pair_of_neighbours_in_new_processes() {
         let place = Place::new();
         place.run(mode, &compared("pairs"), &["--seed", "7"]).expect(0);
         let results = results(&place.only_run());
-        assert_eq!((results.plan.seed, results.plan.renew), (Some(7), Renew::Round));
+        assert_eq!(
+            (results.plan.seed, results.plan.renew),
+            (Some(7), Renew::Iteration)
+        );
         let Judged {
             comparisons, verdict, ..
         } = results.judged.as_ref().unwrap();
-        assert_eq!(*verdict, Verdict::NotAsked);
+        assert_eq!(*verdict, None);
         let [trips, cpu] = comparisons.as_slice() else {
             panic!("{comparisons:?}")
         };
         // A pair is left out only if it was disturbed.
         for comparison in [trips, cpu] {
-            assert_eq!(comparison.pairs + comparison.dropped, 10, "{comparison:?}");
+            assert_eq!(comparison.pairs + comparison.excluded_pairs, 10, "{comparison:?}");
         }
         let disturbed = counting(&results.trials).filter(|record| record.flags.contains(&Flag::Disturbed));
-        assert!(trips.dropped as usize <= disturbed.count(), "{trips:?}");
+        assert!(trips.excluded_pairs as usize <= disturbed.count(), "{trips:?}");
         let report = place.only_run().join("report.md");
         let report = std::fs::read_to_string(report).unwrap();
         assert!(report.contains("## Comparisons"), "{report}");
@@ -76,7 +79,7 @@ fn a_control_takes_part_in_each_round() {
     let judged = results.judged.as_ref().unwrap();
     assert_eq!((judged.comparisons.len(), judged.controls.len()), (2, 2));
     for compared in judged.comparisons.iter().chain(&judged.controls) {
-        assert_eq!(compared.pairs + compared.dropped, 10, "{compared:?}");
+        assert_eq!(compared.pairs + compared.excluded_pairs, 10, "{compared:?}");
     }
     let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
     assert!(report.contains("The control "), "{report}");
@@ -95,7 +98,7 @@ fn two_stacks_are_compared_on_the_transport_that_both_have() {
         )
         .with(
             "matrix",
-            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "tcp-tls"], "rawBaseline": false}),
+            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "tcp-tls"], "rawReference": false}),
         );
     place.run(mode, &document, &[]).expect(0);
     let results = results(&place.only_run());
@@ -104,7 +107,7 @@ fn two_stacks_are_compared_on_the_transport_that_both_have() {
     for compared in &judged.comparisons {
         assert_eq!(compared.baseline, "main.main.tcp.ping-20");
         assert_eq!(compared.candidate, "pr.pr.tcp.ping-20");
-        assert_eq!(compared.pairs + compared.dropped, 10, "{compared:?}");
+        assert_eq!(compared.pairs + compared.excluded_pairs, 10, "{compared:?}");
     }
     let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
     for words in [
@@ -151,7 +154,7 @@ fn a_plan_lists_looks() {
     let plan = place.call(&["plan", "looks.yaml"]).expect(0);
     for line in [
         "  2 cells, up to 80 trials:",
-        "  looks after 10, 20 and 40 rounds: what is decided is measured no longer",
+        "  looks after 10, 20 and 40 iterations: what is decided is measured no longer",
     ] {
         assert!(plan.stdout.lines().any(|found| found == line), "{line:?}: {plan}");
     }
@@ -166,12 +169,12 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
             .with("maxIterations", json!(20));
         let ended = place.run(mode, &document, &[]);
         let results = results(&place.only_run());
-        let rounds = |cell| {
+        let iterations = |cell| {
             counting(&results.trials).filter(move |record| record.trial.cell == cell && !record.trial.warmup)
         };
         // Seven trials that other tests do not disturb have an interval at the first look.
         let undisturbed = |cell| {
-            rounds(cell)
+            iterations(cell)
                 .filter(|record| record.trial.iteration < 10 && !record.flags.contains(&Flag::Disturbed))
                 .count()
         };
@@ -179,13 +182,17 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
             Some(7..) => 10,
             _ => 20,
         };
-        assert_eq!([rounds(0).count(), rounds(1).count()], [expected; 2], "{ended}");
-        let message = results.verdict().message;
+        assert_eq!(
+            [iterations(0).count(), iterations(1).count()],
+            [expected; 2],
+            "{ended}"
+        );
+        let message = results.conclusion().message;
         if expected == 10 {
-            let spared = "20 of 40 trials were not needed: decided after 10 of 20 rounds";
-            assert!(ended.stderr.contains(spared), "{ended}");
-            assert!(ended.stdout.contains(spared), "{ended}");
-            assert_eq!(message, format!("20 trials were measured; {spared}"));
+            let not_needed = "20 of 40 trials were not needed: decided after 10 of 20 iterations";
+            assert!(ended.stderr.contains(not_needed), "{ended}");
+            assert!(ended.stdout.contains(not_needed), "{ended}");
+            assert_eq!(message, format!("20 trials were measured; {not_needed}"));
             ended.expect(0);
         } else {
             assert_eq!(message, "all 40 trials were measured");
@@ -197,7 +204,7 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
 fn of_one_stack(name: &str) -> Document {
     document::run(name).with("workload", json!({"ping": {"count": 20}})).with(
         "matrix",
-        json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp"], "rawBaseline": false}),
+        json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp"], "rawReference": false}),
     )
 }
 
@@ -217,7 +224,7 @@ fn a_program_is_compared_with_itself() {
 #[test]
 fn each_stack_is_compared_with_itself_and_raw_if_it_is_alone() {
     let place = Place::new();
-    let two = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp"], "rawBaseline": false});
+    let two = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp"], "rawReference": false});
     place.write("two.yaml", &of_one_stack("two").with("matrix", two).text());
     place.write("raw.yaml", &document::run("raw").text());
     for (file, cells) in [
@@ -250,8 +257,8 @@ fn a_regression_of_the_command_line_is_in_the_verdict() {
     let regression = ["--max-regression", "roundTripP50=10%"];
     // One pair of trials decides nothing.
     for (args, verdict, status) in [
-        (candidate.to_vec(), Verdict::NotAsked, 0),
-        ([candidate, regression].concat(), Verdict::Inconclusive, 4),
+        (candidate.to_vec(), None, 0),
+        ([candidate, regression].concat(), Some(Verdict::Inconclusive), 4),
     ] {
         let place = Place::new();
         place.run(mode, &of_one_stack("bound"), &args).expect(status);
@@ -287,6 +294,6 @@ fn two_programs_are_compared_with_a_document_that_compares_nothing() {
             (Some("candidate"), candidate.as_str())
         ]
     );
-    assert_eq!(results.plan.judging.twins.len(), 1);
+    assert_eq!(results.plan.judging.cell_pairs.len(), 1);
     assert_eq!(results.judged.unwrap().comparisons.len(), 2);
 }

@@ -68,7 +68,7 @@ fn completes_with(workload: &Value, topology: &Value, pairs: &[(&str, &str)]) {
                 "servers": stacks,
                 "transports": ["tcp", "tcp-tls", "quic-v1", "ws", "webrtc-direct", "webtransport"],
                 "exclude": exclude,
-                "rawBaseline": false,
+                "rawReference": false,
             }),
         );
     let place = Place::new();
@@ -161,7 +161,7 @@ fn the_go_node_reports_the_capabilities_that_plans_rely_on() {
     let stacks = json!(["go-libp2p"]);
     let document = document::run("go").with(
         "matrix",
-        json!({"clients": stacks, "servers": stacks, "transports": ["tcp"], "rawBaseline": false}),
+        json!({"clients": stacks, "servers": stacks, "transports": ["tcp"], "rawReference": false}),
     );
     let place = Place::new();
     place.run(mode, &document, &[]).expect(0);
@@ -190,7 +190,7 @@ fn go_libp2p_sends_no_more_in_a_round_trip_than_the_window_of_yamux() {
         .with("networks", json!([{"name": "far", "delay": "50ms"}]))
         .with(
             "matrix",
-            json!({"clients": ["narrow"], "servers": ["go-libp2p"], "networks": ["far"], "rawBaseline": false}),
+            json!({"clients": ["narrow"], "servers": ["go-libp2p"], "networks": ["far"], "rawReference": false}),
         );
     let place = Place::new();
     let ended = place.run(Mode::Namespaces, &document, &[]);
@@ -214,7 +214,7 @@ fn a_trial_says_whether_go_libp2p_has_the_udp_buffers_that_it_wants() {
     let stacks = json!(["go-libp2p"]);
     let document = document::run("go").with(
         "matrix",
-        json!({"clients": stacks, "servers": stacks, "transports": ["quic-v1"], "rawBaseline": false}),
+        json!({"clients": stacks, "servers": stacks, "transports": ["quic-v1"], "rawReference": false}),
     );
     let place = Place::new();
     place.run(mode, &document, &[]).expect(0);

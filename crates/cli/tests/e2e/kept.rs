@@ -36,7 +36,7 @@ pub(crate) fn uploads() -> Document {
         )
         .with(
             "matrix",
-            json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp", "quic-v1"], "rawBaseline": false}),
+            json!({"clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp", "quic-v1"], "rawReference": false}),
         )
         .with("iterations", json!(12))
 }
@@ -50,7 +50,7 @@ pub(crate) fn compared() -> Document {
         )
         .with(
             "matrix",
-            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawBaseline": false}),
+            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawReference": false}),
         )
         .with("compare", json!([{"baseline": "main", "candidate": "pr"}]))
         .with("seed", json!(7))
@@ -98,7 +98,7 @@ pub(crate) fn run(document: &Document, hour: u32, speed: impl Fn(&Cell) -> f64) 
         ended: started + SignedDuration::from_mins(1),
         state: RunState::Complete,
         reason: None,
-        verdict: None,
+        conclusion: None,
         spec,
         plan,
         environment: Environment {

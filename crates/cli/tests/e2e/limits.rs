@@ -15,9 +15,9 @@ use crate::{
 fn a_run_that_takes_too_long_keeps_what_it_has_and_can_be_gone_on_with() {
     for mode in Mode::available() {
         let place = Place::new();
-        // Round trips take less than that, and new nodes in each round more.
+        // Round trips take less than that, and new nodes in each iteration more.
         let document = document::steady("slow", 300, 8)
-            .with("renew", json!("round"))
+            .with("renew", json!("iteration"))
             .with("timeouts", json!({ "run": "2500ms" }));
         let ended = place.run(mode, &document, &[]).expect(1);
         let reason = "not done within timeouts.run, 2.5s";

@@ -142,7 +142,7 @@ fn each_leg_of_a_relay_is_as_long_as_its_network_says() {
         "relay": { "client": { "delay": "100ms" }, "server": { "delay": "50ms" } },
     });
     let matrix =
-        json!({ "clients": ["libp2p"], "servers": ["libp2p"], "networks": ["far"], "rawBaseline": false });
+        json!({ "clients": ["libp2p"], "servers": ["libp2p"], "networks": ["far"], "rawReference": false });
     let document = document::run("legs")
         .with("workload", json!({ "relay": { "sizes": ["100k"], "pings": 2 } }))
         .with("matrix", matrix)

@@ -17,7 +17,7 @@ use crate::{
 /// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is
 /// scraped several times: a rate needs two samples.
 fn documents() -> [Document; 7] {
-    let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false });
+    let libp2p = json!({ "clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false });
     let far = json!({ "clients": ["libp2p"], "servers": ["litep2p"], "networks": ["far"] });
     let of = |name, workload| {
         let document = document::run(name).with("workload", workload);
@@ -40,7 +40,7 @@ fn documents() -> [Document; 7] {
             )
             .with(
                 "matrix",
-                json!({ "clients": ["main"], "servers": ["main"], "rawBaseline": false }),
+                json!({ "clients": ["main"], "servers": ["main"], "rawReference": false }),
             )
             .with("compare", json!([{ "baseline": "main", "candidate": "pr" }]))
             .with("expect", json!([{ "metric": "roundTripP50", "max": "1s" }]))

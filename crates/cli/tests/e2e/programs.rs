@@ -71,7 +71,7 @@ fn a_run_is_gone_on_with_by_the_programs_it_was_begun_with() {
         .with("stacks", json!([variant]))
         .with(
             "matrix",
-            json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawBaseline": false }),
+            json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawReference": false }),
         );
     let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &["--node", &given]));
     perfrun.says("[1/4]");

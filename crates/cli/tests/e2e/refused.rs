@@ -74,7 +74,7 @@ fn a_size_of_0() {
 
 #[test]
 fn no_cell_that_can_be_run() {
-    let matrix = json!({ "clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp-tls"], "rawBaseline": false });
+    let matrix = json!({ "clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp-tls"], "rawReference": false });
     refuse(
         &document::run("none").with("matrix", matrix).text(),
         "nothing to run: every cell of the matrix is skipped: litep2p secures TCP by Noise only, it has no TLS",
@@ -105,7 +105,7 @@ fn a_regression_without_a_comparison() {
 #[test]
 fn more_than_can_be_run() {
     let text = include_str!("../../../api/tests/api/too-large.yaml");
-    let sentence = "perfrun/too-large: too many cells: 96768, with the raw baseline and skipped cells, but at \
+    let sentence = "perfrun/too-large: too many cells: 96768, with the raw reference and skipped cells, but at \
                     most 4096 are allowed; shorten the lists of matrix or workload\n";
     refuse(text, sentence);
     let place = Place::new();

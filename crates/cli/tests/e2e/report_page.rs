@@ -20,7 +20,7 @@ use crate::{
 
 const SPEC: &str = "
   workload: {ping: {count: 500}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], networks: [none, far, lossy, both], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], networks: [none, far, lossy, both], rawReference: false}
   networks:
     - {name: far, delay: 5ms}
     - {name: lossy, loss: 1%}

@@ -190,7 +190,7 @@ fn a_run_that_a_newer_version_has_ended_is_left_as_it_is() {
     let file = folder.join("results.json");
     let mut results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     results["state"] = json!("complete");
-    results["verdict"] =
+    results["conclusion"] =
         json!({"phase": "Hibernating", "reason": "Succeeded", "message": "all trials completed"});
     let written = results.to_string();
     fs::write(&file, &written).unwrap();

@@ -57,20 +57,22 @@ fn results_report_page_and_metrics_have_one_reason() {
             planned: 2,
             completed: 1,
             failed: 1,
-            spared: 0,
+            not_needed: 0,
         };
         assert_eq!(results.tally().counts(), counts, "{ended}");
-        let verdict = results.verdict.expect("a run that has ended has a verdict");
+        let conclusion = results.conclusion.expect("a run that has ended has a conclusion");
         assert_eq!(
-            (verdict.phase, verdict.reason),
+            (conclusion.phase, conclusion.reason),
             (Phase::Failed, EndReason::TrialTimeout)
         );
         assert!(
-            verdict.message.starts_with("1 of 2 trials failed; the first: "),
+            conclusion
+                .message
+                .starts_with("1 of 2 trials failed; the first: "),
             "{}",
-            verdict.message
+            conclusion.message
         );
-        let account = format!("TrialTimeout: {}.", verdict.message);
+        let account = format!("TrialTimeout: {}.", conclusion.message);
         for report in ["report.md", "report.html"] {
             let report = fs::read_to_string(folder.join(report)).unwrap();
             assert!(report.contains(&account), "{report}");
@@ -89,7 +91,7 @@ fn results_report_page_and_metrics_have_one_reason() {
             assert!(exported.lines().any(is_there), "{sample} in {exported}");
         }
         assert!(
-            events.contains(r#""verdict":{"phase":"Failed","reason":"TrialTimeout""#),
+            events.contains(r#""conclusion":{"phase":"Failed","reason":"TrialTimeout""#),
             "{events}"
         );
         assert!(events.contains(r#""trials":2,"ended":2,"failed":1"#), "{events}");

@@ -202,7 +202,7 @@ fn every_notification_arrives_in_every_mode() {
         "clients": ["notified"],
         "servers": ["notified"],
         "transports": ["tcp", "ws", "quic-v1"],
-        "rawBaseline": false,
+        "rawReference": false,
     });
     let modes = ["serial", "serialAck", "stream", "broadcast"];
     let document = document::run("notifications")
@@ -383,7 +383,7 @@ fn stacks_meet_on_their_other_transports() {
                 "clients": ["libp2p", "litep2p"],
                 "servers": ["libp2p", "litep2p"],
                 "transports": ["ws", "webrtc-direct", "memory"],
-                "rawBaseline": false,
+                "rawReference": false,
             }),
         )
         .with("workload", json!({ "ping": { "count": 5 } }));

@@ -1,16 +1,16 @@
 //! What comes after a trial, as functions of values: of the plan, and of what was recorded.
 //!
-//! A trial in which a node was lost is tried once more. The trials of a twin, with that of its control, are
-//! tried together: again if one lost a node, if one was disturbed, or if they are of two sessions. That rule
-//! is blind to what was measured and to which of them is the candidate, so it does not bias their comparison.
-//! It has a limit, since a machine that is always busy is not worth more time. The limit follows from the
-//! plan alone, not from the trials that looks at the run leave out: what is decided early depends on what was
-//! measured.
+//! A trial in which a node was lost is tried once more. The trials of a pair of cells, with that of its
+//! control, are tried together: again if one lost a node, if one was disturbed, or if they are of two
+//! sessions. That rule is blind to what was measured and to which of them is the candidate, so it does not
+//! bias their comparison. It has a limit, since a machine that is always busy is not worth more time. The
+//! limit follows from the plan alone, not from the trials that interim checks leave out: what is decided
+//! early depends on what was measured.
 
 use std::{collections::HashMap, mem};
 
 use perfrun_contract::{
-    compare::Twin,
+    compare::CellPair,
     node::Reason,
     plan::{Plan, Trial},
     record::{Flag, TrialRecord},
@@ -38,12 +38,12 @@ pub(super) struct Progress<'a> {
     /// The trials of the plan, in running order. Those that are tried together are together.
     blocks: Vec<&'a [Trial]>,
     trials: HashMap<String, Last>,
-    /// Rounds after which the run is looked at.
-    looks: &'a [u32],
-    /// The round before which it was looked at last.
-    looked_before: u32,
-    /// Of each cell, the number of rounds that it is measured for. Empty before the first look.
-    rounds: Vec<u32>,
+    /// Iterations after which the run is checked.
+    interim_checks: &'a [u32],
+    /// The iteration before which it was checked last.
+    checked_before: u32,
+    /// Of each cell, the number of iterations that it is measured for. Empty before the first interim check.
+    iterations: Vec<u32>,
 }
 
 /// The last attempt at a trial.
@@ -59,18 +59,18 @@ struct Last {
 impl<'a> Progress<'a> {
     /// That of a run of this plan of which nothing was recorded yet.
     pub(super) fn of(plan: &'a Plan) -> Self {
-        let is_twin = |a: &Trial, b: &Trial| {
-            let mut twins = plan.judging.twins.iter();
-            let has = |twin: &Twin, trial: &Trial| twin.cells().any(|cell| cell == trial.cell);
+        let is_of_cell_pair = |a: &Trial, b: &Trial| {
+            let mut cell_pairs = plan.judging.cell_pairs.iter();
+            let has = |cell_pair: &CellPair, trial: &Trial| cell_pair.cells().any(|cell| cell == trial.cell);
             (a.warmup, a.iteration) == (b.warmup, b.iteration)
-                && twins.any(|twin| has(twin, a) && has(twin, b))
+                && cell_pairs.any(|cell_pair| has(cell_pair, a) && has(cell_pair, b))
         };
         Self {
-            blocks: plan.trials.chunk_by(is_twin).collect(),
+            blocks: plan.trials.chunk_by(is_of_cell_pair).collect(),
             trials: HashMap::new(),
-            looks: &plan.judging.looks,
-            looked_before: 0,
-            rounds: vec![],
+            interim_checks: &plan.judging.interim_checks,
+            checked_before: 0,
+            iterations: vec![],
         }
     }
 
@@ -102,28 +102,29 @@ impl<'a> Progress<'a> {
         self.blocks.clone()
     }
 
-    /// Whether a look comes before this block: a round that a look follows has ended. True only once for each
-    /// look.
-    pub(super) fn is_look_due(&mut self, block: &[Trial]) -> bool {
+    /// Whether an interim check comes before this block: an iteration that a check follows has ended. True
+    /// only once for each check.
+    pub(super) fn is_check_due(&mut self, block: &[Trial]) -> bool {
         let Trial {
             warmup, iteration, ..
         } = block[0];
-        let is_due = !warmup && iteration > self.looked_before && self.looks.contains(&iteration);
+        let is_due = !warmup && iteration > self.checked_before && self.interim_checks.contains(&iteration);
         if is_due {
-            self.looked_before = iteration;
+            self.checked_before = iteration;
         }
         is_due
     }
 
-    /// Limits the rounds that each cell is measured for. Returns whether that is another limit than before.
-    pub(super) fn limit(&mut self, rounds: Vec<u32>) -> bool {
-        let before = mem::replace(&mut self.rounds, rounds);
-        before != self.rounds
+    /// Limits the iterations that each cell is measured for. Returns whether that is another limit than
+    /// before.
+    pub(super) fn limit(&mut self, iterations: Vec<u32>) -> bool {
+        let before = mem::replace(&mut self.iterations, iterations);
+        before != self.iterations
     }
 
     fn is_needed(&self, trial: &Trial) -> bool {
-        let rounds = self.rounds.get(trial.cell);
-        trial.warmup || rounds.is_none_or(|rounds| trial.iteration < *rounds)
+        let iterations = self.iterations.get(trial.cell);
+        trial.warmup || iterations.is_none_or(|iterations| trial.iteration < *iterations)
     }
 
     /// The number of trials that have ended, unless another of their block makes them run again.
@@ -209,8 +210,8 @@ mod tests {
     }
 
     #[test]
-    fn a_disturbed_trial_is_measured_again_with_its_twin() {
-        let plan = twins(4);
+    fn a_disturbed_trial_is_measured_again_with_its_pair() {
+        let plan = cell_pairs(4);
         for disturbed in ["c0.i0", "c1.i0"] {
             let first = ["c0.i0", "c1.i0"].map(|id| match id == disturbed {
                 true => disturb(completed(id)),
@@ -225,11 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn a_control_is_measured_again_with_its_twin() {
-        let mut plan = twins(4);
-        plan.judging.twins[0].control = Some(2);
-        let rounds = (0..4).flat_map(|i| [format!("c0.i{i}"), format!("c2.i{i}"), format!("c1.i{i}")]);
-        plan.trials = rounds.map(|id| trial(&id)).collect();
+    fn a_control_is_measured_again_with_its_pair() {
+        let mut plan = cell_pairs(4);
+        plan.judging.cell_pairs[0].control = Some(2);
+        let iterations = (0..4).flat_map(|i| [format!("c0.i{i}"), format!("c2.i{i}"), format!("c1.i{i}")]);
+        plan.trials = iterations.map(|id| trial(&id)).collect();
         for disturbed in ["c0.i0", "c1.i0", "c2.i0"] {
             let first = ["c0.i0", "c2.i0", "c1.i0"].map(|id| match id == disturbed {
                 true => disturb(completed(id)),
@@ -243,12 +244,12 @@ mod tests {
         }
         let ended = run(&plan, |_| true);
         let again = ended.iter().filter(|record| record.attempt > 0).count();
-        assert_eq!(again, 3, "one of four rounds");
+        assert_eq!(again, 3, "one of four iterations");
     }
 
     #[test]
     fn a_loss_repeats_the_pair_in_the_same_order() {
-        let plan = twins(4);
+        let plan = cell_pairs(4);
         let before = ["c0.i0", "c1.i0"].map(completed);
         let lost = [&before[..], &[failed("c1.i1", Reason::NodeLost)]].concat();
         assert_eq!(
@@ -268,14 +269,14 @@ mod tests {
             session: 1,
             ..completed("c1.i0")
         };
-        let next = rest(&twins(4), &[completed("c0.i0"), later]);
+        let next = rest(&cell_pairs(4), &[completed("c0.i0"), later]);
         assert_eq!(next[..2], ["c0.i0.a1", "c1.i0.a1"]);
     }
 
     #[test]
     fn one_pair_of_four_may_be_repeated() {
         for (iterations, repeated) in [(3, 0), (4, 1), (7, 1), (8, 2)] {
-            let ended = run(&twins(iterations), |_| true);
+            let ended = run(&cell_pairs(iterations), |_| true);
             let again = ended.iter().filter(|record| record.attempt > 0).count();
             assert_eq!(again, 2 * repeated, "{iterations} pairs");
         }
@@ -283,21 +284,21 @@ mod tests {
 
     #[test]
     fn a_look_is_due_once_before_the_round_that_follows_it() {
-        let mut plan = twins(4);
-        plan.judging.looks = vec![2, 3, 4];
+        let mut plan = cell_pairs(4);
+        plan.judging.interim_checks = vec![2, 3, 4];
         let mut progress = Progress::of(&plan);
         let blocks = progress.blocks();
         let due: Vec<bool> = blocks
             .iter()
             .chain(&blocks)
-            .map(|block| progress.is_look_due(block))
+            .map(|block| progress.is_check_due(block))
             .collect();
         assert_eq!(due, [false, false, true, true, false, false, false, false]);
     }
 
     #[test]
     fn what_is_not_needed_is_not_run_and_its_share_of_repetitions_stays() {
-        let plan = twins(8);
+        let plan = cell_pairs(8);
         let mut progress = progress(&plan, &["c0.i0", "c1.i0"].map(completed));
         assert!(progress.limit(vec![2, 2]));
         assert!(!progress.limit(vec![2, 2]), "nothing is new");
@@ -319,8 +320,8 @@ mod tests {
         let single = plan_of(&["c0.i0", "c0.i1", "c0.i2", "c0.i3"]);
         assert_eq!(run(&single, |_| true).len(), 4);
         let warmup = Plan {
-            trials: [plan_of(&["c0.w0", "c1.w0"]).trials, twins(4).trials].concat(),
-            ..twins(4)
+            trials: [plan_of(&["c0.w0", "c1.w0"]).trials, cell_pairs(4).trials].concat(),
+            ..cell_pairs(4)
         };
         let ended = run(&warmup, |trial| trial.warmup);
         assert!(ended.iter().all(|record| record.attempt == 0));
@@ -328,7 +329,7 @@ mod tests {
 
     #[test]
     fn ended_trials_are_counted_once() {
-        let plan = twins(4);
+        let plan = cell_pairs(4);
         let ended = |past: &[TrialRecord]| progress(&plan, past).ended();
         let [a, b] = ["c0.i0", "c1.i0"].map(completed);
         assert_eq!(ended(&[]), 0);
@@ -338,24 +339,24 @@ mod tests {
         assert_eq!(ended(&[a.clone(), disturb(b), retried(a)]), 1);
     }
 
-    /// Rounds of a twin, whose first trial is first in even rounds.
-    fn twins(iterations: u32) -> Plan {
-        let rounds = (0..iterations).flat_map(|i| {
+    /// Iterations of a pair of cells, whose first trial is first in even iterations.
+    fn cell_pairs(iterations: u32) -> Plan {
+        let iterations = (0..iterations).flat_map(|i| {
             let [first, second] = [i % 2, 1 - i % 2];
             [format!("c{first}.i{i}"), format!("c{second}.i{i}")]
         });
-        let rounds: Vec<String> = rounds.collect();
-        let twin = Twin {
+        let iterations: Vec<String> = iterations.collect();
+        let cell_pair = CellPair {
             baseline: 0,
             candidate: 1,
             control: None,
         };
         Plan {
             judging: Judging {
-                twins: vec![twin],
+                cell_pairs: vec![cell_pair],
                 ..Judging::default()
             },
-            ..plan_of(&rounds.iter().map(String::as_str).collect::<Vec<_>>())
+            ..plan_of(&iterations.iter().map(String::as_str).collect::<Vec<_>>())
         }
     }
 

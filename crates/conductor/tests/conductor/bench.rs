@@ -120,7 +120,7 @@ impl Bench {
     }
 
     /// The next node in place of this one does what the script says.
-    pub(crate) fn spare(self, name: &str, script: Script) -> Self {
+    pub(crate) fn leave_out(self, name: &str, script: Script) -> Self {
         self.spares
             .lock()
             .unwrap()
@@ -190,7 +190,7 @@ impl Bench {
                 let failure = record.failure.as_ref().map(|failure| failure.reason.to_string());
                 format!("{} {}", record.trial.id, failure.unwrap_or("completed".into()))
             }
-            Event::Spared { spared } => spared.to_string(),
+            Event::NotNeeded { not_needed } => not_needed.to_string(),
             Event::NodeReplaced { name } => format!("{name} replaced"),
         });
     }

@@ -1,7 +1,7 @@
 //! Trials that are compared, while something else keeps a machine busy.
 
 use perfrun_contract::{
-    compare::{Judging, Twin},
+    compare::{CellPair, Judging},
     plan::{Cell, Plan, Trial},
     record::Flag,
     run::RunState,
@@ -12,8 +12,8 @@ use crate::{
     node::Script,
 };
 
-/// Four rounds of a twin, in which the client's machine is disturbed in these attempts.
-fn twins(disturbed: &'static [&'static str]) -> Bench {
+/// Four iterations of a pair of cells, in which the client's machine is disturbed in these attempts.
+fn cell_pairs(disturbed: &'static [&'static str]) -> Bench {
     let script = Script {
         disturbed,
         ..Script::default()
@@ -30,7 +30,7 @@ fn twins(disturbed: &'static [&'static str]) -> Bench {
         iteration,
         warmup: false,
     };
-    let twin = Twin {
+    let cell_pair = CellPair {
         baseline: 0,
         candidate: 1,
         control: None,
@@ -41,7 +41,7 @@ fn twins(disturbed: &'static [&'static str]) -> Bench {
             .flat_map(|i| [trial(i as usize % 2, i), trial(1 - i as usize % 2, i)])
             .collect(),
         judging: Judging {
-            twins: vec![twin],
+            cell_pairs: vec![cell_pair],
             ..Judging::default()
         },
         ..bench.plan
@@ -51,7 +51,7 @@ fn twins(disturbed: &'static [&'static str]) -> Bench {
 
 #[tokio::test]
 async fn a_disturbed_pair_is_measured_again_right_away() {
-    let out = twins(&["r-c0.i1.a0", "r-c0.i2.a0"]).run().await;
+    let out = cell_pairs(&["r-c0.i1.a0", "r-c0.i2.a0"]).run().await;
     let expected = [
         "c0.i0.a0 completed",
         "c1.i0.a0 completed",
@@ -81,7 +81,7 @@ async fn a_disturbed_pair_is_measured_again_right_away() {
 
 #[tokio::test]
 async fn a_resumed_run_repeats_what_an_uninterrupted_one_would() {
-    let mut bench = twins(&["r-c0.i1.a0"]);
+    let mut bench = cell_pairs(&["r-c0.i1.a0"]);
     bench.room_for = 5;
     let whole = bench.run().await;
     assert_eq!(whole.end.state, RunState::Failed);

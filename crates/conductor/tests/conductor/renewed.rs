@@ -1,4 +1,4 @@
-//! Nodes that are started again in each round.
+//! Nodes that are started again in each iteration.
 
 use perfrun_contract::{
     plan::Renew,
@@ -10,9 +10,9 @@ use crate::{bench::bench, node::Script};
 #[tokio::test]
 async fn each_round_has_new_nodes() {
     let mut bench = bench()
-        .spare("client-0", Script::default())
-        .spare("server-0", Script::default());
-    bench.plan.renew = Renew::Round;
+        .leave_out("client-0", Script::default())
+        .leave_out("server-0", Script::default());
+    bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -25,8 +25,8 @@ async fn each_round_has_new_nodes() {
 
 #[tokio::test]
 async fn a_node_that_cannot_be_started_anew_ends_the_run() {
-    let mut bench = bench().spare("client-0", Script::default());
-    bench.plan.renew = Renew::Round;
+    let mut bench = bench().leave_out("client-0", Script::default());
+    bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;
     assert_eq!(
         (out.end.state, out.end.cause),
@@ -36,5 +36,5 @@ async fn a_node_that_cannot_be_started_anew_ends_the_run() {
         out.end.reason.as_deref(),
         Some("server-0 cannot be started again: there is no spare")
     );
-    assert_eq!(out.records.len(), 1, "the first round is kept");
+    assert_eq!(out.records.len(), 1, "the first iteration is kept");
 }

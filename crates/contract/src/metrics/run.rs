@@ -58,7 +58,7 @@ const COMPARISON: &[&str] = &[
     "transport",
     "network",
     "metric",
-    "word",
+    "finding",
 ];
 const FLAG: &[&str] = &["cell", "load", "client", "server", "transport", "network", "flag"];
 
@@ -86,7 +86,7 @@ pub const CI_HIGH: Family = gauge("result_ci95_high", ROW, "Upper end of the sam
 pub const SHARE_OF_RAW: Family = gauge(
     "result_share_of_raw",
     ROW,
-    "A rate as a share of the raw baseline's in the same iterations, on the same network",
+    "A rate as a share of the raw reference's in the same iterations, on the same network",
 )
 .in_unit("ratio");
 /// Trials behind a median.
@@ -95,7 +95,7 @@ pub const COUNT: Family = gauge("result_trials", ROW, "Trials that the median is
 pub const MISSING: Family = gauge(
     "result_missing_trials",
     CELL,
-    "Repetitions of a cell without a result, because they failed or were not run; only of runs that have ended",
+    "Iterations of a cell without a result, because they failed or were not run; only of runs that have ended",
 );
 /// Flags.
 pub const FLAGS: Family = gauge(
@@ -113,7 +113,7 @@ pub const VERDICT: Family = gauge(
 pub const COMPARISON_RATIO: Family = gauge(
     "comparison",
     COMPARISON,
-    "A metric of the candidate's cell as a share of the baseline's, with what that means (word: Faster, Slower, Same, \
+    "A metric of the candidate's cell as a share of the baseline's, with what that means (finding: Better, Worse, Same, \
      Undecided, NotComparable); only of runs that have ended",
 )
 .in_unit("ratio");

@@ -64,7 +64,7 @@ struct PaceFields {
     /// the load, where `i` is `streamIndex × connections + connectionIndex`, from 0 on. A stream that still
     /// waits for an answer sends its next line immediately after the answer. The round trip of a late line
     /// counts from when the line was due, except for what a timer added, at most 2 ms. Late lines are sent
-    /// one by one. None is skipped, and none is sent after the end.
+    /// one by one. No line is skipped, and no line is sent after the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     period_seconds: Option<f64>,
 }

@@ -27,7 +27,7 @@ pub struct Messages {
     pub amount: Amount,
     /// Most messages that are sent and not acknowledged.
     pub window: u32,
-    /// Messages per second of each peer, each due at its own moment. `None` if a message follows the last as
+    /// Messages per second of each peer, each due at its own moment. Absent if a message follows the last as
     /// soon as the mode allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,

@@ -5,26 +5,29 @@ use perfrun_judge::needs;
 
 use super::*;
 
-/// A run of twins with controls, whose candidate and control have these ratios to the baseline. The controls
-/// are the last cells. The three trials of a round are in random order, and what the first of them leaves
-/// behind slows the others.
-fn controlled(ratios: &[[f64; 2]], rounds: u32, seed: u64) -> Run {
+/// A run of pairs of cells with controls, whose candidate and control have these ratios to the baseline. The
+/// controls are the last cells. The three trials of an iteration are in random order, and what the first of
+/// them leaves behind slows the others.
+fn controlled(ratios: &[[f64; 2]], iterations: u32, seed: u64) -> Run {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut run = Run::new(&vec![1.0; ratios.len()], 0);
     for (index, transport) in (0..ratios.len()).zip(TRANSPORTS) {
-        run.plan.judging.twins[index].control = Some(run.plan.cells.len());
+        run.plan.judging.cell_pairs[index].control = Some(run.plan.cells.len());
         let control = cell(Stack::Litep2p, "main_control", transport);
         run.plan.cells.push(control);
     }
-    let twins = run.plan.judging.twins.clone();
-    for round in 0..rounds {
-        for (twin, [candidate, control]) in twins.iter().zip(ratios) {
-            let mut block: Vec<(usize, f64)> = twin.cells().zip([1.0, *candidate, *control]).collect();
+    let cell_pairs = run.plan.judging.cell_pairs.clone();
+    for iteration in 0..iterations {
+        for (cell_pair, [candidate, control]) in cell_pairs.iter().zip(ratios) {
+            let mut block: Vec<(usize, f64)> = cell_pair.cells().zip([1.0, *candidate, *control]).collect();
             block.shuffle(&mut random);
             for (place, (cell, ratio)) in block.into_iter().enumerate() {
                 let noise: f64 = (0..4).map(|_| random.random_range(-0.04..0.04)).sum();
                 let slowed = if place == 0 { 1.0 } else { 0.97 };
-                run.measure(&format!("c{cell}.i{round}"), 4.7e9 * ratio * slowed * noise.exp());
+                run.measure(
+                    &format!("c{cell}.i{iteration}"),
+                    4.7e9 * ratio * slowed * noise.exp(),
+                );
             }
         }
     }
@@ -33,7 +36,12 @@ fn controlled(ratios: &[[f64; 2]], rounds: u32, seed: u64) -> Run {
 
 /// The same run without its controls.
 fn without_controls(run: &Run) -> Run {
-    let first = run.plan.judging.twins.first().and_then(|twin| twin.control);
+    let first = run
+        .plan
+        .judging
+        .cell_pairs
+        .first()
+        .and_then(|cell_pair| cell_pair.control);
     let first = first.expect("the run has controls");
     let mut other = Run {
         plan: run.plan.clone(),
@@ -42,21 +50,21 @@ fn without_controls(run: &Run) -> Run {
     other.plan.cells.truncate(first);
     other.plan.trials.retain(|trial| trial.cell < first);
     other.records.retain(|record| record.trial.cell < first);
-    for twin in &mut other.plan.judging.twins {
-        twin.control = None;
+    for cell_pair in &mut other.plan.judging.cell_pairs {
+        cell_pair.control = None;
     }
     other
 }
 
 fn differs(judged: &Judged) -> bool {
-    judged.controls.iter().any(|control| control.word.differs())
+    judged.controls.iter().any(|control| control.finding.differs())
 }
 
 #[test]
 fn nothing_is_believed_if_the_control_differs() {
     let mut run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
     run.expect(vec![0], Bound::Min(1e9));
-    assert_eq!(without_controls(&run).judge().verdict, Verdict::Fail);
+    assert_eq!(without_controls(&run).judge().verdict, Some(Verdict::Fail));
     let judged = run.judge();
     let [control] = judged.controls.as_slice() else {
         panic!("{judged:?}")
@@ -68,23 +76,29 @@ fn nothing_is_believed_if_the_control_differs() {
             "main_control.main_control.tcp.upload-1s"
         )
     );
-    assert_eq!((control.word, control.pairs, control.dropped), (Faster, 20, 0));
+    assert_eq!(
+        (control.finding, control.pairs, control.excluded_pairs),
+        (Better, 20, 0)
+    );
     let [compared] = judged.comparisons.as_slice() else {
         panic!("{judged:?}")
     };
     assert_eq!(compared.candidate, "pr.pr.tcp.upload-1s");
     assert_eq!(
-        (compared.word, compared.why),
-        (NotComparable, Some(Why::ControlDiffers))
+        (compared.finding, compared.reason),
+        (NotComparable, Some(NoFinding::ControlDiffers))
     );
-    assert_eq!((compared.detectable, compared.pairs_needed), (None, None));
+    assert_eq!(
+        (compared.detectable_difference, compared.pairs_needed),
+        (None, None)
+    );
     let verdicts = judged.gates.iter().map(|gate| gate.verdict);
     assert_eq!(
         verdicts.collect::<Vec<_>>(),
         [Verdict::Inconclusive, Verdict::Pass],
         "what is expected of the baseline's own values does not depend on the comparison"
     );
-    assert_eq!(judged.verdict, Verdict::Inconclusive);
+    assert_eq!(judged.verdict, Some(Verdict::Inconclusive));
     let evidence = &judged.gates[0].evidence;
     assert!(
         evidence.ends_with("; but the control, the baseline once more, differs from it"),
@@ -135,7 +149,7 @@ fn a_control_that_does_not_differ_says_what_could_be_seen() {
         found[1].text.starts_with("Slower: upload over tcp, "),
         "{found:?}"
     );
-    assert_eq!(judged.verdict, Verdict::Fail);
+    assert_eq!(judged.verdict, Some(Verdict::Fail));
 }
 
 #[test]
@@ -165,9 +179,12 @@ fn a_control_speaks_for_all_cells_of_its_comparison_and_for_no_other() {
         (run.plan.cells[cell].client, run.plan.cells[cell].server) = (name.clone(), name);
     }
     let judged = run.judge();
-    let found = judged.comparisons.iter().map(|found| (found.word, found.why));
-    let void = (NotComparable, Some(Why::ControlDiffers));
-    assert_eq!(found.collect::<Vec<_>>(), [void, void, (Slower, None)]);
+    let found = judged
+        .comparisons
+        .iter()
+        .map(|found| (found.finding, found.reason));
+    let void = (NotComparable, Some(NoFinding::ControlDiffers));
+    assert_eq!(found.collect::<Vec<_>>(), [void, void, (Worse, None)]);
     let verdicts = judged.gates.iter().map(|gate| gate.verdict);
     let (open, fail) = (Verdict::Inconclusive, Verdict::Fail);
     assert_eq!(verdicts.collect::<Vec<_>>(), [open, open, fail]);
@@ -192,16 +209,16 @@ fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
     let judged = judge(&run.plan, &run.records, &nodes);
     let control = &judged.controls[0];
     assert_eq!(
-        (control.word, control.why),
-        (NotComparable, Some(Why::TwinsApart))
+        (control.finding, control.reason),
+        (NotComparable, Some(NoFinding::DifferentMachines))
     );
-    assert_eq!(judged.verdict, Verdict::Fail, "it takes nothing back");
+    assert_eq!(judged.verdict, Some(Verdict::Fail), "it takes nothing back");
 }
 
 #[test]
 fn controls_that_could_show_nothing_say_so() {
     let mut run = controlled(&[[1.0, 1.0]; 4], 10, 1).allowing(0.05);
-    run.plan.judging.looks = vec![8, 10];
+    run.plan.judging.interim_checks = vec![8, 10];
     let found = findings(&run.plan, &run.judge(), Basis::Trials);
     assert_eq!(
         (found[0].verdict, &*found[0].text),
@@ -259,29 +276,29 @@ fn controls_say_nothing_for_reasons_of_their_own() {
 }
 
 #[test]
-fn a_control_is_measured_as_long_as_its_twin() {
+fn a_control_is_measured_as_long_as_its_pair() {
     let mut run = controlled(&[[0.5, 1.0]], 40, 1).allowing(0.05);
-    run.plan.judging.looks = vec![10, 20, 40];
+    run.plan.judging.interim_checks = vec![10, 20, 40];
     assert_eq!(
-        needs(&run.plan, &run.records).rounds,
+        needs(&run.plan, &run.records).iterations,
         [20; 3],
-        "after 10 rounds, a control cannot differ"
+        "after 10 iterations, a control cannot differ"
     );
     assert_eq!(run.judge().controls[0].pairs, 20);
     let without = without_controls(&run);
-    assert_eq!(needs(&without.plan, &without.records).rounds, [10; 2]);
+    assert_eq!(needs(&without.plan, &without.records).iterations, [10; 2]);
 }
 
 #[test]
 fn the_last_look_has_its_findings_whatever_controls_can_show() {
     let mut run = controlled(&[[0.5, 1.2]; 4], 10, 1).allowing(0.05);
-    run.plan.judging.looks = vec![8, 10];
+    run.plan.judging.interim_checks = vec![8, 10];
     let needed = needs(&run.plan, &run.records);
-    assert_eq!((needed.rounds, needed.spared), (vec![u32::MAX; 12], None));
+    assert_eq!((needed.iterations, needed.not_needed), (vec![u32::MAX; 12], None));
     let judged = run.judge();
     assert!(!differs(&judged), "ten pairs are too few for four controls");
     assert!(
-        judged.comparisons.iter().all(|found| found.word == Slower),
+        judged.comparisons.iter().all(|found| found.finding == Worse),
         "{judged:?}"
     );
 }
@@ -289,14 +306,14 @@ fn the_last_look_has_its_findings_whatever_controls_can_show() {
 #[test]
 fn a_large_difference_is_not_decided_before_its_control_can_differ() {
     let mut run = controlled(&[[0.5, 1.2]], 40, 1).allowing(0.05);
-    run.plan.judging.looks = vec![10, 20, 40];
-    let rounds = needs(&run.plan, &run.records).rounds;
-    assert_eq!(rounds, [20; 3]);
+    run.plan.judging.interim_checks = vec![10, 20, 40];
+    let iterations = needs(&run.plan, &run.records).iterations;
+    assert_eq!(iterations, [20; 3]);
     run.records.retain(|record| record.trial.iteration < 20);
     let judged = run.judge();
     assert!(differs(&judged), "{judged:?}");
-    assert_eq!(judged.comparisons[0].why, Some(Why::ControlDiffers));
-    assert_eq!(judged.verdict, Verdict::Inconclusive);
+    assert_eq!(judged.comparisons[0].reason, Some(NoFinding::ControlDiffers));
+    assert_eq!(judged.verdict, Some(Verdict::Inconclusive));
 }
 
 #[test]
@@ -306,17 +323,17 @@ fn runs_are_compared_without_their_controls() {
         plan: &run.plan,
         records: &run.records,
     };
-    let cells = runs::shared(&[run, run]).judging.twins;
-    let cells: Vec<usize> = cells.iter().map(|twin| twin.candidate).collect();
+    let cells = runs::shared(&[run, run]).judging.cell_pairs;
+    let cells: Vec<usize> = cells.iter().map(|cell_pair| cell_pair.candidate).collect();
     assert_eq!(cells, [0, 1]);
 }
 
 #[test]
 fn controls_of_equal_programs_seldom_differ() {
-    for (rounds, looks, runs) in [(20, vec![], 1000), (40, vec![10, 20, 40], 300)] {
+    for (iterations, interim_checks, runs) in [(20, vec![], 1000), (40, vec![10, 20, 40], 300)] {
         let differ = (0..runs).filter(|seed| {
-            let mut run = controlled(&[[1.0, 1.0]; 4], rounds, *seed).allowing(0.01);
-            run.plan.judging.looks = looks.clone();
+            let mut run = controlled(&[[1.0, 1.0]; 4], iterations, *seed).allowing(0.01);
+            run.plan.judging.interim_checks = interim_checks.clone();
             let judged = run.judge();
             assert_eq!(judged.controls.len(), 4);
             differs(&judged)
@@ -324,7 +341,7 @@ fn controls_of_equal_programs_seldom_differ() {
         let wrong = differ.count() as f64 / runs as f64;
         // Three standard errors.
         let error = 3.0 * (CONTROL_ALPHA * (1.0 - CONTROL_ALPHA) / runs as f64).sqrt();
-        assert!(wrong <= CONTROL_ALPHA + error, "{rounds} rounds: {wrong}");
+        assert!(wrong <= CONTROL_ALPHA + error, "{iterations} iterations: {wrong}");
     }
 }
 

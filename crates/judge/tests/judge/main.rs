@@ -1,14 +1,15 @@
 //! Whole runs, judged: plans and records in, findings out.
 
 mod controls;
-mod looks;
+mod interim;
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{
-        Bound, Comparison, Expectation, Gate, Judged, Twin, Verdict, Why,
-        Word::{self, Faster, NotComparable, Same, Slower, Undecided},
+        Bound, CellPair, Comparison, Expectation, Gate, Judged, NoFinding,
+        Outcome::{self, Better, NotComparable, Same, Undecided, Worse},
+        Verdict,
     },
     matrix::{Stack, StackName, Transport},
     newer::NewerName,
@@ -31,8 +32,8 @@ const TRANSPORTS: [Transport; 4] = [
     Transport::TcpTls,
 ];
 
-/// A run of twins: of twin i, cell 2i is the baseline and cell 2i + 1 the candidate. In odd rounds candidates
-/// are first.
+/// A run of pairs of cells: of pair i, cell 2i is the baseline and cell 2i + 1 the candidate. In odd
+/// iterations candidates are first.
 struct Run {
     plan: Plan,
     records: Vec<TrialRecord>,
@@ -41,11 +42,11 @@ struct Run {
 impl Run {
     /// A run of upload only, whose candidates have these ratios to their baselines, give or take some
     /// percent.
-    fn new(ratios: &[f64], rounds: u32) -> Self {
-        Self::seeded(ratios, rounds, 2)
+    fn new(ratios: &[f64], iterations: u32) -> Self {
+        Self::seeded(ratios, iterations, 2)
     }
 
-    fn seeded(ratios: &[f64], rounds: u32, seed: u64) -> Self {
+    fn seeded(ratios: &[f64], iterations: u32, seed: u64) -> Self {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut run = Self {
             plan: Plan::default(),
@@ -54,13 +55,13 @@ impl Run {
         for (index, transport) in (0..ratios.len()).zip(TRANSPORTS) {
             run.plan.cells.push(cell(Stack::Litep2p, "main", transport));
             run.plan.cells.push(cell(Stack::Litep2p, "pr", transport));
-            run.plan.judging.twins.push(Twin {
+            run.plan.judging.cell_pairs.push(CellPair {
                 baseline: 2 * index,
                 candidate: 2 * index + 1,
                 control: None,
             });
         }
-        for round in 0..rounds {
+        for iteration in 0..iterations {
             for (index, ratio) in ratios.iter().enumerate() {
                 let mut pair = [(2 * index, 1.0), (2 * index + 1, *ratio)];
                 if random.random() {
@@ -68,7 +69,7 @@ impl Run {
                 }
                 for (cell, ratio) in pair {
                     let noise: f64 = (0..4).map(|_| random.random_range(-0.04..0.04)).sum();
-                    run.measure(&format!("c{cell}.i{round}"), 4.7e9 * ratio * noise.exp());
+                    run.measure(&format!("c{cell}.i{iteration}"), 4.7e9 * ratio * noise.exp());
                 }
             }
         }
@@ -89,9 +90,9 @@ impl Run {
         let cells = self
             .plan
             .judging
-            .twins
+            .cell_pairs
             .iter()
-            .map(|twin| twin.candidate)
+            .map(|cell_pair| cell_pair.candidate)
             .collect();
         self.expect(cells, Bound::MaxRegression(share));
         self
@@ -114,13 +115,13 @@ impl Run {
         judge(&self.plan, &self.records, &BTreeMap::new())
     }
 
-    fn goodput(&self, twin: usize) -> Comparison {
-        let id = &self.plan.cells[2 * twin + 1].id;
+    fn goodput(&self, cell_pair: usize) -> Comparison {
+        let id = &self.plan.cells[2 * cell_pair + 1].id;
         let judged = self.judge();
         let mut found = judged.comparisons.into_iter();
         found
             .find(|found| found.metric == Metric::UploadGoodput && found.candidate == *id)
-            .expect("the twin is compared")
+            .expect("the cell_pair is compared")
     }
 }
 
@@ -134,11 +135,11 @@ fn is_candidate(record: &TrialRecord) -> bool {
 }
 
 #[test]
-fn each_difference_has_its_word() {
+fn each_difference_has_its_finding() {
     let run = Run::new(&[0.9, 1.1, 1.0, 1.03], 40);
-    let found: Vec<_> = (0..4).map(|twin| run.goodput(twin)).collect();
-    let words: Vec<Word> = found.iter().map(|found| found.word).collect();
-    assert_eq!(words, [Slower, Faster, Same, Same]);
+    let found: Vec<_> = (0..4).map(|cell_pair| run.goodput(cell_pair)).collect();
+    let outcomes: Vec<Outcome> = found.iter().map(|found| found.finding).collect();
+    assert_eq!(outcomes, [Worse, Better, Same, Same]);
     for (found, truth) in found.iter().zip([0.9, 1.1, 1.0, 1.03]) {
         let ratio = found.ratio.unwrap();
         assert!((ratio.value - truth).abs() < 0.02, "{found:?}");
@@ -146,12 +147,12 @@ fn each_difference_has_its_word() {
             ratio.low.unwrap() < truth && truth < ratio.high.unwrap(),
             "{found:?}"
         );
-        assert_eq!((found.pairs, found.dropped, found.failed), (40, 0, [0, 0]));
+        assert_eq!((found.pairs, found.excluded_pairs, found.failed), (40, 0, [0, 0]));
     }
     let few = Run::new(&[1.06], 12).goodput(0);
-    assert_eq!(few.word, Undecided, "{few:?}");
+    assert_eq!(few.finding, Undecided, "{few:?}");
     assert!(
-        few.detectable.unwrap() > 0.03 && few.pairs_needed.unwrap() > 12,
+        few.detectable_difference.unwrap() > 0.03 && few.pairs_needed.unwrap() > 12,
         "{few:?}"
     );
 }
@@ -171,10 +172,10 @@ fn costs_are_better_the_lower_they_are() {
         .iter()
         .find(|found| found.metric == Metric::CpuSecondsPerGiB)
         .unwrap();
-    assert_eq!(cost.word, Slower);
+    assert_eq!(cost.finding, Worse);
     let ratio = cost.ratio.unwrap();
     assert!(ratio.low.unwrap() < 1.2 && 1.2 < ratio.high.unwrap(), "{ratio:?}");
-    assert_eq!(run.goodput(0).why, Some(Why::NotMeasured));
+    assert_eq!(run.goodput(0).reason, Some(NoFinding::NotMeasured));
     for (share, verdict) in [
         (0.1, Verdict::Fail),
         (0.19, Verdict::Inconclusive),
@@ -185,7 +186,7 @@ fn costs_are_better_the_lower_they_are() {
             cells: vec![1],
             bound: Bound::MaxRegression(share),
         }];
-        assert_eq!(run.judge().verdict, verdict, "{share}");
+        assert_eq!(run.judge().verdict, Some(verdict), "{share}");
     }
 }
 
@@ -196,22 +197,22 @@ fn swapping_the_two_turns_every_finding_around() {
         plan: run.plan.clone(),
         records: run.records.clone(),
     };
-    for twin in &mut swapped.plan.judging.twins {
-        std::mem::swap(&mut twin.baseline, &mut twin.candidate);
+    for cell_pair in &mut swapped.plan.judging.cell_pairs {
+        std::mem::swap(&mut cell_pair.baseline, &mut cell_pair.candidate);
     }
     for (found, turned) in run.judge().comparisons.iter().zip(&swapped.judge().comparisons) {
-        let expected = match found.word {
-            Faster => Slower,
-            Slower => Faster,
-            word => word,
+        let expected = match found.finding {
+            Better => Worse,
+            Worse => Better,
+            finding => finding,
         };
-        assert_eq!(turned.word, expected);
+        assert_eq!(turned.finding, expected);
         assert_eq!(
             (&turned.baseline, &turned.candidate),
             (&found.candidate, &found.baseline)
         );
         let Some((ratio, turned_ratio)) = found.ratio.zip(turned.ratio) else {
-            assert_eq!(found.why, Some(Why::NotMeasured));
+            assert_eq!(found.reason, Some(NoFinding::NotMeasured));
             continue;
         };
         let near = |a: f64, b: f64| (a * b - 1.0).abs() < 1e-9;
@@ -252,7 +253,7 @@ fn the_order_of_records_does_not_matter() {
 fn a_resumed_run_is_judged_like_an_uninterrupted_one() {
     let run = Run::new(&[0.9, 1.0], 20);
     let judged = run.judge();
-    // Between two rounds, and in the middle of a pair.
+    // Between two iterations, and in the middle of a pair.
     for (interrupted_at, lost) in [(40, 0), (41, 1)] {
         let mut resumed = Run {
             plan: run.plan.clone(),
@@ -301,7 +302,7 @@ fn the_last_attempt_counts_and_warm_up_does_not() {
 #[test]
 fn only_neighbours_are_pairs() {
     let mut run = Run::new(&[0.9, 1.0], 20);
-    // Round 3: the second trial begins too late. Round 5: another trial is in between.
+    // Iteration 3: the second trial begins too late. Iteration 5: another trial is in between.
     run.records[13].at_seconds += 61.5;
     for record in &mut run.records[14..] {
         record.at_seconds += 61.5;
@@ -310,7 +311,12 @@ fn only_neighbours_are_pairs() {
     let times: Vec<f64> = run.records.iter().map(|record| record.at_seconds).collect();
     run.records[21].at_seconds = times[22];
     run.records[22].at_seconds = times[21];
-    let counts = |twin| (run.goodput(twin).pairs, run.goodput(twin).dropped);
+    let counts = |cell_pair| {
+        (
+            run.goodput(cell_pair).pairs,
+            run.goodput(cell_pair).excluded_pairs,
+        )
+    };
     assert_eq!((counts(0), counts(1)), ((18, 2), (19, 1)));
 }
 
@@ -329,7 +335,7 @@ fn a_failure_of_the_stack_is_worse_than_any_value() {
         "{found:?}"
     );
     let judged = run.judge();
-    assert_eq!(judged.verdict, Verdict::Fail);
+    assert_eq!(judged.verdict, Some(Verdict::Fail));
     assert!(
         judged.gates[0].evidence.contains("failed trials 0 → 10"),
         "{judged:?}"
@@ -341,8 +347,8 @@ fn a_failure_of_the_stack_is_worse_than_any_value() {
         }
     });
     let found = always.goodput(0);
-    assert_eq!((found.word, found.ratio), (Slower, None));
-    assert_eq!(always.judge().verdict, Verdict::Fail);
+    assert_eq!((found.finding, found.ratio), (Worse, None));
+    assert_eq!(always.judge().verdict, Some(Verdict::Fail));
 }
 
 #[test]
@@ -354,7 +360,10 @@ fn failures_of_both_or_of_the_harness_drop_the_pair() {
         _ => {}
     });
     let found = run.goodput(0);
-    assert_eq!((found.pairs, found.dropped, found.failed), (19, 11, [4, 4]));
+    assert_eq!(
+        (found.pairs, found.excluded_pairs, found.failed),
+        (19, 11, [4, 4])
+    );
 }
 
 #[test]
@@ -364,39 +373,42 @@ fn a_run_whose_trials_all_failed_shows_no_difference_and_reaches_no_bound() {
         .change(|record| fail(record, Reason::Timeout));
     let found = run.goodput(0);
     assert_eq!(
-        (found.word, found.why),
-        (NotComparable, Some(Why::TooFewPairs)),
+        (found.finding, found.reason),
+        (NotComparable, Some(NoFinding::TooFewPairs)),
         "{found:?}"
     );
-    assert_eq!((found.pairs, found.dropped, found.failed), (0, 20, [20, 20]));
+    assert_eq!(
+        (found.pairs, found.excluded_pairs, found.failed),
+        (0, 20, [20, 20])
+    );
     assert_eq!((found.ratio, found.medians, found.p_adjusted), (None, None, None));
-    assert_eq!(run.judge().verdict, Verdict::Inconclusive);
+    assert_eq!(run.judge().verdict, Some(Verdict::Inconclusive));
     for bound in [Bound::Min(1.0), Bound::Max(1e12)] {
         run.plan.judging.expect.clear();
         run.expect(vec![0], bound);
-        assert_eq!(run.judge().verdict, Verdict::Fail, "{bound:?}");
+        assert_eq!(run.judge().verdict, Some(Verdict::Fail), "{bound:?}");
     }
 }
 
 #[test]
 fn values_without_a_ratio_make_no_pair() {
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0] {
-        let with_value = |rounds: u32| {
+        let with_value = |iterations: u32| {
             Run::new(&[0.9], 20).allowing(0.1).change(move |record| {
-                if is_candidate(record) && record.trial.iteration < rounds {
+                if is_candidate(record) && record.trial.iteration < iterations {
                     record.metrics.insert(Metric::UploadGoodput, value);
                 }
             })
         };
         let some = with_value(5).goodput(0);
         assert_eq!(
-            (some.pairs, some.dropped, some.word),
-            (15, 5, Slower),
+            (some.pairs, some.excluded_pairs, some.finding),
+            (15, 5, Worse),
             "{value}: {some:?}"
         );
         let all = with_value(20);
-        assert_eq!(all.goodput(0).why, Some(Why::NotMeasured), "{value}");
-        assert_eq!(all.judge().verdict, Verdict::Inconclusive, "{value}");
+        assert_eq!(all.goodput(0).reason, Some(NoFinding::NotMeasured), "{value}");
+        assert_eq!(all.judge().verdict, Some(Verdict::Inconclusive), "{value}");
     }
 }
 
@@ -412,9 +424,15 @@ fn counts_may_be_zero() {
         run.judge()
     };
     let none = lost(0.0);
-    assert_eq!((none.comparisons[0].word, none.verdict), (Same, Verdict::Pass));
+    assert_eq!(
+        (none.comparisons[0].finding, none.verdict),
+        (Same, Some(Verdict::Pass))
+    );
     let some = lost(7.0);
-    assert_eq!((some.comparisons[0].word, some.verdict), (Slower, Verdict::Fail));
+    assert_eq!(
+        (some.comparisons[0].finding, some.verdict),
+        (Worse, Some(Verdict::Fail))
+    );
     assert_eq!(some.comparisons[0].medians, Some([0.0, 7.0]));
     assert!(
         some.gates[0].evidence.contains("infinitely worse (12 pairs)"),
@@ -424,9 +442,9 @@ fn counts_may_be_zero() {
 
 #[test]
 fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
-    let disturbed = |rounds: u32| {
+    let disturbed = |iterations: u32| {
         Run::new(&[0.9], 30).change(move |record| {
-            if is_candidate(record) && record.trial.iteration < rounds {
+            if is_candidate(record) && record.trial.iteration < iterations {
                 record.disturbance = Some(Disturbance {
                     steal: 0.06,
                     ..Disturbance::default()
@@ -435,18 +453,27 @@ fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
         })
     };
     let found = disturbed(15).goodput(0);
-    assert_eq!((found.pairs, found.dropped, found.word), (15, 15, Slower));
+    assert_eq!(
+        (found.pairs, found.excluded_pairs, found.finding),
+        (15, 15, Worse)
+    );
     let found = disturbed(16).goodput(0);
-    assert_eq!((found.word, found.why), (NotComparable, Some(Why::Disturbed)));
+    assert_eq!(
+        (found.finding, found.reason),
+        (NotComparable, Some(NoFinding::Disturbed))
+    );
     let found = Run::new(&[0.5], 9).goodput(0);
-    assert_eq!((found.word, found.why), (NotComparable, Some(Why::TooFewPairs)));
+    assert_eq!(
+        (found.finding, found.reason),
+        (NotComparable, Some(NoFinding::TooFewPairs))
+    );
     let debug = Run::new(&[0.9], 20)
         .allowing(0.01)
         .change(|record| record.flags.push(Flag::DebugBuild));
-    assert_eq!(debug.goodput(0).why, Some(Why::DebugBuild));
-    assert_eq!(debug.judge().verdict, Verdict::Inconclusive);
+    assert_eq!(debug.goodput(0).reason, Some(NoFinding::DebugBuild));
+    assert_eq!(debug.judge().verdict, Some(Verdict::Inconclusive));
     let window = Run::new(&[0.9], 20).change(|record| record.flags.push(Flag::WindowLimited));
-    assert_eq!(window.goodput(0).why, Some(Why::WindowLimited));
+    assert_eq!(window.goodput(0).reason, Some(NoFinding::WindowLimited));
 }
 
 #[test]
@@ -457,18 +484,25 @@ fn twins_on_different_machines_are_not_comparable() {
         let name = |role: &str| Names::from(vec![format!("{role}-{}-{}", cell.client, cell.transport)]);
         (cell.clients, cell.servers) = (name("client"), name("server"));
     }
-    assert_eq!(run.judge().verdict, Verdict::Fail, "no node says where it is");
+    assert_eq!(
+        run.judge().verdict,
+        Some(Verdict::Fail),
+        "no node says where it is"
+    );
     let nodes = run.plan.cells.iter().flat_map(|cell| cell.nodes());
     let mut nodes: BTreeMap<String, Info> = nodes.map(|name| (name.clone(), info("one"))).collect();
     let judged = judge(&run.plan, &run.records, &nodes);
-    assert_eq!(judged.verdict, Verdict::Fail, "all are on one machine");
+    assert_eq!(judged.verdict, Some(Verdict::Fail), "all are on one machine");
     nodes.insert("server-pr-tcp".to_owned(), info("another"));
     let judged = judge(&run.plan, &run.records, &nodes);
     let [apart, together] = judged.comparisons.as_slice() else {
         panic!("{judged:?}")
     };
-    assert_eq!((apart.word, apart.why), (NotComparable, Some(Why::TwinsApart)));
-    assert_eq!(together.word, Slower);
+    assert_eq!(
+        (apart.finding, apart.reason),
+        (NotComparable, Some(NoFinding::DifferentMachines))
+    );
+    assert_eq!(together.finding, Worse);
     let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
     assert_eq!(verdicts, [Verdict::Inconclusive, Verdict::Fail, Verdict::Pass]);
     assert_eq!(judged.overall, [], "a single comparison has no average");
@@ -494,12 +528,12 @@ fn what_is_expected_is_what_is_judged() {
 #[test]
 fn the_worst_verdict_is_that_of_the_run() {
     let none = Run::new(&[1.0], 20).judge();
-    assert_eq!(none.verdict, Verdict::NotAsked);
+    assert_eq!(none.verdict, None);
     let verdicts = |run: Run| -> (Vec<Verdict>, Verdict) {
         let judged = run.judge();
         (
             judged.gates.iter().map(|gate| gate.verdict).collect(),
-            judged.verdict,
+            judged.verdict.unwrap(),
         )
     };
     let (pass, open, fail) = (Verdict::Pass, Verdict::Inconclusive, Verdict::Fail);
@@ -529,14 +563,19 @@ fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
     ] {
         let mut run = Run::new(&[1.0], 20);
         run.expect(vec![0], bound);
-        assert_eq!(run.judge().verdict, verdict, "{bound:?}: {:?}", run.judge().gates);
+        assert_eq!(
+            run.judge().verdict,
+            Some(verdict),
+            "{bound:?}: {:?}",
+            run.judge().gates
+        );
         let run = Run {
             plan: run.plan,
             records: run.records[..10].to_vec(),
         };
         assert_eq!(
             run.judge().verdict,
-            Verdict::Inconclusive,
+            Some(Verdict::Inconclusive),
             "five trials have no interval"
         );
     }
@@ -547,21 +586,21 @@ fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
             fail(record, Reason::Timeout);
         }
     });
-    assert_eq!(run.judge().verdict, Verdict::Fail, "most trials failed");
+    assert_eq!(run.judge().verdict, Some(Verdict::Fail), "most trials failed");
 }
 
 #[test]
 fn shares_of_raw_are_taken_in_each_round() {
     let mut run = Run::new(&[1.0], 0);
-    run.plan.judging.twins.clear();
+    run.plan.judging.cell_pairs.clear();
     run.plan.cells[0] = cell(Stack::Raw, "raw", Transport::Tcp);
-    for round in 0..20 {
+    for iteration in 0..20 {
         // The machine drifts by more than the share varies.
-        let machine = 1e9 * f64::from(20 + round);
-        run.measure(&format!("c0.i{round}"), machine);
+        let machine = 1e9 * f64::from(20 + iteration);
+        run.measure(&format!("c0.i{iteration}"), machine);
         run.measure(
-            &format!("c1.i{round}"),
-            machine * (0.5 + 0.001 * f64::from(round % 7)),
+            &format!("c1.i{iteration}"),
+            machine * (0.5 + 0.001 * f64::from(iteration % 7)),
         );
     }
     for (share, verdict) in [
@@ -572,7 +611,7 @@ fn shares_of_raw_are_taken_in_each_round() {
         run.plan.judging.expect.clear();
         run.expect(vec![1], Bound::MinShareOfRaw(share));
         let judged = run.judge();
-        assert_eq!(judged.verdict, verdict, "{:?}", judged.gates);
+        assert_eq!(judged.verdict, Some(verdict), "{:?}", judged.gates);
         assert!(
             judged.gates[0].evidence.starts_with("50.3 % ["),
             "{:?}",
@@ -602,7 +641,7 @@ fn findings_are_sentences() {
         "Undecided: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
          below 6 % nothing can be seen here; about 28 pairs would show a difference of 5 %.",
         "Not comparable: upload over ws: only 5 pairs of trials count, and 0 do not.",
-        "All 3 together, upload: −6.7 % [−8.9, −4.8] (20 rounds).",
+        "All 3 together, upload: −6.7 % [−8.9, −4.8] (20 iterations).",
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
         "Not decided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
@@ -631,7 +670,7 @@ fn external_stacks_are_named_since_they_may_be_two() {
 }
 
 #[test]
-fn only_twins_of_the_same_variants_have_an_average() {
+fn only_pairs_of_the_same_variants_have_an_average() {
     let mut run = Run::new(&[0.9, 0.9], 20);
     let averages = |run: &Run| run.judge().overall.len();
     assert_eq!(averages(&run), 1);
@@ -645,11 +684,11 @@ fn only_twins_of_the_same_variants_have_an_average() {
 }
 
 #[test]
-fn words_of_a_newer_version_are_shown_and_decide_nothing() {
+fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
     let run = Run::new(&[0.85], 40).allowing(0.05);
     let mut judged = run.judge();
     let doubtful = NewerName::new("Doubtful").unwrap();
-    judged.comparisons[0].word = Word::Newer(doubtful);
+    judged.comparisons[0].finding = Outcome::Newer(doubtful);
     judged.controls = judged.comparisons.clone();
     let undecided = Gate {
         verdict: Verdict::Inconclusive,
@@ -657,7 +696,7 @@ fn words_of_a_newer_version_are_shown_and_decide_nothing() {
     };
     judged.gates[0].verdict = Verdict::Newer(doubtful);
     judged.gates.push(undecided);
-    judged.verdict = Verdict::Newer(doubtful);
+    judged.verdict = Some(Verdict::Newer(doubtful));
     let expected = [
         "The control says nothing of 1 of 1 comparisons with its baseline: a newer version of perfrun calls \
          them Doubtful.",

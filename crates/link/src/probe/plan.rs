@@ -86,7 +86,7 @@ pub struct ProbePlan {
     pub echoes_at_once: u32,
     /// The total number of echoes. 0: only the rate is measured.
     pub echoes: u32,
-    /// How the link is filled to measure its rate. None if the rate is not measured.
+    /// How the link is filled to measure its rate. Absent if the rate is not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
     /// How long the last reply may take. Milliseconds in JSON.

@@ -1,7 +1,7 @@
 //! What was compared and what was expected.
 
 use perfrun_contract::{
-    compare::{Bound, Comparison, Gate, Judged, Ratio, Word},
+    compare::{Bound, Comparison, Gate, Judged, Outcome, Ratio},
     plan::{Cell, Plan},
     record::Metric,
 };
@@ -67,7 +67,7 @@ pub(crate) fn comparisons<'a>(
                 medians(comparison).into(),
                 difference(comparison.ratio),
                 comparison.pairs.to_string().into(),
-                word(comparison).into(),
+                finding(comparison).into(),
             ];
             if are_of_two_stacks {
                 row.insert(
@@ -108,16 +108,16 @@ fn overall(judged: &Judged) -> Option<Table> {
             vec![
                 overall.metric.as_ref().into(),
                 difference(Some(overall.ratio)),
-                overall.twins.to_string().into(),
-                overall.rounds.to_string().into(),
+                overall.cell_pairs.to_string().into(),
+                overall.iterations.to_string().into(),
             ]
         })
         .collect();
     (!rows.is_empty()).then(|| Table {
         title: "All comparisons of a metric together".to_owned(),
-        caption: "mean difference in each round, with its 95 % confidence interval".to_owned(),
+        caption: "mean difference in each iteration, with its 95 % confidence interval".to_owned(),
         keys: 1,
-        header: ["metric", "difference", "comparisons", "rounds"]
+        header: ["metric", "difference", "comparisons", "iterations"]
             .map(str::to_owned)
             .to_vec(),
         rows,
@@ -209,9 +209,9 @@ pub(crate) fn change(ratio: f64) -> String {
     format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
 }
 
-fn word(comparison: &Comparison) -> String {
-    match (comparison.word, comparison.why) {
-        (Word::NotComparable, Some(why)) => format!("not comparable: {why}"),
-        (word, _) => word.to_string().to_lowercase(),
+fn finding(comparison: &Comparison) -> String {
+    match (comparison.finding, comparison.reason) {
+        (Outcome::NotComparable, Some(reason)) => format!("not comparable: {reason}"),
+        (finding, _) => finding.to_string().to_lowercase(),
     }
 }

@@ -105,11 +105,11 @@ impl<'a> Source<'a> {
             }
         }
         let mut needed = vec![0; cells.len()];
-        let rounds = needs(results.plan, results.trials).rounds;
+        let iterations = needs(results.plan, results.trials).iterations;
         for trial in results.plan.trials.iter().filter(|trial| !trial.warmup) {
-            let is_needed = rounds
+            let is_needed = iterations
                 .get(trial.cell)
-                .is_some_and(|rounds| trial.iteration < *rounds);
+                .is_some_and(|iterations| trial.iteration < *iterations);
             if let (Some(count), true) = (needed.get_mut(trial.cell), is_needed) {
                 *count += 1;
             }

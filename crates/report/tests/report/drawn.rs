@@ -32,7 +32,7 @@ pub(crate) const COMPARED: &str = "
   workload:
     bandwidth: {sizes: [64Mi]}
   stacks: [{name: main, stack: litep2p}, {name: pr, stack: litep2p}]
-  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawBaseline: false}
+  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawReference: false}
   compare: [{baseline: main, candidate: pr}]
   expect:
     - {metric: uploadGoodput, maxRegression: 10%}
@@ -96,19 +96,19 @@ fn trials_that_looks_left_out_are_named_and_not_missing() {
     let mut results = run(&longer)
         .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.5)
         .results();
-    let rounds = needs(&results.plan, &results.trials).rounds;
+    let iterations = needs(&results.plan, &results.trials).iterations;
     results
         .trials
-        .retain(|record| record.trial.warmup || record.trial.iteration < rounds[record.trial.cell]);
+        .retain(|record| record.trial.warmup || record.trial.iteration < iterations[record.trial.cell]);
     results.summary = summarize(&results.plan, &results.trials);
     results.judged = judged(&results.plan, &results.trials, &results.environment.nodes);
-    let spared = results.judged.as_ref().unwrap().spared.unwrap();
-    assert_eq!(spared.rounds[0], 10);
+    let not_needed = results.judged.as_ref().unwrap().not_needed.unwrap();
+    assert_eq!(not_needed.iterations[0], 10);
     let drawn = markdown(&results.account());
-    assert!(drawn.contains(&format!("{spared}.")), "{drawn}");
+    assert!(drawn.contains(&format!("{not_needed}.")), "{drawn}");
     assert!(drawn.contains("the median over 10 to 40 trials"), "{drawn}");
     assert!(!drawn.contains("of 40 trials"), "{drawn}");
-    assert_eq!(results.verdict().reason, EndReason::Succeeded);
+    assert_eq!(results.conclusion().reason, EndReason::Succeeded);
 
     keep_cells(
         &mut results.plan,
@@ -410,7 +410,7 @@ fn webrtc_is_held_against_quic_and_tcp_where_both_are_measured() {
     servers: [libp2p]
     transports: [tcp, quic-v1, webrtc-direct]
     networks: [none, far]
-    rawBaseline: false
+    rawReference: false
 ";
     let measured = |spec: &str| {
         run(spec)
@@ -505,7 +505,7 @@ fn the_summary_is_one_line_for_each_metric_of_a_cell() {
     let results = run("
   workload:
     messages: {modes: [serialAck], sizes: [64], count: 10}
-  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: true}
+  matrix: {clients: [libp2p], servers: [libp2p], rawReference: true}
   iterations: 6
 ")
     .results();
@@ -523,7 +523,7 @@ fn disturbed_trials_are_counted_below_their_numbers() {
     assert!(drawn.contains(note), "{drawn}");
 }
 
-/// A run on three networks, the links of which were measured in every round.
+/// A run on three networks, the links of which were measured in every iteration.
 #[test]
 fn networks() {
     let mut results = run("
@@ -542,12 +542,12 @@ fn networks() {
     .results();
     let plan = results.plan.clone();
     let mut network = "";
-    for (round, record) in results.trials.iter_mut().enumerate() {
+    for (iteration, record) in results.trials.iter_mut().enumerate() {
         let cell = &plan.cells[record.trial.cell];
         // The client's end of the link is the later one.
         for node in record.nodes.values_mut().filter(|_| cell.network != "none") {
             let late_by = match node.role {
-                Role::Client => 40_000 + round as u64 * 1000,
+                Role::Client => 40_000 + iteration as u64 * 1000,
                 _ => 10,
             };
             node.link = Some(LinkRecord {
@@ -578,13 +578,13 @@ fn networks() {
         let arrived = |way: &Impairment, available: u64| {
             let rate = way
                 .rate_bits_per_second
-                .map(|rate| rate.get() - round as u64 * 10_000);
+                .map(|rate| rate.get() - iteration as u64 * 10_000);
             Some(Rate {
                 offered_bits_per_second: rate.map_or(2_000_000_000, |rate| rate * 115 / 100),
                 received_bits_per_second: rate.unwrap_or(available),
             })
         };
-        let nanoseconds = 70_000 + round as u64 * 1000 + conditions.round_trip().as_nanos() as u64;
+        let nanoseconds = 70_000 + iteration as u64 * 1000 + conditions.round_trip().as_nanos() as u64;
         let lost = if there.loss.is_some() { 4 } else { 0 };
         let measured = Measurement {
             round_trip: Some(RoundTrip {
@@ -600,7 +600,7 @@ fn networks() {
                 sent: 4000 - lost,
                 received: 4000 - lost,
             },
-            rate: arrived(there, 1_980_000_000 - round as u64 * 1_000_000),
+            rate: arrived(there, 1_980_000_000 - iteration as u64 * 1_000_000),
         };
         let verdict = judge(
             there,
@@ -644,7 +644,7 @@ fn networks() {
 fn a_node_that_stood_still_is_named() {
     let spec = "
   workload: {ping: {count: 10}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
   iterations: 3
 ";
     let busy = "other processes or the hypervisor kept the machine busy";

@@ -11,7 +11,7 @@ use perfrun_test_kit::results::run;
 fn operations_that_failed_are_counted_by_side_and_reason() {
     let mut results = run("
   workload: {relayStress: {sinks: [1000]}}
-  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}
   iterations: 2
 ")
     .results();
@@ -50,7 +50,7 @@ In trials that continued, all measured trials of a cell together.
 fn dials_that_webrtc_lost_are_counted_among_all() {
     let mut results = run("
   workload: {handshakes: {count: 10}}
-  matrix: {clients: [libp2p], servers: [litep2p], transports: [webrtc-direct], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [litep2p], transports: [webrtc-direct], rawReference: false}
   iterations: 1
 ")
     .results();
@@ -72,7 +72,7 @@ fn dials_that_webrtc_lost_are_counted_among_all() {
 fn ends_of_streams_that_were_lost_are_counted_among_all() {
     let mut results = run("
   workload: {handshakes: {count: 1000, inFlight: [64]}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1], rawReference: false}
   iterations: 2
 ")
     .results();

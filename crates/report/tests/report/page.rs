@@ -29,7 +29,7 @@ const RUNS: [&str; 4] = [
     "
   workload: {bandwidth: {duration: 20s}}
   stacks: [{name: main, stack: litep2p}, {name: pr, stack: litep2p}]
-  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawBaseline: false}
+  matrix: {clients: [main], servers: [main], transports: [tcp, quic-v1], rawReference: false}
   compare: [{baseline: main, candidate: pr}]
   iterations: 60
 ",

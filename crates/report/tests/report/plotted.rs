@@ -183,7 +183,7 @@ fn pixels(points: &str) -> Vec<(f64, f64)> {
 fn what_is_drawn_over_time_is_what_was_sampled() {
     let results = run("
   workload: {echo: {loads: [{connections: 100, streamsPerConnection: 100}]}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
 ")
     .results();
     let plots = plots(&results.account());
@@ -241,7 +241,7 @@ fn lines(svg: &str) -> Vec<(String, Vec<(f64, f64)>)> {
 fn all_transports_of_an_echo_are_in_one_picture() {
     let spec = "
   workload: {echo: {loads: [{connections: 10, streamsPerConnection: 100}]}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp, ws, quic-v1], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp, ws, quic-v1], rawReference: false}
 ";
     let mut results = run(spec).results();
     for record in &mut results.trials {
@@ -297,7 +297,7 @@ fn titles_of_panels_with_all_transports_fit() {
     servers: [libp2p]
     transports: [tcp, ws]
     networks: [none, a-network-with-a-long-name]
-    rawBaseline: false
+    rawReference: false
   networks: [{name: a-network-with-a-long-name, delay: 1ms}]
   stacks: [{name: a-variant-with-a-long-name, stack: libp2p}]
 ";
@@ -319,7 +319,7 @@ fn titles_of_panels_with_all_transports_fit() {
 fn a_stress_test_shows_how_circuits_come_up() {
     let spec = "
   workload: {relayStress: {sinks: [100]}}
-  matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}
 ";
     let plots = plots(&run(spec).results().account());
     let of = |wanted: &str| {

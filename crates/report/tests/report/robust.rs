@@ -47,7 +47,7 @@ fn words_of_a_peer_control_no_terminal_that_shows_a_report() {
         run(workload).failing("c0.i0", Reason::DialFailed, said).results(),
         Results {
             reason: Some(said.to_owned()),
-            verdict: None,
+            conclusion: None,
             ..run(workload).interrupted_after(0).results()
         },
     ] {

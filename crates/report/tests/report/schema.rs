@@ -35,7 +35,7 @@ fn broken_results_do_not_fit() {
     let schema = schema();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
     let broken: [(&str, Value); 6] = [
-        ("/schemaVersion", json!(2)),
+        ("/schemaVersion", json!(3)),
         ("/state", json!("finished")),
         ("/summary/0/metric", json!("uploadSpeed")),
         ("/summary/0/median", json!("fast")),

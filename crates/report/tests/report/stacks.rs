@@ -51,7 +51,7 @@ fn memory_of_two_kinds_of_programs_is_not_compared_unless_the_document_expects_s
   workload:
     echo: {{loads: [{{connections: 2, streamsPerConnection: 50}}], duration: 20s}}
   stacks: [{{name: main, stack: litep2p}}, {{name: pr, stack: {candidate}}}]
-  matrix: {{clients: [main], servers: [main], rawBaseline: false}}
+  matrix: {{clients: [main], servers: [main], rawReference: false}}
   compare: [{{baseline: main, candidate: pr}}]
 {rest}"
         ))

@@ -31,7 +31,7 @@ fn pings(started_with: &str) -> Results {
         "
   workload: {{ping: {{count: 100}}}}
   stacks: [{{name: main, stack: litep2p, {started_with}}}]
-  matrix: {{clients: [main], servers: [main], transports: [tcp], rawBaseline: false}}
+  matrix: {{clients: [main], servers: [main], transports: [tcp], rawReference: false}}
 "
     );
     run(&spec).results()
@@ -134,7 +134,7 @@ fn on_links(checks: &[&[Finding]]) -> Results {
     let mut results = run("
   workload: {ping: {count: 100}}
   networks: [{name: far, delay: 25ms, loss: 1%, rate: 100Mbit}]
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], networks: [far], rawBaseline: false}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], networks: [far], rawReference: false}
 ")
     .results();
     let delivery = Delivery {

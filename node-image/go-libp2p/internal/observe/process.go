@@ -14,7 +14,7 @@ import (
 )
 
 // The emulator's device: packets pass it a second time.
-const emulatorDevice = "netem0"
+const emulatorDevice = "perfrun0"
 
 // Usage is a reading of the kernel's counters for this process.
 type Usage struct {

@@ -19,7 +19,7 @@ func TestRetransmitsAreReadByName(t *testing.T) {
 
 func TestInterfacesAreSummedWithoutLoopbackAndTheEmulator(t *testing.T) {
 	received, sent := interfaces("Inter-|\n face |\n lo: 1 0 0 0 0 0 0 0 1 0\n" +
-		"eth0: 10 0 0 0 0 0 0 0 20 0\neth1: 5 0 0 0 0 0 0 0 6 0\nnetem0: 9 0 0 0 0 0 0 0 9 0\n")
+		"eth0: 10 0 0 0 0 0 0 0 20 0\neth1: 5 0 0 0 0 0 0 0 6 0\nperfrun0: 9 0 0 0 0 0 0 0 9 0\n")
 	if *received != 15 || *sent != 26 {
 		t.Error(*received, *sent)
 	}

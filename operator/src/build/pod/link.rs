@@ -141,7 +141,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::core::ObjectMeta;
     use perfrun_api::{
-        cluster::TWIN_LABEL,
+        cluster::CELL_PAIR_LABEL,
         document,
         planning::plan,
         spec::{PerfRun, PerfRunSpec},
@@ -160,7 +160,7 @@ kind: PerfRun
 metadata: {name: run}
 spec:
   workload: {ping: {}}
-  stacks: [{name: mine, stack: libp2p, image: 'perfrun/node:variant', env: {SOCKETS: '4'}}]
+  stacks: [{name: mine, stack: libp2p, image: 'perfrun.invalid/node:variant', env: {SOCKETS: '4'}}]
   networks:
   - {name: by-kernel, delay: 5ms, backend: kernel}
   - {name: by-hand, delay: 5ms, backend: userspace}
@@ -191,7 +191,7 @@ spec:
                 panic!("{networks}: not one sidecar")
             };
             assert_eq!(agent.restart_policy.as_deref(), Some("Always"));
-            assert_eq!(agent.image.as_deref(), Some("perfrun/node:default"));
+            assert_eq!(agent.image.as_deref(), Some("perfrun.invalid/node:default"));
             assert_eq!(
                 json!(agent.security_context),
                 json!({
@@ -205,7 +205,11 @@ spec:
                 "{networks}"
             );
             let node = &spec.containers[0];
-            assert_eq!(node.image.as_deref(), Some("perfrun/node:variant"), "{networks}");
+            assert_eq!(
+                node.image.as_deref(),
+                Some("perfrun.invalid/node:variant"),
+                "{networks}"
+            );
             assert_eq!(
                 json!(node.security_context.as_ref().unwrap().capabilities),
                 json!({"drop": ["ALL"]}),
@@ -364,13 +368,18 @@ spec:
             let required = together.required_during_scheduling_ignored_during_execution;
             let spread = spec.topology_spread_constraints.unwrap_or_default();
             let labels = pod.metadata.labels.unwrap();
-            (labels.get(TWIN_LABEL).cloned(), json!(required), json!(spread))
+            (
+                labels.get(CELL_PAIR_LABEL).cloned(),
+                json!(required),
+                json!(spread),
+            )
         };
         let [baseline, candidate, control] = ["client-0-mine", "client-0-other", "client-0c-mine"].map(of);
         assert_eq!(baseline.0.as_deref(), Some("client-0-mine"));
         assert_eq!(baseline, candidate);
         assert_eq!(baseline, control);
-        let selector = json!({"matchLabels": {"perfrun.io/run": "run", "perfrun.io/twin": "client-0-mine"}});
+        let selector =
+            json!({"matchLabels": {"perfrun.io/run": "run", "perfrun.io/cell-pair": "client-0-mine"}});
         let required = json!([{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]);
         assert_eq!(candidate.1, required);
         assert_eq!(
@@ -383,17 +392,17 @@ spec:
         );
         assert_eq!(of("server-0-other").0.as_deref(), Some("server-0-mine"));
         let (label, required, _) = of("client-0");
-        assert_eq!((label, required), (None, json!(null)), "raw has no twin");
+        assert_eq!((label, required), (None, json!(null)), "raw has no cell_pair");
     }
 
     #[test]
     fn twins_only_prefer_one_kubernetes_node_where_something_else_is_required() {
-        let twins = "{clients: [mine], servers: [mine], rawBaseline: false}";
+        let cell_pairs = "{clients: [mine], servers: [mine], rawReference: false}";
         let own = "{client: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
                    [{topologyKey: zone, labelSelector: {}}]}}}}";
         for (placement, template) in [("SameNode", "{}"), ("Any", own)] {
             let text = DOCUMENT
-                .replace("MATRIX", twins)
+                .replace("MATRIX", cell_pairs)
                 .replace("TEMPLATE", template)
                 .replace("stacks: [", "compare: [{baseline: mine, candidate: other}]\n  stacks: [{name: other, stack: libp2p}, ")
                 + &format!("  topology: {{placement: {placement}}}\n");
@@ -408,8 +417,8 @@ spec:
             let required = together["requiredDuringSchedulingIgnoredDuringExecution"].as_array();
             assert_eq!(required.map(Vec::len), Some(1), "{placement}: {together}");
             let preferred = &together["preferredDuringSchedulingIgnoredDuringExecution"][0];
-            let twin = &preferred["podAffinityTerm"]["labelSelector"]["matchLabels"][TWIN_LABEL];
-            assert_eq!(twin, "client-0-mine", "{placement}: {together}");
+            let cell_pair = &preferred["podAffinityTerm"]["labelSelector"]["matchLabels"][CELL_PAIR_LABEL];
+            assert_eq!(cell_pair, "client-0-mine", "{placement}: {together}");
         }
     }
 
@@ -419,7 +428,7 @@ spec:
 
     fn site(tcp_sysctls: bool) -> Site {
         Site {
-            node_image: "perfrun/node:default".to_owned(),
+            node_image: "perfrun.invalid/node:default".to_owned(),
             node_image_go: "node-go".to_owned(),
             image: "operator".to_owned(),
             image_pull_policy: None,
@@ -435,7 +444,7 @@ spec:
 
     /// The pod of a node of the plan, by its index.
     fn pod_with(index: usize, matrix: &str, template: &str, site: &Site) -> Pod {
-        let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawBaseline: false, ");
+        let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawReference: false, ");
         let text = DOCUMENT.replace("MATRIX", &matrix).replace("TEMPLATE", template);
         let (run, plan) = planned(&text);
         built(&run, &plan, plan.nodes[index].clone(), site)

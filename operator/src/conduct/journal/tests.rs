@@ -18,7 +18,7 @@ use perfrun_contract::{
     plan::Trial,
     record::{LinkCheck, LinkRecord, Metric, NodeRecord},
     run::RunState,
-    tally::{EndReason, Verdict},
+    tally::{Conclusion, EndReason},
 };
 use perfrun_link::{Kind, Mode};
 use perfrun_test_kit::records::completed;
@@ -150,7 +150,7 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
     let spec = json!({
         "workload": {"ping": {}},
         "stacks": [{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "litep2p"}],
-        "matrix": {"clients": ["main"], "servers": ["main"], "rawBaseline": false},
+        "matrix": {"clients": ["main"], "servers": ["main"], "rawReference": false},
         "compare": [{"baseline": "main", "candidate": "pr"}],
         "expect": [{"metric": "failures", "max": "1"}],
         "iterations": 7, "maxIterations": 14, "warmup": 0,
@@ -163,16 +163,20 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
         completed.metrics.insert(Metric::Failures, 0.0);
         journal.record(&completed).await.unwrap();
     }
-    assert_eq!(journal.account().progress().counts.spared, 0, "nobody has looked");
+    assert_eq!(
+        journal.account().progress().counts.not_needed,
+        0,
+        "nobody has looked"
+    );
     journal.flush(None).await.unwrap();
 
     let journal = open(&job).await;
-    assert_eq!(journal.account().progress().counts.spared, 14);
+    assert_eq!(journal.account().progress().counts.not_needed, 14);
     let outcome = conclude(&job, journal).await;
-    assert_eq!(outcome.verdict.reason, EndReason::Succeeded);
+    assert_eq!(outcome.conclusion.reason, EndReason::Succeeded);
     assert_eq!(
-        outcome.verdict.message,
-        "14 trials were measured; 14 of 28 trials were not needed: decided after 7 of 14 rounds"
+        outcome.conclusion.message,
+        "14 trials were measured; 14 of 28 trials were not needed: decided after 7 of 14 iterations"
     );
 }
 
@@ -252,7 +256,7 @@ async fn an_outage_does_not_stop_the_measurements() {
     }
     server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
     let outcome = conclude(&job, journal).await;
-    assert_eq!(outcome.verdict.reason, EndReason::NodeLost);
+    assert_eq!(outcome.conclusion.reason, EndReason::NodeLost);
     assert_eq!(open(&job).await.records().len(), 3);
 }
 
@@ -266,7 +270,7 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     journal.record(&urgent("a")).await.unwrap();
     let start = Instant::now();
     let outcome = conclude(&job, journal).await;
-    let Verdict { reason, message, .. } = &outcome.verdict;
+    let Conclusion { reason, message, .. } = &outcome.conclusion;
     assert_eq!(*reason, EndReason::RecordNotKept);
     assert!(
         message.contains("the API server answered 500: no space"),
@@ -474,7 +478,7 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
     let start = Instant::now();
     let end = RunEnd::without_nodes(RunState::Complete);
     let outcome = keep_results(&job, journal, end).await;
-    assert_eq!(outcome.verdict.reason, EndReason::RecordNotKept);
+    assert_eq!(outcome.conclusion.reason, EndReason::RecordNotKept);
     let took = start.elapsed();
     assert!(took >= READ_WITHIN * 2 && took < READ_WITHIN * 3, "{took:?}");
 }

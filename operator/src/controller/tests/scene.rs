@@ -97,7 +97,7 @@ impl Scene {
     pub(super) fn create_in(&self, namespace: &str, name: &str, fields: Value) {
         let mut spec = json!({
             "workload": {"ping": {}},
-            "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawBaseline": false},
+            "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false},
             "timeouts": {"provision": "1m", "run": "10m"},
         });
         let all = spec.as_object_mut().unwrap();

@@ -29,7 +29,7 @@ async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
         container["args"],
         json!([
             "store",
-            "--url=s3://results/nightly/bench/run/uid-of-run/v1",
+            "--url=s3://results/nightly/bench/run/uid-of-run/v2",
             "--credentials=/run/credentials",
             "--endpoint=https://minio.storage:9000",
             "--listen=0.0.0.0:9090",

@@ -166,7 +166,7 @@ fn the_status_says_where_results_are() {
         unreachable!("it has ended")
     };
     let stored = Stored {
-        location: "s3://results/bench/tcp/uid-1/v1".to_owned(),
+        location: "s3://results/bench/tcp/uid-1/v2".to_owned(),
         image: "operator".to_owned(),
         pull_secrets: vec!["registry".to_owned()],
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::runtime::events::EventType;
 use perfrun_contract::{
-    compare::{Comparison, Gate, Judged, Verdict, Why, Word},
+    compare::{Comparison, Gate, Judged, NoFinding, Outcome, Verdict},
     record::Metric,
 };
 
@@ -13,14 +13,14 @@ use super::*;
 const EXPECT: &str = "[{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 1us}]";
 
 /// The end of a run that found this about its candidate, and about its expectations and their cells.
-fn found(word: Word, why: Option<Why>, gates: &[(usize, &str, Verdict)]) -> ConductorState {
+fn found(finding: Outcome, reason: Option<NoFinding>, gates: &[(usize, &str, Verdict)]) -> ConductorState {
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         panic!()
     };
     ended.judged = Some(Judged {
         comparisons: vec![Comparison {
-            why,
-            ..comparison("pr", word)
+            reason,
+            ..comparison("pr", finding)
         }],
         gates: gates
             .iter()
@@ -31,31 +31,27 @@ fn found(word: Word, why: Option<Why>, gates: &[(usize, &str, Verdict)]) -> Cond
                 evidence: format!("it is {verdict}"),
             })
             .collect(),
-        verdict: gates
-            .iter()
-            .map(|(_, _, verdict)| *verdict)
-            .max()
-            .unwrap_or_default(),
+        verdict: gates.iter().map(|(_, _, verdict)| *verdict).max(),
         ..Judged::default()
     });
     ConductorState::Ended(ended)
 }
 
-fn comparison(candidate: &str, word: Word) -> Comparison {
+fn comparison(candidate: &str, finding: Outcome) -> Comparison {
     Comparison {
         baseline: "main".to_owned(),
         candidate: candidate.to_owned(),
         metric: Metric::RoundTripP50,
         pairs: 20,
-        dropped: 0,
+        excluded_pairs: 0,
         failed: [0, 0],
         tolerance: 0.05,
         medians: None,
         ratio: None,
         p_adjusted: None,
-        word,
-        why: None,
-        detectable: None,
+        finding,
+        reason: None,
+        detectable_difference: None,
         pairs_needed: None,
     }
 }
@@ -83,7 +79,7 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
     life.pods.clear();
     let mut life = life.started();
     life.conductor = found(
-        Word::Same,
+        Outcome::Same,
         None,
         &[(0, "pr", Verdict::Pass), (1, "main", Verdict::Pass)],
     );
@@ -93,7 +89,7 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
         life.verdict(),
         ("True", "ExpectationsHold", "all expectations hold, 2 in number")
     );
-    assert_eq!(life.status.comparisons, [comparison("pr", Word::Same)]);
+    assert_eq!(life.status.comparisons, [comparison("pr", Outcome::Same)]);
     assert_eq!(life.reasons(), ["ExpectationsHold", "Succeeded"]);
     let ended = life.status.clone();
     // Another operator takes over, and knows nothing of the results.
@@ -106,7 +102,7 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
 fn each_expectation_that_does_not_hold_is_an_event() {
     let mut life = Life::comparing(EXPECT).started();
     life.conductor = found(
-        Word::Slower,
+        Outcome::Worse,
         None,
         &[
             (0, "pr", Verdict::Inconclusive),
@@ -129,7 +125,7 @@ fn many_expectations_that_do_not_hold_are_some_events_that_are_told_apart() {
     let expect = ["{metric: roundTripP50, max: 1us}"; 12].join(", ");
     let mut life = Life::comparing(&format!("[{expect}]")).started();
     let gates: Vec<_> = (0..12).map(|index| (index, "pr", Verdict::Fail)).collect();
-    life.conductor = found(Word::Same, None, &gates);
+    life.conductor = found(Outcome::Same, None, &gates);
     life.pass();
     let warnings: Vec<_> = life
         .events
@@ -149,13 +145,13 @@ fn many_expectations_that_do_not_hold_are_some_events_that_are_told_apart() {
 fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
     for (why, reason) in [
         (None, "NotPrecise"),
-        (Some(Why::TooFewPairs), "TooFewPairs"),
-        (Some(Why::TwinsApart), "TwinsApart"),
-        (Some(Why::ControlDiffers), "ControlDiffers"),
+        (Some(NoFinding::TooFewPairs), "TooFewPairs"),
+        (Some(NoFinding::DifferentMachines), "DifferentMachines"),
+        (Some(NoFinding::ControlDiffers), "ControlDiffers"),
     ] {
         let mut life = Life::comparing(EXPECT).started();
         let gates = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
-        life.conductor = found(Word::Undecided, why, &gates);
+        life.conductor = found(Outcome::Undecided, why, &gates);
         life.pass();
         assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
         let sentence = "roundTripP50 of pr: it is Inconclusive";
@@ -175,10 +171,12 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
     let mut life = Life::comparing(EXPECT).started();
     life.spec.cancel = true;
     let gates = [(0, "pr", Verdict::Inconclusive)];
-    let ConductorState::Ended(mut ended) = found(Word::NotComparable, Some(Why::TooFewPairs), &gates) else {
+    let ConductorState::Ended(mut ended) =
+        found(Outcome::NotComparable, Some(NoFinding::TooFewPairs), &gates)
+    else {
         panic!()
     };
-    (ended.verdict.phase, ended.verdict.reason) = (Phase::Cancelled, EndReason::Cancelled);
+    (ended.conclusion.phase, ended.conclusion.reason) = (Phase::Cancelled, EndReason::Cancelled);
     life.conductor = ConductorState::Ended(ended);
     life.pass();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
@@ -190,23 +188,23 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
 #[test]
 fn comparisons_without_expectations_say_what_they_found() {
     let mut life = Life::comparing("[]").started();
-    life.conductor = found(Word::Faster, None, &[]);
+    life.conductor = found(Outcome::Better, None, &[]);
     life.pass();
     assert_eq!(life.status.verdict, None);
     assert_eq!(
         life.verdict(),
-        ("Unknown", "NothingExpected", "comparisons: 1 Faster")
+        ("Unknown", "NothingExpected", "comparisons: 1 Better")
     );
 }
 
 #[test]
 fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
     let mut life = Life::comparing("[]").started();
-    let ConductorState::Ended(mut ended) = found(Word::Same, None, &[]) else {
+    let ConductorState::Ended(mut ended) = found(Outcome::Same, None, &[]) else {
         panic!()
     };
-    let same = (0..70).map(|index| comparison(&format!("same-{index}"), Word::Same));
-    let others = [Word::Slower, Word::Undecided].map(|word| comparison(word.as_ref(), word));
+    let same = (0..70).map(|index| comparison(&format!("same-{index}"), Outcome::Same));
+    let others = [Outcome::Worse, Outcome::Undecided].map(|finding| comparison(finding.as_ref(), finding));
     ended.judged.as_mut().unwrap().comparisons = same.chain(others).collect();
     life.conductor = ConductorState::Ended(ended);
     life.pass();
@@ -218,6 +216,6 @@ fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
         .collect();
     assert_eq!(
         (rows.len(), &rows[..3]),
-        (64, &["Slower", "Undecided", "same-0"][..])
+        (64, &["Worse", "Undecided", "same-0"][..])
     );
 }

@@ -17,7 +17,7 @@ pub(super) async fn run(scene: &Scene) -> Result<()> {
 async fn skew(scene: &Scene, clients: u32, target: Option<u32>) -> Result<()> {
     let spec = format!(
         "workload: {{ping: {{count: 10}}}}\n\
-         matrix: {{clients: [litep2p], servers: [litep2p], rawBaseline: false}}\n\
+         matrix: {{clients: [litep2p], servers: [litep2p], rawReference: false}}\n\
          topology: {{clients: {clients}}}\n\
          iterations: {TRIALS}\nwarmup: 0\n"
     );

@@ -110,7 +110,7 @@ async fn in_pods(scene: &Scene, name: &str, stack: &str, seconds: f64, hosts: [&
 fn spec(stack: &str, seconds: f64) -> String {
     format!(
         "workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
-         matrix: {{clients: [{stack}], servers: [{stack}], rawBaseline: false}}\n\
+         matrix: {{clients: [{stack}], servers: [{stack}], rawReference: false}}\n\
          iterations: 1\nwarmup: 0\n"
     )
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::events::v1::Event;
 use kube::{ResourceExt, api::ListParams};
 use perfrun_api::{
-    cluster::{NODE_LABEL, TWIN_LABEL, condition::VERDICT},
+    cluster::{CELL_PAIR_LABEL, NODE_LABEL, condition::VERDICT},
     results::Results,
     spec::PerfRun,
 };
@@ -21,7 +21,7 @@ use perfrun_e2e::{
 const COMPARED: &str = "
 workload: {ping: {count: 20}}
 stacks: [{name: main, stack: litep2p}, {name: pr, stack: litep2p}]
-matrix: {clients: [main], servers: [main], rawBaseline: false}
+matrix: {clients: [main], servers: [main], rawReference: false}
 compare: [{baseline: main, candidate: pr}]
 iterations: 10
 warmup: 1
@@ -53,7 +53,7 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_twins_share_a_kubernetes_nod
         scene.measuring("holds", 8, seconds(120)).await?;
         ensure!(
             pods().await? == first,
-            "a new round has new programs, and the same pods"
+            "a new iteration has new programs, and the same pods"
         );
         let run = scene.succeeded("holds", seconds(240)).await?;
         let results = found_what_the_results_say(scene, &run).await?;
@@ -163,7 +163,7 @@ async fn found_what_the_results_say(scene: &Scene, run: &PerfRun) -> Result<Resu
     let judged = results.judged.as_ref().context("nothing was judged")?;
     let status = run.status.as_ref().context("it has no status")?;
     ensure!(
-        status.verdict == judged.asked(),
+        status.verdict == judged.verdict,
         "the results have {:?}",
         judged.verdict
     );
@@ -182,9 +182,10 @@ async fn twins_share_a_host(scene: &Scene, run: &str) -> Result<()> {
     let pods = scene.pods(run).await?;
     for pod in &pods {
         let label = |key| pod.labels().get(key).cloned();
-        let twin = label(TWIN_LABEL).with_context(|| format!("{:?} has no twin", label(NODE_LABEL)))?;
+        let cell_pair =
+            label(CELL_PAIR_LABEL).with_context(|| format!("{:?} has no cell_pair", label(NODE_LABEL)))?;
         let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        hosts.entry(twin).or_default().extend(host);
+        hosts.entry(cell_pair).or_default().extend(host);
     }
     let names: Vec<_> = hosts.keys().map(String::as_str).collect();
     ensure!(names == TWINS.map(|[baseline, _]| baseline), "{names:?}");

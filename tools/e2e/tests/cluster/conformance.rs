@@ -45,7 +45,7 @@ fn an_image_that_does_not_exist_is_named_and_nothing_is_left() {
 #[test]
 fn a_namespace_that_does_not_exist_or_has_no_room_is_named() {
     admission(async |scene| {
-        let args = ["--image", "perfrun/node:0"];
+        let args = ["--image", "perfrun.invalid/node:0"];
         let Some(mut full) = perfrun(scene, &scene.namespace, &args) else {
             return Ok(());
         };

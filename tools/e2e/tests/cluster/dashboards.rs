@@ -37,7 +37,7 @@ template: {link: {realTime: true}}
 const PINGS: &str = "
 workload: {ping: {count: 50, interval: 20ms}}
 stacks: [{name: main, stack: libp2p}, {name: pr, stack: libp2p}]
-matrix: {clients: [main], servers: [main], rawBaseline: false}
+matrix: {clients: [main], servers: [main], rawReference: false}
 compare: [{baseline: main, candidate: pr}]
 expect: [{metric: roundTripP50, max: 1s}]
 renew: never
@@ -92,7 +92,7 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
         scene.create("pings", PINGS).await?;
         for (name, workload) in OTHERS {
             let spec = format!(
-                "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawBaseline: false}}\n\
+                "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}\n\
                  iterations: 6\nwarmup: 0\ntopology: {{placement: Any, exclusive: false}}"
             );
             scene.create(name, &spec).await?;

@@ -45,7 +45,7 @@ fn a_run_that_measures_can_be_deleted() {
 #[test]
 fn a_run_that_measures_over_impaired_links_can_be_deleted() {
     e2e(async |scene| {
-        let impaired = LONG.replace("rawBaseline", "networks: [lat10], rawBaseline");
+        let impaired = LONG.replace("rawReference", "networks: [lat10], rawReference");
         scene.create("impaired", &impaired).await?;
         scene.measuring("impaired", 1, LIMIT).await?;
         every_process_handles_early_signals(scene, "impaired").await?;

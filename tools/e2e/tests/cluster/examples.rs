@@ -30,7 +30,7 @@ matrix:
   clients: [libp2p, litep2p]
   servers: [libp2p, litep2p]
   transports: [ws, webrtc-direct, memory]
-  rawBaseline: false
+  rawReference: false
 iterations: 1
 warmup: 0
 topology: {placement: Any}
@@ -57,7 +57,7 @@ matrix:
   transports: [tcp, quic-v1, webtransport]
   exclude: [{server: libp2p, transport: webtransport}, {server: litep2p, transport: webtransport}]
   include: [{client: libp2p, server: go-libp2p, transport: tcp}, {client: litep2p, server: go-libp2p, transport: tcp}]
-  rawBaseline: false
+  rawReference: false
 iterations: 1
 warmup: 0
 topology: {placement: Any}
@@ -65,7 +65,7 @@ topology: {placement: Any}
 
 const GO_RELAY: &str = "
 workload: {relay: {sizes: [1M]}}
-matrix: {clients: [libp2p, go-libp2p], servers: [libp2p, go-libp2p], rawBaseline: false}
+matrix: {clients: [libp2p, go-libp2p], servers: [libp2p, go-libp2p], rawReference: false}
 iterations: 1
 warmup: 0
 topology: {placement: Any, relay: go-libp2p}
@@ -92,7 +92,7 @@ fn kubectl_explains_every_field() {
         for field in ["workload", "matrix", "iterations", "cleanup"] {
             ensure!(spec.contains(field), "{field} is missing in {spec}");
         }
-        ensure!(spec.contains("Measured repetitions of each cell"), "{spec}");
+        ensure!(spec.contains("Measured iterations of each cell"), "{spec}");
         let short = scene.kubectl(&["explain", "pr.spec.topology.exclusive"]).await?;
         ensure!(short.contains("<boolean>"), "{short}");
         Ok(())
@@ -161,7 +161,7 @@ async fn looks_like_a_local_run(results: &Results, mut run: PerfRun) -> Result<(
         );
         return Ok(());
     };
-    // Enough repetitions for the columns with intervals, which need six.
+    // Enough iterations for the columns with intervals, which need six.
     run.spec.iterations = run.spec.iterations.min(6);
     run.spec.warmup = 0;
     let folder = env::temp_dir().join(format!("perfrun-e2e-{}", rand::random::<u64>()));

@@ -34,7 +34,7 @@ use tokio::time::sleep;
 /// what a busy machine adds.
 const TWO_NETWORKS: &str = "
 workload: {ping: {count: 3}}
-matrix: {clients: [libp2p], servers: [libp2p], networks: [none, far], rawBaseline: false}
+matrix: {clients: [libp2p], servers: [libp2p], networks: [none, far], rawReference: false}
 networks: [{name: far, delay: 100ms, backend: userspace}]
 iterations: 2
 warmup: 0
@@ -45,7 +45,7 @@ template: {link: {realTime: true}}
 /// Three trials of three seconds over such links.
 const LONG: &str = "
 workload: {ping: {count: 15}}
-matrix: {clients: [libp2p], servers: [litep2p], networks: [far], rawBaseline: false}
+matrix: {clients: [libp2p], servers: [litep2p], networks: [far], rawReference: false}
 networks: [{name: far, delay: 100ms, backend: userspace}]
 iterations: 3
 warmup: 0
@@ -58,7 +58,7 @@ template: {link: {realTime: true}}
 /// sends again often enough within the time of a dial.
 const LOSSY: &str = "
 workload: {bandwidth: {sizes: [128Ki], directions: [upload]}}
-matrix: {clients: [raw], servers: [raw], networks: [lossy], rawBaseline: false}
+matrix: {clients: [raw], servers: [raw], networks: [lossy], rawReference: false}
 networks: [{name: lossy, delay: 200ms, loss: 10%, direction: toServer, backend: userspace}]
 iterations: 2
 warmup: 0

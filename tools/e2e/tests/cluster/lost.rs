@@ -147,7 +147,7 @@ async fn survives_the_client_s_host(
     // Trials are long, because killing a Kubernetes node takes seconds and has to hit a trial.
     let spec = format!(
         "workload: {{bandwidth: {{duration: 8s, directions: [upload]}}}}\n\
-         matrix: {{clients: [libp2p], servers: [litep2p], rawBaseline: false}}\n\
+         matrix: {{clients: [libp2p], servers: [litep2p], rawReference: false}}\n\
          iterations: 2\n\
          warmup: 0\n\
          timeouts: {{provision: {provision}}}\n\

@@ -14,7 +14,7 @@ use perfrun_e2e::{
 /// tolerance of links, 1 % of that, is more than what a busy machine adds.
 const FAR: &str = "
 workload: {relay: {sizes: [100k], pings: 2}}
-matrix: {clients: [libp2p], servers: [libp2p], networks: [far], rawBaseline: false}
+matrix: {clients: [libp2p], servers: [libp2p], networks: [far], rawReference: false}
 networks:
   - name: far
     backend: userspace

@@ -21,7 +21,7 @@ runTemplate:
   metadata: {labels: {team: networking}}
   spec:
     workload: {ping: {count: 20}}
-    matrix: {clients: [libp2p], servers: [libp2p], rawBaseline: false}
+    matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}
     expect: [{metric: roundTripP50, max: 10s}]
     iterations: 6
     warmup: 0
@@ -54,7 +54,7 @@ fn a_schedule_creates_a_run_each_minute_and_keeps_its_verdict() {
             "the run has {verdict:?}, and the schedule says {ended:?}"
         );
 
-        let table = scene.kubectl(&["get", "psched", "often"]).await?;
+        let table = scene.kubectl(&["get", "pfs", "often"]).await?;
         ensure!(
             table.starts_with("NAME ") && table.contains("LAST VERDICT") && table.contains("* * * * *"),
             "{table}"

@@ -133,7 +133,7 @@ async fn keep(scene: &Scene, plugin: &Plugin<'_>, store: &Value, folder: &Path) 
         .await?;
     scene.await_nothing_left("kept").await?;
     let uid = run.uid().context("the run has a UID")?;
-    let folder = folder.join(format!("nightly/{}/kept/{uid}/v1", scene.namespace));
+    let folder = folder.join(format!("nightly/{}/kept/{uid}/v2", scene.namespace));
     let status = run.status.context("the run has a status")?;
     ensure!(!status.results.is_empty(), "status.results is empty");
     for name in &status.results {

@@ -6,7 +6,7 @@ use kube::api::PostParams;
 use perfrun_api::{cluster::condition::COMPLETE, document};
 use perfrun_contract::{
     run::Phase,
-    tally::{Counts, EndReason, Verdict},
+    tally::{Conclusion, Counts, EndReason},
 };
 use perfrun_e2e::{
     run::{describe, message, phase, reason},
@@ -39,18 +39,18 @@ fn status_and_results_have_one_reason() {
             planned: 2,
             completed: 1,
             failed: 1,
-            spared: 0,
+            not_needed: 0,
         };
         ensure!(counts == expected, "the results count {counts:?}");
-        let verdict = results.verdict.context("the results have no verdict")?;
-        let said = Verdict {
+        let conclusion = results.conclusion.context("the results have no conclusion")?;
+        let said = Conclusion {
             phase: Phase::Failed,
             reason: EndReason::TrialTimeout,
             message: message(&run, COMPLETE).to_owned(),
         };
         ensure!(
-            verdict == said && said.message.starts_with("1 of 2 trials failed; the first: "),
-            "the results have {verdict:?}, and the status says {}",
+            conclusion == said && said.message.starts_with("1 of 2 trials failed; the first: "),
+            "the results have {conclusion:?}, and the status says {}",
             describe(&run)
         );
         Ok(())

@@ -93,7 +93,7 @@ pub(super) const CASES: &[Case] = &[
         &["put what comes after the name into image.tag"],
     ),
     case(
-        r#"nodeImages.go.repository="perfrun/node-go@sha256:123""#,
+        r#"nodeImages.go.repository="perfrun.invalid/node-go@sha256:123""#,
         &["put what comes after the name into nodeImages.go.tag or nodeImages.go.digest"],
     ),
     case(

@@ -50,15 +50,15 @@ struct Comparison {
     candidate: String,
     metric: Metric,
     pairs: u32,
-    dropped: u32,
+    excluded_pairs: u32,
     /// The baseline's median, in bit/s or CPU seconds for each GiB.
     baseline_median: Option<f64>,
     /// The candidate's value as a share of the baseline's, and the interval of that.
     ratio: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    finding: Word,
-    why: Option<String>,
+    finding: Outcome,
+    reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -93,9 +93,9 @@ enum Metric {
 
 /// What a comparison found.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-enum Word {
-    Faster,
-    Slower,
+enum Outcome {
+    Better,
+    Worse,
     Same,
     Undecided,
     NotComparable,
@@ -257,16 +257,17 @@ struct Judged {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Compared {
     baseline: String,
     candidate: String,
     metric: Metric,
     pairs: u32,
-    dropped: u32,
+    excluded_pairs: u32,
     medians: Option<[f64; 2]>,
     ratio: Option<Ratio>,
-    word: Word,
-    why: Option<String>,
+    finding: Outcome,
+    reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -291,13 +292,13 @@ impl Results {
                 candidate: compared.candidate,
                 metric: compared.metric,
                 pairs: compared.pairs,
-                dropped: compared.dropped,
+                excluded_pairs: compared.excluded_pairs,
                 baseline_median: compared.medians.map(|[baseline, _]| baseline),
                 ratio: compared.ratio.as_ref().map(|ratio| ratio.value),
                 low: compared.ratio.as_ref().and_then(|ratio| ratio.low),
                 high: compared.ratio.as_ref().and_then(|ratio| ratio.high),
-                finding: compared.word,
-                why: compared.why,
+                finding: compared.finding,
+                reason: compared.reason,
             })
         });
         let comparisons = comparisons.collect::<Result<_>>()?;
@@ -343,7 +344,7 @@ impl Environment {
 mod tests {
     use serde_json::{from_value, json};
 
-    use super::{Comparison, Metric, Results, Run, Runs, Trial, Word, decode, encode, replaced};
+    use super::{Comparison, Metric, Outcome, Results, Run, Runs, Trial, decode, encode, replaced};
 
     fn runs(document: &str, starts: &[&str]) -> Runs {
         let run = |started: &str| {
@@ -371,13 +372,13 @@ mod tests {
                 "judged": {"comparisons": [
                     {
                         "baseline": "a.a.tcp.upload-0.2s", "candidate": "b.b.tcp.upload-0.2s",
-                        "metric": "uploadGoodput", "pairs": 10, "dropped": 1, "medians": [4.0e9, 4.5e9],
-                        "ratio": {"value": 1.125, "low": 1.0625, "high": 1.25}, "word": "Faster",
+                        "metric": "uploadGoodput", "pairs": 10, "excludedPairs": 1, "medians": [4.0e9, 4.5e9],
+                        "ratio": {"value": 1.125, "low": 1.0625, "high": 1.25}, "finding": "Better",
                     },
                     {
                         "baseline": "a.a.tcp.upload-0.2s", "candidate": "b.b.tcp.upload-0.2s",
-                        "metric": "cpuSecondsPerGiB", "pairs": 0, "dropped": 0, "word": "NotComparable",
-                        "why": "TooFewPairs",
+                        "metric": "cpuSecondsPerGiB", "pairs": 0, "excludedPairs": 0, "finding": "NotComparable",
+                        "reason": "TooFewPairs",
                     },
                 ]},
             });
@@ -401,16 +402,16 @@ mod tests {
             candidate: "b.b.tcp.upload-0.2s".to_owned(),
             metric: Metric::UploadGoodput,
             pairs: 10,
-            dropped: 1,
+            excluded_pairs: 1,
             baseline_median: Some(4.0e9),
             ratio: Some(1.125),
             low: Some(1.0625),
             high: Some(1.25),
-            finding: Word::Faster,
-            why: None,
+            finding: Outcome::Better,
+            reason: None,
         };
         assert_eq!(comparisons[0], compared);
-        assert_eq!(comparisons[1].why.as_deref(), Some("TooFewPairs"));
+        assert_eq!(comparisons[1].reason.as_deref(), Some("TooFewPairs"));
         let trial = Trial {
             document,
             run,
@@ -445,7 +446,7 @@ mod tests {
                 "document,run,build,stack,baseline,candidate,metric,pairs,dropped,baselineMedian,ratio,low,high,\
                  finding,why",
                 "aa,2026-11-26T08:17:03Z,\"commit 89abcde, sha256 0123456789ab\",alpha,a.a.tcp.upload-0.2s,\
-                 b.b.tcp.upload-0.2s,uploadGoodput,10,1,4000000000.0,1.125,1.0625,1.25,Faster,",
+                 b.b.tcp.upload-0.2s,uploadGoodput,10,1,4000000000.0,1.125,1.0625,1.25,Better,",
             ]
         );
     }

@@ -208,8 +208,8 @@ async fn results_that_the_store_does_not_take_end_the_run_in_time() {
     scene.pod_is("False");
     let start = Instant::now();
     let outcome = keep_results(&scene.job, journal, RunEnd::without_nodes(RunState::Complete)).await;
-    assert_eq!(outcome.verdict.reason, EndReason::RecordNotKept);
-    let message = &outcome.verdict.message;
+    assert_eq!(outcome.conclusion.reason, EndReason::RecordNotKept);
+    let message = &outcome.conclusion.message;
     assert!(
         message.contains("the pod that keeps results is not ready"),
         "{message}"

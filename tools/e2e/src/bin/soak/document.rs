@@ -19,12 +19,12 @@ pub(crate) fn random(random: &mut impl Rng) -> String {
     );
     let transports = one(&["[tcp]", "[quic-v1]", "[tcp, quic-v1]"]);
     let networks = one(&["[none]", "[none]", "[lat10]"]);
-    let renew = one(&["never", "never", "round"]);
+    let renew = one(&["never", "never", "iteration"]);
     let (exclusive, clients) = (random.random_bool(0.5), random.random_range(1..=2));
     let iterations = random.random_range(1..=4);
     format!(
         "workload: {workload}\n\
-         matrix: {{clients: [{client}], servers: [{server}], transports: {transports}, networks: {networks}, rawBaseline: false}}\n\
+         matrix: {{clients: [{client}], servers: [{server}], transports: {transports}, networks: {networks}, rawReference: false}}\n\
          iterations: {iterations}\n\
          renew: {renew}\n\
          topology: {{placement: Any, clients: {clients}, exclusive: {exclusive}}}\n\

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
 };
 
-use super::{Comparison, Metric, Run, Runs, Trial, Word};
+use super::{Comparison, Metric, Outcome, Run, Runs, Trial};
 
 /// Stands in a table in place of a missing value.
 const NONE: &str = "–";
@@ -43,11 +43,11 @@ disturbed trials |
             .iter()
             .filter(|run| run.comparisons.iter().any(Comparison::differs));
         let words = [
-            Word::Faster,
-            Word::Slower,
-            Word::Same,
-            Word::Undecided,
-            Word::NotComparable,
+            Outcome::Better,
+            Outcome::Worse,
+            Outcome::Same,
+            Outcome::Undecided,
+            Outcome::NotComparable,
         ];
         let counts = words.map(|word| {
             let found = comparisons(runs).filter(|comparison| comparison.finding == word);
@@ -103,20 +103,20 @@ The least and the largest over runs, transports and directions. The differences 
     table
 }
 
-/// How much of the noise is between runs. If the processes of a twin are the same for a whole run, its mean
-/// difference varies more from run to run than its trials explain: by how much processes differ.
+/// How much of the noise is between runs. If the processes of a pair of cells are the same for a whole run,
+/// its mean difference varies more from run to run than its trials explain: by how much processes differ.
 fn spread(documents: &Documents<'_>) -> String {
     let mut rows: BTreeMap<_, Vec<Variances>> = BTreeMap::new();
     for (document, runs) in documents {
-        let mut twins: BTreeMap<_, Vec<Sample>> = BTreeMap::new();
+        let mut cell_pairs: BTreeMap<_, Vec<Sample>> = BTreeMap::new();
         for run in runs {
             for comparison in &run.comparisons {
-                let twin = (&comparison.stack, comparison.metric, &comparison.baseline);
+                let cell_pair = (&comparison.stack, comparison.metric, &comparison.baseline);
                 let sample = Sample::of(&run.differences(comparison));
-                twins.entry(twin).or_default().extend(sample);
+                cell_pairs.entry(cell_pair).or_default().extend(sample);
             }
         }
-        for ((stack, metric, _), runs) in &twins {
+        for ((stack, metric, _), runs) in &cell_pairs {
             let row = rows.entry((*stack, metric.subject(), document));
             row.or_default().extend(Variances::of(runs));
         }
@@ -199,7 +199,7 @@ fn seconds(value: f64) -> String {
 
 impl Comparison {
     fn differs(&self) -> bool {
-        matches!(self.finding, Word::Faster | Word::Slower)
+        matches!(self.finding, Outcome::Better | Outcome::Worse)
     }
 }
 
@@ -213,17 +213,17 @@ impl Metric {
 }
 
 impl Run {
-    /// The logarithms of the candidate's values as shares of the baseline's, in each round that has both.
+    /// The logarithms of the candidate's values as shares of the baseline's, in each iteration that has both.
     fn differences(&self, comparison: &Comparison) -> Vec<f64> {
         let cells = [&comparison.baseline, &comparison.candidate];
         let [baseline, candidate] = cells.map(|cell| self.values(cell, comparison.metric));
         let in_both = baseline
             .iter()
-            .filter_map(|(round, value)| Some((candidate.get(round)? / value).ln()));
+            .filter_map(|(iteration, value)| Some((candidate.get(iteration)? / value).ln()));
         in_both.collect()
     }
 
-    /// The values of a cell by round: of repeated trials that of the last, and none of disturbed ones.
+    /// The values of a cell by iteration: of repeated trials that of the last, and none of disturbed ones.
     fn values(&self, cell: &str, metric: Metric) -> BTreeMap<u32, f64> {
         let is_valid = |trial: &&Trial| !trial.warmup && trial.failure.is_none() && !trial.is_disturbed();
         let of_cell = self.trials.iter().filter(|trial| trial.cell == cell);
@@ -272,7 +272,7 @@ impl Sample {
     }
 }
 
-/// The variances of one side of a twin, each of which is half of that of a difference.
+/// The variances of one side of a pair of cells, each of which is half of that of a difference.
 struct Variances {
     trial: f64,
     /// Beyond what trials explain. Negative by chance, if that is all.
@@ -300,13 +300,13 @@ fn mean(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Comparison, Metric, Run, Runs, Trial, Word},
+        super::{Comparison, Metric, Outcome, Run, Runs, Trial},
         markdown, seconds,
     };
 
     const CELLS: [&str; 2] = ["a.a.tcp.upload-0.2s", "b.b.tcp.upload-0.2s"];
 
-    fn comparison(document: &str, run: &str, metric: Metric, ratio: f64, finding: Word) -> Comparison {
+    fn comparison(document: &str, run: &str, metric: Metric, ratio: f64, finding: Outcome) -> Comparison {
         Comparison {
             document: document.to_owned(),
             run: run.to_owned(),
@@ -316,13 +316,13 @@ mod tests {
             candidate: CELLS[1].to_owned(),
             metric,
             pairs: 2,
-            dropped: 0,
+            excluded_pairs: 0,
             baseline_median: Some(2.5),
             ratio: Some(ratio),
             low: None,
             high: None,
             finding,
-            why: None,
+            reason: None,
         }
     }
 
@@ -343,7 +343,7 @@ mod tests {
     }
 
     /// Two runs of a document. Their candidates differ from their baselines by a factor of e to these powers.
-    fn twice(document: &str, finding: Word, powers: [[f64; 2]; 2]) -> Runs {
+    fn twice(document: &str, finding: Outcome, powers: [[f64; 2]; 2]) -> Runs {
         let runs = powers
             .into_iter()
             .zip(["2026-11-26T08:17:03Z", "2026-11-27T08:17:03Z"]);
@@ -369,8 +369,8 @@ mod tests {
 
     #[test]
     fn tables_have_findings_estimates_and_spread() {
-        let mut runs = twice("aa", Word::Same, [[0.0, 0.2], [0.4, 0.6]]);
-        runs.extend(twice("busy", Word::Slower, [[0.125, 0.125], [0.125, 0.125]]));
+        let mut runs = twice("aa", Outcome::Same, [[0.0, 0.2], [0.4, 0.6]]);
+        runs.extend(twice("busy", Outcome::Worse, [[0.125, 0.125], [0.125, 0.125]]));
         assert_eq!(
             markdown(&runs),
             "\
@@ -447,7 +447,7 @@ trials explain; 0.0 % means that trials explain all of it.
             comparisons: vec![],
             trials: trials.into_iter().chain(baselines).collect(),
         };
-        let compared = comparison("aa", "", Metric::UploadGoodput, 1.0, Word::Same);
+        let compared = comparison("aa", "", Metric::UploadGoodput, 1.0, Outcome::Same);
         assert_eq!(run.differences(&compared), [4.0_f64.ln()]);
     }
 

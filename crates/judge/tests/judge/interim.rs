@@ -1,23 +1,23 @@
-//! Looks at runs: what they decide, and what is measured no longer.
+//! Interim checks of runs: what they decide, and what is measured no longer.
 
 use perfrun_contract::compare::ALPHA;
 use perfrun_judge::needs;
 
 use super::*;
 
-/// The rounds of a cell of which something is not decided.
+/// The iterations of a cell of which something is not decided.
 const OPEN: u32 = u32::MAX;
 
 #[test]
 fn twins_are_decided_at_looks_only_and_for_good() {
     let mut run = Run::new(&[0.8, 0.95], 40);
-    run.plan.judging.looks = vec![10, 20, 40];
+    run.plan.judging.interim_checks = vec![10, 20, 40];
     // Goodput is all that is measured here.
     run.plan.judging.expect = vec![];
     let run = run.allowing(0.05);
     let mut last = vec![OPEN; 4];
     for count in 0..=run.records.len() {
-        let now = needs(&run.plan, &run.records[..count]).rounds;
+        let now = needs(&run.plan, &run.records[..count]).iterations;
         assert!(
             last.iter().zip(&now).all(|(before, now)| before >= now),
             "{count}"
@@ -31,15 +31,15 @@ fn twins_are_decided_at_looks_only_and_for_good() {
         records: run.records[..40].to_vec(),
     };
     let first_needs = needs(&first.plan, &first.records);
-    assert_eq!(first_needs.rounds, [10, 10, OPEN, OPEN]);
-    let spared = first_needs.spared.unwrap();
-    assert_eq!((spared.trials, spared.of_trials), (60, 160));
-    assert_eq!((spared.rounds, spared.of_rounds), ([10, 10], 40));
-    assert_eq!(first.judge().spared, Some(spared));
+    assert_eq!(first_needs.iterations, [10, 10, OPEN, OPEN]);
+    let not_needed = first_needs.not_needed.unwrap();
+    assert_eq!((not_needed.trials, not_needed.of_trials), (60, 160));
+    assert_eq!((not_needed.iterations, not_needed.of_iterations), ([10, 10], 40));
+    assert_eq!(first.judge().not_needed, Some(not_needed));
     let said = sentences(&first.plan, &first.judge());
-    let expected = "60 of 160 trials were not needed: decided after 10 of 40 rounds.";
+    let expected = "60 of 160 trials were not needed: decided after 10 of 40 iterations.";
     assert!(said.iter().any(|sentence| sentence == expected), "{said:?}");
-    // What was decided at the first look is not judged again by what came later.
+    // What was decided at the first interim check is not judged again by what came later.
     assert_eq!(
         (first.goodput(0).pairs, run.goodput(0).pairs, run.goodput(1).pairs),
         (10, 10, 40)
@@ -47,19 +47,19 @@ fn twins_are_decided_at_looks_only_and_for_good() {
     assert_eq!(first.goodput(0), run.goodput(0));
 
     // The conductor measures only what is not decided.
-    let mut spared = Run {
+    let mut not_needed = Run {
         plan: run.plan.clone(),
         records: run.records.clone(),
     };
-    spared
+    not_needed
         .records
         .retain(|record| record.trial.cell > 1 || record.trial.iteration < 10);
-    assert_eq!(spared.judge().comparisons, run.judge().comparisons);
+    assert_eq!(not_needed.judge().comparisons, run.judge().comparisons);
     assert_eq!(
-        needs(&spared.plan, &spared.records).rounds,
-        needs(&run.plan, &run.records).rounds
+        needs(&not_needed.plan, &not_needed.records).iterations,
+        needs(&run.plan, &run.records).iterations
     );
-    assert_eq!(run.judge().spared, None, "all of them were measured");
+    assert_eq!(run.judge().not_needed, None, "all of them were measured");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn without_looks_nothing_is_decided_before_the_end() {
     let run = Run::new(&[0.8], 20).allowing(0.05);
     for count in [39, 40] {
         let needs = needs(&run.plan, &run.records[..count]);
-        assert_eq!((needs.rounds, needs.spared), (vec![OPEN; 2], None));
+        assert_eq!((needs.iterations, needs.not_needed), (vec![OPEN; 2], None));
     }
 }
 
@@ -75,43 +75,43 @@ fn without_looks_nothing_is_decided_before_the_end() {
 fn looks_decide_the_same_whatever_comes_after_them() {
     for seed in 0..30 {
         let mut run = Run::seeded(&[0.8, 1.0, 0.93, 1.05], 40, seed).allowing(0.06);
-        run.plan.judging.looks = vec![10, 20, 40];
-        let whole = needs(&run.plan, &run.records).rounds;
+        run.plan.judging.interim_checks = vec![10, 20, 40];
+        let whole = needs(&run.plan, &run.records).iterations;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         for _ in 0..10 {
-            let rounds = random.random_range(0..=40);
+            let iterations = random.random_range(0..=40);
             let mut records = run.records.clone();
-            records.retain(|record| record.trial.iteration < rounds);
+            records.retain(|record| record.trial.iteration < iterations);
             records.shuffle(&mut random);
-            let looked = [10, 20, 40].into_iter().filter(|look| *look <= rounds);
-            let looked = looked.max().unwrap_or(0);
-            let so_far = whole.iter().map(|rounds| match *rounds <= looked {
-                true => *rounds,
+            let checked = [10, 20, 40].into_iter().filter(|check| *check <= iterations);
+            let checked = checked.max().unwrap_or(0);
+            let so_far = whole.iter().map(|iterations| match *iterations <= checked {
+                true => *iterations,
                 false => OPEN,
             });
             let so_far: Vec<u32> = so_far.collect();
             assert_eq!(
-                needs(&run.plan, &records).rounds,
+                needs(&run.plan, &records).iterations,
                 so_far,
-                "seed {seed}, {rounds} rounds"
+                "seed {seed}, {iterations} iterations"
             );
         }
         // What is decided is not measured, and what that leaves decides the same.
         run.records
             .retain(|record| record.trial.iteration < whole[record.trial.cell]);
-        assert_eq!(needs(&run.plan, &run.records).rounds, whole, "seed {seed}");
+        assert_eq!(needs(&run.plan, &run.records).iterations, whole, "seed {seed}");
     }
 }
 
 #[test]
 fn a_run_that_is_cancelled_between_looks_is_judged_by_what_it_has() {
     let mut whole = Run::new(&[0.8, 0.95], 40).allowing(0.05);
-    whole.plan.judging.looks = vec![10, 20, 40];
-    // The first twin is decided at the first look.
-    let cancelled_after = |rounds: u32| {
+    whole.plan.judging.interim_checks = vec![10, 20, 40];
+    // The first pair of cells is decided at the first interim check.
+    let cancelled_after = |iterations: u32| {
         let is_measured = |record: &&TrialRecord| {
-            let round = record.trial.iteration;
-            round < rounds && (record.trial.cell > 1 || round < 10)
+            let iteration = record.trial.iteration;
+            iteration < iterations && (record.trial.cell > 1 || iteration < 10)
         };
         Run {
             plan: whole.plan.clone(),
@@ -120,18 +120,18 @@ fn a_run_that_is_cancelled_between_looks_is_judged_by_what_it_has() {
     };
     let early = cancelled_after(7);
     assert_eq!(
-        [0, 1].map(|twin| early.goodput(twin).why),
-        [Some(Why::TooFewPairs); 2]
+        [0, 1].map(|cell_pair| early.goodput(cell_pair).reason),
+        [Some(NoFinding::TooFewPairs); 2]
     );
-    assert_eq!(early.judge().verdict, Verdict::Inconclusive);
+    assert_eq!(early.judge().verdict, Some(Verdict::Inconclusive));
 
     let late = cancelled_after(14);
-    assert_eq!([0, 1].map(|twin| late.goodput(twin).pairs), [10, 14]);
+    assert_eq!([0, 1].map(|cell_pair| late.goodput(cell_pair).pairs), [10, 14]);
     let verdicts: Vec<Verdict> = late.judge().gates.iter().map(|gate| gate.verdict).collect();
     assert_eq!(verdicts, [Verdict::Fail, Verdict::Inconclusive]);
-    // It has the share of the error of the look that comes next, and not all of it.
+    // It has the share of the error of the interim check that comes next, and not all of it.
     let mut planned = cancelled_after(14);
-    planned.plan.judging.looks = vec![14];
+    planned.plan.judging.interim_checks = vec![14];
     let width = |run: &Run| {
         let ratio = run.goodput(1).ratio.unwrap();
         ratio.high.unwrap() / ratio.low.unwrap()
@@ -140,51 +140,51 @@ fn a_run_that_is_cancelled_between_looks_is_judged_by_what_it_has() {
 }
 
 #[test]
-fn cells_without_a_twin_are_measured_until_all_is_decided() {
+fn cells_without_a_pair_are_measured_until_all_is_decided() {
     let mut run = Run::new(&[0.8, 0.8], 40).allowing(0.05);
-    run.plan.judging.looks = vec![10, 20, 40];
-    // The second twin is one no longer: what is expected of its cells is a bound.
-    run.plan.judging.twins.pop();
+    run.plan.judging.interim_checks = vec![10, 20, 40];
+    // The second pair of cells is one no longer: what is expected of its cells is a bound.
+    run.plan.judging.cell_pairs.pop();
     run.plan.judging.expect[0].cells.pop();
-    let rounds = |run: &Run| needs(&run.plan, &run.records).rounds;
-    assert_eq!(rounds(&run), [10; 4]);
+    let iterations = |run: &Run| needs(&run.plan, &run.records).iterations;
+    assert_eq!(iterations(&run), [10; 4]);
     run.expect(vec![2], Bound::Min(1e9));
-    assert_eq!(rounds(&run), [10; 4], "it holds");
+    assert_eq!(iterations(&run), [10; 4], "it holds");
     run.plan.judging.expect.pop();
     run.expect(vec![2], Bound::Min(4.7e9));
-    assert_eq!(rounds(&run), [10, 10, OPEN, OPEN], "nobody knows");
+    assert_eq!(iterations(&run), [10, 10, OPEN, OPEN], "nobody knows");
 
-    // The look waits for their trials.
+    // The interim check waits for their trials.
     let last = run.records.iter().position(|record| record.trial.id == "c2.i9");
     run.records.remove(last.unwrap());
-    assert_eq!(rounds(&run), [OPEN; 4]);
+    assert_eq!(iterations(&run), [OPEN; 4]);
 }
 
 #[test]
-fn a_twin_that_is_measured_precisely_enough_is_decided() {
-    let rounds = |target: Option<f64>| {
+fn a_pair_that_is_measured_precisely_enough_is_decided() {
+    let iterations = |target: Option<f64>| {
         // Worse by about what is allowed: 40 pairs do not decide that.
         let mut run = Run::new(&[0.95], 40).allowing(0.05);
-        run.plan.judging.looks = vec![10, 20, 40];
+        run.plan.judging.interim_checks = vec![10, 20, 40];
         run.plan.judging.target_interval = target;
-        let rounds = needs(&run.plan, &run.records).rounds[0];
+        let iterations = needs(&run.plan, &run.records).iterations[0];
         let judged = run.judge();
         let ratio = judged.comparisons[0].ratio.unwrap();
         let half = (ratio.high.unwrap() / ratio.low.unwrap()).sqrt() - 1.0;
-        (rounds, half, judged.verdict)
+        (iterations, half, judged.verdict)
     };
-    let (_, widest, _) = rounds(Some(1.0));
-    let (all, narrowest, verdict) = rounds(None);
-    assert_eq!((all, verdict), (OPEN, Verdict::Inconclusive));
+    let (_, widest, _) = iterations(Some(1.0));
+    let (all, narrowest, verdict) = iterations(None);
+    assert_eq!((all, verdict), (OPEN, Some(Verdict::Inconclusive)));
     for (target, expected) in [
         (widest * 1.001, 10),
         (widest * 0.999, 20),
         (narrowest * 0.999, OPEN),
     ] {
-        let (decided_after, half, verdict) = rounds(Some(target));
+        let (decided_after, half, verdict) = iterations(Some(target));
         assert_eq!(decided_after, expected, "{target}");
         assert!(half <= target || decided_after == OPEN, "{half} {target}");
-        assert_eq!(verdict, Verdict::Inconclusive, "nothing was proved");
+        assert_eq!(verdict, Some(Verdict::Inconclusive), "nothing was proved");
     }
 }
 
@@ -194,10 +194,10 @@ fn all_looks_of_runs_without_a_difference_are_seldom_wrong() {
     let wrong = (0..runs)
         .filter(|seed| {
             let mut run = Run::seeded(&[1.0; 4], 40, *seed).allowing(0.03);
-            run.plan.judging.looks = vec![10, 20, 40];
+            run.plan.judging.interim_checks = vec![10, 20, 40];
             let found = run.judge().comparisons;
             assert_eq!(found.len(), 4);
-            found.iter().any(|found| matches!(found.word, Faster | Slower))
+            found.iter().any(|found| matches!(found.finding, Better | Worse))
         })
         .count();
     // Three standard errors above 5 %.

@@ -1,9 +1,9 @@
-//! Runs that are looked at: what is decided is measured no longer.
+//! Runs with interim checks: what is decided is measured no longer.
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Bound, Expectation, Judging, Twin, Verdict},
+    compare::{Bound, CellPair, Expectation, Judging, Verdict},
     plan::{Cell, Plan, Trial},
     record::{Metric, TrialRecord},
     run::RunState,
@@ -12,12 +12,13 @@ use perfrun_judge::judge;
 
 use crate::bench::{Bench, bench};
 
-/// The rounds of both looks. Seven trials are the fewest that give an interval at the first.
-const LOOKS: [u32; 2] = [7, 14];
+/// The iterations of both interim checks. Seven trials are the fewest that give an interval at the first.
+const INTERIM_CHECKS: [u32; 2] = [7, 14];
 
-/// Two twins and a cell without one, in 14 rounds with a warm-up. What is expected of the first twin always
-/// holds. What is expected of the second cannot be decided: no trial has that metric.
-fn two_twins() -> Bench {
+/// Two pairs of cells and a cell that is in none, in 14 iterations with a warm-up. What is expected of the
+/// first pair of cells always holds. What is expected of the second cannot be decided: no trial has that
+/// metric.
+fn two_pairs() -> Bench {
     let mut bench = bench();
     let first = bench.plan.cells[0].clone();
     let cell = |index| Cell {
@@ -32,9 +33,9 @@ fn two_twins() -> Bench {
             warmup,
         }
     };
-    let rounds = (0..LOOKS[1]).map(|iteration| (false, iteration));
-    let rounds = [(true, 0)].into_iter().chain(rounds);
-    let twin = |baseline| Twin {
+    let iterations = (0..INTERIM_CHECKS[1]).map(|iteration| (false, iteration));
+    let iterations = [(true, 0)].into_iter().chain(iterations);
+    let cell_pair = |baseline| CellPair {
         baseline,
         candidate: baseline + 1,
         control: None,
@@ -42,16 +43,16 @@ fn two_twins() -> Bench {
     let expected = |metric, cells, bound| Expectation { metric, cells, bound };
     bench.plan = Plan {
         cells: (0..5).map(cell).collect(),
-        trials: rounds
+        trials: iterations
             .flat_map(|(warmup, iteration)| (0..5).map(trial(warmup, iteration)))
             .collect(),
         judging: Judging {
-            twins: vec![twin(0), twin(2)],
+            cell_pairs: vec![cell_pair(0), cell_pair(2)],
             expect: vec![
                 expected(Metric::Failures, vec![0, 1], Bound::Max(1.0)),
                 expected(Metric::UploadGoodput, vec![2, 3], Bound::Min(1e9)),
             ],
-            looks: LOOKS.to_vec(),
+            interim_checks: INTERIM_CHECKS.to_vec(),
             target_interval: None,
         },
         ..bench.plan
@@ -64,21 +65,21 @@ fn ids(records: &[TrialRecord]) -> Vec<&str> {
     records.iter().map(|record| record.trial.id.as_str()).collect()
 }
 
-/// What a run of [`two_twins`] measures.
+/// What a run of [`two_pairs`] measures.
 fn needed() -> Vec<String> {
-    let plan = two_twins().plan;
+    let plan = two_pairs().plan;
     let needed = plan
         .trials
         .into_iter()
-        .filter(|trial| trial.cell > 1 || trial.iteration < LOOKS[0]);
+        .filter(|trial| trial.cell > 1 || trial.iteration < INTERIM_CHECKS[0]);
     needed.map(|trial| trial.id).collect()
 }
 
-const SPARED: &str = "14 of 75 trials were not needed: decided after 7 of 14 rounds";
+const SPARED: &str = "14 of 75 trials were not needed: decided after 7 of 14 iterations";
 
 #[tokio::test]
-async fn a_decided_twin_is_measured_no_longer_and_others_are() {
-    let bench = two_twins();
+async fn a_decided_pair_is_measured_no_longer_and_others_are() {
+    let bench = two_pairs();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete);
     assert_eq!(ids(&out.records), needed());
@@ -93,19 +94,21 @@ async fn a_decided_twin_is_measured_no_longer_and_others_are() {
 
 #[tokio::test]
 async fn a_run_ends_when_nothing_is_left_to_decide() {
-    let mut bench = two_twins();
-    bench.plan.judging.twins.pop();
+    let mut bench = two_pairs();
+    bench.plan.judging.cell_pairs.pop();
     bench.plan.judging.expect.pop();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete);
-    let rounds = out.records.iter().filter(|record| !record.trial.warmup);
+    let iterations = out.records.iter().filter(|record| !record.trial.warmup);
     assert!(
-        rounds.clone().all(|record| record.trial.iteration < LOOKS[0]),
-        "cells without a twin, too"
+        iterations
+            .clone()
+            .all(|record| record.trial.iteration < INTERIM_CHECKS[0]),
+        "cells without a cell_pair, too"
     );
-    assert_eq!(rounds.count(), 5 * 7);
+    assert_eq!(iterations.count(), 5 * 7);
 
-    // The cell without a twin has something to decide.
+    // The cell that is in no pair has something to decide.
     bench.plan.judging.expect.push(Expectation {
         metric: Metric::UploadGoodput,
         cells: vec![4],
@@ -115,17 +118,17 @@ async fn a_run_ends_when_nothing_is_left_to_decide() {
     let last = out
         .records
         .iter()
-        .filter(|record| record.trial.iteration >= LOOKS[0]);
+        .filter(|record| record.trial.iteration >= INTERIM_CHECKS[0]);
     let cells: Vec<usize> = last.map(|record| record.trial.cell).collect();
     assert_eq!(cells, [[2, 3, 4]; 7].concat());
 }
 
 #[tokio::test]
 async fn a_run_that_was_stopped_between_looks_is_resumed_as_if_it_had_not_been() {
-    let whole = two_twins().run().await;
-    // In a round before the first look, right at it, and between the two.
+    let whole = two_pairs().run().await;
+    // In an iteration before the first interim check, right at it, and between the two.
     for stopped_after in [5 + 20, 5 + 35, 5 + 35 + 6] {
-        let mut bench = two_twins();
+        let mut bench = two_pairs();
         bench.room_for = stopped_after;
         let first = bench.run().await;
         assert_eq!(first.end.state, RunState::Failed);
@@ -146,7 +149,7 @@ async fn a_run_that_was_stopped_between_looks_is_resumed_as_if_it_had_not_been()
             let found = |records: &[TrialRecord]| {
                 let judged = judge(&bench.plan, records, &BTreeMap::new());
                 let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
-                (verdicts, judged.spared)
+                (verdicts, judged.not_needed)
             };
             let both = [&first.records[..], &rest.records[..]].concat();
             assert_eq!(found(&both), found(&whole.records), "{stopped_after}");

@@ -1,6 +1,6 @@
 //! Cells that a document compares with each other.
 
-use perfrun_contract::{compare::Twin, matrix::StackName, plan::Cell};
+use perfrun_contract::{compare::CellPair, matrix::StackName, plan::Cell};
 
 use super::points::Point;
 use crate::{
@@ -26,7 +26,7 @@ pub(super) struct Others<'a> {
     pub control: Option<Point<'a>>,
 }
 
-/// Ids of the cells of a twin.
+/// Ids of a pair of cells.
 pub(super) struct Ids {
     pub baseline: String,
     pub candidate: String,
@@ -78,13 +78,13 @@ pub(super) fn variant(name: &StackName) -> (&str, bool) {
     }
 }
 
-/// The twins of these cells.
-pub(super) fn indexed(cells: &[Cell], ids: &[Ids]) -> Vec<Twin> {
+/// The pairs of cells of these cells.
+pub(super) fn indexed(cells: &[Cell], ids: &[Ids]) -> Vec<CellPair> {
     let index = |id: &String| cells.iter().position(|cell| cell.id == *id);
-    let twins = ids.iter();
-    twins
+    let cell_pairs = ids.iter();
+    cell_pairs
         .filter_map(|ids| {
-            Some(Twin {
+            Some(CellPair {
                 baseline: index(&ids.baseline)?,
                 candidate: index(&ids.candidate)?,
                 control: ids.control.as_ref().and_then(index),

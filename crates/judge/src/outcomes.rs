@@ -1,6 +1,6 @@
-//! What the differences of the pairs of each comparison say, in a word.
+//! What the differences of the pairs of each comparison show.
 
-use perfrun_contract::compare::{ALPHA, LEAST_PAIRS, Why, Word};
+use perfrun_contract::compare::{ALPHA, LEAST_PAIRS, NoFinding, Outcome};
 
 use crate::{
     holm::holm,
@@ -18,9 +18,9 @@ pub(crate) enum Sample {
         /// Ratios between 1 − tolerance and 1 ÷ (1 − tolerance) count as none.
         tolerance: f64,
         /// Why they say nothing, whatever they are.
-        obstacle: Option<Why>,
+        obstacle: Option<NoFinding>,
     },
-    /// It was decided at an earlier look.
+    /// It was decided at an earlier interim check.
     Settled {
         /// Whether it was found that the two differ.
         differ: bool,
@@ -32,25 +32,25 @@ pub(crate) enum Sample {
 pub(crate) struct Found {
     pub(crate) differences: Vec<f64>,
     pub(crate) location: Option<Location>,
-    /// Corrected for the number of comparisons, and for the share of [`ALPHA`] that this look has.
+    /// Corrected for the number of comparisons, and for the share of [`ALPHA`] that this check has.
     pub(crate) p_adjusted: f64,
-    pub(crate) word: Word,
-    pub(crate) why: Option<Why>,
-    pub(crate) detectable: Option<f64>,
+    pub(crate) finding: Outcome,
+    pub(crate) reason: Option<NoFinding>,
+    pub(crate) detectable_difference: Option<f64>,
     pub(crate) pairs_needed: Option<u32>,
 }
 
-/// What all comparisons of a run say at a look that has this share of [`ALPHA`]; nothing of those that are
-/// settled.
+/// What all comparisons of a run say at an interim check that has this share of [`ALPHA`]; nothing of those
+/// that are settled.
 ///
-/// A comparison that was found to differ at an earlier look leaves the family: if that was an error, it is
-/// one of the earlier look. One that was settled otherwise stays in it.
-pub(crate) fn words(samples: Vec<Sample>, share: f64) -> Vec<Option<Found>> {
-    words_from(samples, share, LEAST_PAIRS as usize)
+/// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
+/// one of the earlier check. One that was settled otherwise stays in it.
+pub(crate) fn outcomes(samples: Vec<Sample>, share: f64) -> Vec<Option<Found>> {
+    outcomes_from(samples, share, LEAST_PAIRS as usize)
 }
 
-/// As [`words`] finds it, where fewer differences than `least` have no finding.
-pub(crate) fn words_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<Option<Found>> {
+/// As [`outcomes`] finds it, where fewer differences than `least` have no finding.
+pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<Option<Found>> {
     let probability = |sample: &Sample| match sample {
         Sample::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
         Sample::Settled { differ: true } => 0.0,
@@ -70,14 +70,14 @@ pub(crate) fn words_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<
         };
         let location = Location::of(&differences, alpha);
         let p_adjusted = (p / share).min(1.0);
-        let too_few = (differences.len() < least).then_some(Why::TooFewPairs);
-        let why = obstacle.or(too_few);
-        let word = match location {
-            Some(location) if why.is_none() => word(location, tolerance, p_adjusted),
-            _ => Word::NotComparable,
+        let too_few = (differences.len() < least).then_some(NoFinding::TooFewPairs);
+        let reason = obstacle.or(too_few);
+        let finding = match location {
+            Some(location) if reason.is_none() => finding(location, tolerance, p_adjusted),
+            _ => Outcome::NotComparable,
         };
-        let (detectable, pairs_needed) = match location {
-            Some(location) if word != Word::NotComparable => {
+        let (detectable_difference, pairs_needed) = match location {
+            Some(location) if finding != Outcome::NotComparable => {
                 sight(&location, differences.len(), (alpha, chance), tolerance)
             }
             _ => (None, None),
@@ -86,22 +86,22 @@ pub(crate) fn words_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<
             differences,
             location,
             p_adjusted,
-            word,
-            why,
-            detectable,
+            finding,
+            reason,
+            detectable_difference,
             pairs_needed,
         })
     };
     samples.into_iter().zip(adjusted).map(found).collect()
 }
 
-fn word(location: Location, tolerance: f64, p_adjusted: f64) -> Word {
+fn finding(location: Location, tolerance: f64, p_adjusted: f64) -> Outcome {
     let most = -(-tolerance).ln_1p();
     match location.interval {
-        Some((low, high)) if -most < low && high < most => Word::Same,
-        _ if p_adjusted > ALPHA => Word::Undecided,
-        _ if location.estimate > 0.0 => Word::Faster,
-        _ => Word::Slower,
+        Some((low, high)) if -most < low && high < most => Outcome::Same,
+        _ if p_adjusted > ALPHA => Outcome::Undecided,
+        _ if location.estimate > 0.0 => Outcome::Better,
+        _ => Outcome::Worse,
     }
 }
 
