@@ -255,7 +255,8 @@ class Trial:
 
     def serve(self):
         """Listens until the request to finish. A stream that fails does not disturb the others."""
-        listener = socket.create_server((self.node.listen_ip, 0), backlog=1024)
+        ip = self.node.listen_ip
+        listener = socket.create_server((ip, 0), backlog=1024, family=family(ip))
         self.sockets.append(listener)
         streams, threads, failures = [], [], []
 
@@ -279,7 +280,7 @@ class Trial:
                 threads[-1].start()
 
         threading.Thread(target=accept, daemon=True).start()
-        self.change(state="ready", addresses=["/ip4/%s/tcp/%d" % listener.getsockname()])
+        self.change(state="ready", addresses=["/ip%d/%s/tcp/%d" % (6 if ":" in ip else 4, ip, listener.getsockname()[1])])
         self.wait(lambda: self.finishing)
         for thread in threads:
             thread.join(2)
@@ -539,6 +540,10 @@ class Node:
         threading.Timer(1, os._exit, (0,)).start()
 
 
+def family(ip):
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("call", choices=["control"])
@@ -548,6 +553,8 @@ def main():
     args, _ = parser.parse_known_args()
     node = Node(args)
     host, _, port = args.control.rpartition(":")
+    host = host.strip("[]")
+    http.server.ThreadingHTTPServer.address_family = family(host)
     server = http.server.ThreadingHTTPServer((host, int(port)), Handler, bind_and_activate=host != "fd")
     if host == "fd":
         server.socket.close()

@@ -54,6 +54,7 @@ func run(args []string) error {
 
 type options struct {
 	control, listenIP, tokenFile, role      string
+	listenIPs, ipFamily                     string
 	run, runNamespace, runNode, metricsPort string
 	linger                                  float64
 	epoch                                   uint64
@@ -71,6 +72,8 @@ func parse(args []string) (*options, error) {
 	}
 	text(&o.control, "control", "", "0.0.0.0:9090", "`address` of the control port: ADDRESS:PORT, or fd:N for an inherited socket")
 	text(&o.listenIP, "listen-ip", "PERFRUN_LISTEN_IP", "0.0.0.0", "`address` that trials listen on and dial from")
+	text(&o.listenIPs, "listen-ips", "PERFRUN_LISTEN_IPS", "", "all `addresses` of this machine or pod, with commas in between")
+	text(&o.ipFamily, "ip-family", "PERFRUN_IP_FAMILY", "", "IP `family` that the conductor needs, IPv4 or IPv6: the first of --listen-ips that is of it takes the place of --listen-ip, if that is not")
 	text(&o.tokenFile, "token-file", "PERFRUN_TOKEN_FILE", "", "`file` with the token that calls must carry")
 	text(&o.role, "role", "", "server", "role of the node, for the labels of metrics")
 	text(&o.run, "run", "PERFRUN_RUN", "", "name of the run, for the labels of metrics")
@@ -90,7 +93,27 @@ func parse(args []string) (*options, error) {
 	if net.ParseIP(o.listenIP) == nil {
 		return nil, fmt.Errorf("--listen-ip must be an IP address, not %q", o.listenIP)
 	}
+	o.listenIP = ofFamily(o.ipFamily, o.listenIP, strings.Split(o.listenIPs, ","))
 	return o, nil
+}
+
+// ofFamily returns the first address of a family. Without one, it returns the first of all, and the conductor
+// says that this is of another family.
+func ofFamily(family, first string, others []string) string {
+	for _, candidate := range append([]string{first}, others...) {
+		ip := net.ParseIP(candidate)
+		if ip == nil {
+			continue
+		}
+		is := "IPv6"
+		if ip.To4() != nil {
+			is = "IPv4"
+		}
+		if family == "" || family == is {
+			return candidate
+		}
+	}
+	return first
 }
 
 func serve(o *options) error {

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 /// The longest name: that of a label's value, and of a pod's host name.
 const LENGTH_MAX: usize = 63;
 /// The longest suffix of a name: a node of a control whose variant has the longest name, and its incarnation.
+/// `client6c99-` is not longer.
 const SUFFIX_MAX: usize = "client-99c-".len() + 40 + "-999".len();
 const ID_LENGTH: usize = 5;
 
@@ -65,10 +66,12 @@ mod tests {
 
     #[test]
     fn the_longest_names_fit() {
-        let node = format!("client-99c-{}", "v".repeat(40));
-        let name = pod(&"r".repeat(63), "uid-1", &node, 999);
-        assert_eq!(name.len(), LENGTH_MAX);
-        assert!(name.ends_with("-999") && name.starts_with("r-"), "{name}");
+        for place in ["client-99c", "client6c99"] {
+            let node = format!("{place}-{}", "v".repeat(40));
+            let name = pod(&"r".repeat(63), "uid-1", &node, 999);
+            assert_eq!(name.len(), LENGTH_MAX);
+            assert!(name.ends_with("-999") && name.starts_with("r-"), "{name}");
+        }
     }
 
     #[test]

@@ -473,6 +473,7 @@ fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) ->
             server: &raw,
             transport,
             network: &measured.network,
+            ip_family: measured.ip_family,
         };
         let cell = cell(spec, sides, &point, measured.parameters.clone())?;
         if unsupported(spec, &cell).is_none() && ids.insert(cell.id.clone()) {
@@ -495,6 +496,7 @@ fn cell(
         server,
         transport,
         network,
+        ip_family,
     } = *point;
     let (client_stack, client_settings) = stack(spec, client)?;
     let (server_stack, server_settings) = stack(spec, server)?;
@@ -506,19 +508,19 @@ fn cell(
         false => (None, StackSettings::default()),
     };
     Ok(Cell {
-        id: cell_id(&client.0, &server.0, transport, &parameters, network),
+        id: cell_id(&client.0, &server.0, transport, &parameters, network, ip_family),
         client_stack,
         server_stack,
         client_settings,
         server_settings,
-        clients: sides.names(Role::Client, client),
+        clients: sides.names(Role::Client, client, ip_family),
         servers: match transport.is_in_process() || parameters.is_in_process() {
             // Client nodes are their own servers.
             true => Names::default(),
-            false => sides.names(Role::Server, server),
+            false => sides.names(Role::Server, server, ip_family),
         },
         relays: match parameters.is_relayed() {
-            true => sides.names(Role::Relay, relay(spec, server)),
+            true => sides.names(Role::Relay, relay(spec, server), ip_family),
             false => Names::default(),
         },
         relay_stack,
@@ -531,6 +533,7 @@ fn cell(
         server: server.clone(),
         transport,
         network: network.to_owned(),
+        ip_family,
         parameters,
     })
 }
@@ -564,15 +567,16 @@ fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
             (Role::Server, &cell.server, &cell.servers),
             (Role::Client, &cell.client, &cell.clients),
         ]
+        .map(|(role, stack, names)| (side(spec, role, stack, cell.ip_family), names))
     });
-    for (role, stack, names) in sides {
-        let side = side(spec, role, stack);
+    for (side, names) in sides {
         if !names.is_empty() && seen.insert(side) {
             nodes.extend(names.iter().map(|name| PlannedNode {
                 name: name.clone(),
-                role,
+                role: side.role,
                 variant: side.variant.map(str::to_owned),
                 program: side.program,
+                ip_family: side.ip_family,
             }));
         }
     }

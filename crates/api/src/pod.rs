@@ -8,6 +8,8 @@
 mod state;
 pub mod store;
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use k8s_openapi::{
     api::core::v1::{
         Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector,
@@ -16,7 +18,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
-use perfrun_contract::node::Role;
+use perfrun_contract::{matrix::IpFamily, node::Role};
 
 pub use self::state::{PodState, Trouble, state};
 
@@ -75,14 +77,29 @@ pub fn pod_spec(node: Container, token_secret: String) -> PodSpec {
     }
 }
 
+/// Where the programs of a pod listen for calls and scrapes: at all of its addresses. A socket of IPv6 takes
+/// connections over IPv4, too, and only nodes of IPv6 need a kernel that has it.
+pub fn everywhere(ip_family: IpFamily, port: u16) -> SocketAddr {
+    match ip_family {
+        IpFamily::IPv4 => (Ipv4Addr::UNSPECIFIED, port).into(),
+        IpFamily::IPv6 => (Ipv6Addr::UNSPECIFIED, port).into(),
+    }
+}
+
 /// The container of a node with these ports.
-pub fn node_container(image: &str, role: Role, [control, metrics]: [u16; 2], env: Vec<EnvVar>) -> Container {
+pub fn node_container(
+    image: &str,
+    role: Role,
+    ip_family: IpFamily,
+    [control, metrics]: [u16; 2],
+    env: Vec<EnvVar>,
+) -> Container {
     Container {
         name: NODE_CONTAINER.to_owned(),
         image: Some(image.to_owned()),
         args: Some(vec![
             "control".to_owned(),
-            format!("--control=0.0.0.0:{control}"),
+            format!("--control={}", everywhere(ip_family, control)),
             format!("--role={role}"),
         ]),
         env: Some(env),
@@ -128,25 +145,37 @@ pub fn named_port(name: &str, port: u16) -> ContainerPort {
 
 /// Settings of the programs of a pod. They are variables and not arguments, because older images do not know
 /// all of them.
-pub fn environment(run: &str, namespace: &str, node: &str, metrics_port: u16) -> Vec<EnvVar> {
-    let listen_ip = EnvVar {
-        name: "PERFRUN_LISTEN_IP".to_owned(),
+pub fn environment(
+    run: &str,
+    namespace: &str,
+    node: &str,
+    ip_family: IpFamily,
+    metrics_port: u16,
+) -> Vec<EnvVar> {
+    let of_status = |name: &str, field: &str| EnvVar {
+        name: name.to_owned(),
         value: None,
         value_from: Some(EnvVarSource {
             field_ref: Some(ObjectFieldSelector {
-                field_path: "status.podIP".to_owned(),
+                field_path: format!("status.{field}"),
                 api_version: None,
             }),
             ..EnvVarSource::default()
         }),
     };
     vec![
-        listen_ip,
+        of_status("PERFRUN_LISTEN_IP", "podIP"),
+        // The first address is of the cluster's first family. Only the pod knows the others.
+        of_status("PERFRUN_LISTEN_IPS", "podIPs"),
+        variable("PERFRUN_IP_FAMILY", ip_family.as_ref()),
         variable("PERFRUN_TOKEN_FILE", &format!("{TOKEN_FOLDER}/{TOKEN_KEY}")),
         variable("PERFRUN_RUN", run),
         variable("PERFRUN_RUN_NAMESPACE", namespace),
         variable("PERFRUN_RUN_NODE", node),
-        variable("PERFRUN_METRICS", &format!("0.0.0.0:{metrics_port}")),
+        variable(
+            "PERFRUN_METRICS",
+            &everywhere(ip_family, metrics_port).to_string(),
+        ),
     ]
 }
 

@@ -17,7 +17,7 @@ use perfrun_contract::{
     account::Settings,
     capabilities::Capabilities,
     compare::{Comparison, Verdict},
-    matrix::{Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, Stack, StackName, StackSettings, Transport},
     network::NONE,
     newer,
     plan::{Cpus, Order, Renew},
@@ -191,8 +191,8 @@ impl PerfRunSpec {
     }
 }
 
-/// The cross product of client stacks, server stacks, transports and networks, refined by `include` and
-/// `exclude`.
+/// The cross product of client stacks, server stacks, transports, networks and IP families, refined by
+/// `include` and `exclude`.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matrix {
@@ -224,6 +224,12 @@ pub struct Matrix {
     #[schemars(length(max = 32))]
     #[x_kube(validation = rule::not_empty("network"))]
     pub networks: Vec<String>,
+    /// IP families of the addresses at which nodes reach each other: `IPv4`, `IPv6` or both. Each has nodes
+    /// of its own. On a cluster, pods need an address of each.
+    #[serde(default = "default_ip_families")]
+    #[schemars(length(max = 2))]
+    #[x_kube(validation = rule::not_empty("IP family"))]
+    pub ip_families: Vec<IpFamily>,
     /// Combinations to add to the cross product.
     #[serde(default)]
     #[schemars(length(max = 64))]
@@ -232,8 +238,8 @@ pub struct Matrix {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub exclude: Vec<Selector>,
-    /// Also measure plain TCP and plain QUIC, once per kind of transport and network: the best that the link
-    /// and the kernel can do. Substreams have no such baseline.
+    /// Also measure plain TCP and plain QUIC, once per kind of transport, network and IP family: the best
+    /// that the link and the kernel can do. Substreams have no such baseline.
     #[serde(default = "default_true")]
     pub raw_reference: bool,
 }
@@ -252,6 +258,9 @@ pub struct Combination {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub network: Option<String>,
+    /// The IP family. Default: each of `matrix.ipFamilies`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family: Option<IpFamily>,
 }
 
 /// Selects cells of the matrix. A field that is not set matches all of them.
@@ -272,6 +281,9 @@ pub struct Selector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub network: Option<String>,
+    /// The IP family.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family: Option<IpFamily>,
 }
 
 /// A named variant of a stack, from another image or with other settings.
@@ -579,6 +591,7 @@ impl Default for Matrix {
             servers: default_stacks(),
             transports: default_transports(),
             networks: default_networks(),
+            ip_families: default_ip_families(),
             include: vec![],
             exclude: vec![],
             raw_reference: true,
@@ -634,6 +647,10 @@ fn default_transports() -> Vec<Transport> {
 
 fn default_networks() -> Vec<String> {
     vec![NONE.to_owned()]
+}
+
+fn default_ip_families() -> Vec<IpFamily> {
+    vec![IpFamily::default()]
 }
 
 fn default_iterations() -> u32 {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Context, ensure};
 use perfrun_api::spec::StackVariant;
 use perfrun_contract::{
-    matrix::{NodeProgramKind, Stack, StackSettings},
+    matrix::{IpFamily, NodeProgramKind, Stack, StackSettings},
     node::{CONTRACT, Info, Role},
     plan::{Cpus, Plan, PlannedNode},
 };
@@ -63,6 +63,7 @@ async fn info(command: &[String]) -> anyhow::Result<Info> {
             role: Role::Server,
             variant: None,
             program: NodeProgramKind::External,
+            ip_family: IpFamily::IPv4,
         }],
         ..Plan::default()
     };

@@ -188,6 +188,7 @@ impl RunView {
                 ("candidate", row.candidate.clone().into()),
                 ("load", cell.parameters.to_string().into()),
                 ("transport", cell.transport.to_string().into()),
+                ("ip_family", cell.ip_family.to_string().into()),
                 ("network", cell.network.clone().into()),
                 ("metric", row.metric.to_string().into()),
                 ("finding", row.finding.to_string().into()),
@@ -204,6 +205,7 @@ impl RunView {
                 ("client", cell.client.to_string().into()),
                 ("server", cell.server.to_string().into()),
                 ("transport", cell.transport.to_string().into()),
+                ("ip_family", cell.ip_family.to_string().into()),
                 ("network", cell.network.clone().into()),
             ],
         )

@@ -84,7 +84,7 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+        matrix::{IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
         parameters::Parameters,
         plan::Names,
         quantity::ByteSize,
@@ -142,6 +142,7 @@ mod tests {
             relay_settings: StackSettings::default(),
             transport: Transport::Tcp,
             network: "none".into(),
+            ip_family: IpFamily::IPv4,
             parameters,
             clients: vec!["client-0".into(), "client-1".into()].into(),
             servers: vec!["server-0".into()].into(),

@@ -1,6 +1,6 @@
 //! The axes of a run's matrix: stacks, transports and how protocols are negotiated.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -318,6 +318,47 @@ impl Transport {
     /// Whether it joins peers of one process only.
     pub fn is_in_process(self) -> bool {
         self == Self::Memory
+    }
+}
+
+/// Versions of the Internet Protocol, by the names that Kubernetes has for them.
+#[derive(
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Deserialize,
+    Display,
+    EnumIter,
+    EnumString,
+    Eq,
+    Hash,
+    JsonSchema,
+    PartialEq,
+    Serialize,
+)]
+pub enum IpFamily {
+    /// IP version 4.
+    #[default]
+    IPv4,
+    /// IP version 6.
+    IPv6,
+}
+
+impl IpFamily {
+    /// Whether this is the default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<IpAddr> for IpFamily {
+    fn from(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::IPv4,
+            IpAddr::V6(_) => Self::IPv6,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use strum::Display;
 use crate::{
     capabilities::Capabilities,
     compare::Judging,
-    matrix::{Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
     node::Role,
     parameters::Parameters,
@@ -66,14 +66,19 @@ pub struct PlannedNode {
     /// The kind of its program.
     #[serde(default, skip_serializing_if = "NodeProgramKind::is_default")]
     pub program: NodeProgramKind,
+    /// The IP family that it listens on and dials with. None is `IPv4`.
+    #[serde(default, skip_serializing_if = "IpFamily::is_default")]
+    pub ip_family: IpFamily,
 }
 
-/// One point of the matrix: a pair of stacks, a transport, a network and the workload's parameters.
+/// One point of the matrix: a pair of stacks, a transport, a network, an IP family and the workload's
+/// parameters.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
     /// Unique in the plan and stable for a document, e.g. `libp2p.litep2p.tcp.upload-64Mi`, or with a network
-    /// other than `none` at its end, `libp2p.litep2p.tcp.upload-64Mi.wan`.
+    /// other than `none` and an IP family other than IPv4 at its end,
+    /// `libp2p.litep2p.tcp.upload-64Mi.wan.IPv6`.
     pub id: String,
     /// The stack that dials, and the one that listens, by the names of the matrix.
     pub client: StackName,
@@ -100,6 +105,9 @@ pub struct Cell {
     /// The name of the conditions of its links.
     #[serde(default = "unimpaired", skip_serializing_if = "is_unimpaired")]
     pub network: String,
+    /// The IP family that its nodes speak. None is `IPv4`.
+    #[serde(default, skip_serializing_if = "IpFamily::is_default")]
+    pub ip_family: IpFamily,
     /// What is done.
     pub parameters: Parameters,
     /// Names of the client nodes.
@@ -191,10 +199,10 @@ impl Cell {
         parameters
     }
 
-    /// Whether as many peers are on a link of the same network.
+    /// Whether as many peers are on a link of the same network, with the same IP family.
     fn is_beside(&self, other: &Self) -> bool {
         let nodes = |cell: &Self| (cell.clients.len(), cell.servers.len(), cell.peers_per_client);
-        self.network == other.network && nodes(self) == nodes(other)
+        self.network == other.network && self.ip_family == other.ip_family && nodes(self) == nodes(other)
     }
 
     /// Names of all its nodes, in the order in which they are prepared.
@@ -435,11 +443,17 @@ pub fn cell_id(
     transport: Transport,
     parameters: &Parameters,
     network: &str,
+    ip_family: IpFamily,
 ) -> String {
-    let id = format!("{client}.{server}.{transport}.{parameters}");
-    if network == NONE {
-        id
-    } else {
-        format!("{id}.{network}")
+    let mut id = format!("{client}.{server}.{transport}.{parameters}");
+    // Names of networks are in lower case: no network looks like an IP family.
+    let ends = [
+        (network != NONE).then_some(network),
+        (!ip_family.is_default()).then_some(ip_family.as_ref()),
+    ];
+    for end in ends.into_iter().flatten() {
+        id.push('.');
+        id.push_str(end);
     }
+    id
 }

@@ -100,6 +100,7 @@ struct Names<'a> {
     cells: HashMap<&'a str, &'a Cell>,
     have_loads: bool,
     have_networks: bool,
+    have_ip_families: bool,
     have_pairs: bool,
 }
 
@@ -128,6 +129,7 @@ impl<'a> Names<'a> {
             cells: plan.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect(),
             have_loads: vary(|cell| cell.parameters.to_string()),
             have_networks: vary(|cell| cell.network.clone()),
+            have_ip_families: vary(|cell| cell.ip_family.to_string()),
             have_pairs: vary(Cell::pair) || plan.compares_stacks(),
         }
     }
@@ -206,6 +208,7 @@ impl<'a> Names<'a> {
             (true, format!(" over {}", cell.transport)),
             (self.have_loads, format!(" ({})", cell.parameters)),
             (self.have_networks, format!(" on {}", cell.network)),
+            (self.have_ip_families, format!(", {}", cell.ip_family)),
             (self.have_pairs, format!(", {}", cell.pair())),
         ];
         name.extend(

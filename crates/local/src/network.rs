@@ -11,11 +11,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
 
 use futures::TryStreamExt;
+use perfrun_contract::matrix::IpFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
 use rtnetlink::packet_route::link::{BridgeStpState, InfoBridge, InfoData, InfoKind, InfoVeth};
 use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
@@ -40,7 +41,8 @@ const LOOPBACK_INDEX: u32 = 1;
 pub enum LocalIsolation {
     /// A network namespace each, joined by veth pairs and a bridge.
     Namespaces,
-    /// Only their addresses, 127.0.1.N. Results record this: such a run measures the loopback device.
+    /// Only their addresses, 127.0.1.N, or with IPv6 only their ports. Results record this: such a run
+    /// measures the loopback device.
     Loopback,
 }
 
@@ -80,6 +82,12 @@ pub enum Error {
         /// The error of the kernel.
         source: io::Error,
     },
+    /// The kernel gives the nodes no address of an IP family that the plan needs.
+    #[error(
+        "nodes cannot have IPv6 addresses here: the kernel has no IPv6, or net.ipv6.conf.all.disable_ipv6 is 1; \
+         enable IPv6, or set matrix.ipFamilies: [IPv4]"
+    )]
+    NoIpv6,
     /// A link that was just created does not appear.
     #[error("failed to find link {link} of {place}")]
     FindLink {
@@ -154,8 +162,19 @@ pub struct Slot {
 pub struct Addresses {
     /// 10.99.0.N, or 127.0.1.N on loopback.
     pub v4: Ipv4Addr,
-    /// `None` if the kernel has no IPv6, and on loopback, which has only one IPv6 address.
+    /// fd70:6572:6672::N, or ::1 on loopback, which has no other IPv6 address. `None` if the kernel has no
+    /// IPv6, or does not use it.
     pub v6: Option<Ipv6Addr>,
+}
+
+impl Addresses {
+    /// The address of this IP family.
+    pub fn of(self, ip_family: IpFamily) -> Result<IpAddr, Error> {
+        match ip_family {
+            IpFamily::IPv4 => Ok(self.v4.into()),
+            IpFamily::IPv6 => self.v6.map(IpAddr::from).ok_or(Error::NoIpv6),
+        }
+    }
 }
 
 /// The network of one run. It is removed when this value is dropped and the nodes in it have exited.
@@ -216,9 +235,14 @@ impl LocalNetwork {
     }
 
     fn on_loopback(nodes: usize) -> Self {
+        // Fails if the interface has no such address, or no socket can have one.
+        let has_v6 = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
         let slots = (0..nodes)
             .map(|index| Slot {
-                addresses: loopback(index),
+                addresses: Addresses {
+                    v4: Ipv4Addr::new(127, 0, 1, host(index)),
+                    v6: has_v6.then_some(Ipv6Addr::LOCALHOST),
+                },
                 namespace: None,
             })
             .collect();
@@ -274,13 +298,6 @@ impl Slot {
     /// The namespace of this slot. `None` on loopback.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
-    }
-}
-
-fn loopback(index: usize) -> Addresses {
-    Addresses {
-        v4: Ipv4Addr::new(127, 0, 1, host(index)),
-        v6: None,
     }
 }
 
@@ -445,6 +462,8 @@ const NODE_SETTINGS: &[Setting] = &[
     required("net.ipv4.tcp_tw_reuse", "1"),
     // A connection must not start with what an earlier trial learned about the path.
     optional("net.ipv4.tcp_no_metrics_save", "1"),
+    // Only a machine whose namespaces inherit its settings needs this.
+    optional("net.ipv6.conf.all.disable_ipv6", "0"),
     // Detecting duplicates and searching for routers would send packets during the first trials.
     optional("net.ipv6.conf.default.accept_dad", "0"),
     optional("net.ipv6.conf.default.router_solicitations", "0"),
@@ -507,6 +526,26 @@ mod tests {
         assert_eq!(addresses[..2], ["127.0.1.1", "127.0.1.2"]);
         assert_eq!(addresses[NODES_MAX - 1], "127.0.1.250");
         assert!(network.slot(NODES_MAX).is_none());
+    }
+
+    #[test]
+    fn an_address_of_a_family_that_the_kernel_lacks_is_refused() {
+        let addresses = in_run_subnet(2);
+        let of = |addresses: Addresses, ip_family| {
+            let address = addresses.of(ip_family).map(|address| address.to_string());
+            address.map_err(|error| error.to_string())
+        };
+        assert_eq!(of(addresses, IpFamily::IPv4).unwrap(), "10.99.0.3");
+        assert_eq!(of(addresses, IpFamily::IPv6).unwrap(), "fd70:6572:6672::3");
+        let without = Addresses {
+            v6: None,
+            ..addresses
+        };
+        assert_eq!(
+            of(without, IpFamily::IPv6).unwrap_err(),
+            "nodes cannot have IPv6 addresses here: the kernel has no IPv6, or net.ipv6.conf.all.disable_ipv6 is 1; \
+             enable IPv6, or set matrix.ipFamilies: [IPv4]"
+        );
     }
 
     #[tokio::test]

@@ -372,7 +372,7 @@ impl<'a> LocalNodes<'a> {
         let (node, _) = &self.settings.programs.nodes[index];
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(format!("{}-link", node.name), &agents.path);
-        let listen_ip = slot.addresses().v4.to_string();
+        let listen_ip = slot.addresses().of(node.ip_family)?.to_string();
         command.args = [
             "link-agent",
             "--listen-ip",
@@ -392,7 +392,7 @@ impl<'a> LocalNodes<'a> {
         let Program { path, args, env } = program;
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(&node.name, path);
-        let listen_ip = slot.addresses().v4.to_string();
+        let listen_ip = slot.addresses().of(node.ip_family)?.to_string();
         let role = node.role.to_string();
         let call = [
             "control",

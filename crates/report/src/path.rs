@@ -2,13 +2,18 @@
 
 use std::fmt;
 
-use perfrun_contract::{matrix::Transport, network::NONE, plan::Cell};
+use perfrun_contract::{
+    matrix::{IpFamily, Transport},
+    network::NONE,
+    plan::Cell,
+};
 
-/// A transport, on a network.
+/// A transport, over an IP family, on a network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Path<'a> {
     pub(crate) transport: Transport,
     pub(crate) network: &'a str,
+    pub(crate) ip_family: IpFamily,
 }
 
 impl<'a> Path<'a> {
@@ -16,6 +21,7 @@ impl<'a> Path<'a> {
         Self {
             transport: cell.transport,
             network: &cell.network,
+            ip_family: cell.ip_family,
         }
     }
 
@@ -30,9 +36,34 @@ impl<'a> Path<'a> {
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.network {
-            NONE => write!(f, "{}", self.transport),
-            network => write!(f, "{} on {network}", self.transport),
+        write!(f, "{}", self.transport)?;
+        if !self.ip_family.is_default() {
+            write!(f, " over {}", self.ip_family)?;
         }
+        match self.network {
+            NONE => Ok(()),
+            network => write!(f, " on {network}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_what_is_not_the_default() {
+        let named = |ip_family, network| {
+            let path = Path {
+                transport: Transport::QuicV1,
+                network,
+                ip_family,
+            };
+            path.to_string()
+        };
+        assert_eq!(named(IpFamily::IPv4, NONE), "quic-v1");
+        assert_eq!(named(IpFamily::IPv4, "wan"), "quic-v1 on wan");
+        assert_eq!(named(IpFamily::IPv6, NONE), "quic-v1 over IPv6");
+        assert_eq!(named(IpFamily::IPv6, "wan"), "quic-v1 over IPv6 on wan");
     }
 }

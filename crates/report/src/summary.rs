@@ -15,12 +15,13 @@ use perfrun_judge::Location;
 
 use crate::statistics::{CONFIDENCE, Statistics};
 
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 20] = [
     "cell",
     "client",
     "server",
     "transport",
     "network",
+    "ip_family",
     "load",
     "metric",
     "unit",
@@ -149,7 +150,8 @@ pub fn summary_csv(results: &Account<'_>) -> String {
             continue;
         };
         let load = cell.parameters.to_string();
-        let axes = (&cell.client, &cell.server, cell.transport, &cell.network, load);
+        let path = (cell.transport, &cell.network, cell.ip_family);
+        let axes = (&cell.client, &cell.server, path, load);
         let flags: Vec<String> = row
             .flags
             .iter()

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
-    matrix::Transport,
+    matrix::{IpFamily, Transport},
     node::Role,
     record::Flag,
     run::{Isolation, Phase, RunState},
@@ -144,7 +144,21 @@ fn method(results: &Account<'_>) -> String {
         "1" => "1 trial".to_owned(),
         several => format!("{several} trials"),
     };
-    format!("Each value is the median over {count}, {warmup}; {interval}.")
+    let ip_families = ip_families(results);
+    format!("Each value is the median over {count}, {warmup}; {interval}.{ip_families}")
+}
+
+/// The IP families that nodes spoke, unless all spoke IPv4.
+fn ip_families(results: &Account<'_>) -> &'static str {
+    let speaks = |ip_family| {
+        let mut cells = results.plan.cells.iter();
+        cells.any(|cell| cell.ip_family == ip_family)
+    };
+    match (speaks(IpFamily::IPv4), speaks(IpFamily::IPv6)) {
+        (true, true) => " Nodes spoke IPv4, and IPv6 where a transport is over IPv6.",
+        (false, true) => " Nodes spoke IPv6.",
+        (_, false) => "",
+    }
 }
 
 /// The congestion control of each transport: as raw, and libp2p over TCP, found it on their connections, and

@@ -53,9 +53,9 @@ struct Agent {
 pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let token = read_token(&args.token_file)?;
     let listener = listen(&args.control)?;
-    let bound = std::net::UdpSocket::bind(SocketAddr::new(args.listen_ip, 0));
-    let socket =
-        bound.with_context(|| format!("failed to bind a UDP port of {} for probes", args.listen_ip))?;
+    let listen_ip = args.listen.ip();
+    let bound = std::net::UdpSocket::bind(SocketAddr::new(listen_ip, 0));
+    let socket = bound.with_context(|| format!("failed to bind a UDP port of {listen_ip} for probes"))?;
     socket.set_nonblocking(true)?;
     let probe_port = socket.local_addr()?.port();
     let answering = on_time(async { probe::serve(UdpSocket::from_std(socket)?).await })?;
@@ -76,7 +76,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         capabilities,
         metrics: Metrics::new(&args.observed, emulation.clone()),
         emulation: emulation.clone(),
-        listen_ip: args.listen_ip,
+        listen_ip,
         probe_port,
         probing: Arc::default(),
     });

@@ -12,7 +12,7 @@ use clap::{
 };
 use perfrun_contract::{
     limits::{CHUNK_MAX, STREAMS_MAX},
-    matrix::{Negotiation, Stack, Transport},
+    matrix::{IpFamily, Negotiation, Stack, Transport},
     node::Role,
     quantity::ByteSize,
     workload::{BandwidthProtocol, Timing},
@@ -70,9 +70,8 @@ pub struct Control {
     /// Where to listen for the conductor: `ADDRESS:PORT`, or `fd:N` for an inherited, listening TCP socket.
     #[arg(long, default_value = "0.0.0.0:9090")]
     pub control: ControlAddress,
-    /// The address that trials listen on.
-    #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
-    pub listen_ip: IpAddr,
+    #[command(flatten)]
+    pub listen: Listen,
     /// File with the token that calls must carry.
     #[arg(long, env = "PERFRUN_TOKEN_FILE")]
     pub token_file: PathBuf,
@@ -84,6 +83,33 @@ pub struct Control {
     pub epoch: u64,
     #[command(flatten)]
     pub observed: Observed,
+}
+
+/// The address at which peers reach a controlled program.
+#[derive(Args, Debug)]
+pub struct Listen {
+    /// The address that trials, and measurements of links, listen on and dial from.
+    #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
+    pub listen_ip: IpAddr,
+    /// All addresses of this machine or pod, with commas in between. If `listen_ip` is not of `ip_family`, the
+    /// first of them that is takes its place.
+    #[arg(long, env = "PERFRUN_LISTEN_IPS", value_delimiter = ',')]
+    pub listen_ips: Vec<IpAddr>,
+    /// The IP family that the conductor needs: `IPv4` or `IPv6`.
+    #[arg(long, env = "PERFRUN_IP_FAMILY")]
+    pub ip_family: Option<IpFamily>,
+}
+
+impl Listen {
+    /// The address. It is of another family than the conductor needs if there is no better one: the conductor
+    /// says so.
+    pub fn ip(&self) -> IpAddr {
+        let fits = |ip: &IpAddr| self.ip_family.is_none_or(|needed| needed == IpFamily::from(*ip));
+        let mut all = [self.listen_ip]
+            .into_iter()
+            .chain(self.listen_ips.iter().copied());
+        all.find(fits).unwrap_or(self.listen_ip)
+    }
 }
 
 /// The labels of a controlled program's metrics, and how the metrics are collected.
@@ -114,9 +140,8 @@ pub struct LinkAgent {
     /// Where to listen for the conductor: `ADDRESS:PORT`, or `fd:N` for an inherited, listening TCP socket.
     #[arg(long, default_value = "0.0.0.0:9091")]
     pub control: ControlAddress,
-    /// The address that links are measured from and to.
-    #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
-    pub listen_ip: IpAddr,
+    #[command(flatten)]
+    pub listen: Listen,
     /// File with the token that calls must carry.
     #[arg(long, env = "PERFRUN_TOKEN_FILE")]
     pub token_file: PathBuf,
@@ -470,4 +495,31 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| "must be a number of seconds, e.g. 2.5".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_listens_on_the_first_address_of_the_needed_family() {
+        let chosen = |listen_ip: &str, listen_ips: &[&str], ip_family| {
+            let parsed = |ip: &str| ip.parse::<IpAddr>().expect("an address");
+            let listen = Listen {
+                listen_ip: parsed(listen_ip),
+                listen_ips: listen_ips.iter().map(|ip| parsed(ip)).collect(),
+                ip_family,
+            };
+            listen.ip().to_string()
+        };
+        let [v4, v6] = [Some(IpFamily::IPv4), Some(IpFamily::IPv6)];
+        let both = ["10.0.0.1", "fd00::1", "fd00::2"];
+        assert_eq!(chosen("10.0.0.1", &both, v4), "10.0.0.1");
+        assert_eq!(chosen("10.0.0.1", &both, v6), "fd00::1");
+        assert_eq!(chosen("fd00::2", &both, v6), "fd00::2");
+        assert_eq!(chosen("fd00::1", &both, v4), "10.0.0.1");
+        assert_eq!(chosen("127.0.0.1", &both, None), "127.0.0.1");
+        // The conductor refuses such a node.
+        assert_eq!(chosen("10.0.0.1", &both[..1], v6), "10.0.0.1");
+    }
 }

@@ -42,14 +42,15 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
     let listener = listen(&args.control)?;
+    let listen_ip = args.listen.ip();
     let observed = &args.observed;
     let metrics = Arc::new(Metrics::new(observed, args.role));
     let (page, scrapes) = (metrics.clone(), metrics.scrapes.clone());
     let extra = metrics_listener(observed)?;
     let node = Arc::new(Node {
-        info: info(args.listen_ip),
+        info: info(listen_ip),
         program_digest: program_digest(),
-        trials: Trials::new(args.listen_ip, metrics.clone()),
+        trials: Trials::new(listen_ip, metrics.clone()),
         metrics,
         token: token.into(),
         epoch: Arc::new(AtomicU64::new(args.epoch)),

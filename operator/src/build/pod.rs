@@ -23,7 +23,7 @@ use perfrun_api::{
 use perfrun_contract::{
     matrix::NodeProgramKind,
     node::Role,
-    plan::{Cell, Plan},
+    plan::{Cell, Plan, PlannedNode},
 };
 use perfrun_metrics::LONGEST_WAIT;
 
@@ -75,7 +75,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
         spec: Some(PodSpec {
             affinity: Some(affinity(run, spec, plan, settings, new)),
             host_network: spec.topology.host_network.then_some(true),
-            init_containers: link::agent(run, spec, plan, &node.name, site).map(|agent| vec![agent]),
+            init_containers: link::agent(run, spec, plan, node, site).map(|agent| vec![agent]),
             image_pull_secrets: some(pull_secrets(settings, site)),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
@@ -143,13 +143,13 @@ fn container(
             NodeProgramKind::Rust | NodeProgramKind::External => &site.node_image,
         });
     let (control, metrics) = (control_port(spec, index), metrics_port(spec, index));
-    let own = environment(run, &new.node.name, metrics);
+    let own = environment(run, &new.node, metrics);
     let variables = variant.into_iter().flat_map(|variant| &variant.env);
     // The API server merges variables by name, and the operator's must not be overridden.
     let variables = variables.filter(|(name, _)| own.iter().all(|variable| variable.name != **name));
     let mut env: Vec<_> = variables.map(|(name, text)| variable(name, text)).collect();
     env.extend(own);
-    let common = node_container(image, new.node.role, [control, metrics], env);
+    let common = node_container(image, new.node.role, new.node.ip_family, [control, metrics], env);
     // The scheduler separates pods that would share a port of the host.
     let host_port = |port: ContainerPort| ContainerPort {
         host_port: spec.topology.host_network.then_some(port.container_port),
@@ -166,8 +166,14 @@ fn container(
 }
 
 /// Settings of both programs of a pod.
-fn environment(run: &RunIdentity, node: &str, metrics_port: u16) -> Vec<EnvVar> {
-    let mut all = pod::environment(&run.name, &run.namespace, node, metrics_port);
+fn environment(run: &RunIdentity, node: &PlannedNode, metrics_port: u16) -> Vec<EnvVar> {
+    let mut all = pod::environment(
+        &run.name,
+        &run.namespace,
+        &node.name,
+        node.ip_family,
+        metrics_port,
+    );
     let linger = LONGEST_WAIT.as_secs().to_string();
     all.push(variable("PERFRUN_LINGER_SECONDS", &linger));
     all

@@ -97,7 +97,7 @@ pub(crate) fn api_server(subnet: Subnet) -> Vec<String> {
         format!("--advertise-address={}", subnet.control_plane()),
         format!("--secure-port={API_PORT}"),
         format!("--etcd-servers={ETCD}"),
-        format!("--service-cluster-ip-range={}", subnet.services()),
+        format!("--service-cluster-ip-range={}", subnet.services().join(",")),
         format!("--client-ca-file={LIB}/ca.crt"),
         format!("--tls-cert-file={LIB}/apiserver.crt"),
         format!("--tls-private-key-file={LIB}/apiserver.key"),

@@ -61,6 +61,9 @@ enum Command {
         /// Worker nodes
         #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=i64::from(subnet::NODES_MAX)))]
         nodes: u8,
+        /// Give pods and services addresses of IPv6, too. Each pod then starts a second or two later
+        #[arg(long)]
+        dual_stack: bool,
         /// The programs of a cluster, which `cargo xtask lab` builds
         #[arg(required = true, hide = true, value_name = "PROGRAM")]
         programs: Vec<PathBuf>,
@@ -115,7 +118,11 @@ fn run(args: Args) -> Result<ExitCode> {
     }
     interrupt::notice()?;
     match command {
-        Command::Up { nodes, programs } => return up(name, nodes, &programs),
+        Command::Up {
+            nodes,
+            dual_stack,
+            programs,
+        } => return up(name, nodes, dual_stack, &programs),
         Command::Down => return down(name),
         Command::Kubeconfig => return print_kubeconfig(name),
         Command::Status => print!("{}", Lab::existing(name)?.status()?),
@@ -145,19 +152,19 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-fn up(name: Name, nodes: u8, programs: &[PathBuf]) -> Result<ExitCode> {
+fn up(name: Name, nodes: u8, dual_stack: bool, programs: &[PathBuf]) -> Result<ExitCode> {
     let _lock = Lock::labs()?;
     let mut lab = Lab::open(name)?;
     if let Some(record) = &lab.record {
         if record.ready && record.running(Part::ControlPlane).is_some() {
-            return lab.is_up_already(nodes);
+            return lab.is_up_already(nodes, dual_stack);
         }
         println!("==> removing what an earlier lab {:?} left", lab.name.to_string());
         lab.remove()?;
     }
 
     let start = Instant::now();
-    if let Err(error) = lab.create(nodes, programs) {
+    if let Err(error) = lab.create(nodes, dual_stack, programs) {
         let logs = lab.keep_logs();
         println!("==> that failed; taking down what was started");
         if let Err(error) = lab.remove() {
@@ -262,7 +269,7 @@ impl Lab {
         Ok(())
     }
 
-    fn is_up_already(&self, nodes: u8) -> Result<ExitCode> {
+    fn is_up_already(&self, nodes: u8, dual_stack: bool) -> Result<ExitCode> {
         let record = self.record()?;
         let option = self.option();
         let missing: Vec<_> = record
@@ -276,6 +283,12 @@ impl Lab {
                 "lab {:?} is up with {}, not {nodes}; take it down first with `cargo xtask lab{option} down`",
                 self.name.to_string(),
                 counted(record.nodes)
+            );
+        }
+        if dual_stack && !record.subnet.dual_stack {
+            bail!(
+                "lab {:?} is up without IPv6; take it down first with `cargo xtask lab{option} down`",
+                self.name.to_string()
             );
         }
         if !missing.is_empty() {

@@ -49,8 +49,15 @@ pub(crate) fn connect_node(
         &format!("link set node-{node} master lab0 up\n"),
     )?;
     machine::ip(Some(holder), &node_leg(subnet, node, nodes))?;
-    machine::inside(holder, || fs::write("/proc/sys/net/ipv4/ip_forward", "1"))?
-        .with_context(|| format!("failed to let node-{node} forward for its pods"))
+    let forwarding: &[&str] = match subnet.dual_stack {
+        true => &["ipv4/ip_forward", "ipv6/conf/all/forwarding"],
+        false => &["ipv4/ip_forward"],
+    };
+    machine::inside(holder, || {
+        let mut settings = forwarding.iter();
+        settings.try_for_each(|setting| fs::write(format!("/proc/sys/net/{setting}"), "1"))
+    })?
+    .with_context(|| format!("failed to let node-{node} forward for its pods"))
 }
 
 /// Removes what is left of the host's link. The kernel removes the link with the control plane.
@@ -72,11 +79,10 @@ fn bridge(subnet: Subnet, nodes: u8) -> String {
     let own = subnet.control_plane();
     let mut commands = format!(
         "link set lo up\n\
-         link add lab0 address {} type bridge\n\
-         address add {own}/24 dev lab0\n\
-         link set lab0 up\n",
+         link add lab0 address {} type bridge\n",
         hardware_address(own)
     );
+    set_up(&mut commands, subnet, own, "lab0");
     routes(&mut commands, subnet, 1..=nodes);
     commands
 }
@@ -90,36 +96,31 @@ fn hardware_address(address: Ipv4Addr) -> String {
 
 fn host_leg(subnet: Subnet, nodes: u8, control_plane: i32) -> String {
     let link = host_link(subnet);
-    let mut commands = format!(
-        "link add {link} type veth peer name host netns {control_plane}\n\
-         address add {}/24 dev {link}\n\
-         link set {link} up\n",
-        subnet.host()
-    );
+    let mut commands = format!("link add {link} type veth peer name host netns {control_plane}\n");
+    set_up(&mut commands, subnet, subnet.host(), &link);
     routes(&mut commands, subnet, 1..=nodes);
     commands
 }
 
 fn node_leg(subnet: Subnet, node: u8, nodes: u8) -> String {
-    let mut commands = format!(
-        "link set lo up\n\
-         address add {}/24 dev eth0\n\
-         link set eth0 up\n",
-        subnet.node(node)
-    );
+    let mut commands = "link set lo up\n".to_owned();
+    set_up(&mut commands, subnet, subnet.node(node), "eth0");
     routes(&mut commands, subnet, (1..=nodes).filter(|other| *other != node));
     commands
 }
 
+fn set_up(commands: &mut String, subnet: Subnet, address: Ipv4Addr, link: &str) {
+    for address in subnet.on_link(address) {
+        writeln!(commands, "address add {address} dev {link}").expect("writing to a string cannot fail");
+    }
+    writeln!(commands, "link set {link} up").expect("writing to a string cannot fail");
+}
+
 fn routes(commands: &mut String, subnet: Subnet, nodes: impl Iterator<Item = u8>) {
     for node in nodes {
-        writeln!(
-            commands,
-            "route add {} via {}",
-            subnet.pods(node),
-            subnet.node(node)
-        )
-        .expect("writing to a string cannot fail");
+        for (pods, via) in subnet.pods(node).into_iter().zip(subnet.node_ips(node)) {
+            writeln!(commands, "route add {pods} via {via}").expect("writing to a string cannot fail");
+        }
     }
 }
 
@@ -140,6 +141,20 @@ mod tests {
              link set eth0 up\n\
              route add 10.88.1.0/24 via 10.88.0.11\n\
              route add 10.88.3.0/24 via 10.88.0.13\n"
+        );
+    }
+
+    #[test]
+    fn a_node_of_a_dual_stack_lab_has_routes_of_both_families() {
+        let dual_stack = subnet().with_dual_stack(true);
+        assert_eq!(
+            node_leg(dual_stack, 2, 2),
+            "link set lo up\n\
+             address add 10.88.0.12/24 dev eth0\n\
+             address add fd6c:6162:58::c/64 nodad dev eth0\n\
+             link set eth0 up\n\
+             route add 10.88.1.0/24 via 10.88.0.11\n\
+             route add fd6c:6162:58:1::/64 via fd6c:6162:58::b\n"
         );
     }
 

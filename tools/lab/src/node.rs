@@ -72,7 +72,7 @@ pub(crate) fn kubelet(subnet: Subnet, node: u8) -> Vec<String> {
         format!("--config={LIB}/kubelet.json"),
         format!("--kubeconfig={LIB}/kubelet.kubeconfig"),
         format!("--hostname-override={}", Part::Node(node)),
-        format!("--node-ip={}", subnet.node(node)),
+        format!("--node-ip={}", subnet.node_ips(node).join(",")),
     ]
 }
 
@@ -110,6 +110,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 }
 
 fn cni_config(subnet: Subnet, node: u8) -> Value {
+    let ranges = subnet.pods(node).into_iter();
+    let ranges: Vec<Value> = ranges.map(|range| json!([{ "subnet": range }])).collect();
+    let routes = ["0.0.0.0/0", "::/0"].into_iter().take(ranges.len());
+    let routes: Vec<Value> = routes.map(|all| json!({ "dst": all })).collect();
     json!({
         "cniVersion": "1.0.0",
         "name": "lab",
@@ -119,8 +123,8 @@ fn cni_config(subnet: Subnet, node: u8) -> Value {
                 "mtu": 1500,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{ "subnet": subnet.pods(node) }]],
-                    "routes": [{ "dst": "0.0.0.0/0" }],
+                    "ranges": ranges,
+                    "routes": routes,
                 },
             },
             { "type": "portmap", "capabilities": { "portMappings": true } },
@@ -178,6 +182,8 @@ fn proxy_config(node: u8) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{Subnet, cni_config, containerd_config, kubelet_config, proxy_config};
 
     #[test]
@@ -186,6 +192,10 @@ mod tests {
         let config = cni_config(subnet, 2);
         let ranges = &config["plugins"][0]["ipam"]["ranges"];
         assert_eq!(ranges[0][0]["subnet"], "10.88.2.0/24");
+        let dual_stack = subnet.with_dual_stack(true);
+        let ipam = &cni_config(dual_stack, 2)["plugins"][0]["ipam"];
+        assert_eq!(ipam["ranges"][1][0]["subnet"], "fd6c:6162:58:2::/64");
+        assert_eq!(ipam["routes"], json!([{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]));
         assert_eq!(proxy_config(2)["hostnameOverride"], "node-2");
     }
 

@@ -20,6 +20,7 @@ pub(crate) struct Record {
     /// The kernel's ID of this boot. After a reboot no process of the record exists, and the kernel has its
     /// own limits again.
     pub boot: String,
+    #[serde(flatten)]
     pub subnet: Subnet,
     pub nodes: u8,
     /// Whether `up` has finished.

@@ -7,8 +7,14 @@
 //!   10.S.N.0/24     pods of node N
 //!   10.S.240.0/20   services
 //! ```
+//!
+//! A dual-stack lab also has addresses of IPv6, where `fd6c:6162:S:N::F`, in hexadecimal, stands for
+//! 10.S.N.F.
 
-use std::{net::Ipv4Addr, ops::RangeInclusive};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -19,9 +25,18 @@ pub(crate) const NODES_MAX: u8 = 100;
 /// The second byte of the addresses. Its range avoids those of Docker, kind and the usual pod networks.
 const CANDIDATES: RangeInclusive<u8> = 88..=119;
 
+/// The third byte of the addresses of services.
+const SERVICES: u8 = 240;
+
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Subnet(u8);
+pub(crate) struct Subnet {
+    /// The second byte of the addresses.
+    #[serde(rename = "subnet")]
+    number: u8,
+    /// Whether there are addresses of IPv6.
+    #[serde(default)]
+    pub(crate) dual_stack: bool,
+}
 
 impl Subnet {
     /// The first subnet that does not overlap `routes` (the output of `ip -4 route show table all`) and is
@@ -29,8 +44,11 @@ impl Subnet {
     pub(crate) fn choose(routes: &str, taken: &[Self]) -> Result<Self> {
         let routes: Vec<_> = routes.lines().filter_map(destination).collect();
         CANDIDATES
-            .map(Self)
-            .find(|subnet| !taken.contains(subnet) && !routes.iter().any(|route| subnet.overlaps(*route)))
+            .map(Self::of)
+            .find(|subnet| {
+                let is_taken = taken.iter().any(|other| other.number == subnet.number);
+                !is_taken && !routes.iter().any(|route| subnet.overlaps(*route))
+            })
             .with_context(|| {
                 format!(
                     "unable to find addresses for a lab: 10.{}.0.0/16 to 10.{}.0.0/16 are all in use; \
@@ -41,8 +59,19 @@ impl Subnet {
             })
     }
 
+    fn of(number: u8) -> Self {
+        Self {
+            number,
+            dual_stack: false,
+        }
+    }
+
+    pub(crate) fn with_dual_stack(self, dual_stack: bool) -> Self {
+        Self { dual_stack, ..self }
+    }
+
     pub(crate) fn number(self) -> u8 {
-        self.0
+        self.number
     }
 
     pub(crate) fn host(self) -> Ipv4Addr {
@@ -57,26 +86,57 @@ impl Subnet {
         self.address(0, 10 + node)
     }
 
-    pub(crate) fn pods(self, node: u8) -> String {
-        format!("{}/24", self.address(node, 0))
+    /// The ranges of a node's pods, one of each IP family.
+    pub(crate) fn pods(self, node: u8) -> Vec<String> {
+        self.each(
+            format!("{}/24", self.address(node, 0)),
+            format!("{}/64", self.address_v6(node, 0)),
+        )
     }
 
-    pub(crate) fn services(self) -> String {
-        format!("{}/20", self.address(240, 0))
+    /// The ranges of services, one of each IP family.
+    pub(crate) fn services(self) -> Vec<String> {
+        self.each(
+            format!("{}/20", self.address(SERVICES, 0)),
+            format!("{}/112", self.address_v6(SERVICES, 0)),
+        )
+    }
+
+    /// The addresses of a node, one of each IP family.
+    pub(crate) fn node_ips(self, node: u8) -> Vec<String> {
+        let host = 10 + node;
+        self.each(self.node(node).to_string(), self.address_v6(0, host).to_string())
+    }
+
+    /// What `ip address add` takes to give a link this address, and that of IPv6 beside it.
+    pub(crate) fn on_link(self, address: Ipv4Addr) -> Vec<String> {
+        let [.., host] = address.octets();
+        // Duplicates are impossible here, and detecting them takes a second.
+        let v6 = format!("{}/64 nodad", self.address_v6(0, host));
+        self.each(format!("{address}/24"), v6)
+    }
+
+    fn each(self, v4: String, v6: String) -> Vec<String> {
+        if self.dual_stack { vec![v4, v6] } else { vec![v4] }
     }
 
     /// The address at which pods find the API server.
     pub(crate) fn api_service(self) -> Ipv4Addr {
-        self.address(240, 1)
+        self.address(SERVICES, 1)
     }
 
     /// The address at which pods look for DNS by convention.
     pub(crate) fn dns_service(self) -> Ipv4Addr {
-        self.address(240, 10)
+        self.address(SERVICES, 10)
     }
 
     fn address(self, third: u8, fourth: u8) -> Ipv4Addr {
-        Ipv4Addr::new(10, self.0, third, fourth)
+        Ipv4Addr::new(10, self.number, third, fourth)
+    }
+
+    fn address_v6(self, third: u8, fourth: u8) -> Ipv6Addr {
+        let [number, third, fourth] = [self.number, third, fourth].map(u16::from);
+        Ipv6Addr::new(0xfd6c, 0x6162, number, third, 0, 0, 0, fourth)
     }
 
     fn overlaps(self, (address, bits): (u32, u8)) -> bool {
@@ -109,21 +169,33 @@ mod tests {
 
     #[test]
     fn addresses_follow_from_one_number() {
-        let subnet = Subnet(88);
+        let subnet = Subnet::of(88);
         assert_eq!(subnet.host().to_string(), "10.88.0.1");
         assert_eq!(subnet.control_plane().to_string(), "10.88.0.10");
         assert_eq!(subnet.node(3).to_string(), "10.88.0.13");
-        assert_eq!(subnet.pods(3), "10.88.3.0/24");
-        assert_eq!(subnet.services(), "10.88.240.0/20");
+        assert_eq!(subnet.pods(3), ["10.88.3.0/24"]);
+        assert_eq!(subnet.services(), ["10.88.240.0/20"]);
         assert_eq!(subnet.api_service().to_string(), "10.88.240.1");
         assert!(subnet.node(NODES_MAX).octets()[3] < 255);
+    }
+
+    #[test]
+    fn addresses_of_ipv6_are_beside_those_of_ipv4() {
+        let subnet = Subnet::of(88).with_dual_stack(true);
+        assert_eq!(subnet.pods(3), ["10.88.3.0/24", "fd6c:6162:58:3::/64"]);
+        assert_eq!(subnet.services(), ["10.88.240.0/20", "fd6c:6162:58:f0::/112"]);
+        assert_eq!(subnet.node_ips(3), ["10.88.0.13", "fd6c:6162:58::d"]);
+        assert_eq!(
+            subnet.on_link(subnet.control_plane()),
+            ["10.88.0.10/24", "fd6c:6162:58::a/64 nodad"]
+        );
     }
 
     #[test]
     fn a_lab_keeps_clear_of_routes_and_other_labs() {
         let choose = |routes, taken: &[Subnet]| Subnet::choose(routes, taken).unwrap().number();
         assert_eq!(choose("", &[]), 88);
-        assert_eq!(choose("", &[Subnet(88), Subnet(90)]), 89);
+        assert_eq!(choose("", &[Subnet::of(88), Subnet::of(90)]), 89);
         assert_eq!(choose("default via 10.88.0.2 dev eth0\n", &[]), 88);
         assert_eq!(choose("10.88.3.0/24 dev docker0 scope link\n", &[]), 89);
         assert_eq!(choose("local 10.88.0.10 dev lo table local\n", &[]), 89);

@@ -32,9 +32,9 @@ const TAIL: usize = 20;
 
 impl Lab {
     /// Creates the lab, whose folder does not exist yet.
-    pub(crate) fn create(&mut self, nodes: u8, programs: &[PathBuf]) -> Result<()> {
+    pub(crate) fn create(&mut self, nodes: u8, dual_stack: bool, programs: &[PathBuf]) -> Result<()> {
         let others = Record::others(&self.paths)?;
-        let subnet = choose_subnet(&others)?;
+        let subnet = choose_subnet(&others)?.with_dual_stack(dual_stack);
         let real_time_limit = realtime::limit(&others)?;
         paths::create_folder(self.paths.root())?;
         let record = Record::new(subnet, nodes, real_time_limit)?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    matrix::{Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
     node::{Info, Reason},
     parameters::{Amount, Parameters},
     plan::{Cell, Names, Plan, Trial},
@@ -36,6 +36,7 @@ pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
         relay_settings: StackSettings::default(),
         transport,
         network: "none".to_owned(),
+        ip_family: IpFamily::IPv4,
         parameters: Parameters::Bandwidth {
             protocol: Protocol::Perf,
             direction: Direction::Upload,

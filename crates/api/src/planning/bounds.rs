@@ -4,7 +4,7 @@
 //! before any part of it is made: the cost of refusing a document does not depend on the size that it
 //! requests.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use perfrun_contract::{
     matrix::{Stack, StackName},
@@ -60,7 +60,7 @@ impl Size {
         let mut add = |point: &Point<'_>| {
             let mut measured_by = |role, stack, loads: u64| {
                 if loads > 0 {
-                    sides.insert(side(spec, role, stack));
+                    sides.insert(side(spec, role, stack, point.ip_family));
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
@@ -76,7 +76,7 @@ impl Size {
         };
         let raw = StackName(Stack::Raw.to_string());
         for network in axes.networks() {
-            let (mut baseline, mut named) = (BTreeSet::new(), BTreeSet::new());
+            let (mut baseline, mut named) = (HashSet::new(), HashSet::new());
             for point in axes.points(network) {
                 add(&point);
                 if let Some(Others { candidate, control }) = comparisons.others(&point) {
@@ -84,19 +84,20 @@ impl Size {
                     control.iter().for_each(&mut add);
                 }
                 if (point.client, point.server) == (&raw, &raw) {
-                    named.insert(point.transport);
+                    named.insert((point.transport, point.ip_family));
                 }
-                baseline.insert(point.transport.raw());
+                baseline.insert((point.transport.raw(), point.ip_family));
             }
             let needed = baseline
                 .difference(&named)
-                .filter(|transport| spec.matrix.raw_reference && !transport.is_in_process());
-            needed.for_each(|transport| {
+                .filter(|(transport, _)| spec.matrix.raw_reference && !transport.is_in_process());
+            needed.for_each(|(transport, ip_family)| {
                 add(&Point {
                     client: &raw,
                     server: &raw,
                     transport: *transport,
                     network,
+                    ip_family: *ip_family,
                 });
             });
         }

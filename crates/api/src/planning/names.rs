@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfrun_contract::{
-    matrix::{NodeProgramKind, Stack, StackName},
+    matrix::{IpFamily, NodeProgramKind, Stack, StackName},
     node::Role,
     plan::Names,
 };
@@ -11,19 +11,26 @@ use perfrun_contract::{
 use super::cell_pairs::variant;
 use crate::spec::{PerfRunSpec, Topology};
 
-/// The nodes of one role, variant and program, which all cells with that variant in that role share.
+/// The nodes of one role, variant, program and IP family, which all cells with that variant in that role
+/// share.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Side<'a> {
     pub role: Role,
     /// None for built-in stacks.
     pub variant: Option<&'a str>,
     pub program: NodeProgramKind,
+    pub ip_family: IpFamily,
     /// Whether these are the nodes of the variant's control.
     pub is_control: bool,
 }
 
-/// The side of a stack in a role.
-pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> Side<'a> {
+/// The side of a stack in a role, with an IP family.
+pub(super) fn side<'a>(
+    spec: &'a PerfRunSpec,
+    role: Role,
+    stack: &StackName,
+    ip_family: IpFamily,
+) -> Side<'a> {
     let (name, is_control) = variant(stack);
     let listed = spec.stacks.iter().find(|listed| listed.name == name);
     let kind = listed.map_or_else(|| name.parse().unwrap_or(Stack::Raw), |listed| listed.stack);
@@ -31,6 +38,7 @@ pub(super) fn side<'a>(spec: &'a PerfRunSpec, role: Role, stack: &StackName) -> 
         role,
         variant: listed.map(|listed| listed.name.as_str()),
         program: kind.program(),
+        ip_family,
         is_control,
     }
 }
@@ -66,9 +74,9 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// Names of the nodes in this role with this stack.
-    pub(super) fn names(&mut self, role: Role, stack: &StackName) -> Names {
-        let side = side(self.spec, role, stack);
+    /// Names of the nodes in this role with this stack and this IP family.
+    pub(super) fn names(&mut self, role: Role, stack: &StackName, ip_family: IpFamily) -> Names {
+        let side = side(self.spec, role, stack, ip_family);
         let count = count(&self.spec.topology, role);
         let make = || (0..count).map(|index| name(side, index)).collect();
         self.made.entry(side).or_insert_with(make).clone()
@@ -80,15 +88,21 @@ fn name(
         role,
         variant,
         program,
+        ip_family,
         is_control,
     }: Side<'_>,
     index: u32,
 ) -> String {
+    // Names of pods have room for one more character.
+    let place = match (ip_family, is_control) {
+        (IpFamily::IPv4, false) => format!("{role}-{index}"),
+        (IpFamily::IPv4, true) => format!("{role}-{index}c"),
+        (IpFamily::IPv6, false) => format!("{role}6-{index}"),
+        (IpFamily::IPv6, true) => format!("{role}6c{index}"),
+    };
     match (variant, program) {
-        // Names of pods have room for one more letter.
-        (Some(variant), _) if is_control => format!("{role}-{index}c-{variant}"),
-        (Some(variant), _) => format!("{role}-{index}-{variant}"),
-        (None, NodeProgramKind::Go) => format!("{role}-{index}-{}", Stack::GoLibp2p),
-        (None, NodeProgramKind::Rust | NodeProgramKind::External) => format!("{role}-{index}"),
+        (Some(variant), _) => format!("{place}-{variant}"),
+        (None, NodeProgramKind::Go) => format!("{place}-{}", Stack::GoLibp2p),
+        (None, NodeProgramKind::Rust | NodeProgramKind::External) => place,
     }
 }

@@ -3,19 +3,20 @@
 use std::{collections::HashSet, hash::Hash};
 
 use perfrun_contract::{
-    matrix::{StackName, Transport},
+    matrix::{IpFamily, StackName, Transport},
     plan::Cell,
 };
 
 use crate::spec::{Matrix, Selector};
 
-/// A pair of stacks, a transport and a network.
+/// A pair of stacks, a transport, a network and an IP family.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Point<'a> {
     pub client: &'a StackName,
     pub server: &'a StackName,
     pub transport: Transport,
     pub network: &'a str,
+    pub ip_family: IpFamily,
 }
 
 /// The axes of a matrix, without iterations.
@@ -25,6 +26,7 @@ pub(super) struct Axes<'a> {
     servers: Vec<&'a StackName>,
     transports: Vec<Transport>,
     networks: Vec<&'a str>,
+    ip_families: Vec<IpFamily>,
 }
 
 impl<'a> Axes<'a> {
@@ -35,6 +37,7 @@ impl<'a> Axes<'a> {
             servers: distinct(&matrix.servers),
             transports: distinct(matrix.transports.iter().copied()),
             networks: distinct(matrix.networks.iter().map(String::as_str)),
+            ip_families: distinct(matrix.ip_families.iter().copied()),
         }
     }
 
@@ -49,14 +52,17 @@ impl<'a> Axes<'a> {
     /// since there may be very many.
     pub(super) fn points(&self, network: &'a str) -> impl Iterator<Item = Point<'a>> {
         let is_crossed = self.networks.contains(&network);
-        let transports = self.transports.iter().filter(move |_| is_crossed);
-        let crossed = transports.flat_map(move |transport| {
-            self.clients.iter().flat_map(move |client| {
-                self.servers.iter().map(move |server| Point {
-                    client,
-                    server,
-                    transport: *transport,
-                    network,
+        let ip_families = self.ip_families.iter().filter(move |_| is_crossed);
+        let crossed = ip_families.flat_map(move |ip_family| {
+            self.transports.iter().flat_map(move |transport| {
+                self.clients.iter().flat_map(move |client| {
+                    self.servers.iter().map(move |server| Point {
+                        client,
+                        server,
+                        transport: *transport,
+                        network,
+                        ip_family: *ip_family,
+                    })
                 })
             })
         });
@@ -66,11 +72,20 @@ impl<'a> Axes<'a> {
                 .as_deref()
                 .map_or(is_crossed, |named| named == network)
         });
-        let added = distinct(added.map(|added| Point {
-            client: &added.client,
-            server: &added.server,
-            transport: added.transport,
-            network,
+        let added = distinct(added.flat_map(|added| {
+            let named = added.ip_family.as_slice();
+            let ip_families: &[IpFamily] = if named.is_empty() {
+                &self.ip_families
+            } else {
+                named
+            };
+            ip_families.iter().map(move |ip_family| Point {
+                client: &added.client,
+                server: &added.server,
+                transport: added.transport,
+                network,
+                ip_family: *ip_family,
+            })
         }));
         crossed
             .filter(|point| !self.is_excluded(point))
@@ -80,6 +95,7 @@ impl<'a> Axes<'a> {
     /// Whether the cross product has this point.
     fn has_crossed(&self, point: &Point<'_>) -> bool {
         self.networks.contains(&point.network)
+            && self.ip_families.contains(&point.ip_family)
             && self.transports.contains(&point.transport)
             && self.clients.contains(&point.client)
             && self.servers.contains(&point.server)
@@ -105,6 +121,7 @@ impl Selector {
             server: &cell.server,
             transport: cell.transport,
             network: &cell.network,
+            ip_family: cell.ip_family,
         })
     }
 
@@ -118,5 +135,8 @@ impl Selector {
                 .network
                 .as_ref()
                 .is_none_or(|network| network == point.network)
+            && self
+                .ip_family
+                .is_none_or(|ip_family| ip_family == point.ip_family)
     }
 }

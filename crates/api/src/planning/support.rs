@@ -1,7 +1,7 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
 use perfrun_contract::{
-    matrix::{Messaging, Setting, Stack},
+    matrix::{IpFamily, Messaging, Setting, Stack},
     network::NONE,
     node::Role,
     parameters::Parameters,
@@ -121,6 +121,8 @@ fn apart(cell: &Cell) -> Option<String> {
         "peers of one process, which memory and mode serial need, have the same variant"
     } else if cell.network != NONE {
         "peers of one process, which memory and mode serial need, have no link that could be impaired"
+    } else if cell.transport.is_in_process() && cell.ip_family != IpFamily::IPv4 {
+        "peers of one process that share memory have no addresses: add IPv4 to ipFamilies"
     } else {
         return None;
     };

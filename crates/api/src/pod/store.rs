@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{
     self, LocalObjectReference, PersistentVolumeClaimVolumeSource, PodSpec, SecretVolumeSource, VolumeMount,
 };
-use perfrun_contract::node::Role;
+use perfrun_contract::{matrix::IpFamily, node::Role};
 
 use super::{
     CONTROL_PORT, METRICS_PORT, TOKEN_FOLDER, TOKEN_KEY, named_port, node_container, pod_spec, token_mount,
@@ -39,7 +39,13 @@ pub enum Door {
 pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String], door: Door) -> PodSpec {
     let mut args = vec!["store".to_owned(), format!("--url={url}")];
     let (mut volumes, mut mounts) = (vec![], vec![]);
-    let mut container = node_container(image, Role::Server, [CONTROL_PORT, METRICS_PORT], vec![]);
+    let mut container = node_container(
+        image,
+        Role::Server,
+        IpFamily::IPv4,
+        [CONTROL_PORT, METRICS_PORT],
+        vec![],
+    );
     let reads_only = matches!(door, Door::Forwarded);
     if let Some(bucket) = &store.object_store {
         args.push(format!("--credentials={CREDENTIALS_FOLDER}"));

@@ -161,8 +161,10 @@ pub(super) fn host_network_unimpaired() -> Rule {
 
 /// A selector without a field would match every cell.
 pub(super) fn selects_something() -> Rule {
-    Rule::new("has(self.client) || has(self.server) || has(self.transport) || has(self.network)")
-        .message("must set at least one of client, server, transport and network")
+    Rule::new(
+        "has(self.client) || has(self.server) || has(self.transport) || has(self.network) || has(self.ipFamily)",
+    )
+    .message("must set at least one of client, server, transport, network and ipFamily")
 }
 
 /// The name of a variant must not be that of a built-in stack, which the matrix would then mean.
@@ -445,7 +447,7 @@ mod tests {
             &selects_something(),
             &json!({"network": "wan"}),
             &json!({}),
-            "must set at least one of client, server, transport and network",
+            "must set at least one of client, server, transport, network and ipFamily",
         );
     }
 

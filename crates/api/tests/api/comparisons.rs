@@ -311,6 +311,7 @@ fn a_document_cannot_name_a_control_as_a_stack() {
         server: server.clone(),
         transport: Transport::Tcp,
         network: None,
+        ip_family: None,
     };
     let mut specs = vec![spec(&with_control("")); 5];
     specs[0].matrix.clients.push(control.clone());

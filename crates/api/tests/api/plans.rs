@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use perfrun_api::planning::{self, Error};
 use perfrun_contract::{
-    matrix::{NodeProgramKind, Stack, StackName},
+    matrix::{IpFamily, NodeProgramKind, Stack, StackName},
     node::Role,
     parameters::Parameters,
     plan::{Plan, PlannedNode, Trial},
@@ -27,6 +27,7 @@ fn node(name: &str, role: Role, variant: Option<&str>) -> PlannedNode {
         role,
         variant: variant.map(Into::into),
         program: NodeProgramKind::Rust,
+        ip_family: IpFamily::IPv4,
     }
 }
 
@@ -569,4 +570,113 @@ fn a_window_of_more_bytes_than_stacks_hold_is_refused() {
         planning::plan(&spec(65)).unwrap_err().to_string(),
         "nodes refuse the workload: a window of 65 messages of 1Mi has more than 64Mi in flight"
     );
+}
+
+#[test]
+fn each_ip_family_has_cells_a_baseline_and_nodes_of_its_own() {
+    let plan = ping(
+        "matrix: {clients: [libp2p], servers: [libp2p], networks: [none, wan], ipFamilies: [IPv4, IPv6]}",
+    );
+    assert_eq!(
+        cell_ids(&plan),
+        [
+            "raw.raw.tcp.ping-1000",
+            "raw.raw.tcp.ping-1000.IPv6",
+            "libp2p.libp2p.tcp.ping-1000",
+            "libp2p.libp2p.tcp.ping-1000.IPv6",
+            "raw.raw.tcp.ping-1000.wan",
+            "raw.raw.tcp.ping-1000.wan.IPv6",
+            "libp2p.libp2p.tcp.ping-1000.wan",
+            "libp2p.libp2p.tcp.ping-1000.wan.IPv6",
+        ]
+    );
+    let baselines: Vec<_> = plan.cells.iter().map(|cell| plan.raw_of(cell)).collect();
+    assert_eq!(
+        baselines,
+        [None, None, Some(0), Some(1), None, None, Some(4), Some(5)]
+    );
+    let nodes: Vec<_> = plan
+        .nodes
+        .iter()
+        .map(|node| (node.name.as_str(), node.ip_family))
+        .collect();
+    assert_eq!(
+        nodes,
+        [
+            ("server-0", IpFamily::IPv4),
+            ("client-0", IpFamily::IPv4),
+            ("server6-0", IpFamily::IPv6),
+            ("client6-0", IpFamily::IPv6),
+        ]
+    );
+    for cell in &plan.cells {
+        let is_v6 = cell.nodes().all(|name| name.contains('6'));
+        assert_eq!(is_v6, cell.ip_family == IpFamily::IPv6, "{}", cell.id);
+    }
+}
+
+#[test]
+fn combinations_may_name_an_ip_family() {
+    let matrix = "clients: [libp2p], servers: [libp2p], rawReference: false";
+    let added = ping(&format!(
+        "matrix: {{{matrix}, include: [{{client: libp2p, server: libp2p, transport: tcp, ipFamily: IPv6}}]}}"
+    ));
+    assert_eq!(
+        cell_ids(&added),
+        ["libp2p.libp2p.tcp.ping-1000", "libp2p.libp2p.tcp.ping-1000.IPv6"]
+    );
+    let removed = ping(&format!(
+        "matrix: {{{matrix}, transports: [tcp, quic-v1], ipFamilies: [IPv4, IPv6], \
+         exclude: [{{transport: tcp, ipFamily: IPv6}}]}}"
+    ));
+    assert_eq!(
+        cell_ids(&removed),
+        [
+            "libp2p.libp2p.tcp.ping-1000",
+            "libp2p.libp2p.quic-v1.ping-1000",
+            "libp2p.libp2p.quic-v1.ping-1000.IPv6",
+        ]
+    );
+}
+
+#[test]
+fn variants_are_compared_within_an_ip_family() {
+    let plan = ping(
+        "stacks: [{name: main, stack: libp2p}, {name: pr, stack: libp2p}]\n\
+         compare: [{baseline: main, candidate: pr, control: true}]\n\
+         matrix: {clients: [main], servers: [main], ipFamilies: [IPv6, IPv4], rawReference: false}",
+    );
+    let ids = |index: usize| plan.cells[index].id.as_str();
+    let cell_pairs: Vec<_> = plan
+        .judging
+        .cell_pairs
+        .iter()
+        .map(|cell_pair| (ids(cell_pair.baseline), ids(cell_pair.candidate)))
+        .collect();
+    assert_eq!(
+        cell_pairs,
+        [
+            ("main.main.tcp.ping-1000.IPv6", "pr.pr.tcp.ping-1000.IPv6"),
+            ("main.main.tcp.ping-1000", "pr.pr.tcp.ping-1000"),
+        ]
+    );
+    let names: BTreeSet<_> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
+    for name in [
+        "client6-0-main",
+        "client6-0-pr",
+        "client6c0-main",
+        "client-0c-main",
+    ] {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+}
+
+#[test]
+fn memory_has_no_ipv6() {
+    let plan = ping(
+        "matrix: {clients: [libp2p], servers: [libp2p], transports: [memory], ipFamilies: [IPv4, IPv6], rawReference: false}",
+    );
+    assert_eq!(cell_ids(&plan), ["libp2p.libp2p.memory.ping-1000"]);
+    let skipped: Vec<_> = plan.skipped.iter().map(|skipped| skipped.id.as_str()).collect();
+    assert_eq!(skipped, ["libp2p.libp2p.memory.ping-1000.IPv6"]);
 }

@@ -3,11 +3,8 @@
 use std::{fmt, str::FromStr};
 
 use perfrun_api::spec::Selector;
-use perfrun_contract::{
-    matrix::{StackName, Transport},
-    plan::Cell,
-};
-use strum::IntoEnumIterator as _;
+use perfrun_contract::{matrix::StackName, plan::Cell};
+use strum::IntoEnumIterator;
 
 /// Some cells of a run: `transport=tcp,load=echo-10x1000`.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,10 +30,13 @@ impl Where {
             server,
             transport,
             network,
+            ip_family,
             parameters,
             ..
         } = cell;
-        format!("client={client},server={server},transport={transport},network={network},load={parameters}")
+        format!(
+            "client={client},server={server},transport={transport},network={network},ipFamily={ip_family},load={parameters}"
+        )
     }
 }
 
@@ -57,6 +57,7 @@ impl FromStr for Where {
                 server: None,
                 transport: None,
                 network: None,
+                ip_family: None,
             },
             load: None,
         };
@@ -73,12 +74,13 @@ impl FromStr for Where {
             match name {
                 "client" => cells.selector.client = Some(StackName(value)),
                 "server" => cells.selector.server = Some(StackName(value)),
-                "transport" => cells.selector.transport = Some(transport(&value)?),
+                "transport" => cells.selector.transport = Some(known(&value, "a transport")?),
                 "network" => cells.selector.network = Some(value),
+                "ipFamily" => cells.selector.ip_family = Some(known(&value, "an IP family")?),
                 "load" => cells.load = Some(value),
                 _ => {
                     return Err(format!(
-                        "cells have no field {name:?}: name client, server, transport, network or load"
+                        "cells have no field {name:?}: name client, server, transport, network, ipFamily or load"
                     ));
                 }
             }
@@ -87,22 +89,27 @@ impl FromStr for Where {
     }
 }
 
-fn transport(name: &str) -> Result<Transport, String> {
+fn known<T: FromStr + IntoEnumIterator + ToString>(name: &str, what: &str) -> Result<T, String> {
     name.parse().map_err(|_| {
-        let names: Vec<String> = Transport::iter().map(|known| known.to_string()).collect();
-        format!("{name:?} is not a transport: name one of {}", names.join(", "))
+        let names: Vec<String> = T::iter().map(|known| known.to_string()).collect();
+        format!("{name:?} is not {what}: name one of {}", names.join(", "))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use perfrun_contract::matrix::{IpFamily, Transport};
+
     use super::*;
 
     #[test]
     fn fields_are_those_of_documents_and_the_load() {
-        let cells: Where = "client=pr,transport=quic-v1,load=echo-10x1000".parse().unwrap();
+        let cells: Where = "client=pr,transport=quic-v1,ipFamily=IPv6,load=echo-10x1000"
+            .parse()
+            .unwrap();
         assert_eq!(cells.selector.client, Some(StackName("pr".to_owned())));
         assert_eq!(cells.selector.transport, Some(Transport::QuicV1));
+        assert_eq!(cells.selector.ip_family, Some(IpFamily::IPv6));
         assert_eq!((cells.selector.server, cells.selector.network), (None, None));
         assert_eq!(cells.load.as_deref(), Some("echo-10x1000"));
     }
@@ -111,8 +118,9 @@ mod tests {
     fn what_selects_nothing_is_refused_with_what_does() {
         let refusal = |text: &str| text.parse::<Where>().unwrap_err();
         assert!(refusal("tcp").contains("write, for example, transport=tcp"));
-        assert!(refusal("streams=10").contains("name client, server, transport, network or load"));
+        assert!(refusal("streams=10").contains("name client, server, transport, network, ipFamily or load"));
         assert!(refusal("transport=quic").contains("tcp-tls, quic-v1"));
+        assert!(refusal("ipFamily=6").contains("name one of IPv4, IPv6"));
         assert!(refusal("").contains("FIELD=VALUE"));
         let twice = refusal("transport=tcp,transport=quic-v1");
         assert_eq!(twice, "transport is named twice: repeat --where to add cells");

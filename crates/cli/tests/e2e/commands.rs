@@ -218,7 +218,7 @@ fn a_report_may_show_some_cells() {
     assert_eq!(both.expect(0).stdout, whole);
 
     let sentence = "uploads has no cell that --where transport=ws selects: the first of its 2 cells is \
-                    client=litep2p,server=litep2p,transport=tcp,network=none,load=";
+                    client=litep2p,server=litep2p,transport=tcp,network=none,ipFamily=IPv4,load=";
     for others in [&["--where", "transport=tcp"][..], &[]] {
         let none = report(&[others, &["--where", "transport=ws"]].concat()).expect(1);
         assert!(none.stderr.contains(sentence), "{none}");

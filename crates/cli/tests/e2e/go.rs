@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The program, if it was built: tests do not build it, and not everybody has Go.
-fn go_program() -> Option<PathBuf> {
+pub(crate) fn go_program() -> Option<PathBuf> {
     let program = node_program().with_file_name("perfrun-node-go");
     if program.is_file() {
         return Some(program);

@@ -48,7 +48,7 @@ pub(crate) fn is_impaired(ended: &Ended) -> bool {
     refusal.is_none()
 }
 
-fn checks(results: &Results) -> Vec<&LinkCheck> {
+pub(crate) fn checks(results: &Results) -> Vec<&LinkCheck> {
     results
         .trials
         .iter()
@@ -57,7 +57,7 @@ fn checks(results: &Results) -> Vec<&LinkCheck> {
 }
 
 /// The median round trip of a cell's only trial, in milliseconds.
-fn round_trip(results: &Results, cell: &str) -> f64 {
+pub(crate) fn round_trip(results: &Results, cell: &str) -> f64 {
     let index = results
         .plan
         .cells

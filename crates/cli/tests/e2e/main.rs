@@ -17,6 +17,7 @@ mod connections;
 mod disk;
 mod document;
 mod go;
+mod ipv6;
 mod kept;
 mod killed;
 mod limits;

@@ -501,7 +501,7 @@ fn a_relay_is_stressed_level_by_level() {
     }
 }
 
-fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
+pub(crate) fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
     Mode::available().map(|mode| {
         let place = Place::new();
         let ended = place.run(mode, document, &["--quiet"]).expect(0);
@@ -522,7 +522,7 @@ fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
     })
 }
 
-fn records(results: &Results) -> impl Iterator<Item = (&Cell, &TrialRecord)> {
+pub(crate) fn records(results: &Results) -> impl Iterator<Item = (&Cell, &TrialRecord)> {
     let cell = |record: &TrialRecord| &results.plan.cells[record.trial.cell];
     results.trials.iter().map(move |record| (cell(record), record))
 }

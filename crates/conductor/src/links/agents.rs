@@ -8,14 +8,16 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::{
+    matrix::IpFamily,
     network::Conditions,
     node::{LinkRequest, LinkStatus, Role},
 };
 use perfrun_link::{Link, Prefix, Route};
+use strum::IntoEnumIterator;
 
 use super::{
     Links,
-    legs::{self, Pair, pairs},
+    legs::{Pair, pairs},
     unready::{NotMet, Unready, all, unsupported},
 };
 use crate::{attempt::Node, client::AgentClient};
@@ -101,15 +103,22 @@ impl Links<'_> {
     }
 
     pub(super) fn pairs(&self) -> Vec<Pair> {
-        let of = |role| {
-            let agents = self.agents.iter().filter(move |(_, agent)| agent.role == role);
-            agents.map(|(name, _)| name.clone()).collect::<Vec<_>>()
-        };
-        let (clients, servers, relays) = (of(Role::Client), of(Role::Server), of(Role::Relay));
-        let mut pairs = pairs(&clients, &servers);
-        pairs.extend(legs::pairs(&clients, &relays));
-        pairs.extend(legs::pairs(&relays, &servers));
-        pairs
+        // Nodes reach only peers with an address of the same IP family.
+        let all = IpFamily::iter().flat_map(|ip_family| {
+            let of = |role| {
+                let agents = self.agents.iter();
+                let agents = agents
+                    .filter(move |(_, agent)| agent.role == role && IpFamily::from(agent.ip) == ip_family);
+                agents.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+            };
+            let (clients, servers, relays) = (of(Role::Client), of(Role::Server), of(Role::Relay));
+            [
+                pairs(&clients, &servers),
+                pairs(&clients, &relays),
+                pairs(&relays, &servers),
+            ]
+        });
+        all.flatten().collect()
     }
 
     /// What agents are to do to what their nodes send.

@@ -1,7 +1,7 @@
 //! Whole records from whole facts.
 
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    matrix::{Identity, IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
     node::{Failure, Measured, Plateau, Resources, UdpBuffers},
     parameters::{Amount, Echo, Pace, Parameters},
     plan::Names,
@@ -378,6 +378,7 @@ fn cell(clients: u64) -> Cell {
         relay_settings: StackSettings::default(),
         transport: Transport::Tcp,
         network: "none".into(),
+        ip_family: IpFamily::IPv4,
         parameters: Parameters::Bandwidth {
             protocol: Protocol::Perf,
             direction: Direction::Upload,

@@ -1,7 +1,7 @@
 //! Whether a node is one of those that the plan was made for.
 
 use perfrun_contract::{
-    matrix::{NodeProgramKind, Setting},
+    matrix::{IpFamily, NodeProgramKind, Setting},
     node::{CONTRACT, Info, Role},
     parameters::Pace,
     plan::{Cell, Plan},
@@ -18,6 +18,14 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
         ));
     }
     let planned = plan.nodes.iter().find(|node| node.name == name);
+    let has = IpFamily::from(info.listen_ip);
+    if let Some(needed) = planned.map(|node| node.ip_family).filter(|needed| *needed != has) {
+        return Err(format!(
+            "{name} listens on {}, and its cells need {needed}: use a machine or a cluster that gives nodes an {needed} \
+             address, or set matrix.ipFamilies: [{has}]",
+            info.listen_ip
+        ));
+    }
     let Some(planned) = planned.filter(|node| node.program == NodeProgramKind::External) else {
         return match unknown_setting(plan, name, info).or_else(|| unknown_pace(plan, name, info)) {
             Some(unknown) => Err(unknown),

@@ -12,7 +12,7 @@ use perfrun_conductor::{
     AgentClient, Conductor, Contact, Event, Kept, Nodes, Replaced, RunEnd, RunOptions, Sink, client::Epoch,
 };
 use perfrun_contract::{
-    matrix::{NodeProgramKind, Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, NodeProgramKind, Stack, StackName, StackSettings, Transport},
     node::Role,
     parameters::Parameters,
     plan::{Cell, Names, Plan, PlannedNode, Trial},
@@ -102,6 +102,10 @@ impl Bench {
         let parameters = self.plan.cells[0].parameters.clone();
         self.plan = plan(&of("server"), &of("client"), &of("relay"));
         self.plan.cells[0].parameters = parameters;
+        for planned in &mut self.plan.nodes {
+            let started = self.nodes.get(&planned.name);
+            planned.ip_family = started.map_or(IpFamily::IPv4, |node| node.ip.into());
+        }
         self
     }
 
@@ -272,6 +276,7 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
                 role,
                 variant: None,
                 program: NodeProgramKind::Rust,
+                ip_family: IpFamily::IPv4,
             })
             .collect()
     };
@@ -287,6 +292,7 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
         relay_settings: StackSettings::default(),
         transport: Transport::Tcp,
         network: "none".into(),
+        ip_family: IpFamily::IPv4,
         parameters: Parameters::Ping {
             count: 3,
             interval_seconds: 0.0,

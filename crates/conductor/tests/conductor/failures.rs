@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, TcpCongestion, Transport},
+    matrix::{Identity, IpFamily, Negotiation, Protocol, TcpCongestion, Transport},
     node::{Reason, TrialState},
     parameters::{Amount, Echo, Pace, Parameters},
     quantity::ByteSize,
@@ -228,6 +228,18 @@ async fn a_node_that_would_ignore_a_setting_is_not_used() {
     // On another transport, the setting has no effect.
     bench.plan.cells[0].transport = Transport::QuicV1;
     assert_eq!(bench.run().await.end.state, RunState::Complete);
+}
+
+#[tokio::test]
+async fn a_node_without_an_address_of_the_planned_ip_family_is_not_used() {
+    let mut bench = bench();
+    bench.plan.nodes[0].ip_family = IpFamily::IPv6;
+    let out = bench.run().await;
+    check_refused(
+        &out,
+        "server-0 listens on 127.0.0.1, and its cells need IPv6: use a machine or a cluster that gives nodes an IPv6 \
+         address, or set matrix.ipFamilies: [IPv4]",
+    );
 }
 
 #[tokio::test]

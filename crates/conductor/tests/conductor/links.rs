@@ -110,6 +110,34 @@ async fn links_are_set_and_measured_whenever_the_network_changes() {
 }
 
 #[tokio::test]
+async fn links_are_measured_within_an_ip_family() {
+    let v6 = |last: u16| Script {
+        ip: [0xfd00, 0, 0, 0, 0, 0, 0, last].into(),
+        ..Script::default()
+    };
+    let bench = bench()
+        .node("server-0", at(1))
+        .node("client-0", at(2))
+        .node("server6-0", v6(1))
+        .node("client6-0", v6(2))
+        .agent("server-0", Fault::None)
+        .agent("client-0", Fault::None)
+        .agent("server6-0", Fault::None)
+        .agent("client6-0", Fault::None);
+    let bench = over(&["lat10"], bench);
+    let out = bench.run().await;
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    let calls = bench.world.calls();
+    let probed: BTreeSet<_> = calls.iter().filter(|call| call.contains(" probes ")).collect();
+    assert_eq!(
+        Vec::from_iter(probed),
+        ["client-0 probes server-0", "client6-0 probes server6-0"]
+    );
+    let legs = &out.records[0].links.as_ref().unwrap().legs;
+    assert_eq!(legs.len(), 2);
+}
+
+#[tokio::test]
 async fn links_that_stay_are_measured_once() {
     let bench = on(&["lat10"], Fault::None, Fault::None);
     let out = bench.run().await;

@@ -40,13 +40,22 @@ pub const SKIPPED: Family = gauge(
     "Cells of the matrix that cannot be measured",
 );
 
-const CELL: &[&str] = &["cell", "load", "client", "server", "transport", "network"];
+const CELL: &[&str] = &[
+    "cell",
+    "load",
+    "client",
+    "server",
+    "transport",
+    "ip_family",
+    "network",
+];
 const ROW: &[&str] = &[
     "cell",
     "load",
     "client",
     "server",
     "transport",
+    "ip_family",
     "network",
     "metric",
     "unit",
@@ -56,11 +65,21 @@ const COMPARISON: &[&str] = &[
     "candidate",
     "load",
     "transport",
+    "ip_family",
     "network",
     "metric",
     "finding",
 ];
-const FLAG: &[&str] = &["cell", "load", "client", "server", "transport", "network", "flag"];
+const FLAG: &[&str] = &[
+    "cell",
+    "load",
+    "client",
+    "server",
+    "transport",
+    "ip_family",
+    "network",
+    "flag",
+];
 
 /// Medians.
 pub const MEDIAN: Family = gauge(

@@ -1,6 +1,7 @@
 //! What a run did over time: each trial over the run, and what nodes did within a trial.
 
 use perfrun_contract::{
+    matrix::IpFamily,
     network::NONE,
     node::{Role, Sample},
     parameters::Parameters,
@@ -197,7 +198,7 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
     };
     let mut panels = vec![];
     for of_panel in families {
-        let (pair, network, load) = of_panel;
+        let (pair, network, ip_family, load) = of_panel;
         for role in [Role::Client, Role::Server] {
             let is_here = |cell: &&Cell| family(cell) == of_panel && cell.has_process(role);
             let cells: Vec<&Cell> = all.iter().copied().filter(is_here).collect();
@@ -213,7 +214,11 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
                 NONE => String::new(),
                 named => format!(" on {named}"),
             };
-            let title = format!("{pair}{load}{network}, {role}");
+            let ip_family = match ip_family {
+                IpFamily::IPv4 => String::new(),
+                named => format!(" over {named}"),
+            };
+            let title = format!("{pair}{load}{ip_family}{network}, {role}");
             panels.extend(time_panel(source, &cells, role, (y_title, value), title, line_of));
         }
     }
@@ -222,8 +227,8 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
 }
 
 /// What cells share that differ in their transports only.
-fn family(cell: &Cell) -> (Pair<'_>, &str, &Parameters) {
-    (Pair::of(cell), &cell.network, &cell.parameters)
+fn family(cell: &Cell) -> (Pair<'_>, &str, IpFamily, &Parameters) {
+    (Pair::of(cell), &cell.network, cell.ip_family, &cell.parameters)
 }
 
 fn over_time(

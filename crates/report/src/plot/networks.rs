@@ -162,6 +162,7 @@ impl<'a> Grid<'a> {
             (share_lost(loss), squares.collect())
         };
         let also = [
+            (!cell.ip_family.is_default()).then(|| cell.ip_family.to_string()),
             several.then(|| metric.to_string()),
             Some(self.rest.to_string()).filter(|rest| rest != NONE),
         ];
@@ -190,6 +191,7 @@ fn beside(cell: &Cell, network: &str) -> String {
         cell.transport,
         &cell.parameters,
         network,
+        cell.ip_family,
     )
 }
 

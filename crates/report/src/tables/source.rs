@@ -380,7 +380,14 @@ impl<'a> Ratios<'a> {
 /// The id of the cell that has these, or would have.
 fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
-    cell_id(pair.client, pair.server, path.transport, parameters, path.network)
+    cell_id(
+        pair.client,
+        pair.server,
+        path.transport,
+        parameters,
+        path.network,
+        path.ip_family,
+    )
 }
 
 /// What a flag means, for people.

@@ -12,10 +12,10 @@ use k8s_openapi::{
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use perfrun_api::{
-    pod::{LINK_CONTAINER, modest, named_port, token_mount},
+    pod::{LINK_CONTAINER, everywhere, modest, named_port, token_mount},
     spec::PerfRunSpec,
 };
-use perfrun_contract::plan::Plan;
+use perfrun_contract::plan::{Plan, PlannedNode};
 use perfrun_link::Backend;
 
 use super::environment;
@@ -31,7 +31,7 @@ pub(super) fn agent(
     run: &RunIdentity,
     spec: &PerfRunSpec,
     plan: &Plan,
-    node: &str,
+    node: &PlannedNode,
     site: &Site,
 ) -> Option<Container> {
     if plan.networks.is_empty() {
@@ -47,7 +47,7 @@ pub(super) fn agent(
         image_pull_policy: site.pull_policy.clone(),
         args: Some(vec![
             "link-agent".to_owned(),
-            format!("--control=0.0.0.0:{port}"),
+            format!("--control={}", everywhere(node.ip_family, LINK_PORT)),
             format!("--state-file={STATE_FOLDER}/link.json"),
             // Without MKNOD the agent only reports that it cannot.
             "--make-tun-device".to_owned(),
@@ -216,6 +216,31 @@ spec:
                 "{networks}: the node needs nothing"
             );
             assert_eq!(spec.security_context.unwrap().run_as_user, Some(65532));
+        }
+    }
+
+    #[test]
+    fn programs_of_a_pod_know_the_ip_family_and_all_addresses() {
+        for (index, family, everywhere) in [(0, "IPv4", "0.0.0.0"), (2, "IPv6", "[::]")] {
+            let matrix = "{networks: [lat10], ipFamilies: [IPv4, IPv6]}";
+            let spec = pod_with(index, matrix, "{}", &site(true)).spec.unwrap();
+            let programs = spec.containers.into_iter().chain(spec.init_containers.unwrap());
+            for (program, ports) in programs.zip([(9090, 9401), (9091, 9400)]) {
+                let env = program.env.unwrap();
+                let variable = |name: &str| env.iter().find(|variable| variable.name == name).unwrap();
+                assert_eq!(variable("PERFRUN_IP_FAMILY").value.as_deref(), Some(family));
+                let metrics = format!("{everywhere}:{}", ports.1);
+                assert_eq!(variable("PERFRUN_METRICS").value.as_ref(), Some(&metrics));
+                for (name, path) in [
+                    ("PERFRUN_LISTEN_IP", "status.podIP"),
+                    ("PERFRUN_LISTEN_IPS", "status.podIPs"),
+                ] {
+                    let from = json!(variable(name).value_from);
+                    assert_eq!(from, json!({"fieldRef": {"fieldPath": path}}));
+                }
+                let control = format!("--control={everywhere}:{}", ports.0);
+                assert!(program.args.unwrap().contains(&control), "{control}");
+            }
         }
     }
 

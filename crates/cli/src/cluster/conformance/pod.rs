@@ -13,7 +13,7 @@ use perfrun_api::{
     },
 };
 use perfrun_conformance::bench::Who;
-use perfrun_contract::node::Role;
+use perfrun_contract::{matrix::IpFamily, node::Role};
 
 use crate::cluster::access::FIELD_MANAGER;
 
@@ -51,8 +51,9 @@ pub(super) fn pod(
     metadata.owner_references = Some(vec![owner.clone()]);
     let labels = metadata.labels.get_or_insert_default();
     labels.insert(NODE_LABEL.to_owned(), node.to_owned());
-    let env = environment(suite, namespace, node, METRICS_PORT);
-    let container = node_container(image, Role::Server, [CONTROL_PORT, METRICS_PORT], env);
+    let ip_family = IpFamily::default();
+    let env = environment(suite, namespace, node, ip_family, METRICS_PORT);
+    let container = node_container(image, Role::Server, ip_family, [CONTROL_PORT, METRICS_PORT], env);
     Pod {
         metadata,
         spec: Some(PodSpec {
