@@ -128,7 +128,12 @@ fn default_go_image() -> String {
 impl Args {
     /// Starts logging with the filter of the arguments.
     pub fn start_logging(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::try_new(&self.log).context("unable to read --log")?;
+        let filter = EnvFilter::try_new(&self.log).with_context(|| {
+            format!(
+                "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}",
+                self.log
+            )
+        })?;
         tracing_subscriber::fmt()
             .json()
             .flatten_event(true)

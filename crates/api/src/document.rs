@@ -12,6 +12,7 @@ use kube::{
     CustomResourceExt, Resource,
     core::cel::{ValidationErrors, Validator},
 };
+use schemars::generate::SchemaSettings;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
@@ -112,22 +113,23 @@ pub fn parse_changed(
     change: impl Fn(&mut PerfRunSpec) -> Result<(), String>,
 ) -> Result<Vec<PerfRun>, Error> {
     stream(text, |index, value| {
-        let (label, mut value) = fitting::<PerfRun>(index, value, &RUN)?;
-        let Ok(mut spec) = PerfRunSpec::deserialize(&value["spec"]) else {
+        let mut document = Fitting::of::<PerfRun>(index, value, &RUN)?;
+        let Ok(mut spec) = PerfRunSpec::deserialize(&document.value["spec"]) else {
             // A value that no type can hold breaks a rule, which says what is right.
-            return lawful(label, value, &RUN);
+            return document.lawful(&RUN);
         };
         let before = spec.clone();
         change(&mut spec).map_err(|reason| Error::Change {
-            name: label.clone(),
+            name: document.label.clone(),
             reason,
         })?;
         if spec == before {
-            return lawful(label, value, &RUN);
+            return document.lawful(&RUN);
         }
-        value["spec"] = serde_json::to_value(&spec).expect("a spec is JSON");
-        let (label, value) = fitting::<PerfRun>(index, value, &RUN)?;
-        lawful(label, value, &RUN)
+        document.value["spec"] = serde_json::to_value(&spec).expect("a spec is JSON");
+        let changed = Fitting::of::<PerfRun>(index, document.value, &RUN)?;
+        let empty = document.empty;
+        Fitting { empty, ..changed }.lawful(&RUN)
     })
 }
 
@@ -177,42 +179,61 @@ fn read<K>(index: usize, value: Value, schema: &Value) -> Result<(String, K), Er
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    let (label, value) = fitting::<K>(index, value, schema)?;
-    lawful(label, value, schema)
+    Fitting::of::<K>(index, value, schema)?.lawful(schema)
 }
 
-/// What a document is called in messages, and the document with its defaults, if it fits the schema.
-fn fitting<K>(index: usize, mut value: Value, schema: &Value) -> Result<(String, Value), Error>
-where
-    K: Resource<DynamicType = ()>,
-{
-    let kind = K::kind(&());
-    if let Some(actual) = other_kind(&value, &kind) {
-        return Err(Error::Kind { index, kind, actual });
+/// A document that fits the schema.
+struct Fitting {
+    /// What it is called in messages.
+    label: String,
+    /// With its defaults.
+    value: Value,
+    /// Its fields without a value: the path of their object, and their name.
+    empty: Vec<(String, String)>,
+}
+
+impl Fitting {
+    fn of<K>(index: usize, mut value: Value, schema: &Value) -> Result<Self, Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let kind = K::kind(&());
+        if let Some(actual) = other_kind(&value, &kind) {
+            return Err(Error::Kind { index, kind, actual });
+        }
+        let label = match value.pointer("/metadata/name").and_then(Value::as_str) {
+            None | Some("") => format!("document {index}"),
+            Some(name) => format!("{}/{name}", kind.to_lowercase()),
+        };
+        let mut empty = vec![];
+        schema::without_value(schema, &value, "", &mut empty);
+        schema::complete(schema, &mut value);
+        none(&label, misfits(&value, schema))?;
+        Ok(Self { label, value, empty })
     }
-    let label = match value.pointer("/metadata/name").and_then(Value::as_str) {
-        None | Some("") => format!("document {index}"),
-        Some(name) => format!("{}/{name}", kind.to_lowercase()),
-    };
-    schema::complete(schema, &mut value);
-    none(&label, misfits(&value, schema))?;
-    Ok((label, value))
-}
 
-/// A document that fits the schema, if it also obeys the rules.
-fn lawful<K: DeserializeOwned>(label: String, value: Value, schema: &Value) -> Result<(String, K), Error> {
-    none(&label, broken_rules(&value, schema))?;
-    match serde_json::from_value(value) {
-        Ok(document) => Ok((label, document)),
-        Err(error) => {
-            let problem = FieldProblem {
-                path: String::new(),
-                message: error.to_string(),
-            };
-            Err(Error::Invalid {
-                name: label,
-                problems: vec![problem],
-            })
+    /// The label and the document, if it also obeys the rules.
+    fn lawful<K: DeserializeOwned>(self, schema: &Value) -> Result<(String, K), Error> {
+        let Self { label, value, empty } = self;
+        let mut problems = broken_rules(&value, schema);
+        for problem in &mut problems {
+            for (_, name) in empty.iter().filter(|(object, _)| *object == problem.path) {
+                problem.message += &format!("; {name} has no value: write {name}: {{}}");
+            }
+        }
+        none(&label, problems)?;
+        match serde_json::from_value(value) {
+            Ok(document) => Ok((label, document)),
+            Err(error) => {
+                let problem = FieldProblem {
+                    path: String::new(),
+                    message: error.to_string(),
+                };
+                Err(Error::Invalid {
+                    name: label,
+                    problems: vec![problem],
+                })
+            }
         }
     }
 }
@@ -251,31 +272,32 @@ fn misfits(value: &Value, schema: &Value) -> Vec<FieldProblem> {
     problems
 }
 
-/// The schema of the CRD does not cover metadata, which the API server checks itself. Here their type does
-/// it.
+/// The schema of the CRD does not cover metadata, which the API server checks itself.
 fn metadata_problems(metadata: &Value) -> Vec<FieldProblem> {
-    if matches!(&metadata["name"], Value::Null) || metadata["name"] == "" {
+    let is_nameless = metadata["name"].is_null() || metadata["name"] == "";
+    if metadata.is_null() || (metadata.is_object() && is_nameless) {
         return vec![FieldProblem {
             path: "metadata.name".into(),
             message: "is missing".into(),
         }];
     }
-    let mut problems = vec![];
-    let read: Result<ObjectMeta, _> = serde_ignored::deserialize(metadata, |path| {
-        problems.push(FieldProblem {
-            path: format!("metadata.{path}"),
-            message: "unknown field".into(),
-        });
-    });
-    problems.extend(read.err().map(|error| FieldProblem {
-        path: "metadata".into(),
-        message: error.to_string(),
-    }));
-    problems
+    schema::misfits_of_metadata(&METADATA, metadata)
 }
 
+/// The rules that a document breaks. To messages that say what is right, the value is added if it is a string or
+/// a number. Those that say what a value must not be say what it is.
 fn broken_rules(value: &Value, schema: &Value) -> Vec<FieldProblem> {
-    problems(Validator::new().validate(schema, value, None))
+    let mut problems = problems(Validator::new().validate(schema, value, None));
+    for problem in &mut problems {
+        let pointer = problem.path.replace(['.', '['], "/").replace(']', "");
+        let found = value.pointer(&format!("/{pointer}"));
+        if let Some(found) = found.filter(|found| found.is_string() || found.is_number())
+            && !problem.message.starts_with("must not ")
+        {
+            problem.message += &format!("; it is {found}");
+        }
+    }
+    problems
 }
 
 fn problems(result: Result<(), ValidationErrors>) -> Vec<FieldProblem> {
@@ -292,6 +314,14 @@ fn problems(result: Result<(), ValidationErrors>) -> Vec<FieldProblem> {
 /// The schemas of the CRDs. Generating one takes longer than reading a document.
 static RUN: LazyLock<Value> = LazyLock::new(schema_of::<PerfRun>);
 static SCHEDULE: LazyLock<Value> = LazyLock::new(schema_of::<PerfSchedule>);
+/// The schema of metadata.
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
+    let settings = SchemaSettings::default().with(|settings| settings.inline_subschemas = true);
+    settings
+        .into_generator()
+        .into_root_schema_for::<ObjectMeta>()
+        .into()
+});
 
 fn schema_of<K: CustomResourceExt>() -> Value {
     let crd = serde_json::to_value(K::crd()).expect("a CRD is JSON");

@@ -314,6 +314,7 @@ pub struct StackVariant {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
     #[x_kube(validation = rules::no_reserved_variable())]
+    #[x_kube(validation = rules::variable_names())]
     pub env: BTreeMap<String, String>,
     /// Settings of the stack.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
@@ -360,7 +361,7 @@ pub struct Topology {
     #[serde(default)]
     pub cpus: Cpus,
     /// Start only when no other run of the operator is active, and let other runs wait: runs that share a CPU
-    /// or a link distort each other. No effect on local runs, which are never concurrent.
+    /// or a link distort each other. No effect on local runs: do not start two at a time.
     #[serde(default = "default_true")]
     pub exclusive: bool,
 }

@@ -92,7 +92,7 @@ pub struct Bandwidth {
     /// Bytes of each transfer. Each size is measured separately.
     #[serde(default)]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rule::sizes("1", "1Pi"))]
+    #[schemars(transform = rule::each(rule::size("1", "1Pi")))]
     pub sizes: Vec<ByteSize>,
     /// Transfer for this time instead of a number of bytes, e.g. `20s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,8 @@ pub struct Bandwidth {
     /// stream.
     #[serde(default = "default_one")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = rule::integers(1, 1024))]
+    #[schemars(transform = rule::each(rule::integer(1, 1024)))]
+    #[x_kube(validation = rule::not_empty("number"))]
     pub streams: Vec<u32>,
     /// Bytes of one write to the stack, and of one read. 64Ki shows what a stack can do; the published tools
     /// use 1Ki.
@@ -130,7 +131,8 @@ pub struct Substreams {
     /// litep2p as a server on QUIC allows 100, so cells with more are skipped.
     #[serde(default = "default_counts")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rule::integers(1, STREAMS_MAX))]
+    #[schemars(transform = rule::each(rule::integer(1, STREAMS_MAX)))]
+    #[x_kube(validation = rule::not_empty("number"))]
     pub counts: Vec<u32>,
     /// `burst` requests all of them immediately; `paced` requests `rate` of them per second.
     #[serde(default)]
@@ -163,7 +165,8 @@ pub struct Handshakes {
     /// separately. 1 shows latency; more shows connections per second.
     #[serde(default = "default_one")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = rule::integers(1, 256))]
+    #[schemars(transform = rule::each(rule::integer(1, 256)))]
+    #[x_kube(validation = rule::not_empty("number"))]
     pub in_flight: Vec<u32>,
 }
 
@@ -197,7 +200,7 @@ pub struct Relay {
     /// Bytes of a transfer. Each size is measured separately.
     #[serde(default = "default_transfers")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rule::sizes("1", "1Pi"))]
+    #[schemars(transform = rule::each(rule::size("1", "1Pi")))]
     pub sizes: Vec<ByteSize>,
     /// Bytes of one write to the stack, and of one read.
     #[serde(default = "default_chunk")]
@@ -224,7 +227,8 @@ pub struct RelayStress {
     /// nodes cannot share it evenly.
     #[serde(default = "default_sinks")]
     #[schemars(length(max = 16))]
-    #[x_kube(validation = rule::integers(1, 10_000))]
+    #[schemars(transform = rule::each(rule::integer(1, 10_000)))]
+    #[x_kube(validation = rule::not_empty("number"))]
     pub sinks: Vec<u32>,
     /// Sinks of each source. This sets the number of sources, which are spread over the server nodes.
     #[serde(default = "default_sinks_per_source")]
@@ -369,7 +373,7 @@ pub struct Messages {
     /// Bytes of a message. Each size is measured separately.
     #[serde(default = "default_message_sizes")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rule::sizes("8", "1Mi"))]
+    #[schemars(transform = rule::each(rule::size("8", "1Mi")))]
     pub sizes: Vec<ByteSize>,
     /// Messages in flight in mode `stream`: sent and not acknowledged. They may have at most 64Mi.
     #[serde(default = "default_window")]
@@ -524,9 +528,7 @@ fn relay_limits(generator: &mut SchemaGenerator) -> Schema {
             "circuitBytes" => rule::size("1", "1Pi"),
             _ => rule::integer(0, 1_000_000),
         };
-        let mut checked = Schema::try_from(property.take()).expect("a property has a schema");
-        kube::core::validate(&mut checked, rule).expect("a rule is JSON");
-        *property = checked.to_value();
+        rule::add(property, &rule);
     }
     schema
 }

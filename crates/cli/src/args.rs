@@ -7,7 +7,7 @@ mod versus;
 
 use std::{
     env,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     net::SocketAddr,
     path::{Path, PathBuf},
     str::FromStr,
@@ -18,9 +18,11 @@ use std::{
 use clap::{
     Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 use perfrun_api::pod::NODE_IMAGE;
 use perfrun_report::unlike::Field;
+use perfrun_serve::listening_address;
 use strum::VariantNames;
 
 use crate::profile::CallGraph;
@@ -40,7 +42,7 @@ Exit status:
   2    the command line is invalid
   3    the results are not as the document expects
   4    the results do not tell whether they are as the document expects
-  130  the run was stopped by Ctrl-C or SIGTERM; continue it with `perfrun run --resume`";
+  130  the run was stopped by Ctrl-C, SIGTERM or SIGHUP; continue it with `perfrun run --resume`";
 
 const RUN_NOTES: &str = "\
 The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \
@@ -58,7 +60,7 @@ Exit status:
   2    the command line is invalid
   3    every trial completed, and something that `expect` or --max-regression names does not hold
   4    every trial completed, and the trials do not tell whether what `expect` or --max-regression names holds
-  130  stopped by Ctrl-C or SIGTERM
+  130  stopped by Ctrl-C, SIGTERM or SIGHUP
 Of several documents, the first of 130, 1, 3 and 4 counts.";
 
 /// Benchmarks of peer-to-peer networking stacks: plan, run, report.
@@ -81,7 +83,13 @@ impl Cli {
     /// Parses the command line. If it is invalid, prints an explanation and exits.
     pub fn from_command_line() -> Self {
         let mut command = Self::described(program());
-        let matches = command.get_matches_mut();
+        let given: Vec<OsString> = env::args_os().collect();
+        let matches = command
+            .try_get_matches_from_mut(&given)
+            .unwrap_or_else(|mut error| {
+                hint_at_equals_sign(&mut error, &command, &given);
+                error.exit()
+            });
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
 
@@ -99,6 +107,25 @@ impl Cli {
             .mut_subcommand("conformance", |conformance| {
                 target(conformance, |option| option.conflicts_with("node"))
             })
+    }
+}
+
+/// Adds a hint to an error about an argument too many: it may be the value of an option like `--ui`, whose value
+/// is optional and needs an equals sign.
+fn hint_at_equals_sign(error: &mut clap::Error, command: &clap::Command, given: &[OsString]) {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return;
+    }
+    let options = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let bare = options
+        .filter(|option| option.is_require_equals_set())
+        .filter_map(|option| Some(format!("--{}", option.get_long()?)))
+        .filter(|option| given.iter().any(|given| given == option.as_str()));
+    let tips: Vec<_> = bare
+        .map(|option| format!("a value of '{option}' follows an equals sign: '{option}=VALUE'").into())
+        .collect();
+    if !tips.is_empty() {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
 }
 
@@ -124,7 +151,7 @@ Exit status:
   0    no check failed: the node may take part in runs
   1    a check failed, or the nodes could not be started: see standard error
   2    the command line is invalid
-  130  stopped by Ctrl-C or SIGTERM, with --image";
+  130  stopped by Ctrl-C, SIGTERM or SIGHUP, with --image";
 
 /// A node program to check.
 #[derive(Args, Debug)]
@@ -237,7 +264,7 @@ pub struct Run {
     pub seed: Option<u32>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
     /// this machine, so do not use it for measurements that matter.
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0", value_parser = listening_address)]
     pub ui: Option<SocketAddr>,
     /// After the measured trials, run one more of each cell while `perf` samples its nodes. Flame graphs and
     /// stacks go to `profiles` in the results folder, and the report links them. `fp` costs less, and needs
@@ -259,7 +286,7 @@ pub struct Run {
     pub output: Output,
     /// Serve the metrics of all nodes, and the results so far, for Prometheus at http://ADDRESS:PORT/metrics.
     /// After the last run, perfrun waits until every scraper has read them once more.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening_address)]
     pub metrics_listen: Option<SocketAddr>,
     /// Let the operator of a Kubernetes cluster run the documents, and follow the runs.
     #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "base", "candidate", "aa", "max_regression", "seed", "metrics_listen", "ui", "wait_quiet"], help_heading = "Cluster")]
@@ -275,7 +302,21 @@ pub struct NodeArg {
     /// it.
     pub variant: Option<String>,
     pub path: PathBuf,
+    /// The option that names it.
+    pub option: &'static str,
 }
+
+impl NodeArg {
+    /// The option as the user wrote it.
+    pub fn written(&self) -> String {
+        let variant = self.variant.as_ref().filter(|_| self.option == NODE);
+        let variant = variant.map_or_else(String::new, |variant| format!("{variant}="));
+        format!("{} {variant}{}", self.option, self.path.display())
+    }
+}
+
+/// The option that names programs of any variant.
+const NODE: &str = "--node";
 
 impl FromStr for NodeArg {
     type Err = std::convert::Infallible;
@@ -287,10 +328,12 @@ impl FromStr for NodeArg {
             Some((variant, path)) => Self {
                 variant: Some(variant.to_owned()),
                 path: path.into(),
+                option: NODE,
             },
             None => Self {
                 variant: None,
                 path: text.into(),
+                option: NODE,
             },
         })
     }
@@ -434,7 +477,6 @@ pub enum Format {
 
 #[cfg(test)]
 mod tests {
-    use clap::error::ErrorKind;
 
     use super::*;
 
@@ -501,6 +543,27 @@ mod tests {
     }
 
     #[test]
+    fn a_value_behind_an_option_that_wants_an_equals_sign_is_explained() {
+        let refused = |line: &str| {
+            let mut command = Cli::described("perfrun");
+            let given: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            let mut error = command.try_get_matches_from_mut(&given).unwrap_err();
+            hint_at_equals_sign(&mut error, &command, &given);
+            error.to_string()
+        };
+        let tip = "a value of '--ui' follows an equals sign: '--ui=VALUE'";
+        for line in [
+            "perfrun run a.yaml --ui 127.0.0.1:8000",
+            "perfrun run --ui 127.0.0.1:8000 a.yaml",
+        ] {
+            assert!(refused(line).contains(tip), "{}", refused(line));
+        }
+        assert!(!refused("perfrun run a.yaml b.yaml").contains("equals sign"));
+        let address = refused("perfrun run a.yaml --metrics-listen :9400");
+        assert!(address.contains("for example 127.0.0.1:9400"), "{address}");
+    }
+
+    #[test]
     fn kubectl_s_plugin_is_called_as_one_calls_it() {
         assert_eq!(
             called(Some(OsStr::new("/usr/bin/kubectl-perfrun"))),
@@ -520,9 +583,11 @@ mod tests {
         let program = |variant: Option<&str>, path: &str| NodeArg {
             variant: variant.map(str::to_owned),
             path: path.into(),
+            option: "--node",
         };
         assert_eq!(parsed("bin/node"), program(None, "bin/node"));
         assert_eq!(parsed("next=bin/node"), program(Some("next"), "bin/node"));
+        assert_eq!(parsed("next=bin/node").written(), "--node next=bin/node");
         assert_eq!(parsed("./a=b"), program(None, "./a=b"));
     }
 }

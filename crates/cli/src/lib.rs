@@ -13,6 +13,7 @@ pub mod profile;
 pub mod report;
 pub mod run;
 pub mod show;
+pub mod signals;
 pub mod store;
 pub mod ui;
 

@@ -24,7 +24,12 @@ fn main() -> ExitCode {
 }
 
 fn perfrun(cli: Cli) -> anyhow::Result<u8> {
-    let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
+    let filter = EnvFilter::try_new(&cli.log).with_context(|| {
+        format!(
+            "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}",
+            cli.log
+        )
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())

@@ -42,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 use self::{local_run::LocalRun, quiet::Look, watchers::Watchers};
 use crate::{
     args, label, profile, read_changed, report,
+    signals::HangUp,
     store::{self, Store},
 };
 
@@ -290,14 +291,20 @@ pub fn least_time(plan: &Plan) -> Option<String> {
     (!least.time.is_zero()).then(|| least.to_string())
 }
 
-/// Cancels the run at the first SIGINT or SIGTERM. The second one exits immediately.
+/// Cancels the run at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM exits immediately. A
+/// second SIGHUP does not, because both the kernel and the shell may send one when a terminal is closed.
 pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = HangUp::listen()?;
     loop {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
+            () = hang_up.recv() => {
+                cancel.cancel();
+                continue;
+            }
         }
         if cancel.is_cancelled() {
             // Nodes die with this process, and every file is complete at all times.

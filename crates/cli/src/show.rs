@@ -108,7 +108,11 @@ fn text(name: &str, plan: &Plan) -> String {
         *(if trial.warmup { warmup } else { measured }) += 1;
     }
     lines.extend(least_time(plan).map(|least| format!("  {least}")));
-    lines.push(format!("  {} cells, {}:", plan.cells.len(), trials(plan)));
+    lines.push(format!(
+        "  {}, {}:",
+        counted(plan.cells.len(), "cell"),
+        trials(plan)
+    ));
     let width = plan.cells.iter().map(|cell| cell.id.len()).max().unwrap_or(0);
     for (index, cell) in plan.cells.iter().enumerate() {
         let (measured, warmup) = of_cells.get(&index).copied().unwrap_or_default();
@@ -127,7 +131,7 @@ fn text(name: &str, plan: &Plan) -> String {
         ));
     }
     if !plan.skipped.is_empty() {
-        lines.push(format!("  {} cells skipped:", plan.skipped.len()));
+        lines.push(format!("  {} skipped:", counted(plan.skipped.len(), "cell")));
         lines.extend(
             plan.skipped
                 .iter()

@@ -500,6 +500,11 @@ pub fn read(path: &Path) -> Result<Results, Error> {
             .sort_by(|a, b| a.at_seconds.total_cmp(&b.at_seconds));
         results.judged = judged(&results);
     }
+    // The file tells of a run that was killed, unless its perfrun still holds the folder.
+    if results.reason.as_deref() == Some(UNFINISHED) && is_in_use(atomic::folder_of(&file)) {
+        results.reason = None;
+        results.conclusion = Some(results.tally().in_progress());
+    }
     // Statistics of an earlier version are not what reports of this one say they are.
     results.summary = perfrun_report::summarize(&results.plan, &results.trials);
     Ok(results)
@@ -595,6 +600,13 @@ fn lock(folder: &Path, refused: impl Fn(io::Error) -> Error) -> Result<File, Err
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK | rustix::io::Errno::NOSYS) => Ok(file),
         Err(error) => Err(refused(error.into())),
     }
+}
+
+/// Whether another perfrun process writes to a folder.
+fn is_in_use(folder: &Path) -> bool {
+    let locked =
+        File::open(folder).map(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared));
+    matches!(locked, Ok(Err(rustix::io::Errno::WOULDBLOCK)))
 }
 
 /// Removes empty files from a folder, and the folder if it is empty then.

@@ -187,7 +187,11 @@ impl Bench {
             };
             if Instant::now() > deadline {
                 let log = running.log_tail().await;
-                return Err(silent(format!("{why}; the end of its log: {log}")));
+                let log = match log.as_str() {
+                    "" => "its log is empty".to_owned(),
+                    log => format!("the end of its log: {log}"),
+                };
+                return Err(silent(format!("{why}; {log}")));
             }
             sleep(Duration::from_millis(20)).await;
         }

@@ -76,8 +76,8 @@ pub const TOKEN_HEADER: &str = "x-perfrun-token";
 /// The header with the epoch of the conductor that calls, in the lower case that HTTP libraries want.
 pub const EPOCH_HEADER: &str = "x-perfrun-epoch";
 
-/// The environment variable with the digest of a node's program ([`Info::program_sha256`]). A starter of many
-/// nodes sets it, so that not each of them reads its whole program.
+/// The environment variable with the digest of a node's program ([`Info::program_sha256`]). A program that
+/// starts many nodes sets it, so that not each of them reads its whole program.
 pub const PROGRAM_SHA256_VARIABLE: &str = "PERFRUN_PROGRAM_SHA256";
 
 /// What a node does in a run.
@@ -114,8 +114,8 @@ pub struct Info {
     pub capabilities: BTreeMap<String, Capabilities>,
     /// Build profile: `release`, or `debug`, whose numbers mean little.
     pub profile: String,
-    /// SHA-256 digest of the program, in hexadecimal. A starter of many nodes gives it in the variable
-    /// `PERFRUN_PROGRAM_SHA256`.
+    /// SHA-256 digest of the program, in hexadecimal. A program that starts many nodes gives it in the
+    /// variable `PERFRUN_PROGRAM_SHA256`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_sha256: Option<String>,
     /// The commit that it was built from, if its builder named one.

@@ -81,7 +81,7 @@ pub fn counting(records: &[TrialRecord]) -> impl Iterator<Item = &TrialRecord> {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conclusion {
-    /// Succeeded, Failed or Cancelled.
+    /// Succeeded, Failed or Cancelled; Running if the run has not ended.
     #[serde(deserialize_with = "newer::name")]
     pub phase: Phase,
     /// Why, for programs.
@@ -118,6 +118,8 @@ pub enum EndReason {
     RecordNotKept,
     /// perfrun itself is at fault.
     Internal,
+    /// The run has not ended.
+    InProgress,
     /// A reason of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]
@@ -269,6 +271,16 @@ impl Tally {
             phase,
             reason,
             message,
+        }
+    }
+
+    /// How far a run is that has not ended.
+    pub fn in_progress(&self) -> Conclusion {
+        let counts = self.counts();
+        Conclusion {
+            phase: Phase::Running,
+            reason: EndReason::InProgress,
+            message: format!("{} of {} trials completed", counts.completed, counts.needed()),
         }
     }
 

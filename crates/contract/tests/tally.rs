@@ -6,7 +6,7 @@ use perfrun_contract::{
     record::TrialRecord,
     run::{
         Cause,
-        Phase::{Cancelled, Failed, Succeeded},
+        Phase::{Cancelled, Failed, Running, Succeeded},
         RunState::{self, Complete, Interrupted},
     },
     tally::{Conclusion, Counts, EndReason, Tally, counting},
@@ -253,6 +253,16 @@ fn a_run_that_was_killed_says_so() {
             EndReason::Cancelled,
             "perfrun ended before the run did; 1 of 4 trials completed"
         )
+    );
+}
+
+#[test]
+fn a_run_that_has_not_ended_says_how_far_it_is() {
+    let records = [completed("c0.w0"), failed("c1.w0", Reason::Timeout)];
+    let conclusion = Tally::of(&plan_of(&TRIALS), &records).in_progress();
+    assert_eq!(
+        (conclusion.phase, conclusion.reason, conclusion.message.as_str()),
+        (Running, EndReason::InProgress, "1 of 4 trials completed")
     );
 }
 

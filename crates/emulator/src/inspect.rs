@@ -1,12 +1,14 @@
 //! The impairment of an interface, by any process.
 
+use std::net::IpAddr;
+
 use perfrun_link::{LinkState, route::Prefix};
 
 use crate::{
     caught::caught,
     emulator::{Error, find},
     kernel,
-    netlink::Netlink,
+    netlink::{Netlink, Way},
     status,
     tc::EGRESS,
     userspace,
@@ -62,6 +64,28 @@ pub fn inspect(interface: &str) -> Result<Inspection, Error> {
     }
     let state = kernel::inspect(&mut netlink, interface, device)?;
     Ok(state.map_or(Inspection::Unimpaired, Inspection::Kernel))
+}
+
+/// Where an address is, seen from an interface.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Whereabouts {
+    /// Packets to it leave through the interface.
+    Behind,
+    /// It belongs to the calling thread's network namespace: packets to it pass no interface.
+    Own,
+    /// Packets to it leave through another interface, or there is no route to it.
+    Elsewhere,
+}
+
+/// Where an address is, seen from an interface of the calling thread's network namespace.
+pub fn whereabouts(interface: &str, address: IpAddr) -> Result<Whereabouts, Error> {
+    let (mut netlink, device) = find(interface)?;
+    let way = netlink.way(address).map_err(kernel::Error::Connect)?;
+    Ok(match way {
+        Some(Way::Own) => Whereabouts::Own,
+        Some(Way::Out(index)) if index == device.index => Whereabouts::Behind,
+        Some(Way::Out(_)) | None => Whereabouts::Elsewhere,
+    })
 }
 
 /// The names of all interfaces of the calling thread's network namespace.

@@ -53,7 +53,7 @@ mod tc;
 mod userspace;
 
 pub use emulator::{Emulator, Error, Options, clear};
-pub use inspect::{Inspection, inspect, interfaces};
+pub use inspect::{Inspection, Whereabouts, inspect, interfaces, whereabouts};
 pub use kernel::Error as KernelError;
 pub use netlink::Error as NetlinkError;
 pub use rules::Error as RulesError;

@@ -5,7 +5,7 @@
 //! awaited. It returns replies undecoded, because rtnetlink lacks the options of netem. Its socket stays in
 //! the network namespace where it was opened, whichever thread uses it.
 
-use std::{io, num::NonZeroI32};
+use std::{io, net::IpAddr, num::NonZeroI32};
 
 use rtnetlink::{
     packet_core::{
@@ -14,8 +14,9 @@ use rtnetlink::{
         NlasIterator,
     },
     packet_route::{
-        RouteNetlinkMessage,
+        AddressFamily, RouteNetlinkMessage,
         link::{LinkAttribute, LinkMessage},
+        route::{RouteAttribute, RouteMessage},
     },
     sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE},
 };
@@ -32,6 +33,12 @@ const LINK_HEADER: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
+/// `struct rtmsg`
+const ROUTE_HEADER: usize = 12;
+/// The place of its type, and the type of an address of this namespace.
+const ROUTE_TYPE: usize = 7;
+const RTN_LOCAL: u8 = 2;
+const RTA_OIF: u16 = 4;
 /// In `struct rtnl_link_stats64`.
 const TX_DROPPED: usize = 7 * 8;
 
@@ -91,6 +98,15 @@ pub(crate) struct Device {
     pub(crate) tx_dropped: u64,
 }
 
+/// Where packets to an address go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Way {
+    /// Nowhere: the address belongs to this network namespace.
+    Own,
+    /// Out of the device with this index.
+    Out(u32),
+}
+
 impl Netlink {
     pub(crate) fn open() -> Result<Self, Error> {
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(Error::Open)?;
@@ -127,6 +143,24 @@ impl Netlink {
             Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned())
         };
         Ok(replies.iter().filter_map(name).collect())
+    }
+
+    /// Requests where packets to an address go. None if there is no route.
+    pub(crate) fn way(&mut self, to: IpAddr) -> Result<Option<Way>, Error> {
+        let mut message = RouteMessage::default();
+        (
+            message.header.address_family,
+            message.header.destination_prefix_length,
+        ) = match to {
+            IpAddr::V4(_) => (AddressFamily::Inet, 32),
+            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+        };
+        message.attributes.push(RouteAttribute::Destination(to.into()));
+        match self.request(RouteNetlinkMessage::GetRoute(message), NLM_F_ACK) {
+            Ok(replies) => replies.first().and_then(way).map(Some).ok_or(Error::Garbled),
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<Vec<Reply>, Error> {
@@ -230,6 +264,14 @@ pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
         at += length.next_multiple_of(4);
     }
     None
+}
+
+fn way(Reply(bytes): &Reply) -> Option<Way> {
+    if *bytes.get(ROUTE_TYPE)? == RTN_LOCAL {
+        return Some(Way::Own);
+    }
+    let index = attribute(bytes.get(ROUTE_HEADER..)?, RTA_OIF)?;
+    Some(Way::Out(u32::from_ne_bytes(index.try_into().ok()?)))
 }
 
 pub(crate) fn device(Reply(bytes): &Reply) -> Option<Device> {

@@ -25,6 +25,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 
 use super::namespace::Namespace;
+use super::privilege::{self, RefusalCause};
 
 /// The most nodes of a network: limited by the addresses, and well below the 1023 ports of a bridge.
 pub const NODES_MAX: usize = 250;
@@ -62,6 +63,14 @@ pub enum Error {
         place: Place,
         /// The error of the kernel.
         source: io::Error,
+    },
+    /// There are as many network namespaces as this machine, or its user namespace, allows.
+    #[error("failed to create the network namespace of {place}: {limit}")]
+    TooManyNamespaces {
+        /// The namespace.
+        place: Place,
+        /// The limit.
+        limit: RefusalCause,
     },
     /// The socket for configuring links could not be opened.
     #[error("failed to open a netlink socket in the network namespace of {place}")]
@@ -326,7 +335,13 @@ struct Site {
 impl Site {
     /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
     fn make(place: Place, settings: &[Setting], unset: &mut Vec<Unset>) -> Result<Self, Error> {
-        let namespace = Namespace::enter_new().map_err(|source| Error::MakeNamespace { place, source })?;
+        let namespace = Namespace::enter_new().map_err(|source| match source.kind() {
+            io::ErrorKind::StorageFull => Error::TooManyNamespaces {
+                place,
+                limit: privilege::net_namespace_limit(),
+            },
+            _ => Error::MakeNamespace { place, source },
+        })?;
         unset.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
         let (connection, netlink, _) =
             rtnetlink::new_connection().map_err(|source| Error::OpenNetlink { place, source })?;

@@ -91,13 +91,13 @@ pub enum Error {
         exit: Exit,
     },
     /// A process does not answer in time.
-    #[error("{name} was not ready within timeouts.provision, {limit:?}; the end of its log:{log}")]
+    #[error("{name} was not ready within timeouts.provision, {limit:?}{log}")]
     NotReady {
         /// The name of the process.
         name: String,
         /// How long the process may take.
         limit: Duration,
-        /// The end of the log, each line after a line break.
+        /// The end of the log, in words.
         log: String,
     },
     /// The plan has no node of this name.
@@ -345,7 +345,7 @@ impl<'a> LocalNodes<'a> {
             answer = timeout(limit, answer) => answer.map(drop).map_err(|_| Error::NotReady {
                 name: name(),
                 limit,
-                log: process.log_tail().iter().map(|line| format!("\n  {line}")).collect(),
+                log: process.log_text(),
             }),
         }
     }

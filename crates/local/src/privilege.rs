@@ -254,6 +254,11 @@ impl KernelLimits {
     }
 }
 
+/// The limit of network namespaces, which the kernel reports when it refuses one.
+pub(crate) fn net_namespace_limit() -> RefusalCause {
+    diagnose(Step::UnshareNet.refused()(Errno::NOSPC), &KernelLimits::read())
+}
+
 fn diagnose(refused: Refused, limits: &KernelLimits) -> RefusalCause {
     let permission = matches!(refused.errno, Errno::PERM | Errno::ACCESS);
     match (refused.step, refused.errno) {

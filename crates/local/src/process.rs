@@ -190,6 +190,11 @@ impl NodeProcess {
         self.log.lines()
     }
 
+    /// The end of its log so far, for the end of a message.
+    pub fn log_text(&self) -> String {
+        quoted(&self.log_tail())
+    }
+
     /// How the node exited. `None` if it still runs.
     pub fn try_wait(&self) -> Option<Exit> {
         self.exit.borrow().clone()
@@ -255,15 +260,22 @@ impl Exit {
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.status_text())?;
-        if self.last_lines.is_empty() {
-            return write!(f, "; its log is empty");
-        }
-        write!(f, "; the end of its log:")?;
-        let shown = self.last_lines.len().saturating_sub(LINES_SHOWN);
-        self.last_lines[shown..]
-            .iter()
-            .try_for_each(|line| write!(f, "\n  {line}"))
+        f.write_str(&quoted(&self.last_lines))
     }
+}
+
+/// The end of a log, for the end of a message. If a panic is further up, because a backtrace follows it, the
+/// lines begin there.
+fn quoted(log: &[String]) -> String {
+    if log.is_empty() {
+        return "; its log is empty".to_owned();
+    }
+    let last = log.len().saturating_sub(LINES_SHOWN);
+    let is_panic = |line: &String| line.contains("panicked at ") || line.starts_with("panic: ");
+    let first = log[..last].iter().rposition(is_panic).unwrap_or(last);
+    let shown = log[first..].iter().take(LINES_SHOWN);
+    let lines: String = shown.map(|line| format!("\n  {line}")).collect();
+    format!("; the end of its log:{lines}")
 }
 
 /// The number of lines in an error message. More would push the rest of the message off the screen.
@@ -274,6 +286,23 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     use super::*;
+
+    #[test]
+    fn a_backtrace_does_not_hide_the_panic() {
+        let mut log = vec![
+            "starting".to_owned(),
+            "thread 'main' panicked at src/main.rs:7:5:".to_owned(),
+        ];
+        log.extend((0..LINES_SHOWN).map(|frame| format!("{frame}: core::ops::call")));
+        let text = quoted(&log);
+        assert!(
+            text.starts_with("; the end of its log:\n  thread 'main' panicked at"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1 + LINES_SHOWN);
+        log.truncate(LINES_SHOWN);
+        assert!(quoted(&log).starts_with("; the end of its log:\n  starting"));
+    }
 
     #[test]
     fn an_exit_reads_like_a_message() {

@@ -94,8 +94,10 @@ fn warnings(results: &Account<'_>) -> Vec<String> {
         reason,
         message,
     } = &results.conclusion;
-    if *phase != Phase::Succeeded {
-        warnings.push(format!("{reason}: {message}."));
+    match phase {
+        Phase::Succeeded => {}
+        Phase::Running => warnings.push(format!("The run is in progress: {message}.")),
+        _ => warnings.push(format!("{reason}: {message}.")),
     }
     let is_debug = results
         .environment

@@ -5,10 +5,12 @@
 
 #![warn(missing_docs)]
 
+mod address;
 mod caller;
 mod connections;
 mod metrics;
 
+pub use address::listening_address;
 pub use caller::Caller;
 pub use connections::{Limits, serve};
 pub use metrics::metrics_router;

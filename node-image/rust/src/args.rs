@@ -17,6 +17,7 @@ use perfrun_contract::{
     quantity::ByteSize,
     workload::{BandwidthProtocol, Timing},
 };
+use perfrun_serve::listening_address;
 use perfrun_stack as stack;
 use strum::VariantNames;
 
@@ -126,7 +127,7 @@ pub struct Observed {
     pub run_node: String,
     /// Also serve /metrics, and nothing else, at this address. Scrapers then need no access to the control
     /// port.
-    #[arg(long, env = "PERFRUN_METRICS")]
+    #[arg(long, env = "PERFRUN_METRICS", value_parser = listening_address)]
     pub metrics: Option<SocketAddr>,
     /// On a stop signal, wait up to this many seconds until everything that scraped /metrics before has done
     /// so again.
@@ -173,7 +174,7 @@ impl std::str::FromStr for ControlAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is neither ADDRESS:PORT nor fd:N");
+        let wrong = || format!("{text:?} is neither fd:N nor an IP address and a port, such as 0.0.0.0:9090");
         match text.strip_prefix("fd:") {
             Some(fd) => fd.parse().map(Self::Inherited).map_err(|_| wrong()),
             None => text.parse().map(Self::Bind).map_err(|_| wrong()),
@@ -324,7 +325,7 @@ pub struct Perf {
     #[arg(long, conflicts_with_all = ["transport", "upload_bytes", "download_bytes", "timeout"])]
     pub run_server: bool,
     /// `ADDRESS:PORT` of the server.
-    #[arg(long)]
+    #[arg(long, value_parser = listening_address)]
     pub server_address: SocketAddr,
     /// tcp, which is secured by TLS here, or quic-v1.
     #[arg(long, required_unless_present = "run_server", value_parser = perf_transport)]

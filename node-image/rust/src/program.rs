@@ -30,7 +30,12 @@ pub fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_new(&cli.log).context("unable to read --log")?;
+    let filter = EnvFilter::try_new(&cli.log).with_context(|| {
+        format!(
+            "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}",
+            cli.log
+        )
+    })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())

@@ -181,3 +181,30 @@ fn do_part() -> Result<bool> {
     }
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contributors_find_every_benchmark() {
+        let page = include_str!("../../../CONTRIBUTING.md");
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with("| `cargo xtask bench "));
+        // Names are the first cell of a row: `cargo xtask bench relay`, `stress`.
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let listed: Vec<&str> = quoted
+            .map(|words| words.trim_start_matches("cargo xtask bench "))
+            .collect();
+        for name in Name::value_variants() {
+            let name = name.to_possible_value().unwrap();
+            let name = name.get_name();
+            assert!(
+                listed.contains(&name),
+                "CONTRIBUTING.md has no row for `cargo xtask bench {name}`"
+            );
+        }
+    }
+}

@@ -31,7 +31,7 @@ const COPIES: &[(&str, &str, &str)] = &[
 ];
 
 /// Kubernetes versions: the oldest that the chart supports, the lab's, and the newest that has schemas.
-const KUBERNETES: &[&str] = &["1.30.0", "1.36.0", "1.37.0"];
+const KUBERNETES: &[&str] = &["1.34.0", "1.36.0", "1.37.0"];
 
 /// Kinds of the Prometheus Operator. Kubernetes has no schema for them.
 const FOREIGN: &str = "apiVersion: monitoring.coreos.com/";

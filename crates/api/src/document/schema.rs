@@ -3,6 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::FieldProblem;
+use crate::rule::right;
 
 /// The least similarity (Jaro-Winkler) of a field that is suggested for an unknown one.
 const ALIKE: f64 = 0.8;
@@ -28,6 +29,40 @@ pub(super) fn complete(schema: &Value, value: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// Names of fields that a document writes without a value, and that would be objects, by the path of the object
+/// that they are in. Such a field counts as left out.
+pub(super) fn without_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let schema = property(schema, name).unwrap_or(&Value::Null);
+                if value.is_null() && schema["type"] == "object" {
+                    found.push((path.to_owned(), name.clone()));
+                }
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                without_value(schema, value, &path, found);
+            }
+        }
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                without_value(&schema["items"], item, &format!("{path}[{i}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The places where metadata do not fit their schema.
+pub(super) fn misfits_of_metadata(schema: &Value, metadata: &Value) -> Vec<FieldProblem> {
+    let mut misfits = Misfits(vec![]);
+    misfits.value(schema, metadata, "metadata");
+    misfits.0
 }
 
 /// The places where a document does not fit the schema.
@@ -56,6 +91,7 @@ impl Misfits {
     fn field(&mut self, parent: &Value, name: &str, value: &Value, path: String) {
         match property(parent, name) {
             Some(schema) => self.value(schema, value, &path),
+            None if holds_anything(parent) => {}
             None => self.add(
                 &path,
                 unknown(name, properties(parent).map(|(known, _)| known.as_str())),
@@ -65,7 +101,7 @@ impl Misfits {
 
     fn value(&mut self, schema: &Value, value: &Value, path: &str) {
         if let Some(expected) = expected(schema).filter(|expected| !expected.fits(value)) {
-            return self.add(path, format!("must be {expected}, not {}", described(value)));
+            return self.add(path, unexpected(schema, &expected, value));
         }
         match value {
             Value::Object(fields) => {
@@ -96,6 +132,9 @@ impl Misfits {
                     path,
                 );
                 self.one_of(schema, text, path);
+                if text.contains('\0') {
+                    self.add(path, "must not have the character NUL");
+                }
             }
             Value::Number(number) => {
                 if schema["format"] == "int32" && number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) {
@@ -150,12 +189,8 @@ impl Misfits {
     }
 
     fn one_of(&mut self, schema: &Value, text: &str, path: &str) {
-        let Some(values) = schema["enum"].as_array() else {
-            return;
-        };
-        let values: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
-        if !values.contains(&text) {
-            self.add(path, format!("must be {}, not {text:?}", alternatives(&values)));
+        if let Some(names) = names(schema).filter(|names| !names.contains(&text)) {
+            self.add(path, format!("must be {}, not {text:?}", alternatives(&names)));
         }
     }
 }
@@ -208,10 +243,44 @@ impl Expected {
     }
 }
 
+/// What is wrong with a value of the wrong kind. YAML reads `no`, `0100` and `1e2` as other values than people
+/// mean, so the message says what was read, and how to write what is meant.
+fn unexpected(schema: &Value, expected: &Expected, value: &Value) -> String {
+    let read = described(value);
+    let form = right(&schema["x-kubernetes-validations"][0]);
+    match (expected, value) {
+        (Expected::Text, Value::Bool(_) | Value::Number(_)) => match (form, names(schema)) {
+            (Some(form), _) => format!("{form}; it is {read}"),
+            (None, Some(names)) => format!("must be {}, not {read}", alternatives(&names)),
+            (None, None) => format!("must be a string, but is read as {read}: write it in quotes"),
+        },
+        (Expected::IntegerOrText, Value::Bool(_) | Value::Number(_)) if let Some(form) = form => {
+            format!("{form}; it is {read}")
+        }
+        (Expected::Integer, Value::Number(number)) if let Some(whole) = whole(number) => {
+            format!("must be a whole number, but is read as {read}: write {whole}")
+        }
+        _ => format!("must be {expected}, not {read}"),
+    }
+}
+
+/// The value of a number that is whole, although it was not read as such.
+fn whole(number: &Number) -> Option<i64> {
+    let value = number.as_f64().filter(|value| value.fract() == 0.0)?;
+    (value.abs() < 1e15).then_some(value as i64)
+}
+
+/// The only strings that a schema allows.
+fn names(schema: &Value) -> Option<Vec<&str>> {
+    let names = schema["enum"].as_array()?;
+    Some(names.iter().filter_map(Value::as_str).collect())
+}
+
 fn described(value: &Value) -> String {
     match value {
         Value::Null => "nothing".to_owned(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::Bool(_) => value.to_string(),
+        Value::Number(_) => format!("the number {value}"),
         Value::String(_) => format!("the string {value}"),
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
@@ -227,6 +296,12 @@ fn alternatives(values: &[&str]) -> String {
 
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema["properties"].as_object().into_iter().flat_map(Map::iter)
+}
+
+/// Whether an object may have fields that the schema does not know, such as those that Kubernetes keeps in
+/// metadata for itself.
+fn holds_anything(schema: &Value) -> bool {
+    schema["type"] == "object" && schema.get("properties").is_none()
 }
 
 /// The schema of a field: a property, or an entry of a map.

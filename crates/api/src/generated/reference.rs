@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use crate::rule::right;
+
 /// Fields whose types are described elsewhere: those of Kubernetes by its documentation, and the spec of a
 /// PerfRun in a template by the page of PerfRun.
 const FOREIGN: [&str; 8] = [
@@ -116,6 +118,12 @@ fn meaning(field: &Value) -> String {
             let _ = write!(meaning, " {}", sentence(&message));
         }
     }
+    // Objects have a table of their own, with their messages.
+    if field["items"]["type"] != "object" {
+        for message in messages(&field["items"]) {
+            let _ = write!(meaning, " Each entry {message}.");
+        }
+    }
     meaning.replace('\n', " ").replace('|', "\\|")
 }
 
@@ -127,7 +135,7 @@ fn messages(schema: &Value) -> impl Iterator<Item = String> {
         .into_iter()
         .flatten();
     rules.filter_map(|rule| {
-        let message = rule["message"].as_str()?;
+        let message = right(rule)?;
         Some(match rule["fieldPath"].as_str() {
             Some(path) => format!("`{}` {message}", &path[1..]),
             None => quoted(message, &schema["properties"]),

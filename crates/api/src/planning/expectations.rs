@@ -52,6 +52,7 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         _ => return Err("it has no bound".to_owned()),
     };
     let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && may_have(&cell.parameters, metric);
+    let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
             .iter()
@@ -72,7 +73,14 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         }
     };
     if cells.is_empty() {
-        return Err(format!("no cell that is measured matches it and has {metric}"));
+        let hint = if is_of_raw {
+            "; cells of raw are meant only if it names them: add where: {client: raw}"
+        } else {
+            ""
+        };
+        return Err(format!(
+            "no cell that is measured matches it and has {metric}{hint}"
+        ));
     }
     Ok(Expectation { metric, cells, bound })
 }

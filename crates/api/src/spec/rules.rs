@@ -102,41 +102,44 @@ fn same_entries<Entry: JsonSchema>((list, defaults): (&str, [(&str, &str); 2])) 
 /// The matrix uses stacks that exist. A misspelt name would otherwise fail only when the run is planned.
 pub(super) fn known_stacks() -> Rule {
     let built_in: Vec<&str> = Stack::built_in().map(Into::into).collect();
-    Rule::new(format!(
-        "(self.matrix.clients + self.matrix.servers + (has(self.topology.relay) ? [self.topology.relay] : []) + self.matrix.include.map(c, c.client) \
-         + self.matrix.include.map(c, c.server) \
-         + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) \
-         + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server))\
-         .all(n, n in {} || self.stacks.exists(s, s.name == n))",
-        list(&built_in)
-    ))
-    .message(
-        format!(
+    let named = "(self.matrix.clients + self.matrix.servers + (has(self.topology.relay) ? [self.topology.relay] : []) \
+                 + self.matrix.include.map(c, c.client) + self.matrix.include.map(c, c.server) \
+                 + self.matrix.exclude.filter(c, has(c.client)).map(c, c.client) \
+                 + self.matrix.exclude.filter(c, has(c.server)).map(c, c.server))";
+    known(
+        named,
+        &format!("n in {} || self.stacks.exists(s, s.name == n)", list(&built_in)),
+        &format!(
             "must name only built-in stacks ({}) or stacks listed in spec.stacks",
             built_in.join(", ")
-        )
-        .as_str(),
+        ),
     )
-    .field_path(".matrix")
 }
 
 /// The matrix uses networks that exist.
 pub(super) fn known_networks() -> Rule {
     let presets = network::preset_names();
-    Rule::new(format!(
-        "(self.matrix.networks + self.matrix.include.filter(c, has(c.network)).map(c, c.network) \
-         + self.matrix.exclude.filter(c, has(c.network)).map(c, c.network))\
-         .all(n, n in {} || (has(self.networks) && self.networks.exists(s, s.name == n)))",
-        list(&presets)
-    ))
-    .message(
-        format!(
+    let named = "(self.matrix.networks + self.matrix.include.filter(c, has(c.network)).map(c, c.network) \
+                 + self.matrix.exclude.filter(c, has(c.network)).map(c, c.network))";
+    known(
+        named,
+        &format!(
+            "n in {} || (has(self.networks) && self.networks.exists(s, s.name == n))",
+            list(&presets)
+        ),
+        &format!(
             "must name only presets ({}) or networks listed in spec.networks",
             presets.join(", ")
-        )
-        .as_str(),
+        ),
     )
-    .field_path(".matrix")
+}
+
+/// A matrix all of whose names are known. The message names the first that is not.
+fn known(named: &str, is_known: &str, right: &str) -> Rule {
+    let first = format!("{named}.filter(n, !({is_known}))[0]");
+    Rule::new(format!("{named}.all(n, {is_known})"))
+        .message(rule::naming(right, "; it names ", &first))
+        .field_path(".matrix")
 }
 
 /// The loads of an echo already set the number of peers: each of their connections is one.
@@ -252,6 +255,14 @@ pub(super) fn no_reserved_variable() -> Rule {
         format!("must not have names that begin with {RESERVED_VARIABLES}: remove them, perfrun sets them")
             .as_str(),
     )
+}
+
+/// Names of environment variables as Kubernetes has them. A program cannot be started with other ones, such as
+/// the empty one.
+pub(super) fn variable_names() -> Rule {
+    let is_name = "name.matches('^[-._a-zA-Z][-._a-zA-Z0-9]*$')";
+    Rule::new(format!("self.all(name, {is_name})"))
+        .message("must have names of letters, digits, '-', '.' and '_', none of which begins with a digit")
 }
 
 #[cfg(test)]
@@ -379,7 +390,7 @@ mod tests {
 
     #[test]
     fn stacks_of_the_matrix_exist() {
-        let message = "must name only built-in stacks (libp2p, litep2p, go-libp2p, commonware, raw) or stacks listed in spec.stacks";
+        let message = "must name only built-in stacks (libp2p, litep2p, go-libp2p, commonware, raw) or stacks listed in spec.stacks; it names other";
         judges(
             &known_stacks(),
             &with_matrix(json!({"clients": ["raw", "next"]})),
@@ -398,7 +409,7 @@ mod tests {
     fn networks_of_the_matrix_exist() {
         let presets: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
         let message = format!(
-            "must name only presets (none, {}) or networks listed in spec.networks",
+            "must name only presets (none, {}) or networks listed in spec.networks; it names moon",
             presets.join(", ")
         );
         judges(
@@ -530,6 +541,16 @@ mod tests {
             message,
         );
     }
+    #[test]
+    fn variables_have_names_that_programs_can_be_started_with() {
+        let message =
+            "must have names of letters, digits, '-', '.' and '_', none of which begins with a digit";
+        for refused in ["", "A=B", "1A", "A B"] {
+            let right = json!({"RUST_LOG": "a=b", "_.-9": ""});
+            judges(&variable_names(), &right, &json!({"A": "", refused: ""}), message);
+        }
+    }
+
     #[test]
     fn variables_of_nodes_are_reserved() {
         let message = "must not have names that begin with PERFRUN_: remove them, perfrun sets them";

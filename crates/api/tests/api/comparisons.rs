@@ -430,6 +430,22 @@ fn what_cannot_be_judged_is_refused() {
 }
 
 #[test]
+fn what_is_expected_of_raw_names_it() {
+    let of_raw = |cells: &str| {
+        planning::plan(&spec(&format!(
+            "workload: {{ping: {{}}}}\nmatrix: {{clients: [raw], servers: [raw]}}\nexpect: [{{metric: roundTripP50, \
+             max: 5ms{cells}}}]"
+        )))
+    };
+    assert_eq!(of_raw(", where: {client: raw}").unwrap().judging.expect.len(), 1);
+    assert_eq!(
+        of_raw("").unwrap_err().to_string(),
+        "expect[0] cannot be judged: no cell that is measured matches it and has roundTripP50; cells of raw are \
+         meant only if it names them: add where: {client: raw}"
+    );
+}
+
+#[test]
 fn a_baseline_that_the_matrix_has_not_is_refused() {
     let refused = |replaces: &str, sides: &str| {
         let document = text("")

@@ -175,7 +175,8 @@ fn every_list_and_string_that_a_rule_reads_is_bounded() {
     for schema in schemas() {
         // Without bounds, the API server assumes the worst cost of a rule, and refuses the definition.
         walk(&schema["properties"]["spec"], "spec".into(), &mut |path, node| {
-            if node.get("x-kubernetes-validations").is_none() {
+            let has_rule = |node: &Value| node.get("x-kubernetes-validations").is_some();
+            if !has_rule(node) && !has_rule(&node["items"]) {
                 return;
             }
             match node["type"].as_str() {
@@ -192,7 +193,8 @@ fn every_rule_has_a_message() {
     for schema in schemas() {
         walk(&schema, String::new(), &mut |path, node| {
             for rule in node["x-kubernetes-validations"].as_array().into_iter().flatten() {
-                let message = rule["message"].as_str().unwrap_or_default();
+                let message = rule["message"].as_str().or(rule["messageExpression"].as_str());
+                let message = message.unwrap_or_default();
                 assert!(message.len() > 10 && !message.ends_with('.'), "{path}: {message}");
             }
         });

@@ -70,8 +70,8 @@ fn every_problem_is_named_with_its_path() {
         paths,
         [
             "spec.iterations",
-            "spec.workload.bandwidth.sizes",
-            "spec.workload.bandwidth.streams"
+            "spec.workload.bandwidth.sizes[0]",
+            "spec.workload.bandwidth.streams[0]"
         ]
     );
 }

@@ -56,7 +56,7 @@ Exit status:
   2    the command line is invalid
   3    every trial completed, and something that `expect` names does not hold
   4    every trial completed, and the trials do not tell whether what `expect` names holds
-  130  stopped by Ctrl-C or SIGTERM";
+  130  stopped by Ctrl-C, SIGTERM or SIGHUP";
 
 /// Options of `perfrun list`.
 #[derive(Args, Debug)]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use parking_lot::Mutex;
-use perfrun_emulator::{Emulator, Options, Status, capabilities};
+use perfrun_emulator::{Emulator, Options, Status, Whereabouts, capabilities, whereabouts};
 use perfrun_link::{Ability, Backend, Link, LinkState};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{place::check_interface, show, words};
-use crate::{args, block_on, print, tell};
+use crate::{args, block_on, print, signals::HangUp, tell};
 
 /// How often to check that the emulator still works.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -59,6 +59,7 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
 
 fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Option<Emulator>, LinkState)> {
     check_interface(interface)?;
+    check_peers(interface, link)?;
     // The automatic choice explains on its own why no backend works.
     let capabilities = capabilities::probe(interface);
     let chosen = match backend {
@@ -73,6 +74,25 @@ fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Opti
     let mut emulator = Emulator::start(interface, link, options)?;
     let state = emulator.state()?;
     Ok((Some(emulator), state))
+}
+
+/// Refuses a peer that no packet reaches through any interface, and warns of one behind another interface.
+fn check_peers(interface: &str, link: &Link) -> anyhow::Result<()> {
+    let hosts = link.peers().into_iter().filter(|(peer, _)| peer.is_host());
+    for (peer, _) in hosts {
+        match whereabouts(interface, peer.address())? {
+            Whereabouts::Behind => {}
+            Whereabouts::Own => bail!(
+                "{peer} is an address of this network namespace, and packets to it pass no interface: name the \
+                 address of a peer with --to"
+            ),
+            Whereabouts::Elsewhere => warn(&format!(
+                "packets to {peer} do not leave through {interface}, so nothing impairs them; choose another \
+                 interface with --interface"
+            )),
+        }
+    }
+    Ok(())
 }
 
 /// The emulator, which other processes query and which is removed at the end.
@@ -101,15 +121,14 @@ async fn wait(emulator: SharedEmulator) -> anyhow::Result<u8> {
     let listen = |kind| signal(kind).context("failed to listen for signals");
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
-    // Sent when the terminal is closed.
-    let mut hang_up = listen(SignalKind::hangup())?;
+    let mut hang_up = HangUp::listen().context("failed to listen for signals")?;
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = interrupt.recv() => return Ok(0),
             _ = terminate.recv() => return Ok(0),
-            _ = hang_up.recv() => return Ok(0),
+            () = hang_up.recv() => return Ok(0),
             _ = checks.tick() => emulator.check()?,
         }
     }

@@ -28,11 +28,11 @@ pub(super) fn resolve(named: &[args::NodeArg]) -> anyhow::Result<Vec<NodeProgram
         .iter()
         .map(|program| {
             let path = executable(&program.path)
-                .with_context(|| format!("unable to run --node {} as a node", program.path.display()))?;
+                .with_context(|| format!("unable to run {} as a node", program.written()))?;
             let path = path.into_os_string().into_string();
             Ok(NodeProgram {
                 variant: program.variant.clone(),
-                path: path.map_err(|path| anyhow!("unable to record --node {path:?}: it is not UTF-8"))?,
+                path: path.map_err(|path| anyhow!("unable to record the node {path:?}: it is not UTF-8"))?,
             })
         })
         .collect()
@@ -137,6 +137,7 @@ pub(super) fn named_now_or_before(now: &[args::NodeArg], before: &[NodeProgram])
         .map(|before| args::NodeArg {
             variant: before.variant.clone(),
             path: before.path.as_str().into(),
+            option: "--node",
         });
     now.iter().cloned().chain(still_used).collect()
 }

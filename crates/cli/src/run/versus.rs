@@ -1,7 +1,7 @@
 //! `--base`, `--candidate`, `--aa` and `--max-regression`: the document that compares and expects what these
 //! options say.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use anyhow::{bail, ensure};
 use perfrun_api::{
@@ -69,17 +69,18 @@ fn joined(stacks: BTreeSet<String>) -> String {
 
 /// The programs of the two variants.
 pub(super) fn programs(options: &args::Versus) -> Vec<args::NodeArg> {
-    let program = |variant: &str, path: &Option<_>| {
-        path.clone().map(|path| args::NodeArg {
+    let given = [
+        (BASE, &options.base, "--base"),
+        (CANDIDATE, &options.candidate, "--candidate"),
+    ];
+    let program = |(variant, path, option): (&str, &Option<PathBuf>, _)| {
+        Some(args::NodeArg {
             variant: Some(variant.to_owned()),
-            path,
+            path: path.clone()?,
+            option,
         })
     };
-    let variants = [(BASE, &options.base), (CANDIDATE, &options.candidate)];
-    let given = variants.into_iter();
-    given
-        .filter_map(|(variant, path)| program(variant, path))
-        .collect()
+    given.into_iter().filter_map(program).collect()
 }
 
 /// The stacks of the matrix: raw only if it has no other. The rules refuse names that no stack has.

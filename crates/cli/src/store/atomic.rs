@@ -31,7 +31,8 @@ pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// The folder that a file is in.
+pub(super) fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().unwrap_or(Path::new(""));
     if folder.as_os_str().is_empty() {
         Path::new(".")

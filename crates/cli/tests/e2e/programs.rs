@@ -85,7 +85,7 @@ fn a_run_is_gone_on_with_by_the_programs_it_was_begun_with() {
     fs::rename(&program, &moved).unwrap();
     let resume = ["run", "--resume", folder.to_str().unwrap()];
     let ended = place.call(&resume).expect(1);
-    let missing = format!("unable to run --node {} as a node", program.display());
+    let missing = format!("unable to run --node next={} as a node", program.display());
     assert!(ended.stderr.contains(&missing), "{ended}");
 
     let given = format!("next={}", moved.display());
@@ -135,6 +135,18 @@ fn a_program_that_ends_at_once_is_told_with_its_last_words() {
         assert!(results.reason.unwrap().contains("libfoo.so.1 is missing"));
         assert_eq!(results.trials, []);
     }
+}
+
+#[test]
+fn a_program_does_not_get_the_digest_of_another_one() {
+    let place = Place::new();
+    let told = "echo \"digest: ${PERFRUN_PROGRAM_SHA256-none}\" >&2; exit 3";
+    let program = place.script("asked", told);
+    let node = ["--node", program.to_str().unwrap()];
+    let mut command = place.command(Mode::Loopback, &document::run("asked"), &node);
+    command.env("PERFRUN_PROGRAM_SHA256", "ab".repeat(32));
+    let ended = Running::start(command).ended().expect(1);
+    assert!(ended.stderr.contains("digest: none"), "{ended}");
 }
 
 #[test]

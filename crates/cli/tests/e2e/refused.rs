@@ -312,4 +312,24 @@ fn an_unknown_option_is_a_matter_of_the_command_line() {
         .call(&["--log", "][", "validate", "document.yaml"])
         .expect(1);
     assert!(ended.stderr.contains("unable to read --log"), "{ended}");
+    let mut command = place.perfrun(&["validate", "document.yaml"]);
+    command.env("RUST_LOG", "][");
+    let ended = Running::start(command).ended().expect(1);
+    assert!(
+        ended
+            .stderr
+            .contains("RUST_LOG in the environment, as a filter: \"][\""),
+        "{ended}"
+    );
+}
+
+#[test]
+fn a_program_to_compare_that_is_not_there_is_named_by_its_option() {
+    let place = Place::new();
+    let document = document::run("compared");
+    for (option, other) in [("--candidate", "--base"), ("--base", "--candidate")] {
+        let sentence = format!("unable to run {option} nowhere as a node: No such file");
+        let args = [option, "nowhere", other, "/bin/true"];
+        refuse_to_run(&place, &document, &args, &sentence);
+    }
 }

@@ -1,19 +1,25 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C, SIGTERM, and a terminal that is closed.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
-use perfrun_contract::run::RunState;
+use perfrun_contract::{
+    run::{Phase, RunState},
+    tally::EndReason,
+};
 use rustix::process::Signal;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, by_attempt, entries, results, send},
+    perfrun::{Mode, Place, Running, by_attempt, entries, parsed, results, send},
 };
 
 #[test]
 fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
     for mode in Mode::available() {
-        for signal in [Signal::INT, Signal::TERM] {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             let place = Place::new();
             let mut perfrun = place.start(mode, &document::steady("long", 500, 100));
             perfrun.says("[2/100]");
@@ -101,4 +107,78 @@ fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
         belongings.vanish();
         assert_eq!(results(&place.only_run()).state, RunState::Interrupted);
     }
+}
+
+/// The command as `nohup` starts it.
+fn under_nohup(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(command.get_current_dir().unwrap())
+        .env_remove("RUST_LOG");
+    shell
+}
+
+#[test]
+fn a_run_under_nohup_outlives_its_terminal() {
+    let place = Place::new();
+    let document = document::steady("detached", 500, 100);
+    let mut perfrun = Running::start(under_nohup(&place.command(Mode::Loopback, &document, &[])));
+    perfrun.says("[1/100]");
+    perfrun.signal(Signal::HUP);
+    perfrun.says("[4/100]");
+    assert!(!perfrun.stderr().contains("stopping"), "{}", perfrun.stderr());
+    perfrun.signal(Signal::TERM);
+    perfrun.ended().expect(130);
+}
+
+#[test]
+fn a_closed_terminal_that_says_so_twice_does_not_cut_off_the_results() {
+    let place = Place::new();
+    let mut perfrun = place.start(Mode::Loopback, &document::steady("closed", 500, 100));
+    perfrun.says("[1/100]");
+    perfrun.signal(Signal::HUP);
+    perfrun.says("stopping and saving");
+    perfrun.signal(Signal::HUP);
+    let ended = perfrun.ended().expect(130);
+    assert!(
+        ended.stdout.contains("Cancelled: stopped on request after "),
+        "{ended}"
+    );
+}
+
+#[test]
+fn a_report_of_a_run_in_progress_says_how_far_it_is() {
+    let place = Place::new();
+    let mut perfrun = place.start(Mode::Loopback, &document::steady("measuring", 500, 100));
+    perfrun.says("[2/100]");
+    let folder = place.only_run();
+    let folder = folder.to_str().unwrap();
+    for path in [folder.to_owned(), format!("{folder}/results.json")] {
+        let report = place.call(&["report", &path]).expect(0);
+        assert!(
+            report.stdout.contains("The run is in progress: ")
+                && report.stdout.contains(" of 100 trials completed."),
+            "{report}"
+        );
+    }
+    let json = place
+        .call(&["report", folder, "--output", "json"])
+        .expect(0)
+        .stdout;
+    let verdict = parsed(&json).verdict.unwrap();
+    assert_eq!(
+        (verdict.phase, verdict.reason),
+        (Phase::Running, EndReason::InProgress)
+    );
+    // It does not disturb the run.
+    perfrun.signal(Signal::INT);
+    perfrun.ended().expect(130);
+    let report = place.call(&["report", folder]).expect(0);
+    assert!(
+        report.stdout.contains("Cancelled: stopped on request after "),
+        "{report}"
+    );
 }

@@ -189,6 +189,18 @@ fn who_may_not_remove_an_impairment_is_told_how_one_may() {
 }
 
 #[test]
+fn a_peer_that_is_not_behind_the_interface_is_pointed_out() {
+    let Some(lab) = Lab::new() else { return };
+    let peers = ["link", "set", "--to", FAR, "--to", "203.0.113.9", "--to", NEAR];
+    let refused = lab.perfrun(&[&peers, &DELAY[..]].concat());
+    let own = format!("{NEAR} is an address of this network namespace");
+    assert!(!refused.success && refused.stderr.contains(&own), "{refused}");
+    let elsewhere = "packets to 203.0.113.9 do not leave through eth0, so nothing impairs them";
+    assert!(refused.stderr.contains(elsewhere), "{refused}");
+    assert!(!refused.stderr.contains(FAR), "{refused}");
+}
+
+#[test]
 fn mistakes_are_answered_with_what_to_do() {
     let Some(lab) = Lab::new() else { return };
     for (arguments, words) in [

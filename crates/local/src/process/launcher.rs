@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use perfrun_contract::node::PROGRAM_SHA256_VARIABLE;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open};
 use rustix::thread::sched_setaffinity;
@@ -233,6 +234,8 @@ fn execute(
         .args(&command.args)
         .arg("--control")
         .arg(control_argument)
+        // That of perfrun itself, if something set it, is the digest of another program.
+        .env_remove(PROGRAM_SHA256_VARIABLE)
         .envs(command.env.iter().map(|(key, value)| (key, value)))
         .env("PERFRUN_TOKEN_FILE", token_file)
         .stdin(Stdio::null())

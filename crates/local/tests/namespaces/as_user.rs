@@ -124,5 +124,6 @@ fn an_ordinary_user_becomes_root_of_the_nodes_only() {
 fn a_refusal_says_which_limit_to_raise_and_changes_nothing() {
     for user in User::available() {
         user.run("scenario_refused");
+        user.run("scenario_crowded");
     }
 }

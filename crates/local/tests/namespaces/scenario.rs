@@ -27,6 +27,7 @@ pub(crate) fn play(name: &str) {
     match name {
         "scenario_probe" => drop(acquire()),
         "scenario_refused" => refused(),
+        "scenario_crowded" => crowded(),
         "scenario_write" => {
             print!("{:?}", acquire());
             fs::write(argument(), "a result").unwrap();
@@ -201,14 +202,39 @@ async fn churn(launcher: &Launcher) {
     }
 }
 
-/// In a user namespace that may hold no further namespaces.
-fn refused() {
+/// Enters a user namespace that may hold only so many further namespaces of each of these kinds.
+fn limit(kinds: &[&str], number: u32) {
     acquire();
     // SAFETY: this process has one thread; its descriptor table stays as it is.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWUSER) }.unwrap();
-    for limit in ["max_user_namespaces", "max_net_namespaces"] {
-        fs::write(format!("/proc/sys/user/{limit}"), "0").unwrap();
+    for kind in kinds {
+        fs::write(
+            format!("/proc/sys/user/max_{kind}_namespaces"),
+            number.to_string(),
+        )
+        .unwrap();
     }
+}
+
+/// In a user namespace that has room for one network namespace.
+fn crowded() {
+    limit(&["net"], 1);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let created = runtime.block_on(LocalNetwork::create(LocalIsolation::Namespaces, 2, None));
+    let error = created.map(drop).unwrap_err().to_string();
+    assert!(
+        error.starts_with("failed to create the network namespace of "),
+        "{error}"
+    );
+    assert!(
+        error.ends_with("the limit of network namespaces is reached (sysctl user.max_net_namespaces is 1)"),
+        "{error}"
+    );
+}
+
+/// In a user namespace that may hold no further namespaces.
+fn refused() {
+    limit(&["user", "net"], 0);
     let before = fs::read_link("/proc/self/ns/user").unwrap();
     let error = privilege::acquire().unwrap_err();
     assert_eq!(

@@ -318,7 +318,7 @@ impl<'a> Source<'a> {
         let flags = row
             .flags
             .iter()
-            .filter(|(flag, _)| **flag != Flag::DebugBuild)
+            .filter(|(flag, count)| **flag != Flag::DebugBuild && **count > 0)
             .filter_map(move |(flag, count)| match flag {
                 Flag::Disturbed if only > 0 && *count <= only => None,
                 Flag::Disturbed => Some(of_all(count - only, explained(*flag))),

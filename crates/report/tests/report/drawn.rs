@@ -523,6 +523,30 @@ fn disturbed_trials_are_counted_below_their_numbers() {
     assert!(drawn.contains(note), "{drawn}");
 }
 
+#[test]
+fn a_flag_of_no_trial_that_counts_has_no_footnote() {
+    let mut results = run(QUICKSTART).results();
+    for row in &mut results.summary {
+        row.flags.insert(Flag::Disturbed, 0);
+    }
+    let drawn = markdown(&results.account());
+    assert!(
+        !drawn.contains("0 of 10 trials") && !drawn.contains("kept the machine busy"),
+        "{drawn}"
+    );
+}
+
+#[test]
+fn a_run_that_has_not_ended_is_not_reported_as_cancelled() {
+    let mut results = run(QUICKSTART).results();
+    results.conclusion = Some(results.tally().in_progress());
+    let drawn = markdown(&results.account());
+    assert!(
+        drawn.contains("The run is in progress: ") && !drawn.contains("Cancelled"),
+        "{drawn}"
+    );
+}
+
 /// A run on three networks, the links of which were measured in every iteration.
 #[test]
 fn networks() {

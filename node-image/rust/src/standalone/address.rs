@@ -17,7 +17,7 @@ pub(crate) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Tr
     }
     let wrong = || {
         format!(
-            "unable to listen on {text:?}: use ADDRESS:PORT, or a multiaddr that ends with its transport, such as \
+            "unable to listen on {text:?}: use ADDRESS:PORT with an IP address, or a multiaddr that ends with its transport, such as \
              /ip4/0.0.0.0/tcp/33333 or /ip4/0.0.0.0/udp/33333/quic-v1"
         )
     };
@@ -51,7 +51,10 @@ pub(crate) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Tran
     // The key of a commonware host is not a part of any multiaddr.
     let (known, _) = text.split_once("/commonware/").unwrap_or((text, ""));
     let address: Multiaddr = known.parse().with_context(|| {
-        format!("unable to dial {text:?}: use the address that the server printed, or ADDRESS:PORT")
+        format!(
+            "unable to dial {text:?}: use the address that the server printed, ADDRESS:PORT with an IP address, or \
+             a multiaddr, such as /dns4/localhost/tcp/33333"
+        )
     })?;
     let transport = agree(text, &address, given)?.or(given).unwrap_or(DEFAULT);
     Ok((transport, text.to_owned()))
