@@ -14,7 +14,11 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::reflector::ObjectRef,
 };
-use perfrun_api::{cluster::MANAGER, pod::store::STORE_NODE, spec::PerfRun};
+use perfrun_api::{
+    cluster::{MANAGER, condition::Reason},
+    pod::store::STORE_NODE,
+    spec::PerfRun,
+};
 use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
@@ -27,7 +31,7 @@ use crate::{
     decide::{ConductorCommand, Decision, NewPod, last_progress},
     names,
     observe::{Observed, pod::NodePod},
-    refusal::{CallError, NAME_CONFLICT, Refusal, refusal, within_timeout},
+    refusal::{CallError, Refusal, refusal, within_timeout},
     stage::Trouble,
     watched::WatchedRun,
 };
@@ -70,7 +74,7 @@ impl Error {
         match self {
             Self::Create { kind, source, .. } => Some(refusal(source, kind, namespace, impairs)),
             Self::NameConflict { .. } => {
-                let trouble = Trouble::new(NAME_CONFLICT, self.to_string());
+                let trouble = Trouble::new(Reason::NameConflict, self.to_string());
                 Some(Refusal::Final(trouble))
             }
             Self::DeletePods(_) | Self::DeleteRun(_) => None,

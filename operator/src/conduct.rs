@@ -30,6 +30,7 @@ use perfrun_api::{
 use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink, client::Epoch};
 use perfrun_contract::{
     compare::NotNeeded,
+    node::Reason,
     plan::Plan,
     run::{Cause, Environment, Isolation, RunState},
     tally::{Conclusion, Tally},
@@ -335,7 +336,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let account = journal.account();
     let progress = account.progress();
     let trials = account.trials().clone();
-    let conclusion = trials.conclusion(state, cause, reason.as_deref());
+    let conclusion = advised(trials.conclusion(state, cause, reason.as_deref()), &trials);
     let judged = perfrun_report::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
         schema_version: SCHEMA_VERSION,
@@ -382,6 +383,15 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         results,
         stored: stored(job),
     }
+}
+
+/// A verdict with what to do if no node has ever reached another.
+fn advised(mut verdict: Verdict, trials: &Tally) -> Verdict {
+    if trials.counts().completed == 0 && trials.failures().keys().eq([&Reason::DialFailed]) {
+        verdict.message += "; no node reached another: if a NetworkPolicy denies egress, allow pods with the label perfrun.io/run to \
+             reach each other on all TCP and UDP ports";
+    }
+    verdict
 }
 
 /// Where the results are. `None` if they are ConfigMaps.

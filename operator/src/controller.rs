@@ -151,13 +151,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         decision = after_failure(decision, refusal, inputs);
     }
     let outline = inputs.planned.outline();
-    let next = status::next(
-        &previous,
-        run.metadata.generation,
-        outline,
-        &decision.stage,
-        inputs.now,
-    );
+    let next = status::next(inputs, run.metadata.generation, &decision.stage);
     let events = status::events(&previous, &next, outline, &decision.stage);
     let Context { client, recorder, .. } = context;
     let published = publish(run, &previous, &next, &events, client, recorder).await?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
-    cluster::condition,
+    cluster::condition::{self, Reason, Status, Type},
     pod::{PodState, store::STORE_NODE},
     spec::{PerfRunSpec, PerfRunStatus},
 };
@@ -60,7 +60,7 @@ pub(crate) struct Inputs<'a> {
 impl Inputs<'_> {
     /// Since when trials have been in progress.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
-        status::since(self.status, condition::RUNNING, "True")
+        status::since(self.status, Type::Running, Status::True)
     }
 
     /// The time that is left of `timeouts.run`.
@@ -71,7 +71,7 @@ impl Inputs<'_> {
 
     /// How long nodes have been starting.
     fn provisioning(&self) -> Duration {
-        let since = status::since(self.status, condition::PROVISIONED, "False");
+        let since = status::since(self.status, Type::Provisioned, Status::False);
         elapsed(since.unwrap_or(self.now), self.now)
     }
 
@@ -155,9 +155,9 @@ impl Decision {
 
     /// The end of the run. Its pods are deleted once the status shows it, see [`over`]: until then another
     /// pass would take them for lost.
-    fn end(reason: &'static str, message: impl Into<String>) -> Self {
+    fn end(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
         Self::new(Stage::Ended {
-            reason,
+            reason: reason.into(),
             message: message.into(),
             outcome: None,
         })
@@ -184,13 +184,13 @@ pub(crate) fn need(
     turn: Result<(), String>,
 ) -> Need {
     let has_begun =
-        *conductor != ConductorState::None || status::since(status, condition::RUNNING, "True").is_some();
+        *conductor != ConductorState::None || status::since(status, Type::Running, Status::True).is_some();
     let held = |reason, message| Need::Outline(Trouble { reason, message });
     match turn {
         _ if status::has_ended(status) => Need::Nothing,
         _ if has_begun || spec.cancel => Need::Whole,
-        _ if spec.suspend => held("Suspended", "set spec.suspend to false to start".to_owned()),
-        Err(why) => held("WaitingForOtherRuns", why),
+        _ if spec.suspend => held(Reason::Suspended, "set spec.suspend to false to start".to_owned()),
+        Err(why) => held(Reason::WaitingForOtherRuns, why),
         Ok(()) => Need::Whole,
     }
 }
@@ -230,7 +230,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
             ..Decision::new(Stage::Running(progress.clone()))
         },
         ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
-            EndReason::Internal.into(),
+            EndReason::Internal,
             format!("the conductor panicked {times} times, which is a fault of perfrun: {message}"),
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
@@ -241,7 +241,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
             Some(_) => take_over(plan, inputs),
-            None if spec.cancel => Decision::end(EndReason::Cancelled.into(), "cancelled before it started"),
+            None if spec.cancel => Decision::end(EndReason::Cancelled, "cancelled before it started"),
             None => begin(plan, inputs),
         },
     }
@@ -344,11 +344,11 @@ fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
         .iter()
         .filter(|pod| pod.incarnation + 1 >= STARTS_MAX)
         .find_map(|pod| match &pod.state {
-            PodState::Gone(trouble) if trouble.reason == "NodeCrashed" => Some(trouble),
+            PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some(trouble),
             _ => None,
         });
     if let Some(Trouble { reason, message }) = hopeless {
-        return Decision::end(reason, format!("{message} (tried {STARTS_MAX} times)"));
+        return Decision::end(*reason, format!("{message} (tried {STARTS_MAX} times)"));
     }
     let trouble = trouble(plan, inputs);
     let left = inputs.left_of_provision();
@@ -369,9 +369,9 @@ fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs
         // The kubelet reports a claim or a Secret that does not exist in events only.
         let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
         let waits_for_store = ready == plan.nodes.len() && !store_is_ready(inputs);
-        waits_for_store.then(|| Trouble::new("StoreNotReady", why))
+        waits_for_store.then(|| Trouble::new(Reason::StoreNotReady, why))
     });
-    let (reason, why) = trouble.map_or(("ProvisionTimeout", String::new()), |trouble| {
+    let (reason, why) = trouble.map_or((Reason::ProvisionTimeout, String::new()), |trouble| {
         (trouble.reason, format!(": {}", trouble.message))
     });
     let (nodes, limit) = (plan.nodes.len(), Duration::from(inputs.spec.timeouts.provision));
@@ -381,10 +381,10 @@ fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs
 
 /// The refusal in the status: an object that was not created cannot report it.
 fn last_refusal(status: &PerfRunStatus) -> Option<Trouble> {
-    let provisioned = status::find(status, condition::PROVISIONED)?;
+    let provisioned = condition::find(&status.conditions, Type::Provisioned)?;
     let reason = REFUSALS
         .into_iter()
-        .find(|reason| provisioned.reason == *reason)?;
+        .find(|reason| provisioned.reason == reason.as_ref())?;
     Some(Trouble::new(reason, provisioned.message.clone()))
 }
 

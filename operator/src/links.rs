@@ -1,17 +1,15 @@
 //! The state of a run's links according to the records of its trials: which networks were measured, and
 //! whether each was as configured the last time.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use perfrun_contract::{node::Reason, record::TrialRecord};
+use perfrun_api::cluster::condition::{self, Status};
+use perfrun_contract::{node::Reason, record::TrialRecord, tally::EndReason};
 
-/// Reason of the condition about links that are as configured.
-pub(crate) const AS_CONFIGURED: &str = "AsConfigured";
+use crate::status::ConditionParts;
+
 /// Reason of the condition about links that are not as configured.
-pub(crate) const NOT_EFFECTIVE: &str = "ImpairmentNotEffective";
+pub(crate) const NOT_EFFECTIVE: condition::Reason = condition::Reason::End(EndReason::ImpairmentNotEffective);
 
 /// The networks of a run that were measured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -38,7 +36,7 @@ impl Links {
 
     /// Status, reason and message of the condition of a run with this number of networks. `None` if none was
     /// measured.
-    pub(crate) fn condition(&self, of: usize) -> Option<(&'static str, &'static str, Cow<'static, str>)> {
+    pub(crate) fn condition(&self, of: usize) -> Option<ConditionParts<'static>> {
         if self.networks.is_empty() {
             return None;
         }
@@ -53,13 +51,13 @@ impl Links {
                 ),
             };
             let message = format!("{verified} of {of} networks were measured and are as configured{by}");
-            return Some(("True", AS_CONFIGURED, message.into()));
+            return Some((Status::True, condition::Reason::AsConfigured, message.into()));
         };
         let others = match wrong.count() {
             0 => String::new(),
             others => format!("; and {others} other networks"),
         };
-        Some(("False", NOT_EFFECTIVE, format!("{first}{others}").into()))
+        Some((Status::False, NOT_EFFECTIVE, format!("{first}{others}").into()))
     }
 }
 
@@ -83,8 +81,8 @@ mod tests {
         assert_eq!(
             first,
             (
-                "True",
-                "AsConfigured",
+                Status::True,
+                condition::Reason::AsConfigured,
                 "1 of 2 networks were measured and are as configured".into()
             )
         );
@@ -130,16 +128,16 @@ mod tests {
         assert_eq!(
             wrong,
             (
-                "False",
+                Status::False,
                 NOT_EFFECTIVE,
                 "wan, client-0 to server-0: too fast".into()
             )
         );
         // Not measured again, and not to be used.
         links.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
-        assert_eq!(links.condition(2).unwrap().0, "False");
+        assert_eq!(links.condition(2).unwrap().0, Status::False);
         links.add("wan", &measured("wan", None));
-        assert_eq!(links.condition(2).unwrap().0, "True");
+        assert_eq!(links.condition(2).unwrap().0, Status::True);
     }
 
     fn measured(network: &str, wrong: Option<&str>) -> TrialRecord {

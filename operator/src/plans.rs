@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use perfrun_api::{
+    cluster::condition::Reason,
     planning,
     spec::{PerfRun, PerfRunSpec},
 };
@@ -181,7 +182,7 @@ fn refused(why: String) -> Planned {
 
 /// A document that cannot be run.
 pub(crate) fn invalid(why: String) -> Trouble {
-    Trouble::new("Invalid", why)
+    Trouble::new(Reason::Invalid, why)
 }
 
 /// The seed of a run: its document's, or its own.
@@ -215,7 +216,7 @@ mod tests {
 
     fn held() -> Need {
         Need::Outline(Trouble {
-            reason: "Suspended",
+            reason: Reason::Suspended,
             message: String::new(),
         })
     }

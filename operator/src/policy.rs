@@ -6,13 +6,10 @@
 use std::time;
 
 use kube::core::Duration;
-use perfrun_api::{spec::PerfRunSpec, store::Store};
+use perfrun_api::{cluster::condition::Reason, spec::PerfRunSpec, store::Store};
 use serde::Deserialize;
 
 use crate::stage::Trouble;
-
-/// Reason of a run that the policy does not allow.
-pub(crate) const NOT_ALLOWED: &str = "NotAllowed";
 
 /// What documents may request. The fields are those of `policy` in the chart's values. By default, everything
 /// is allowed.
@@ -101,7 +98,7 @@ impl Policy {
         let message = format!(
             "{what}. Change the document, or ask the administrators of the operator, in namespace {operators}"
         );
-        Some(Trouble::new(NOT_ALLOWED, message))
+        Some(Trouble::new(Reason::NotAllowed, message))
     }
 
     fn host_network(&self, spec: &PerfRunSpec) -> Option<String> {
@@ -277,7 +274,7 @@ spec:
         let policy: Policy = serde_json::from_str(policy).unwrap();
         let spec = document::parse(DOCUMENT).unwrap().remove(0).spec;
         let trouble = policy.refusal(&spec, &["NET_ADMIN", "MKNOD"], "perfrun-system")?;
-        assert_eq!(trouble.reason, "NotAllowed");
+        assert_eq!(trouble.reason, Reason::NotAllowed);
         Some(trouble.message)
     }
 

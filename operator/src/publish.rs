@@ -13,7 +13,10 @@ use kube::{
     },
 };
 use perfrun_api::{
-    cluster::{MANAGER, condition::ACCEPTED},
+    cluster::{
+        MANAGER,
+        condition::{Reason, Status, Type},
+    },
     spec::PerfRun,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -97,10 +100,10 @@ pub(crate) async fn report_unreadable(
             let message = format!(
                 "this version of perfrun cannot read the spec; another version or hand wrote it: {error}"
             );
-            let verdict = ("False", "Malformed", message.into());
+            let verdict = (Status::False, Reason::Malformed, message.into());
             let generation = run.metadata.generation;
             let now = (context.clock)();
-            let accepted = status::condition(&run.conditions, ACCEPTED, verdict, generation, now);
+            let accepted = status::condition(&run.conditions, Type::Accepted, verdict, generation, now);
             if run.conditions.contains(&accepted) {
                 return Ok(Published::Yes);
             }
@@ -110,7 +113,7 @@ pub(crate) async fn report_unreadable(
         Part::Status => {
             let message =
                 format!("this version of perfrun cannot read the status and leaves the run alone: {error}");
-            let event = status::event(false, "StatusUnreadable", &message, "Read");
+            let event = status::event(false, Reason::StatusUnreadable, &message, "Read");
             record(&event, reference, &context.recorder).await;
             Ok(Published::Yes)
         }

@@ -2,23 +2,18 @@
 
 use std::time::Duration;
 
+use perfrun_api::cluster::condition::Reason;
+use perfrun_contract::tally::EndReason;
 use thiserror::Error;
 
 use crate::stage::Trouble;
 
-/// Reason of a run whose pods the API server refuses.
-pub(crate) const POD_REFUSED: &str = "PodRefused";
-/// Reason of a run whose other objects the API server refuses, or that waits for an API server in trouble.
-pub(crate) const API_SERVER_REFUSES: &str = "APIServerRefuses";
-/// Reason of a run while the API server does not answer.
-pub(crate) const API_SERVER_UNREACHABLE: &str = "APIServerUnreachable";
-/// Reason of a run that needs a name that an object of another owner has.
-pub(crate) const NAME_CONFLICT: &str = "NameConflict";
-/// Reason of a run whose links cannot be impaired on this cluster. The conductor has the same reason.
-pub(crate) const UNSUPPORTED: &str = "ImpairmentUnsupported";
-
 /// Reasons that only the status remembers, because the refused object does not exist.
-pub(crate) const REFUSALS: [&str; 3] = [POD_REFUSED, API_SERVER_REFUSES, API_SERVER_UNREACHABLE];
+pub(crate) const REFUSALS: [Reason; 3] = [
+    Reason::PodRefused,
+    Reason::ApiServerRefuses,
+    Reason::ApiServerUnreachable,
+];
 
 /// Phrases in the messages of admission plug-ins that judge the rights of pods: Pod Security, and OpenShift.
 const RIGHTS: [&str; 2] = ["violates PodSecurity", "security context constraint"];
@@ -90,7 +85,7 @@ pub(crate) enum Refusal {
 pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Refusal {
     let Some(answer) = error.answer() else {
         let message = format!("failed to create a {kind}: {error}");
-        return Refusal::Temporary(Some(Trouble::new(API_SERVER_UNREACHABLE, message)));
+        return Refusal::Temporary(Some(Trouble::new(Reason::ApiServerUnreachable, message)));
     };
     let is_pod = kind == "Pod";
     let text = &answer.message;
@@ -104,11 +99,11 @@ pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: b
              pod-security.kubernetes.io/enforce=privileged`, or keep only the network `none`. The API server \
              answered: {text}"
         );
-        return Refusal::Final(Trouble::new(UNSUPPORTED, message));
+        return Refusal::Final(Trouble::new(EndReason::ImpairmentUnsupported, message));
     }
     let reason = match answer.code {
-        400..=408 | 410..=428 | 430..=499 if is_pod => POD_REFUSED,
-        _ => API_SERVER_REFUSES,
+        400..=408 | 410..=428 | 430..=499 if is_pod => Reason::PodRefused,
+        _ => Reason::ApiServerRefuses,
     };
     let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));
     match answer.code {
@@ -123,7 +118,6 @@ pub(crate) fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: b
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use perfrun_contract::tally::EndReason;
 
     use super::*;
 
@@ -134,14 +128,17 @@ mod tests {
         let Refusal::Final(trouble) = refusal_of("Pod", 403, restricted, true) else {
             panic!("may go away")
         };
-        assert_eq!(trouble.reason, UNSUPPORTED);
+        assert_eq!(trouble.reason, EndReason::ImpairmentUnsupported.into());
         let fix = "`kubectl label --overwrite namespace bench pod-security.kubernetes.io/enforce=privileged`";
         assert!(trouble.message.contains(fix), "{}", trouble.message);
         assert!(trouble.message.ends_with(restricted), "{}", trouble.message);
         // On the host's network, nodes violate the same level.
-        assert_eq!(reason(&refusal_of("Pod", 403, restricted, false)), POD_REFUSED);
+        assert_eq!(
+            reason(&refusal_of("Pod", 403, restricted, false)),
+            Reason::PodRefused
+        );
         let full = "pods \"a\" is forbidden: exceeded quota: small";
-        assert_eq!(reason(&refusal_of("Pod", 403, full, true)), POD_REFUSED);
+        assert_eq!(reason(&refusal_of("Pod", 403, full, true)), Reason::PodRefused);
     }
 
     #[test]
@@ -158,10 +155,10 @@ mod tests {
                 matches!(refusal, Refusal::Temporary(Some(_))),
                 "{code}: {refusal:?}"
             );
-            assert_eq!(reason(&refusal), API_SERVER_REFUSES, "{code}");
+            assert_eq!(reason(&refusal), Reason::ApiServerRefuses, "{code}");
         }
         let silent = refusal(&CallError::TimedOut, "Secret", "bench", true);
-        assert_eq!(reason(&silent), API_SERVER_UNREACHABLE);
+        assert_eq!(reason(&silent), Reason::ApiServerUnreachable);
     }
 
     #[test]
@@ -187,20 +184,15 @@ mod tests {
     fn every_kind_of_object_can_be_refused() {
         let full = refusal_of("Secret", 403, "exceeded quota: secrets", true);
         let trouble = Trouble::new(
-            API_SERVER_REFUSES,
+            Reason::ApiServerRefuses,
             "the API server refuses the run's Secret: exceeded quota: secrets",
         );
         assert_eq!(full, Refusal::Temporary(Some(trouble)));
     }
 
-    #[test]
-    fn the_reason_is_that_of_the_conductor() {
-        assert_eq!(<&str>::from(EndReason::ImpairmentUnsupported), UNSUPPORTED);
-    }
-
-    fn reason(refusal: &Refusal) -> &'static str {
+    fn reason(refusal: &Refusal) -> Reason {
         match refusal {
-            Refusal::Temporary(trouble) => trouble.as_ref().map_or("", |trouble| trouble.reason),
+            Refusal::Temporary(trouble) => trouble.as_ref().unwrap().reason,
             Refusal::Final(trouble) => trouble.reason,
         }
     }

@@ -22,7 +22,7 @@ use kube::{
     },
 };
 use perfrun_api::{
-    cluster::condition::{COMPLETE, VERDICT},
+    cluster::condition::{self, Reason, Type},
     schedule::{EndedRun, PerfSchedule, due},
     spec::PerfRun,
 };
@@ -38,7 +38,6 @@ use crate::{
     metrics::Metrics,
     plans,
     publish::{self, Published, publish, record},
-    refusal::{API_SERVER_REFUSES, API_SERVER_UNREACHABLE, NAME_CONFLICT},
     stage::Trouble,
     status,
     watch::{note_failure, watch},
@@ -127,7 +126,7 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
                 "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or \
                  by another version: {invalid}"
             );
-            let event = status::event(false, "Unreadable", &message, "Read");
+            let event = status::event(false, Reason::Unreadable, &message, "Read");
             record(&event, &watched.object_ref(&()), &context.recorder).await;
             Ok(Action::await_change())
         }
@@ -209,13 +208,13 @@ fn report(error: &apply::Error, schedule: &PerfSchedule, context: &Context) {
 /// What an error means for the schedule, and the pause until the next attempt, if another may succeed.
 fn refusal(error: &apply::Error) -> (Trouble, Option<Duration>) {
     let (reason, is_final) = match error {
-        apply::Error::NameConflict { .. } => (NAME_CONFLICT, true),
+        apply::Error::NameConflict { .. } => (Reason::NameConflict, true),
         apply::Error::Create { source, .. }
         | apply::Error::DeletePods(source)
         | apply::Error::DeleteRun(source) => {
             let reason = match source.answer() {
-                Some(_) => API_SERVER_REFUSES,
-                None => API_SERVER_UNREACHABLE,
+                Some(_) => Reason::ApiServerRefuses,
+                None => Reason::ApiServerUnreachable,
             };
             // A quota may be raised, and a right be granted.
             let is_final = source.is_final() && source.answer().is_some_and(|answer| answer.code != 403);
@@ -250,8 +249,9 @@ fn ended(run: &PerfRun, schedule: &PerfSchedule) -> Option<EndedRun> {
     let state = run.status.as_ref().filter(|state| status::has_ended(state))?;
     let name = run.name_any();
     let due = due(&schedule.name_any(), &name).or_else(|| Some(run.creation_timestamp()?.0))?;
-    let verdict = status::find(state, VERDICT).filter(|_| state.verdict.is_some());
-    let sentence = verdict.or_else(|| status::find(state, COMPLETE))?;
+    let of = |type_| condition::find(&state.conditions, type_);
+    let verdict = of(Type::Verdict).filter(|_| state.verdict.is_some());
+    let sentence = verdict.or_else(|| of(Type::Complete))?;
     Some(EndedRun {
         name,
         schedule_time: Time(due),

@@ -9,6 +9,7 @@ use kube::{
     api::{DeleteParams, ObjectMeta, PostParams},
 };
 use perfrun_api::{cluster::condition, document, spec::PerfRun};
+use perfrun_contract::tally::EndReason;
 use tokio::time::{Instant, sleep};
 
 use crate::{args::SelfTest, operator::stop_signal};
@@ -73,7 +74,7 @@ async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
                     last = description;
                 }
                 match end {
-                    Some("Succeeded") => return Ok(()),
+                    Some(end) if end == EndReason::Succeeded.as_ref() => return Ok(()),
                     Some(_) => bail!("PerfRun {name} ended as {last}"),
                     None => {}
                 }
@@ -101,13 +102,7 @@ fn progress(run: &PerfRun) -> (Option<&str>, String) {
     };
     let phase = status.phase.map_or_else(String::new, |phase| phase.to_string());
     let end = condition::end(&status.conditions);
-    // Until the run has ended, the first condition that is not true has the reason.
-    let why = end.or_else(|| {
-        status
-            .conditions
-            .iter()
-            .find(|condition| condition.status != "True")
-    });
+    let why = end.or_else(|| condition::main(&status.conditions));
     let why = why.map(|why| format!(" ({}: {})", why.reason, why.message));
     (
         end.map(|end| end.reason.as_str()),
@@ -117,7 +112,7 @@ fn progress(run: &PerfRun) -> (Option<&str>, String) {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_api::cluster::condition::COMPLETE;
+    use perfrun_api::cluster::condition::Type;
     use serde_json::json;
 
     use super::*;
@@ -145,7 +140,7 @@ mod tests {
     fn a_run_ends_in_whatever_phase_an_operator_of_another_version_has() {
         let mut run = tiny().unwrap();
         for (status, end) in [("False", None), ("True", Some("Succeeded"))] {
-            let status = json!({"phase": "Hibernating", "conditions": [{"type": COMPLETE, "status": status,
+            let status = json!({"phase": "Hibernating", "conditions": [{"type": Type::Complete.to_string(), "status": status,
                 "reason": "Succeeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
             run.status = serde_json::from_value(status).unwrap();
             assert_eq!(progress(&run).0, end);

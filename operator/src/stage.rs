@@ -1,7 +1,7 @@
 //! Where a run stands: the values that a decision is made of and that the status is written from.
 
 pub(crate) use perfrun_api::pod::Trouble;
-use perfrun_api::spec::Stored;
+use perfrun_api::{cluster::condition::Reason, spec::Stored};
 use perfrun_contract::{
     compare::Judged,
     summary::SummaryRow,
@@ -29,7 +29,7 @@ pub(crate) enum Stage {
     /// The run ends now.
     Ended {
         /// Reason of the condition Complete.
-        reason: &'static str,
+        reason: Reason,
         message: String,
         /// `None` if the run had no conductor that could report one.
         outcome: Option<Box<RunOutcome>>,

@@ -1,24 +1,31 @@
 //! The status of a run and its events, as functions of values.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::runtime::events::{Event, EventType};
 use perfrun_api::{
-    cluster::condition::{
-        self, ACCEPTED, COMPLETE, LINKS_VERIFIED, PROVISIONED, RUNNING, SAMPLES_MERGED, VERDICT,
+    cluster::{
+        age::age,
+        condition::{self, Reason, Status, Type, find},
     },
     spec::{PerfRunStatus, TrialCounts},
 };
 use perfrun_contract::{
-    compare::Judged, record::Metric, run::Phase, summary::SummaryRow, tally::Counts, text::plain,
+    compare::Judged,
+    record::Metric,
+    run::Phase,
+    summary::SummaryRow,
+    tally::{Counts, EndReason},
+    text::plain,
 };
 
 use crate::{
-    links::{AS_CONFIGURED, NOT_EFFECTIVE},
+    decide::Inputs,
+    links::NOT_EFFECTIVE,
+    observe::pod::NodePod,
     plans::Outline,
-    refusal::UNSUPPORTED,
     stage::{Progress, Stage},
     verdict::{self, Expected},
 };
@@ -34,6 +41,8 @@ const FIRST: [Metric; 6] = [
     Metric::RoundTripP50,
     Metric::CpuSecondsPerGiB,
 ];
+/// Reason of a run whose links cannot be impaired on this cluster.
+const UNSUPPORTED: Reason = Reason::End(EndReason::ImpairmentUnsupported);
 /// The longest message of a condition, in characters.
 const MESSAGE_MAX: usize = 2000;
 /// The longest note of an event, in characters: the API server allows 1024 bytes.
@@ -54,59 +63,68 @@ pub(crate) fn is_running(status: &PerfRunStatus) -> bool {
     phase(&status.conditions) == Phase::Running
 }
 
-/// The condition of a type.
-pub(crate) fn find<'a>(status: &'a PerfRunStatus, type_: &str) -> Option<&'a Condition> {
-    status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == type_)
-}
-
 /// Since when a condition has had a status. `None` if it has another one.
-pub(crate) fn since(status: &PerfRunStatus, type_: &str, is: &str) -> Option<Timestamp> {
-    let condition = find(status, type_)?;
-    (condition.status == is).then_some(condition.last_transition_time.0)
+pub(crate) fn since(status: &PerfRunStatus, type_: Type, is: Status) -> Option<Timestamp> {
+    let condition = find(&status.conditions, type_)?;
+    condition::is(condition, is).then_some(condition.last_transition_time.0)
 }
 
 /// The status after a decision.
-pub(crate) fn next(
-    previous: &PerfRunStatus,
-    generation: Option<i64>,
-    outline: Option<&Outline>,
-    stage: &Stage,
-    now: Timestamp,
-) -> PerfRunStatus {
+pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) -> PerfRunStatus {
+    let Inputs {
+        spec,
+        status: previous,
+        now,
+        ..
+    } = *inputs;
+    let outline = inputs.planned.outline();
     if *stage == Stage::Over {
         return previous.clone();
     }
     let mut status = PerfRunStatus {
         observed_generation: generation,
+        workload: Some(spec.workload.name().to_owned()),
         start_time: previous.start_time.clone().or(Some(Time(now))),
         trials: outline.map_or_else(TrialCounts::default, |outline| trials(outline, previous, stage)),
         ..previous.clone()
     };
-    let mut set = |type_: &str, verdict: ConditionParts<'_>| {
+    let mut set = |type_: Type, verdict: ConditionParts<'_>| {
         let condition = condition(&previous.conditions, type_, verdict, generation, now);
-        match status.conditions.iter_mut().find(|old| old.type_ == type_) {
+        match status
+            .conditions
+            .iter_mut()
+            .find(|old| old.type_ == type_.as_ref())
+        {
             Some(old) => *old = condition,
             None => status.conditions.push(condition),
         }
     };
-    set(ACCEPTED, accepted(outline, stage));
-    set(PROVISIONED, provisioned(previous, outline, stage));
-    set(RUNNING, running(previous, stage));
+    set(Type::Accepted, accepted(outline, stage));
+    set(Type::Provisioned, provisioned(previous, outline, stage));
+    set(Type::Running, running(previous, stage));
     if let Some(networks) = outline.map(|outline| outline.networks).filter(|count| *count > 0) {
-        set(LINKS_VERIFIED, links_verified(previous, networks, stage));
+        set(Type::LinksVerified, links_verified(previous, networks, stage));
     }
     if let Some(expected) = outline.and_then(|outline| outline.expected.as_deref()) {
-        set(VERDICT, verdict(expected, stage));
+        set(Type::Verdict, verdict(expected, stage));
     }
     if let Some(message) = merged(stage) {
-        set(SAMPLES_MERGED, ("True", "ResultsTooLarge", message.into()));
+        set(
+            Type::SamplesMerged,
+            (Status::True, Reason::ResultsTooLarge, message.into()),
+        );
     }
-    set(COMPLETE, complete(stage));
+    if let Some(message) = injected(&inputs.pods) {
+        set(
+            Type::ContainersInjected,
+            (Status::True, Reason::ForeignContainers, message.into()),
+        );
+    }
+    set(Type::Complete, complete(stage));
     if let Stage::Ended { outcome, .. } = stage {
         status.completion_time = Some(Time(now));
+        let measuring = since(previous, Type::Running, Status::True);
+        status.duration = measuring.map(|since| age(now.duration_since(since).as_secs()));
         if let Some(outcome) = outcome {
             status.summary = bounded(&outcome.summary);
             status.results.clone_from(&outcome.results);
@@ -121,6 +139,7 @@ pub(crate) fn next(
         status.completion_time = Some(Time(now));
     }
     status.phase = Some(phase(&status.conditions));
+    status.reason = condition::main(&status.conditions).map(|main| main.reason.clone());
     #[cfg(next)]
     if let Some(known @ (Phase::Running | Phase::Succeeded)) = status.phase {
         status.next = Some(format!("{known} in the next version"));
@@ -130,11 +149,11 @@ pub(crate) fn next(
 }
 
 /// Status, reason and message of a condition.
-pub(crate) type ConditionParts<'a> = (&'static str, &'a str, Cow<'a, str>);
+pub(crate) type ConditionParts<'a> = (Status, Reason, Cow<'a, str>);
 
 fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'a> {
     match (stage, outline) {
-        (Stage::Rejected(trouble), _) => ("False", trouble.reason, Cow::from(&trouble.message)),
+        (Stage::Rejected(trouble), _) => (Status::False, trouble.reason, Cow::from(&trouble.message)),
         (_, Some(outline)) => {
             let Outline {
                 trials,
@@ -150,9 +169,9 @@ fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'
             };
             let at_most = if *may_end_early { "up to " } else { "" };
             let message = format!("{at_most}{trials} trials of {cells} cells on {nodes} nodes{skipped}");
-            ("True", "Valid", message.into())
+            (Status::True, Reason::Valid, message.into())
         }
-        (_, None) => ("Unknown", "NotPlanned", "".into()),
+        (_, None) => (Status::Unknown, Reason::NotPlanned, "".into()),
     }
 }
 
@@ -161,46 +180,53 @@ fn provisioned<'a>(
     outline: Option<&Outline>,
     stage: &'a Stage,
 ) -> ConditionParts<'a> {
+    let all_ready = || (Status::True, Reason::Ready, "all nodes have been ready".into());
     match stage {
-        Stage::Held(trouble) => ("Unknown", trouble.reason, Cow::from(&trouble.message)),
+        Stage::Held(trouble) => (Status::Unknown, trouble.reason, Cow::from(&trouble.message)),
         Stage::Provisioning { ready, trouble } => match trouble {
-            Some(trouble) => ("False", trouble.reason, Cow::from(&trouble.message)),
+            Some(trouble) => (Status::False, trouble.reason, Cow::from(&trouble.message)),
             None => {
                 let nodes = outline.map_or(0, |outline| outline.nodes);
                 (
-                    "False",
-                    "Starting",
+                    Status::False,
+                    Reason::Starting,
                     format!("{ready} of {nodes} nodes are ready").into(),
                 )
             }
         },
-        Stage::Running(_) => ("True", "Ready", "all nodes have been ready".into()),
-        Stage::Ended { .. } if since(previous, PROVISIONED, "True").is_some() => {
-            ("True", "Ready", "all nodes have been ready".into())
+        Stage::Running(_) | Stage::Ended { outcome: Some(_), .. } => all_ready(),
+        Stage::Ended { .. } if since(previous, Type::Provisioned, Status::True).is_some() => all_ready(),
+        Stage::Ended { reason, message, .. }
+            if since(previous, Type::Provisioned, Status::False).is_some() =>
+        {
+            (Status::False, *reason, Cow::from(message))
         }
-        Stage::Ended { reason, message, .. } if since(previous, PROVISIONED, "False").is_some() => {
-            ("False", reason, Cow::from(message))
-        }
-        Stage::Ended { .. } | Stage::Rejected(_) | Stage::Over => {
-            ("Unknown", "NotStarted", "no node has been started".into())
-        }
+        Stage::Ended { .. } | Stage::Rejected(_) | Stage::Over => (
+            Status::Unknown,
+            Reason::NotStarted,
+            "no node has been started".into(),
+        ),
     }
 }
 
 fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionParts<'a> {
     match stage {
-        Stage::Running(_) => ("True", "Measuring", "trials are in progress".into()),
-        Stage::Ended { .. } if since(previous, RUNNING, "Unknown").is_none() => {
-            ("False", "Ended", "no more trials are run".into())
+        Stage::Running(_) => (Status::True, Reason::Measuring, "trials are in progress".into()),
+        Stage::Ended { .. } if since(previous, Type::Running, Status::Unknown).is_none() => {
+            (Status::False, Reason::Ended, "no more trials are run".into())
         }
-        _ => ("Unknown", "NotStarted", "no trial has been run yet".into()),
+        _ => (
+            Status::Unknown,
+            Reason::NotStarted,
+            "no trial has been run yet".into(),
+        ),
     }
 }
 
 fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> ConditionParts<'a> {
     let progress = match stage {
         Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
-            return ("False", UNSUPPORTED, Cow::from(message));
+            return (Status::False, UNSUPPORTED, Cow::from(message));
         }
         Stage::Ended { outcome, .. } => outcome.as_ref().map(|outcome| &outcome.progress),
         Stage::Running(progress) => Some(progress),
@@ -210,19 +236,32 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
         return verdict;
     }
     // An operator that takes over has not read the journal yet.
-    let last = find(previous, LINKS_VERIFIED).map(|last| (last.status.as_str(), last.message.as_str()));
+    let last = find(&previous.conditions, Type::LinksVerified);
+    let last = last.and_then(|last| Some((last.status.parse().ok()?, last.message.as_str())));
     match last {
-        Some(("True", message)) => ("True", AS_CONFIGURED, message.into()),
-        Some(("False", message)) => ("False", NOT_EFFECTIVE, message.into()),
-        _ => ("Unknown", "NotMeasured", "no link has been measured yet".into()),
+        Some((Status::True, message)) => (Status::True, Reason::AsConfigured, message.into()),
+        Some((Status::False, message)) => (Status::False, NOT_EFFECTIVE, message.into()),
+        _ => (
+            Status::Unknown,
+            Reason::NotMeasured,
+            "no link has been measured yet".into(),
+        ),
     }
 }
 
 fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionParts<'a> {
     match (judged(stage), stage) {
         (Some(judged), _) => verdict::condition(judged, expected),
-        (None, Stage::Ended { .. }) => ("Unknown", "NotMeasured", "the run ended without results".into()),
-        (None, _) => ("Unknown", "InProgress", "the run has not ended".into()),
+        (None, Stage::Ended { .. }) => (
+            Status::Unknown,
+            Reason::NotMeasured,
+            "the run ended without results".into(),
+        ),
+        (None, _) => (
+            Status::Unknown,
+            Reason::InProgress,
+            "the run has not ended".into(),
+        ),
     }
 }
 
@@ -242,29 +281,47 @@ fn merged(stage: &Stage) -> Option<&str> {
     }
 }
 
+/// What to do about containers that perfrun did not make. `None` if there are none.
+fn injected(pods: &[NodePod]) -> Option<String> {
+    let names: BTreeSet<&str> = pods
+        .iter()
+        .flat_map(|pod| &pod.foreign)
+        .map(String::as_str)
+        .collect();
+    let names = Vec::from_iter(names).join(", ");
+    (!names.is_empty()).then(|| {
+        format!(
+            "pods have containers that perfrun did not make: {names}. They may carry the traffic that is measured, and \
+             use CPU time. Leave them out, with labels or annotations in spec.template"
+        )
+    })
+}
+
 fn complete(stage: &Stage) -> ConditionParts<'_> {
     match stage {
-        Stage::Ended { reason, message, .. } => ("True", reason, Cow::from(message)),
-        Stage::Rejected(trouble) => ("True", trouble.reason, Cow::from(&trouble.message)),
-        _ => ("False", "InProgress", "the run has not ended".into()),
+        Stage::Ended { reason, message, .. } => (Status::True, *reason, Cow::from(message)),
+        Stage::Rejected(trouble) => (Status::True, trouble.reason, Cow::from(&trouble.message)),
+        _ => (Status::False, Reason::InProgress, "the run has not ended".into()),
     }
 }
 
 /// A condition. Its last transition is the previous one as long as its status stays.
 pub(crate) fn condition(
     previous: &[Condition],
-    type_: &str,
+    type_: Type,
     (status, reason, message): ConditionParts<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {
-    let unchanged = previous
-        .iter()
-        .find(|old| old.type_ == type_ && old.status == status);
+    debug_assert!(
+        condition::is_documented(type_, status, reason),
+        "{type_}={status} {reason} is not in the list of conditions"
+    );
+    let unchanged = find(previous, type_).filter(|old| condition::is(old, status));
     Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
+        type_: type_.to_string(),
+        status: status.to_string(),
+        reason: reason.to_string(),
         message: plain(&message).chars().take(MESSAGE_MAX).collect(),
         observed_generation: generation,
         last_transition_time: unchanged.map_or(Time(now), |old| old.last_transition_time.clone()),
@@ -273,21 +330,14 @@ pub(crate) fn condition(
 
 /// The phase that the conditions amount to.
 fn phase(conditions: &[Condition]) -> Phase {
-    let is = |type_: &str, status: &str| {
-        conditions
-            .iter()
-            .find(|condition| condition.type_ == type_ && condition.status == status)
-    };
-    match (
-        is(COMPLETE, "True").map(|condition| condition.reason.as_str()),
-        is(RUNNING, "True"),
-    ) {
-        (Some("Succeeded"), _) => Phase::Succeeded,
-        (Some("Cancelled"), _) => Phase::Cancelled,
-        (Some(_), _) => Phase::Failed,
-        (None, Some(_)) => Phase::Running,
-        (None, None) if is(PROVISIONED, "False").is_some() => Phase::Provisioning,
-        (None, None) => Phase::Pending,
+    let is = |type_: Type, status| find(conditions, type_).is_some_and(|found| condition::is(found, status));
+    match condition::end(conditions) {
+        Some(end) if end.reason == EndReason::Succeeded.as_ref() => Phase::Succeeded,
+        Some(end) if end.reason == EndReason::Cancelled.as_ref() => Phase::Cancelled,
+        Some(_) => Phase::Failed,
+        None if is(Type::Running, Status::True) => Phase::Running,
+        None if is(Type::Provisioned, Status::False) => Phase::Provisioning,
+        None => Phase::Pending,
     }
 }
 
@@ -342,14 +392,14 @@ fn bounded(rows: &[SummaryRow]) -> Vec<SummaryRow> {
 }
 
 /// An event, whose note has less room than a message.
-pub(crate) fn event(is_good: bool, reason: &str, message: &str, action: &str) -> Event {
+pub(crate) fn event(is_good: bool, reason: impl AsRef<str>, message: &str, action: &str) -> Event {
     Event {
         type_: if is_good {
             EventType::Normal
         } else {
             EventType::Warning
         },
-        reason: reason.to_owned(),
+        reason: reason.as_ref().to_owned(),
         note: Some(plain(message).chars().take(NOTE_MAX).collect()),
         action: action.to_owned(),
         secondary: None,
@@ -383,20 +433,22 @@ pub(crate) fn events(
                 message,
                 ..
             } = condition;
-            let good = match (type_.as_str(), status.as_str(), reason.as_str()) {
-                (PROVISIONED, "Unknown", "NotStarted") => return None,
-                (PROVISIONED, "False", "Starting") | (PROVISIONED, "Unknown" | "True", _) => true,
+            let is = |known: Reason| reason == known.as_ref();
+            let good = match (type_.parse().ok()?, status.parse().ok()?) {
+                (Type::Provisioned, Status::Unknown) if is(Reason::NotStarted) => return None,
+                (Type::Provisioned, Status::Unknown | Status::True) => true,
+                (Type::Provisioned, Status::False) if is(Reason::Starting) => true,
                 // The event of Complete has the same message.
-                (PROVISIONED, "False", _) if has_ended(now) => return None,
-                (PROVISIONED, "False", _) => false,
-                (RUNNING, "True", _) => true,
-                (LINKS_VERIFIED, "True", _) => true,
-                (LINKS_VERIFIED, "False", NOT_EFFECTIVE) => false,
-                (VERDICT, "Unknown", "InProgress") => return None,
-                (VERDICT, "True" | "Unknown", _) => true,
-                (SAMPLES_MERGED, _, _) => false,
-                (COMPLETE, "True", "Succeeded" | "Cancelled") => true,
-                (COMPLETE, "True", _) => false,
+                (Type::Provisioned, Status::False) if has_ended(now) => return None,
+                (Type::Provisioned, Status::False) => false,
+                (Type::Running | Type::LinksVerified, Status::True) => true,
+                (Type::LinksVerified, Status::False) if is(NOT_EFFECTIVE) => false,
+                (Type::Verdict, Status::Unknown) if is(Reason::InProgress) => return None,
+                (Type::Verdict, Status::True | Status::Unknown) => true,
+                (Type::SamplesMerged | Type::ContainersInjected, _) => false,
+                (Type::Complete, Status::True) => {
+                    is(EndReason::Succeeded.into()) || is(EndReason::Cancelled.into())
+                }
                 _ => return None,
             };
             Some(event(good, reason, message, type_))
@@ -414,13 +466,13 @@ mod tests {
         let said = "\x1b]52;c;AA\x07";
         let condition = condition(
             &[],
-            COMPLETE,
-            ("True", "Failed", said.into()),
+            Type::Complete,
+            (Status::True, Reason::Invalid, said.into()),
             None,
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(condition.message, " ]52;c;AA ");
-        let event = event(false, "Failed", said, "Complete");
+        let event = event(false, Reason::Invalid, said, "Complete");
         assert_eq!(event.note.as_deref(), Some(" ]52;c;AA "));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::runtime::events::Event;
+use perfrun_api::cluster::condition::{Reason, Status};
 use perfrun_contract::{
     compare::{Bound, Comparison, Gate, Judged, Judging, Outcome, Verdict},
     record::Metric,
@@ -20,7 +21,7 @@ const EVENTS_MAX: usize = 8;
 pub(crate) struct Expected {
     metric: Metric,
     /// The reason of the condition and of the event if the expectation does not hold.
-    otherwise: &'static str,
+    otherwise: Reason,
 }
 
 impl Expected {
@@ -29,10 +30,10 @@ impl Expected {
         let expected = judging.expect.iter().map(|expectation| Self {
             metric: expectation.metric,
             otherwise: match expectation.bound {
-                Bound::MaxRegression(_) => "Regressed",
-                Bound::Min(_) => "BelowMinimum",
-                Bound::Max(_) => "AboveMaximum",
-                Bound::MinShareOfRaw(_) => "BelowShareOfRaw",
+                Bound::MaxRegression(_) => Reason::Regressed,
+                Bound::Min(_) => Reason::BelowMinimum,
+                Bound::Max(_) => Reason::AboveMaximum,
+                Bound::MinShareOfRaw(_) => Reason::BelowShareOfRaw,
             },
         });
         (!judging.is_empty()).then(|| expected.collect())
@@ -40,7 +41,7 @@ impl Expected {
 }
 
 /// Status, reason and message of the condition of a run that has ended.
-pub(crate) fn condition<'a>(judged: &'a Judged, expected: &[Expected]) -> ConditionParts<'a> {
+pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionParts<'static> {
     let first = judged
         .gates
         .iter()
@@ -50,25 +51,33 @@ pub(crate) fn condition<'a>(judged: &'a Judged, expected: &[Expected]) -> Condit
         Some(Verdict::Pass) => {
             let count = expected.len();
             let message = format!("all expectations hold, {count} in number");
-            ("True", "ExpectationsHold", message.into())
+            (Status::True, Reason::ExpectationsHold, message.into())
         }
         Some(Verdict::Fail) => {
             let expected = first.and_then(|gate| expected.get(gate.expectation));
-            let reason = expected.map_or("ExpectationsFail", |expected| expected.otherwise);
-            ("False", reason, sentence.into())
+            let reason = expected.map_or(Reason::ExpectationsFail, |expected| expected.otherwise);
+            (Status::False, reason, sentence.into())
         }
         Some(Verdict::Inconclusive | Verdict::Newer(_)) => {
             let reason = first.and_then(|gate| why(gate, judged, expected));
-            ("Unknown", reason.unwrap_or("NotPrecise"), sentence.into())
+            (
+                Status::Unknown,
+                reason.unwrap_or(Reason::NotPrecise),
+                sentence.into(),
+            )
         }
-        None => ("Unknown", "NothingExpected", found(&judged.comparisons).into()),
+        None => (
+            Status::Unknown,
+            Reason::NothingExpected,
+            found(&judged.comparisons).into(),
+        ),
     }
 }
 
 /// A warning for each expectation that does not hold, up to a limit, and one about the others.
 pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
     // Events that differ in their notes only would be counted as one. So each has an action of its own.
-    let warning = |reason, text: &str, action: &str| event(false, reason, text, action);
+    let warning = |reason: Reason, text: &str, action: &str| event(false, reason, text, action);
     let mut broken = expected.iter().enumerate().filter_map(|(index, one)| {
         let mut failed = judged
             .gates
@@ -85,7 +94,7 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
     let others = broken.count();
     if others > 0 {
         let text = format!("and {others} more expectations do not hold");
-        events.push(warning("ExpectationsFail", &text, "Expect"));
+        events.push(warning(Reason::ExpectationsFail, &text, "Expect"));
     }
     events
 }
@@ -109,11 +118,11 @@ fn sentence(gate: &Gate, expected: &[Expected]) -> String {
 }
 
 /// Why the comparison behind a gate says nothing. `None` if its pairs do not tell, or if there is none.
-fn why<'a>(gate: &Gate, judged: &'a Judged, expected: &[Expected]) -> Option<&'a str> {
+fn why(gate: &Gate, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
     let metric = expected.get(gate.expectation)?.metric;
     let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;
     let row = judged.comparisons.iter().find(is_behind)?;
-    row.reason.as_ref().map(AsRef::as_ref)
+    row.reason.map(Reason::from)
 }
 
 /// How many comparisons found what.

@@ -15,6 +15,9 @@
 //!
 //! Everybody who may write ConfigMaps may change results, so that they are read within limits.
 
+pub mod age;
+pub mod condition;
+
 use std::{
     collections::BTreeMap,
     io::{self, BufRead, BufReader, Read, Write},
@@ -61,48 +64,6 @@ pub const RECORD_BYTES: usize = 16 << 20;
 pub const RESULTS_BYTES: u64 = 1 << 30;
 /// Most bytes of results as JSON without their trials.
 const HEAD_BYTES: usize = 256 << 20;
-
-/// Types of conditions, in the order in which they become true.
-pub mod condition {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
-    /// Unknown: not checked yet. False: the document cannot be run; the message gives the cause. True: it can
-    /// be run. Of a schedule: no run can be created, or runs are created when they are due.
-    pub const ACCEPTED: &str = "Accepted";
-    /// Unknown: the run waits to be started; the reason names what it waits for. False: pods are starting, or
-    /// failed to. True: all pods have been ready.
-    pub const PROVISIONED: &str = "Provisioned";
-    /// Unknown: no trial has started. True: trials are in progress. False: they have ended.
-    pub const RUNNING: &str = "Running";
-    /// Only of runs that impair links. Unknown: no link has been measured. True: the last measurement of each
-    /// measured network agreed with its configuration. False: one did not, or links cannot be impaired here;
-    /// the message gives the network and the cause.
-    pub const LINKS_VERIFIED: &str = "LinksVerified";
-    /// Only of runs that compare or expect something. Unknown: the run is in progress, or its trials do not
-    /// tell; the reason says why. True: all that is expected is proved to hold. False: some of it does not
-    /// hold; the message has the evidence of the first.
-    pub const VERDICT: &str = "Verdict";
-    /// Only of runs that measured more than the operator keeps of a run. True: neighbouring samples of some
-    /// trials are merged; the message says of how many. Metrics are computed from all samples.
-    pub const SAMPLES_MERGED: &str = "SamplesMerged";
-    /// Only of schedules. Unknown: no run has been due. False: the last run that was due was not created; the
-    /// reason says why. True: it was created.
-    pub const SCHEDULED: &str = "Scheduled";
-    /// False: the run is in progress. True: it has ended and will not change; the reason states how it ended.
-    pub const COMPLETE: &str = "Complete";
-
-    /// The condition that says how a run has ended; `None` if it has not. The phase does not tell: a newer
-    /// version may have other phases.
-    pub fn end(conditions: &[Condition]) -> Option<&Condition> {
-        let is_end = |condition: &&Condition| condition.type_ == COMPLETE && condition.status == "True";
-        conditions.iter().find(is_end)
-    }
-
-    /// Whether a run with these conditions has ended.
-    pub fn has_ended(conditions: &[Condition]) -> bool {
-        end(conditions).is_some()
-    }
-}
 
 /// Why stored results cannot be read.
 #[derive(Debug, Error)]

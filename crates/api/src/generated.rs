@@ -1,6 +1,8 @@
 //! Files generated from the types. They are committed, so that people can read and apply them; a test
 //! compares.
 
+mod conditions;
+mod exit_statuses;
 mod metrics;
 mod networks;
 mod node;
@@ -31,6 +33,8 @@ pub fn files() -> Vec<(&'static str, String)> {
             reference::page(&schedule, "schedule"),
         ),
         ("docs/reference/networks.md", networks::page()),
+        ("docs/reference/conditions.md", conditions::page()),
+        ("docs/reference/exit-statuses.md", exit_statuses::page()),
         ("docs/reference/metrics.md", metrics::page()),
         ("docs/reference/node-contract.md", node::page()),
         ("docs/reference/support-matrix.md", support::page()),

@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod compare;
 pub mod document;
+pub mod exit_status;
 pub mod generated;
 pub mod network;
 pub mod planning;

@@ -52,13 +52,68 @@ pub const HISTORY_MAX: usize = 50;
     status = "PerfScheduleStatus",
     derive = "PartialEq",
     validation = resource_name(NAME_MAX),
-    printcolumn(name = "Schedule", type_ = "string", json_path = ".spec.schedule"),
-    printcolumn(name = "Time zone", type_ = "string", json_path = ".spec.timeZone"),
-    printcolumn(name = "Suspend", type_ = "boolean", json_path = ".spec.suspend"),
-    printcolumn(name = "Active", type_ = "string", json_path = ".status.active[*].name"),
-    printcolumn(name = "Last schedule", type_ = "date", json_path = ".status.lastScheduleTime"),
-    printcolumn(name = "Last verdict", type_ = "string", json_path = ".status.history[0].verdict"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Schedule",
+        type_ = "string",
+        json_path = ".spec.schedule",
+        description = "When runs are created."
+    ),
+    printcolumn(
+        name = "Suspend",
+        type_ = "boolean",
+        json_path = ".spec.suspend",
+        description = "Whether no runs are created."
+    ),
+    printcolumn(
+        name = "Active",
+        type_ = "string",
+        json_path = ".status.active[*].name",
+        description = "A run that has not ended."
+    ),
+    printcolumn(
+        name = "Last schedule",
+        type_ = "date",
+        json_path = ".status.lastScheduleTime",
+        description = "Time since the last run was due."
+    ),
+    printcolumn(
+        name = "Last phase",
+        type_ = "string",
+        json_path = ".status.history[0].phase",
+        description = "How the last run ended. Succeeded says that everything was measured, and nothing about the verdict."
+    ),
+    printcolumn(
+        name = "Last verdict",
+        type_ = "string",
+        json_path = ".status.history[0].verdict",
+        description = "Whether what the last run that has ended expects holds. Empty if it expects nothing."
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "Whether runs are created, and if not, why."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the schedule was created."
+    ),
+    printcolumn(
+        name = "Time zone",
+        type_ = "string",
+        json_path = ".spec.timeZone",
+        description = "The time zone of the schedule. Empty for UTC.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Last success",
+        type_ = "date",
+        json_path = ".status.lastSuccessfulTime",
+        description = "Time since a run ended that succeeded, and whose verdict is not Fail.",
+        priority = 1
+    )
 )]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
@@ -161,7 +216,12 @@ pub struct PerfScheduleStatus {
     /// What the last 50 runs found that have ended, newest first. It outlives their PerfRuns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<EndedRun>,
-    /// State of the schedule, for programs. `Accepted` is true if runs can be created.
+    /// Whether runs are created, and if not, why, in one word, for people: the reason of `Accepted` if no run
+    /// can be created, otherwise that of `Scheduled`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// State of the schedule, for programs. The types are `Accepted`, which is true if runs can be created, and
+    /// `Scheduled`. What each of their reasons means is in docs/reference/conditions.md of perfrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

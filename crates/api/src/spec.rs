@@ -56,10 +56,57 @@ const NAME_MAX: usize = 63;
     status = "PerfRunStatus",
     derive = "PartialEq",
     validation = resource_name(NAME_MAX),
-    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Trials", type_ = "string", json_path = ".status.trials.progress"),
-    printcolumn(name = "Verdict", type_ = "string", json_path = ".status.verdict"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Phase",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "State of the run. Succeeded says that everything was measured, and nothing about the verdict."
+    ),
+    printcolumn(
+        name = "Verdict",
+        type_ = "string",
+        json_path = ".status.verdict",
+        description = "Whether what the run expects holds: Pass, Fail or Inconclusive. Empty if it expects nothing."
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "Why the run is in its phase; of a run that succeeded, why its verdict is not Pass."
+    ),
+    printcolumn(
+        name = "Trials",
+        type_ = "string",
+        json_path = ".status.trials.progress",
+        description = "Trials that ended, and all that are needed."
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "Time since the run was created."
+    ),
+    printcolumn(
+        name = "Workload",
+        type_ = "string",
+        json_path = ".status.workload",
+        description = "What the run measures.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Duration",
+        type_ = "string",
+        json_path = ".status.duration",
+        description = "How long trials were in progress. Empty until the run has ended.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Ended",
+        type_ = "date",
+        json_path = ".status.completionTime",
+        description = "Time since the run ended.",
+        priority = 1
+    )
 )]
 #[x_kube(validation = rules::immutable())]
 #[x_kube(validation = rules::known_stacks())]
@@ -511,12 +558,23 @@ pub struct PerfRunStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub phase: Option<Phase>,
+    /// Why the run is in this phase, in one word, for people: the reason of the condition that says most. Of a
+    /// run that succeeded, whose verdict is not `Pass`, the reason of the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Name of the workload, e.g. `ping`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<String>,
     /// When the operator first saw the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
+    /// How long trials were in progress, for people, e.g. `3m5s`. Absent until the run has ended, and if no
+    /// trial was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
     /// Number of trials, by state.
     #[serde(default)]
     pub trials: TrialCounts,
@@ -545,7 +603,9 @@ pub struct PerfRunStatus {
     #[cfg(next)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// State of the run, for programs.
+    /// State of the run, for programs. The types are `Accepted`, `Provisioned`, `Running`, `LinksVerified`,
+    /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is in
+    /// docs/reference/conditions.md of perfrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

@@ -20,7 +20,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use perfrun_api::pod::NODE_IMAGE;
+use perfrun_api::{exit_status::Statuses, pod::NODE_IMAGE};
 use perfrun_report::unlike::Field;
 use perfrun_serve::listening_address;
 use strum::VariantNames;
@@ -28,21 +28,12 @@ use strum::VariantNames;
 use crate::profile::CallGraph;
 
 pub use self::cells::Where;
-pub use self::cluster::{Cancel, Get, GetResults, List, Logs, Output, Target, Watch};
+pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
     Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
 pub use self::versus::{MaxRegression, Versus};
-
-const EXIT_STATUS: &str = "\
-Exit status:
-  0    success: every trial completed, every document is valid
-  1    something failed or was refused: see standard error
-  2    the command line is invalid
-  3    the results are not as the document expects
-  4    the results do not tell whether they are as the document expects
-  130  the run was stopped by Ctrl-C, SIGTERM or SIGHUP; continue it with `perfrun run --resume`";
 
 const RUN_NOTES: &str = "\
 The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \
@@ -52,16 +43,7 @@ completed trials are kept, failed ones are run again, and timeouts.run starts af
 
 With --cluster, perfrun applies all documents and then follows the runs one after the other. Ctrl-C stops following, \
 and the runs continue: `perfrun watch` follows a run again, `perfrun cancel` stops it. The complete results also stay \
-in the cluster.
-
-Exit status:
-  0    every trial completed, possibly in a second attempt
-  1    a trial or the run failed, or the run was refused or cancelled: see standard error and the report
-  2    the command line is invalid
-  3    every trial completed, and something that `expect` or --max-regression names does not hold
-  4    every trial completed, and the trials do not tell whether what `expect` or --max-regression names holds
-  130  stopped by Ctrl-C, SIGTERM or SIGHUP
-Of several documents, the first of 130, 1, 3 and 4 counts.";
+in the cluster.";
 
 /// Benchmarks of peer-to-peer networking stacks: plan, run, report.
 ///
@@ -70,7 +52,7 @@ Of several documents, the first of 130, 1, 3 and 4 counts.";
 /// operator of a Kubernetes cluster runs it, each node in a pod. Installed as `kubectl-perfrun`, this program
 /// is also `kubectl perfrun`.
 #[derive(Debug, Parser)]
-#[command(version, name = "perfrun", after_help = EXIT_STATUS)]
+#[command(version, name = "perfrun")]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -101,7 +83,7 @@ impl Cli {
                 .iter()
                 .fold(command, |command, id| command.mut_arg(id, change))
         };
-        Self::command()
+        with_statuses(Self::command(), "")
             .bin_name(program)
             .mut_subcommand("run", |run| target(run, |option| option.requires("cluster")))
             .mut_subcommand("conformance", |conformance| {
@@ -129,6 +111,19 @@ fn hint_at_equals_sign(error: &mut clap::Error, command: &clap::Command, given: 
     }
 }
 
+/// Adds the exit statuses to the help of a command and of those in it.
+fn with_statuses(command: clap::Command, path: &str) -> clap::Command {
+    let command = command.mut_subcommands(|inner| {
+        let path = format!("{path} {}", inner.get_name());
+        with_statuses(inner, path.trim_start())
+    });
+    let Some(statuses) = Statuses::of(path) else {
+        return command;
+    };
+    let notes = command.get_after_help().map(|notes| format!("{notes}\n\n"));
+    command.after_help(notes.unwrap_or_default() + &statuses.help())
+}
+
 /// The command that the user types: kubectl runs `kubectl-perfrun` for `kubectl perfrun`.
 pub fn program() -> &'static str {
     static PROGRAM: LazyLock<&str> = LazyLock::new(|| called(env::args_os().next().as_deref()));
@@ -145,13 +140,7 @@ fn called(file: Option<&OsStr>) -> &'static str {
 const CONFORMANCE_NOTES: &str = "\
 With --image, perfrun needs no operator. It makes a Secret and three pods, reaches the pods as `kubectl port-forward` \
 does, and deletes everything at the end, after a failure and after Ctrl-C. It needs a role with the verbs create, get, \
-list, watch and delete on pods, create on pods/portforward, get on pods/log, and create and delete on secrets.
-
-Exit status:
-  0    no check failed: the node may take part in runs
-  1    a check failed, or the nodes could not be started: see standard error
-  2    the command line is invalid
-  130  stopped by Ctrl-C, SIGTERM or SIGHUP, with --image";
+list, watch and delete on pods, create on pods/portforward, get on pods/log, and create and delete on secrets.";
 
 /// A node program to check.
 #[derive(Args, Debug)]
@@ -414,14 +403,7 @@ What is compared with what:
 
 RUN is a results folder, a results.json or a results.json.gz. A folder that holds results folders stands for all of \
 them. Cells with the same name are compared, except the raw reference. Runs must be alike in everything but the node \
-program and the version of one stack.
-
-Exit status:
-  0    nothing is slower, or all that the run expects holds
-  1    the runs cannot be compared, or a trial of a single run failed: see standard error
-  2    the command line is invalid
-  3    something is slower, or something that the run expects does not hold
-  4    something is not decided (0 with --inconclusive pass)";
+program and the version of one stack.";
 
 /// Options of `perfrun compare`.
 #[derive(Args, Debug)]
@@ -477,6 +459,7 @@ pub enum Format {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_api::exit_status::COMMANDS;
 
     use super::*;
 
@@ -561,6 +544,33 @@ mod tests {
         assert!(!refused("perfrun run a.yaml b.yaml").contains("equals sign"));
         let address = refused("perfrun run a.yaml --metrics-listen :9400");
         assert!(address.contains("for example 127.0.0.1:9400"), "{address}");
+    }
+
+    #[test]
+    fn the_help_of_every_command_tells_its_exit_statuses() {
+        fn check(command: &mut clap::Command, path: &str) -> usize {
+            let name = command.get_name().to_owned();
+            let path = format!("{path} {name}");
+            let inner: usize = command
+                .get_subcommands_mut()
+                .map(|inner| check(inner, &path))
+                .sum();
+            if inner > 0 {
+                return inner;
+            }
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("\nExit status:\n  0    "), "{path}: {help}");
+            1
+        }
+        let mut command = Cli::described("perfrun");
+        // Without those of all commands together.
+        assert_eq!(check(&mut command, ""), COMMANDS.len() - 1);
+        assert!(
+            command
+                .render_long_help()
+                .to_string()
+                .contains("\nExit status:\n")
+        );
     }
 
     #[test]

@@ -16,7 +16,6 @@
 //! | `run`, `list`, `get`, `cancel`, `logs` | one command each |
 
 mod access;
-mod age;
 mod apply;
 mod cancel;
 mod conformance;

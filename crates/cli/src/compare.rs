@@ -8,7 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use perfrun_api::{results::Results, spec::StackVariant};
+use perfrun_api::{
+    exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
+    results::Results,
+    spec::StackVariant,
+};
 use perfrun_contract::{
     account::Account,
     compare::{Comparison, Verdict},
@@ -26,7 +30,7 @@ use serde::Serialize;
 use crate::{
     args::{self, Format, Inconclusive},
     ci, print, report,
-    run::{FAIL, INCONCLUSIVE, counted, exit_status},
+    run::{counted, exit_status},
     store, terminal_width,
 };
 
@@ -65,8 +69,10 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
     let profiles = store::read_profiles(run, &results.plan);
     print(&report::rendered(&results, &profiles, args.shown)?)?;
     let status = exit_status(results.conclusion().phase, results.judged.as_ref());
-    Ok(match args.shown.inconclusive {
-        Inconclusive::Pass if status == INCONCLUSIVE => 0,
+    Ok(match (status, args.shown.inconclusive) {
+        (INCONCLUSIVE, Inconclusive::Pass) => SUCCESS,
+        // It was the run that was stopped, and not this command.
+        (INTERRUPTED, _) => INCOMPLETE,
         _ => status,
     })
 }

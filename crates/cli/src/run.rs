@@ -25,6 +25,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
+    exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
     planning::plan,
     results::Results,
     spec::{PerfRun, PerfRunSpec},
@@ -46,22 +47,13 @@ use crate::{
     store::{self, Store},
 };
 
-/// Exit status of a run with a failed trial, or that did not run to its end.
-pub const INCOMPLETE: u8 = 1;
-/// Exit status of a run whose results are not as the document expects.
-pub const FAIL: u8 = 3;
-/// Exit status of a run whose results do not tell whether they are as the document expects.
-pub const INCONCLUSIVE: u8 = 4;
-/// Exit status after Ctrl-C, as shells report it: 128 + SIGINT.
-pub const INTERRUPTED: u8 = 130;
-
 /// The exit status of a run that ended in this phase, with these findings.
 pub fn exit_status(phase: Phase, judged: Option<&Judged>) -> u8 {
     match (phase, judged.and_then(|judged| judged.verdict)) {
         (Phase::Cancelled, _) => INTERRUPTED,
         (Phase::Succeeded, Some(Verdict::Fail)) => FAIL,
         (Phase::Succeeded, Some(Verdict::Inconclusive | Verdict::Newer(_))) => INCONCLUSIVE,
-        (Phase::Succeeded, Some(Verdict::Pass) | None) => 0,
+        (Phase::Succeeded, Some(Verdict::Pass) | None) => SUCCESS,
         _ => INCOMPLETE,
     }
 }
@@ -69,7 +61,7 @@ pub fn exit_status(phase: Phase, judged: Option<&Judged>) -> u8 {
 /// The exit status of two runs: an error outweighs a finding.
 pub fn worse(a: u8, b: u8) -> u8 {
     let weight = |status| {
-        [0, INCONCLUSIVE, FAIL, INCOMPLETE, INTERRUPTED]
+        [SUCCESS, INCONCLUSIVE, FAIL, INCOMPLETE, INTERRUPTED]
             .iter()
             .position(|known| *known == status)
     };

@@ -11,7 +11,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display};
+use strum::{AsRefStr, Display, EnumMessage};
 
 use crate::{
     newer::{self, NewerName},
@@ -290,21 +290,25 @@ impl Outcome {
 }
 
 /// Why a comparison has no finding.
-#[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
+#[derive(
+    AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumMessage, Eq, Hash, JsonSchema, PartialEq,
+)]
 pub enum NoFinding {
-    /// Fewer than [`LEAST_PAIRS`] pairs count.
+    /// Fewer than 10 pairs count: measure more iterations.
     TooFewPairs,
-    /// More than half of the pairs were disturbed.
+    /// More than half of the pairs were disturbed: use a less busy machine.
     Disturbed,
-    /// The nodes of baseline and candidate ran on different machines.
+    /// The nodes of baseline and candidate ran on different machines: make room for both on one.
     DifferentMachines,
-    /// The control of the comparison, which is its baseline once more, was found to differ from the baseline.
+    /// The control of the comparison, which is its baseline once more, was found to differ from the baseline:
+    /// the machine does not repeat itself. Use a quieter one.
     ControlDiffers,
     /// No trial has the metric.
     NotMeasured,
-    /// A node was a debug build.
+    /// A node was a debug build: measure a release build.
     DebugBuild,
-    /// The kernel's TCP window, and not the stack, may have been the limit.
+    /// The kernel's TCP window, and not the stack, may have been the limit: increase `net.ipv4.tcp_rmem` and
+    /// `net.ipv4.tcp_wmem`.
     WindowLimited,
     /// A reason of a newer version, which this version carries.
     #[schemars(skip)]
@@ -314,6 +318,19 @@ pub enum NoFinding {
 }
 
 newer::carry!(NoFinding);
+
+impl NoFinding {
+    /// All reasons of this version.
+    pub const ALL: [Self; 7] = [
+        Self::TooFewPairs,
+        Self::Disturbed,
+        Self::DifferentMachines,
+        Self::ControlDiffers,
+        Self::NotMeasured,
+        Self::DebugBuild,
+        Self::WindowLimited,
+    ];
+}
 
 /// An expectation of one cell, judged.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]

@@ -249,11 +249,17 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_is_in_the_list() {
-        let schema = serde_json::Value::from(schemars::schema_for!(Reason));
-        let names = schema["oneOf"].as_array().unwrap().iter();
-        let names: Vec<_> = names.map(|name| name["const"].as_str().unwrap()).collect();
-        assert_eq!(Reason::ALL.map(|reason| reason.to_string()).to_vec(), names);
+    fn every_reason_is_in_its_list() {
+        fn check<T: JsonSchema + Display>(all: impl IntoIterator<Item = T>) {
+            let schema = serde_json::Value::from(schemars::schema_for!(T));
+            let names = schema["oneOf"].as_array().unwrap().iter();
+            let names: Vec<_> = names.map(|name| name["const"].as_str().unwrap()).collect();
+            let all: Vec<_> = all.into_iter().map(|reason| reason.to_string()).collect();
+            assert_eq!(all, names);
+        }
+        check(Reason::ALL);
+        check(EndReason::ALL);
+        check(NoFinding::ALL);
     }
 
     #[test]

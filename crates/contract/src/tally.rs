@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display, IntoStaticStr};
+use strum::{AsRefStr, Display, EnumMessage, IntoStaticStr};
 
 use crate::{
     compare::NotNeeded,
@@ -93,30 +93,46 @@ pub struct Conclusion {
 
 /// Why a run ended, for programs.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, IntoStaticStr, JsonSchema, PartialEq,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumMessage,
+    Eq,
+    Hash,
+    IntoStaticStr,
+    JsonSchema,
+    PartialEq,
 )]
 pub enum EndReason {
     /// All trials that were needed completed.
     Succeeded,
-    /// The run was stopped on request.
+    /// The run was stopped on request. What was measured is kept.
     Cancelled,
-    /// All trials were run. Those that failed took longer than `timeouts.trial`.
+    /// All trials were run. Those that failed took longer than `timeouts.trial`: increase it, or make the
+    /// workload smaller.
     TrialTimeout,
-    /// A node was lost: in all trials that failed, or without another in its place.
+    /// A node was lost: in all trials that failed, or without another in its place. The message says how.
+    /// Give nodes more memory if theirs was used up.
     NodeLost,
-    /// All trials were run. Those that failed had links that were not as configured.
+    /// All trials were run. Those that failed had links that were not as configured: the message says which
+    /// and by how much. Use a less busy machine, or a lower rate.
     ImpairmentNotEffective,
-    /// All trials were run. Some failed, for several reasons or for one that has no name here.
+    /// All trials were run. Some failed, for several reasons or for one that has no name here. The report
+    /// shows the reason of each.
     TrialsFailed,
-    /// The run did not end within `timeouts.run`.
+    /// The run did not end within `timeouts.run`: increase it, or run fewer trials.
     RunTimeout,
-    /// A node did not become ready.
+    /// A node did not become ready. The message says why.
     NodeNotReady,
-    /// Links cannot be impaired as the plan asks.
+    /// Links cannot be impaired here as the document asks. The message says what is missing. Without it, use
+    /// only the network `none`.
     ImpairmentUnsupported,
-    /// A record or the results could not be kept.
+    /// A record or the results could not be kept. The message says why: make room, or repair the store.
     RecordNotKept,
-    /// perfrun itself is at fault.
+    /// perfrun itself is at fault. Report the message.
     Internal,
     /// The run has not ended.
     InProgress,
@@ -128,6 +144,23 @@ pub enum EndReason {
 }
 
 newer::carry!(EndReason);
+
+impl EndReason {
+    /// All reasons of this version.
+    pub const ALL: [Self; 11] = [
+        Self::Succeeded,
+        Self::Cancelled,
+        Self::TrialTimeout,
+        Self::NodeLost,
+        Self::ImpairmentNotEffective,
+        Self::TrialsFailed,
+        Self::RunTimeout,
+        Self::NodeNotReady,
+        Self::ImpairmentUnsupported,
+        Self::RecordNotKept,
+        Self::Internal,
+    ];
+}
 
 impl From<Cause> for EndReason {
     fn from(cause: Cause) -> Self {

@@ -20,7 +20,7 @@ use std::{
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use perfrun_api::{
-    cluster::{Part, results_to_parts, trials_to_parts},
+    cluster::{Part, condition::Reason, results_to_parts, trials_to_parts},
     results::Results,
 };
 use perfrun_conductor::{Kept, Sink};
@@ -431,7 +431,7 @@ async fn report_unreadable(job: &Job, count: usize, name: &str, error: &str) {
         "the results leave out {count} of the run's parts, and their trials are measured again; the first is {name}: \
          {error}"
     );
-    let event = status::event(false, "RecordsUnreadable", &message, "Resume");
+    let event = status::event(false, Reason::RecordsUnreadable, &message, "Resume");
     record(&event, &job.reference, &job.recorder).await;
 }
 

@@ -2,7 +2,7 @@
 
 use kube::runtime::reflector;
 use perfrun_api::spec::PerfRun;
-use perfrun_contract::{node::Reason, record::TrialRecord};
+use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
 use tokio::sync::mpsc;
 
@@ -116,5 +116,19 @@ pub(super) fn job(server: &TestServer) -> Job {
             ..ObjectReference::default()
         },
         wake: Arc::new(|| {}),
+    }
+}
+
+#[test]
+fn a_run_in_which_no_node_reached_another_ends_with_advice() {
+    let message = |records: &[TrialRecord]| {
+        let plan = Plan::default();
+        let trials = Tally::of(&plan, records);
+        advised(trials.conclusion(RunState::Complete, None, None), &trials).message
+    };
+    let refused = || failed("c0.i0", Reason::DialFailed);
+    assert!(message(&[refused()]).ends_with("reach each other on all TCP and UDP ports"));
+    for other in [completed("c0.i1"), failed("c0.i1", Reason::Timeout)] {
+        assert!(!message(&[refused(), other]).contains("egress"));
     }
 }

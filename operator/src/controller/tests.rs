@@ -11,10 +11,7 @@ use std::time::Duration;
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
-use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
-    schedule::run_name,
-};
+use perfrun_api::{cluster::condition::Type, schedule::run_name};
 use serde_json::{Value, json};
 
 use self::scene::{POD, Scene, is_created};
@@ -54,7 +51,7 @@ async fn objects_are_created_in_order_and_the_status_is_written_once() {
     );
     assert_eq!(scene.phase("a"), "Provisioning");
     assert_eq!(
-        scene.condition("a", PROVISIONED),
+        scene.condition("a", Type::Provisioned),
         ("False".into(), "Starting".into(), "0 of 2 nodes are ready".into())
     );
     scene.pass("a").await.unwrap();
@@ -86,7 +83,7 @@ async fn what_can_never_be_created_ends_the_run_with_the_message() {
             .script(Method::POST, path, Answer::Refuse(code, message));
         scene.pass("a").await.unwrap();
         assert_eq!(scene.phase("a"), "Failed", "{message}");
-        let (_, reason, why) = scene.condition("a", COMPLETE);
+        let (_, reason, why) = scene.condition("a", Type::Complete);
         assert!(why.ends_with(message), "{why}");
         assert!(["PodRefused", "APIServerRefuses"].contains(&&*reason), "{reason}");
     }
@@ -120,7 +117,7 @@ async fn what_may_be_created_later_is_tried_until_the_time_to_provision_is_over(
             scene.server.script(Method::POST, path, answer);
             let action = scene.pass("a").await.unwrap();
             assert_ne!(action, Action::await_change(), "{path} {answer:?}");
-            let (status, stated, why) = scene.condition("a", PROVISIONED);
+            let (status, stated, why) = scene.condition("a", Type::Provisioned);
             assert_eq!(status, "False", "{path} {answer:?}");
             assert!(
                 stated.contains(reason) && why.ends_with(message),
@@ -128,7 +125,7 @@ async fn what_may_be_created_later_is_tried_until_the_time_to_provision_is_over(
             );
             scene.later(61).await;
             scene.pass("a").await.unwrap();
-            let (status, ended, why) = scene.condition("a", COMPLETE);
+            let (status, ended, why) = scene.condition("a", Type::Complete);
             assert_eq!((status.as_str(), ended), ("True", stated), "{path} {answer:?}");
             assert!(why.ends_with(message), "{path} {answer:?}: {why}");
         }
@@ -151,7 +148,7 @@ async fn a_run_starts_when_the_api_server_has_recovered() {
     );
     scene.later(2).await;
     scene.pass("a").await.unwrap();
-    assert_eq!(scene.condition("a", PROVISIONED).1, "Starting");
+    assert_eq!(scene.condition("a", Type::Provisioned).1, "Starting");
     assert_eq!(scene.server.objects(PODS).len(), 2);
 }
 
@@ -168,7 +165,7 @@ async fn a_lost_answer_to_a_creation_is_no_conflict() {
         scene.sync_runs();
     }
     scene.pass_by_old_objects("a").await.unwrap();
-    assert_eq!(scene.condition("a", PROVISIONED).1, "Starting");
+    assert_eq!(scene.condition("a", Type::Provisioned).1, "Starting");
     assert_eq!(scene.server.objects(PODS).len(), 2);
 }
 
@@ -183,7 +180,7 @@ async fn an_object_of_another_owner_ends_the_run() {
         .server
         .put(&format!("/api/v1/namespaces/bench/pods/{name}"), pod);
     scene.pass("a").await.unwrap();
-    let (_, reason, why) = scene.condition("a", COMPLETE);
+    let (_, reason, why) = scene.condition("a", Type::Complete);
     assert_eq!(reason, "NameConflict");
     assert!(
         why.contains(&name) && why.contains("does not belong to this run"),
@@ -200,11 +197,11 @@ async fn a_run_without_objects_is_in_nobodys_way() {
         .server
         .script_times(1, Method::POST, SECRETS, Answer::Refuse(403, "exceeded quota"));
     scene.pass("first").await.unwrap();
-    assert_eq!(scene.condition("first", PROVISIONED).1, "APIServerRefuses");
+    assert_eq!(scene.condition("first", Type::Provisioned).1, "APIServerRefuses");
     scene.pass("second").await.unwrap();
-    assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
+    assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
     scene.pass("first").await.unwrap();
-    let (_, reason, why) = scene.condition("first", PROVISIONED);
+    let (_, reason, why) = scene.condition("first", Type::Provisioned);
     assert_eq!(reason, "WaitingForOtherRuns");
     assert!(why.starts_with("bench/second is active"), "{why}");
 }
@@ -224,12 +221,12 @@ async fn two_passes_at_the_same_time_start_one_exclusive_run() {
     reconcile(scene.watched("second"), scene.context.clone())
         .await
         .unwrap();
-    let (_, reason, why) = scene.condition("second", PROVISIONED);
+    let (_, reason, why) = scene.condition("second", Type::Provisioned);
     assert_eq!(reason, "WaitingForOtherRuns");
     assert!(why.starts_with("bench/first is active"), "{why}");
     hanging.await.unwrap().unwrap();
     scene.pass("second").await.unwrap();
-    assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
+    assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +236,10 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     scene.pass("first").await.unwrap();
     scene.create("second", json!({}));
     scene.pass("second").await.unwrap();
-    assert_eq!(scene.condition("second", PROVISIONED).1, "WaitingForOtherRuns");
+    assert_eq!(
+        scene.condition("second", Type::Provisioned).1,
+        "WaitingForOtherRuns"
+    );
     scene.change("first", |run| {
         run["metadata"]["finalizers"] = json!(["example.com/never"]);
         run["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z".into();
@@ -251,7 +251,7 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     assert!(are_deletions_of_pods(&changes), "{changes:?}");
     assert_eq!(scene.woken(), ["second"], "it may start now");
     scene.pass("second").await.unwrap();
-    assert_eq!(scene.condition("second", PROVISIONED).1, "Starting");
+    assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
 }
 
 #[tokio::test(start_paused = true)]
@@ -361,7 +361,7 @@ async fn a_conductor_that_panics_ends_the_run_at_last() {
         scene.panic("a").await;
     }
     scene.pass("a").await.unwrap();
-    let (_, reason, why) = scene.condition("a", COMPLETE);
+    let (_, reason, why) = scene.condition("a", Type::Complete);
     assert_eq!(reason, "Internal");
     assert!(why.contains("panicked 3 times"), "{why}");
 }
@@ -379,7 +379,7 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
         scene.pass("a").await.unwrap(),
         Action::requeue(Duration::from_secs(2))
     );
-    assert_eq!(scene.condition("a", PROVISIONED).1, "Suspended");
+    assert_eq!(scene.condition("a", Type::Provisioned).1, "Suspended");
     scene.pass("a").await.unwrap();
     assert!(
         scene
@@ -438,7 +438,7 @@ async fn a_document_that_the_policy_does_not_allow_is_refused_unless_its_trials_
     scene.create("a", stacks.clone());
     scene.allow(policy(r#"{"allowedImages": []}"#));
     scene.pass("a").await.unwrap();
-    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    let (status, reason, why) = scene.condition("a", Type::Accepted);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotAllowed"));
     assert!(why.contains("spec.stacks[0].image is \"node:mine\""), "{why}");
     assert!(why.ends_with("in namespace perfrun-system"), "{why}");
@@ -464,7 +464,7 @@ async fn a_run_that_cannot_end_in_its_time_is_refused_unless_its_trials_have_beg
     let mut scene = Scene::new().await;
     scene.create("a", taking("10m"));
     scene.pass("a").await.unwrap();
-    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    let (status, reason, why) = scene.condition("a", Type::Accepted);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Invalid"));
     assert!(
         why.starts_with("cannot end within timeouts.run, 10 min: its 11 trials take at least 11 min;"),
@@ -500,7 +500,7 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     scene.pass("first").await.unwrap();
     assert_eq!(scene.phase("first"), "Cancelled");
     scene.pass("second").await.unwrap();
-    let (_, reason, why) = scene.condition("second", PROVISIONED);
+    let (_, reason, why) = scene.condition("second", Type::Provisioned);
     assert_eq!(reason, "WaitingForOtherRuns");
     assert_eq!(
         why,
@@ -625,7 +625,7 @@ async fn a_run_starts_although_the_one_before_it_is_deleted_or_suspended_and_wak
         scene.create("second", shares);
         tokio::time::sleep(Duration::from_secs(1)).await;
         for name in ["first", "second"] {
-            assert_eq!(scene.condition(name, PROVISIONED).1, "WaitingForOtherRuns");
+            assert_eq!(scene.condition(name, Type::Provisioned).1, "WaitingForOtherRuns");
         }
         leave(&scene);
         is_created(&scene.server, "second").await;

@@ -18,10 +18,7 @@ use perfrun_contract::{
 };
 
 use super::*;
-use crate::{
-    plans::Outline,
-    refusal::{POD_REFUSED, UNSUPPORTED},
-};
+use crate::plans::Outline;
 
 const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1
@@ -112,7 +109,7 @@ impl Life {
             decision = after_failure(decision, refusal, &inputs);
         }
         let outline = inputs.planned.outline();
-        let next = status::next(&self.status, Some(1), outline, &decision.stage, self.now);
+        let next = status::next(&inputs, Some(1), &decision.stage);
         self.events = status::events(&self.status, &next, outline, &decision.stage);
         self.status = next;
         decision
@@ -132,6 +129,7 @@ impl Life {
             incarnation: new.incarnation,
             deleting: false,
             state: state.clone(),
+            foreign: vec![],
         }));
     }
 
@@ -150,16 +148,16 @@ impl Life {
 
     /// Status, reason and message of the condition LinksVerified.
     fn links(&self) -> (&str, &str, &str) {
-        self.parts(condition::LINKS_VERIFIED)
+        self.parts(Type::LinksVerified)
     }
 
     /// Status, reason and message of the condition Verdict.
     fn verdict(&self) -> (&str, &str, &str) {
-        self.parts(condition::VERDICT)
+        self.parts(Type::Verdict)
     }
 
     /// Status, reason and message of a condition.
-    fn parts(&self, type_: &str) -> (&str, &str, &str) {
+    fn parts(&self, type_: Type) -> (&str, &str, &str) {
         let condition = self.condition(type_);
         (&condition.status, &condition.reason, &condition.message)
     }
@@ -169,20 +167,13 @@ impl Life {
         self.events.iter().map(|event| event.reason.as_str()).collect()
     }
 
-    fn condition(&self, type_: &str) -> &Condition {
-        self.status
-            .conditions
-            .iter()
-            .find(|condition| condition.type_ == type_)
-            .unwrap()
+    fn condition(&self, type_: Type) -> &Condition {
+        condition::find(&self.status.conditions, type_).unwrap()
     }
 
     /// The phase, and the reason of the condition Complete.
     fn end(&self) -> (Phase, &str) {
-        (
-            self.status.phase.unwrap(),
-            &self.condition(condition::COMPLETE).reason,
-        )
+        (self.status.phase.unwrap(), &self.condition(Type::Complete).reason)
     }
 }
 
@@ -192,7 +183,7 @@ fn ready() -> PodState {
 
 fn gone() -> PodState {
     PodState::Gone(Trouble {
-        reason: "NodeCrashed",
+        reason: Reason::NodeCrashed,
         message: "the node ended with exit code 1".to_owned(),
     })
 }
@@ -249,7 +240,7 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
     life.pods[0].state = ready();
     assert_eq!(life.pass().command, ConductorCommand::None);
     assert_eq!(
-        life.condition(condition::PROVISIONED).message,
+        life.condition(Type::Provisioned).message,
         "1 of 2 nodes are ready"
     );
     life.pods[1].state = ready();
@@ -298,10 +289,7 @@ fn trials_that_failed_make_the_run_fail_with_their_reason() {
     life.conductor = outcome(EndReason::TrialTimeout, 1, 1);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
-    assert_eq!(
-        life.condition(condition::COMPLETE).message,
-        "it ended as TrialTimeout"
-    );
+    assert_eq!(life.condition(Type::Complete).message, "it ended as TrialTimeout");
 }
 
 #[test]
@@ -313,7 +301,7 @@ fn a_run_says_that_its_samples_were_merged() {
     ended.merged = Some("samples of 2 trials are merged".to_owned());
     life.conductor = ConductorState::Ended(ended);
     life.pass();
-    let merged = status::find(&life.status, condition::SAMPLES_MERGED).unwrap();
+    let merged = condition::find(&life.status.conditions, Type::SamplesMerged).unwrap();
     assert_eq!(
         (merged.status.as_str(), merged.reason.as_str()),
         ("True", "ResultsTooLarge")
@@ -348,17 +336,17 @@ fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
     let mut life = Life::new();
     let decision = life.pass();
     let stuck = PodState::Stuck(Trouble {
-        reason: "Unschedulable",
+        reason: Reason::Unschedulable,
         message: "no Kubernetes node takes pod server-0-0".to_owned(),
     });
     life.create(&decision, &stuck);
     let decision = life.later(1).pass();
-    assert_eq!(life.condition(condition::PROVISIONED).reason, "Unschedulable");
+    assert_eq!(life.condition(Type::Provisioned).reason, "Unschedulable");
     assert_eq!(decision.wake, Some(Duration::from_secs(59)));
     life.later(59).pass();
     assert_eq!(life.end(), (Phase::Failed, "Unschedulable"));
     assert_eq!(
-        life.condition(condition::COMPLETE).message,
+        life.condition(Type::Complete).message,
         "0 of 2 nodes were ready within timeouts.provision, 60s: no Kubernetes node takes pod server-0-0"
     );
 }
@@ -368,14 +356,11 @@ fn a_run_waits_for_its_turn_and_for_its_user() {
     let mut life = Life::new();
     life.turn = Err("ns/other is active".to_owned());
     assert_eq!(life.pass().create, []);
-    assert_eq!(
-        life.condition(condition::PROVISIONED).reason,
-        "WaitingForOtherRuns"
-    );
+    assert_eq!(life.condition(Type::Provisioned).reason, "WaitingForOtherRuns");
     assert_eq!(life.status.phase, Some(Phase::Pending));
     life.spec.suspend = true;
     life.pass();
-    assert_eq!(life.condition(condition::PROVISIONED).reason, "Suspended");
+    assert_eq!(life.condition(Type::Provisioned).reason, "Suspended");
     (life.spec.suspend, life.turn) = (false, Ok(()));
     // `timeouts.provision` starts now, and not when the run was first seen.
     assert_eq!(life.later(3600).pass().create.len(), 2);
@@ -417,10 +402,7 @@ fn a_run_can_be_cancelled_at_any_time() {
     life.conductor = outcome(EndReason::Cancelled, 1, 0);
     life.pass();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
-    assert_eq!(
-        life.condition(condition::COMPLETE).message,
-        "it ended as Cancelled"
-    );
+    assert_eq!(life.condition(Type::Complete).message, "it ended as Cancelled");
 }
 
 #[test]
@@ -468,16 +450,16 @@ fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
     let mut life = Life::new();
     let full = || {
         let trouble = Trouble::new(
-            POD_REFUSED,
+            Reason::PodRefused,
             "the API server refuses the run's Pod: exceeded quota",
         );
         Some(Refusal::Temporary(Some(trouble)))
     };
     assert_eq!(life.pass_with(full()).wake, Some(RETRY_FIRST));
-    let provisioned = life.condition(condition::PROVISIONED);
+    let provisioned = life.condition(Type::Provisioned);
     assert_eq!(
         (provisioned.status.as_str(), provisioned.reason.as_str()),
-        ("False", POD_REFUSED)
+        ("False", "PodRefused")
     );
     let pauses: Vec<_> = [5, 5, 20, 29]
         .iter()
@@ -489,8 +471,8 @@ fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
         "longer each time, and never beyond the limit"
     );
     life.later(1).pass();
-    assert_eq!(life.end(), (Phase::Failed, POD_REFUSED));
-    let message = &life.condition(condition::COMPLETE).message;
+    assert_eq!(life.end(), (Phase::Failed, "PodRefused"));
+    let message = &life.condition(Type::Complete).message;
     assert!(message.ends_with("exceeded quota"), "{message}");
 }
 
@@ -498,7 +480,7 @@ fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
 fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
     let mut life = Life::running();
     life.pods[1].state = gone();
-    let trouble = Trouble::new(UNSUPPORTED, "label the namespace");
+    let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
     let decision = life.pass_with(Some(Refusal::Final(trouble)));
     assert_eq!(
         (decision.command, decision.wake),
@@ -521,7 +503,7 @@ fn a_conductor_that_panics_is_resumed_but_not_forever() {
     life.conductor = panicked(PANICS_MAX);
     life.pass();
     assert_eq!(life.end(), (Phase::Failed, "Internal"));
-    let message = &life.condition(condition::COMPLETE).message;
+    let message = &life.condition(Type::Complete).message;
     assert!(
         message.ends_with("panicked 3 times, which is a fault of perfrun: index out of bounds"),
         "{message}"
@@ -550,9 +532,28 @@ fn pods_of_a_run_that_is_being_deleted_are_deleted_at_any_time() {
 #[test]
 fn times_of_conditions_stay_while_they_do() {
     let mut life = Life::running();
-    let since = life.condition(condition::RUNNING).last_transition_time.clone();
+    let since = life.condition(Type::Running).last_transition_time.clone();
     life.later(60).pass();
-    assert_eq!(life.condition(condition::RUNNING).last_transition_time, since);
+    assert_eq!(life.condition(Type::Running).last_transition_time, since);
+}
+
+#[test]
+fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
+    let mut life = Life::new();
+    let first = life.pass();
+    life.create(&first, &PodState::Starting);
+    life.pods[0].foreign = vec!["istio-proxy".to_owned()];
+    life.pass();
+    assert_eq!(life.reasons(), ["ForeignContainers"]);
+    let (status, _, message) = life.parts(Type::ContainersInjected);
+    assert!(
+        status == "True" && message.contains("did not make: istio-proxy. "),
+        "{message}"
+    );
+    life.pods[0].foreign.clear();
+    life.pass();
+    assert!(life.reasons().is_empty());
+    assert_eq!(life.parts(Type::ContainersInjected).0, "True");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, runtime::reflector::Store};
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL},
-    pod::{PodState, state},
+    pod::{LINK_CONTAINER, NODE_CONTAINER, PodState, state},
 };
 
 use crate::build::RunIdentity;
@@ -20,6 +20,8 @@ pub(crate) struct NodePod {
     pub(crate) incarnation: u32,
     pub(crate) deleting: bool,
     pub(crate) state: PodState,
+    /// Names of the containers that perfrun did not make.
+    pub(crate) foreign: Vec<String>,
 }
 
 impl NodePod {
@@ -33,6 +35,7 @@ impl NodePod {
             incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
             deleting: pod.metadata.deletion_timestamp.is_some(),
             state: state(pod),
+            foreign: foreign(pod),
         })
     }
 
@@ -40,6 +43,17 @@ impl NodePod {
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.state, PodState::Gone(_))
     }
+}
+
+/// Names of the containers of a pod that perfrun did not make.
+fn foreign(pod: &Pod) -> Vec<String> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let names = containers.map(|container| container.name.as_str());
+    names
+        .filter(|name| ![NODE_CONTAINER, LINK_CONTAINER].contains(name))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The pods of a run, as the watch shows them.
@@ -57,4 +71,26 @@ pub(crate) fn is_of(pod: &Pod, namespace: &str, run: &str, uid: &str) -> bool {
     pod.namespace().as_deref() == Some(namespace)
         && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
         && pod.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn containers_of_a_service_mesh_are_foreign() {
+        let foreign = |containers, init| {
+            let spec = json!({"containers": containers, "initContainers": init});
+            foreign(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
+        };
+        let named = |name: &str| json!({"name": name});
+        assert!(foreign(json!([named("node")]), json!([named("link")])).is_empty());
+        let meshed = foreign(
+            json!([named("node"), named("istio-proxy")]),
+            json!([named("istio-init")]),
+        );
+        assert_eq!(meshed, ["istio-init", "istio-proxy"]);
+    }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::{Resource, ResourceExt, runtime::events::Event};
 use perfrun_api::{
-    cluster::condition::{ACCEPTED, SCHEDULED},
+    cluster::condition::{self, Reason, Status, Type},
     planning::plan,
     schedule::{
         ConcurrencyPolicy, EndedRun, Error, HISTORY_MAX, PerfSchedule, PerfScheduleStatus, Timetable,
@@ -84,8 +84,8 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         Err(Trouble { reason, message }) => {
             set(
                 &mut decision.status,
-                ACCEPTED,
-                ("False", reason, message.into()),
+                Type::Accepted,
+                (Status::False, reason, message.into()),
                 inputs,
             );
             return decision;
@@ -94,17 +94,17 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let next = timetable.after(now);
     let accepted = match next {
         _ if schedule.spec.suspend => (
-            "True",
-            "Suspended",
+            Status::True,
+            Reason::Suspended,
             "set spec.suspend to false to create runs".into(),
         ),
         Some(next) => {
             let message = format!("the next run is due at {}", timetable.local(next));
-            ("True", "Valid", message.into())
+            (Status::True, Reason::Valid, message.into())
         }
-        None => ("True", "Valid", "no run is due any more".into()),
+        None => (Status::True, Reason::Valid, "no run is due any more".into()),
     };
-    set(&mut decision.status, ACCEPTED, accepted, inputs);
+    set(&mut decision.status, Type::Accepted, accepted, inputs);
     decision.wake = Some(next.map_or(WAKE_MAX, |next| until(next, now).min(WAKE_MAX)));
     if !schedule.spec.suspend {
         start(&mut decision, &timetable, inputs);
@@ -130,8 +130,8 @@ pub(crate) fn after_failure(
     let Trouble { reason, message } = trouble;
     set(
         &mut failed.status,
-        SCHEDULED,
-        ("False", reason, message.into()),
+        Type::Scheduled,
+        (Status::False, reason, message.into()),
         inputs,
     );
     failed
@@ -150,7 +150,7 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
                 verdict.unwrap_or_default(),
                 ended.message
             );
-            events.push(event(ended.is_successful(), "RunEnded", &text, "Judge"));
+            events.push(event(ended.is_successful(), Reason::RunEnded, &text, "Judge"));
         }
     }
     if decision.missed_many {
@@ -158,7 +158,12 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
             "more than {MISSED_MAX} runs were missed, and only the last one is created: set \
              spec.startingDeadlineSeconds, and check the operator and its clock"
         );
-        events.push(event(false, "TooManyMissedTimes", &text, SCHEDULED));
+        events.push(event(
+            false,
+            Reason::TooManyMissedTimes,
+            &text,
+            Type::Scheduled.as_ref(),
+        ));
     }
     for condition in &decision.status.conditions {
         let Condition {
@@ -168,10 +173,15 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
             message,
             ..
         } = condition;
-        let is_new = find(previous, type_).is_none_or(|old| (&old.reason, &old.message) != (reason, message));
-        match (type_.as_str(), status.as_str()) {
-            (ACCEPTED | SCHEDULED, "False") if is_new => events.push(event(false, reason, message, type_)),
-            (SCHEDULED, "True") if is_new => events.push(event(true, reason, message, type_)),
+        let (Ok(known), Ok(status)) = (type_.parse(), status.parse()) else {
+            continue;
+        };
+        let is_new = find(previous, known).is_none_or(|old| (&old.reason, &old.message) != (reason, message));
+        match (known, status) {
+            (Type::Accepted | Type::Scheduled, Status::False) if is_new => {
+                events.push(event(false, reason, message, type_));
+            }
+            (Type::Scheduled, Status::True) if is_new => events.push(event(true, reason, message, type_)),
             _ => {}
         }
     }
@@ -206,6 +216,7 @@ fn observed(inputs: &Inputs<'_>) -> PerfScheduleStatus {
             .max_by_key(|time| time.0)
             .cloned(),
         history,
+        reason: previous.reason.clone(),
         conditions: previous.conditions.clone(),
     }
 }
@@ -215,19 +226,20 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
     let PerfSchedule { metadata, spec, .. } = inputs.schedule;
     let timetable = Timetable::new(spec).map_err(|error| {
         let reason = match error {
-            Error::Schedule { .. } | Error::Never(_) => "InvalidSchedule",
-            Error::TimeZone(_) => "UnknownTimeZone",
+            Error::Schedule { .. } | Error::Never(_) => Reason::InvalidSchedule,
+            Error::TimeZone(_) => Reason::UnknownTimeZone,
         };
         Trouble::new(reason, error.to_string())
     })?;
     let was_accepted = |old: &&Condition| {
-        old.status == "True"
+        condition::is(old, Status::True)
             && old.observed_generation == metadata.generation
             && metadata.generation.is_some()
     };
-    if find(inputs.status, ACCEPTED).filter(was_accepted).is_none() {
-        plan(&spec.run_template.spec)
-            .map_err(|error| Trouble::new("InvalidTemplate", format!("spec.runTemplate.spec: {error}")))?;
+    if find(inputs.status, Type::Accepted).filter(was_accepted).is_none() {
+        plan(&spec.run_template.spec).map_err(|error| {
+            Trouble::new(Reason::InvalidTemplate, format!("spec.runTemplate.spec: {error}"))
+        })?;
     }
     Ok(timetable)
 }
@@ -243,9 +255,9 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
     // A time in the future was written when the clock was wrong.
     let since = last.map_or(now, |last| last.0.min(now));
     let Some(due) = timetable.until(now).filter(|due| *due > since) else {
-        if find(&decision.status, SCHEDULED).is_none() {
-            let parts = ("Unknown", "NotDue", "no run has been due".into());
-            set(&mut decision.status, SCHEDULED, parts, inputs);
+        if find(&decision.status, Type::Scheduled).is_none() {
+            let parts = (Status::Unknown, Reason::NotDue, "no run has been due".into());
+            set(&mut decision.status, Type::Scheduled, parts, inputs);
         }
         return;
     };
@@ -265,8 +277,8 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
         .map(|seconds| now - SignedDuration::from_secs(seconds.into()));
     if deadline.is_some_and(|deadline| due < deadline) {
         let message = format!("the run that was due at {at} is missed: spec.startingDeadlineSeconds is over");
-        let parts = ("False", "DeadlineMissed", message.into());
-        return set(&mut decision.status, SCHEDULED, parts, inputs);
+        let parts = (Status::False, Reason::DeadlineMissed, message.into());
+        return set(&mut decision.status, Type::Scheduled, parts, inputs);
     }
     let mut message = format!("created {name}, which was due at {at}");
     if let Some(earlier) = active(runs).next() {
@@ -277,8 +289,8 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
                     "the run that was due at {at} waits until {} has ended",
                     earlier.name
                 );
-                let parts = ("False", "RunActive", message.into());
-                return set(&mut decision.status, SCHEDULED, parts, inputs);
+                let parts = (Status::False, Reason::RunActive, message.into());
+                return set(&mut decision.status, Type::Scheduled, parts, inputs);
             }
             ConcurrencyPolicy::Replace => {
                 let replaced = active(runs).filter(|run| !run.deleting);
@@ -296,8 +308,8 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
 
 fn created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
     decision.status.last_schedule_time = Some(Time(due));
-    let parts = ("True", "RunCreated", message.into());
-    set(&mut decision.status, SCHEDULED, parts, inputs);
+    let parts = (Status::True, Reason::RunCreated, message.into());
+    set(&mut decision.status, Type::Scheduled, parts, inputs);
 }
 
 /// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
@@ -341,19 +353,22 @@ fn reference(run: &OwnedRun, schedule: &PerfSchedule) -> ObjectReference {
     }
 }
 
-fn find<'a>(status: &'a PerfScheduleStatus, type_: &str) -> Option<&'a Condition> {
-    status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == type_)
+fn find(status: &PerfScheduleStatus, type_: Type) -> Option<&Condition> {
+    condition::find(&status.conditions, type_)
 }
 
-fn set(status: &mut PerfScheduleStatus, type_: &str, parts: ConditionParts<'_>, inputs: &Inputs<'_>) {
+fn set(status: &mut PerfScheduleStatus, type_: Type, parts: ConditionParts<'_>, inputs: &Inputs<'_>) {
     let generation = inputs.schedule.metadata.generation;
     let condition = status::condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
-    status.conditions.retain(|old| old.type_ != type_);
+    status.conditions.retain(|old| old.type_ != type_.as_ref());
     status.conditions.push(condition);
     status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    let creates_none = |accepted: &&Condition| {
+        !condition::is(accepted, Status::True) || accepted.reason == Reason::Suspended.as_ref()
+    };
+    let accepted = find(status, Type::Accepted).filter(creates_none);
+    let main = accepted.or_else(|| find(status, Type::Scheduled));
+    status.reason = main.map(|main| main.reason.clone());
 }
 
 fn until(time: Timestamp, now: Timestamp) -> Duration {

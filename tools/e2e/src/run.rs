@@ -11,7 +11,7 @@ use kube::{
 use perfrun_api::{
     cluster::{
         RUN_LABEL,
-        condition::{COMPLETE, RUNNING},
+        condition::{self, Type},
     },
     document,
     spec::PerfRun,
@@ -149,33 +149,32 @@ pub fn in_yaml(name: &str, spec: &str) -> String {
 }
 
 /// A condition of a run.
-pub fn condition<'a>(run: &'a PerfRun, type_: &str) -> Option<&'a Condition> {
-    let conditions = &run.status.as_ref()?.conditions;
-    conditions.iter().find(|condition| condition.type_ == type_)
+pub fn condition(run: &PerfRun, type_: Type) -> Option<&Condition> {
+    condition::find(&run.status.as_ref()?.conditions, type_)
 }
 
 /// Whether a condition has a status.
-pub fn is(run: &PerfRun, type_: &str, status: &str) -> bool {
+pub fn is(run: &PerfRun, type_: Type, status: &str) -> bool {
     condition(run, type_).is_some_and(|condition| condition.status == status)
 }
 
 /// The reason of a condition.
-pub fn reason<'a>(run: &'a PerfRun, type_: &str) -> &'a str {
+pub fn reason(run: &PerfRun, type_: Type) -> &str {
     condition(run, type_).map_or("", |condition| &condition.reason)
 }
 
 /// The message of a condition.
-pub fn message<'a>(run: &'a PerfRun, type_: &str) -> &'a str {
+pub fn message(run: &PerfRun, type_: Type) -> &str {
     condition(run, type_).map_or("", |condition| &condition.message)
 }
 
 /// Whether a run has ended, in any phase.
 pub fn has_ended(run: &PerfRun) -> bool {
-    is(run, COMPLETE, "True")
+    is(run, Type::Complete, "True")
 }
 
 fn is_running(run: &PerfRun) -> bool {
-    is(run, RUNNING, "True")
+    is(run, Type::Running, "True")
 }
 
 /// The number of ended trials in the status of a run.

@@ -4,23 +4,25 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
+use perfrun_contract::tally::EndReason;
 
 use super::{LINK_CONTAINER, NODE_CONTAINER, UNPUBLISHED};
+use crate::cluster::condition::Reason;
 
 /// Why a run or a pod makes no progress.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Trouble {
     /// Reason of a condition.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// For people, with the names of the objects.
     pub message: String,
 }
 
 impl Trouble {
     /// A trouble.
-    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
         Self {
-            reason,
+            reason: reason.into(),
             message: message.into(),
         }
     }
@@ -44,7 +46,8 @@ pub fn state(pod: &Pod) -> PodState {
     let name = pod.name_any();
     if pod.metadata.deletion_timestamp.is_some() {
         let text = disrupted(pod).unwrap_or_default();
-        return PodState::Gone(Trouble::new("NodeLost", format!("pod {name} was deleted{text}")));
+        let message = format!("pod {name} was deleted{text}");
+        return PodState::Gone(Trouble::new(EndReason::NodeLost, message));
     }
     let Some(status) = &pod.status else {
         return PodState::Starting;
@@ -64,7 +67,7 @@ pub fn state(pod: &Pod) -> PodState {
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         let text = detail(ended.message.as_ref());
         return PodState::Gone(Trouble::new(
-            "NodeCrashed",
+            Reason::NodeCrashed,
             format!("the node in pod {name} ended with {what}{why}{text}; see kubectl logs {name}"),
         ));
     }
@@ -72,7 +75,7 @@ pub fn state(pod: &Pod) -> PodState {
         let why = status.reason.as_deref().unwrap_or("no reason given");
         let text = detail(status.message.as_ref());
         return PodState::Gone(Trouble::new(
-            "NodeLost",
+            EndReason::NodeLost,
             format!("pod {name} has ended: {why}{text}"),
         ));
     }
@@ -86,7 +89,7 @@ pub fn state(pod: &Pod) -> PodState {
     {
         let text = detail(scheduled.message.as_ref());
         return PodState::Stuck(Trouble::new(
-            "Unschedulable",
+            Reason::Unschedulable,
             format!("no Kubernetes node takes pod {name}{text}"),
         ));
     }
@@ -96,10 +99,10 @@ pub fn state(pod: &Pod) -> PodState {
         .iter()
         .flatten()
         .find(|container| container.name == LINK_CONTAINER);
-    let agent = agent.and_then(|agent| stuck(agent, "LinkAgentCrashed"));
+    let agent = agent.and_then(|agent| stuck(agent, Reason::LinkAgentCrashed));
     let agent =
         agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {name}: {why}")));
-    let node = container.and_then(|node| stuck(node, "NodeCrashed"));
+    let node = container.and_then(|node| stuck(node, Reason::NodeCrashed));
     let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {name}: {why}")));
     agent.or(node).map_or(PodState::Starting, PodState::Stuck)
 }
@@ -126,12 +129,12 @@ const UNPUBLISHED_ADVICE: &str = "; images of perfrun are not published: build t
                                   nodes, or push them to a registry and set nodeImages.rust.repository of the chart";
 
 /// Why a container does not start. `None` if it is just starting.
-fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static str, String)> {
+fn stuck(container: &ContainerStatus, crashed: Reason) -> Option<(Reason, String)> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let why = waiting.reason.as_deref()?;
     let reason = match why {
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"
-        | "ImageInspectError" => "ImagePullFailed",
+        | "ImageInspectError" => Reason::ImagePullFailed,
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" | "CrashLoopBackOff" => {
             crashed
         }
@@ -152,7 +155,7 @@ fn stuck(container: &ContainerStatus, crashed: &'static str) -> Option<(&'static
         .flatten()
         .map(|text| format!(": {}", text.trim()))
         .collect();
-    let is_missing = reason == "ImagePullFailed" && container.image.starts_with(UNPUBLISHED);
+    let is_missing = reason == Reason::ImagePullFailed && container.image.starts_with(UNPUBLISHED);
     let advice = if is_missing { UNPUBLISHED_ADVICE } else { "" };
     Some((reason, format!("{why}{words}{advice}")))
 }
@@ -172,7 +175,7 @@ mod tests {
         let PodState::Stuck(trouble) = state else {
             panic!("{state:?}")
         };
-        assert_eq!(trouble.reason, "Unschedulable");
+        assert_eq!(trouble.reason, Reason::Unschedulable);
         assert_eq!(
             trouble.message,
             "no Kubernetes node takes pod run-server-0-0: 0/3 nodes are available"
@@ -193,7 +196,7 @@ mod tests {
             let PodState::Stuck(trouble) = waiting("ImagePullBackOff", image) else {
                 panic!()
             };
-            assert_eq!(trouble.reason, "ImagePullFailed");
+            assert_eq!(trouble.reason, Reason::ImagePullFailed);
             assert_eq!(
                 trouble.message.contains("set nodeImages.rust.repository"),
                 is_unpublished
@@ -218,7 +221,7 @@ mod tests {
         assert_eq!(
             agent(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}})),
             (
-                "LinkAgentCrashed",
+                Reason::LinkAgentCrashed,
                 "the link agent of pod run-server-0-0: CrashLoopBackOff: back-off 10s: Error: no such token"
                     .to_owned()
             )
@@ -226,13 +229,13 @@ mod tests {
         let forbidden =
             json!({"waiting": {"reason": "CreateContainerError", "message": "NET_ADMIN is not allowed"}});
         let (reason, message) = agent(forbidden);
-        assert_eq!(reason, "LinkAgentCrashed");
+        assert_eq!(reason, Reason::LinkAgentCrashed);
         assert!(
             message.contains("CreateContainerError: NET_ADMIN is not allowed"),
             "{message}"
         );
         let pulled = json!({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}});
-        assert_eq!(agent(pulled).0, "ImagePullFailed");
+        assert_eq!(agent(pulled).0, Reason::ImagePullFailed);
     }
 
     #[test]

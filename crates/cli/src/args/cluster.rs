@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::Shown;
 
@@ -48,15 +48,7 @@ pub struct Output {
 }
 
 const WATCH_NOTES: &str = "\
-Results are saved like those of `perfrun run`. Ctrl-C stops watching, and the run continues.
-
-Exit status:
-  0    every trial completed, and what `expect` names holds
-  1    a trial or the run failed, or the run was cancelled or deleted: see standard error
-  2    the command line is invalid
-  3    every trial completed, and something that `expect` names does not hold
-  4    every trial completed, and the trials do not tell whether what `expect` names holds
-  130  stopped by Ctrl-C, SIGTERM or SIGHUP";
+Results are saved like those of `perfrun run`. Ctrl-C stops watching, and the run continues.";
 
 /// Options of `perfrun list`.
 #[derive(Args, Debug)]
@@ -64,8 +56,18 @@ pub struct List {
     /// List the runs of all namespaces.
     #[arg(long, short = 'A', conflicts_with = "namespace", help_heading = HEADING)]
     pub all_namespaces: bool,
+    /// Show more columns.
+    #[arg(long, short, value_enum)]
+    pub output: Option<Columns>,
     #[command(flatten)]
     pub target: Target,
+}
+
+/// Columns of a list, as of `kubectl get -o wide`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Columns {
+    /// Also the workload, the duration, and the time since the end.
+    Wide,
 }
 
 /// Options of `perfrun watch`.

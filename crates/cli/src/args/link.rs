@@ -31,12 +31,7 @@ The command replaces any impairment that perfrun has set on this interface.
 
 With the kernel backend, the impairment stays until `perfrun link clear`; `tc qdisc` shows it. In user space, it lasts \
 while this command runs; Ctrl-C or SIGTERM removes it. If the command is killed, no packets reach the peers until the \
-link is set again or cleared.
-
-Exit status:
-  0    the impairment was set and, in user space, removed again
-  1    it could not be set, or its emulator stopped: see standard error
-  2    the command line is invalid";
+link is set again or cleared.";
 
 /// Options of `perfrun link set`.
 #[derive(Args, Debug)]
@@ -85,12 +80,7 @@ On one machine, one command can be both ends:
 
 Write the expected impairment as options of `perfrun link set` without their dashes, separated by commas: \
 --forward delay=25ms,loss=1%. An expected rate is measured by filling the link; that of --backward only if this \
-command is both ends.
-
-Exit status:
-  0    the link was measured, and behaves as expected if --forward or --backward was given
-  1    the link does not behave as expected, or could not be measured: see the output
-  2    the command line is invalid";
+command is both ends.";
 
 /// Options of `perfrun link probe`.
 #[derive(Args, Debug)]

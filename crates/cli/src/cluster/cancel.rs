@@ -1,6 +1,7 @@
 //! `perfrun cancel`.
 
 use kube::{ResourceExt, api::Patch};
+use perfrun_api::exit_status::INTERRUPTED;
 use perfrun_contract::run::Phase;
 use serde_json::json;
 
@@ -13,7 +14,7 @@ use super::{
     run::{screen, stop_on_signal},
     status::StatusSummary,
 };
-use crate::{args, run::INTERRUPTED, tell};
+use crate::{args, tell};
 
 /// Cancels a run. Returns the exit status.
 pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {

@@ -18,7 +18,7 @@ use kube::{
     Resource, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use perfrun_api::cluster::RUN_LABEL;
+use perfrun_api::{cluster::RUN_LABEL, exit_status::INTERRUPTED};
 use perfrun_conformance::bench::{Place, Running, Who};
 use tokio::time::{Instant, sleep};
 
@@ -28,7 +28,7 @@ use super::{
     error::Call,
     run::stop_on_signal,
 };
-use crate::{args, conformance::check, run::INTERRUPTED, tell};
+use crate::{args, conformance::check, tell};
 
 /// How long deleted pods may take until they are gone.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);

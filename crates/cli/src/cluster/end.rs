@@ -1,10 +1,10 @@
 //! How a run ended, and the exit status: pure.
 
-use perfrun_api::spec::PerfRun;
+use perfrun_api::{exit_status::INCOMPLETE, spec::PerfRun};
 use perfrun_contract::{compare::Judged, run::Phase};
 
 use super::status::{PhaseReason, StatusSummary};
-use crate::run::{self, INCOMPLETE};
+use crate::run;
 
 /// The exit status of a run that has ended.
 pub(super) fn exit_status(phase: Option<Phase>, judged: Option<&Judged>) -> u8 {
@@ -35,19 +35,30 @@ pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_api::exit_status::{FAIL, INCONCLUSIVE, SUCCESS};
     use perfrun_contract::compare::Verdict;
 
     use super::{super::status::tests::run, *};
-    use crate::run::FAIL;
 
     #[test]
     fn only_success_is_zero() {
-        assert_eq!(exit_status(Some(Phase::Succeeded), None), 0);
-        let failed = Judged {
-            verdict: Verdict::Fail,
+        assert_eq!(exit_status(Some(Phase::Succeeded), None), SUCCESS);
+        let judged = |verdict| Judged {
+            verdict,
             ..Judged::default()
         };
-        assert_eq!(exit_status(Some(Phase::Succeeded), Some(&failed)), FAIL);
+        for (verdict, status) in [
+            (Verdict::Pass, SUCCESS),
+            (Verdict::NotAsked, SUCCESS),
+            (Verdict::Fail, FAIL),
+            (Verdict::Inconclusive, INCONCLUSIVE),
+        ] {
+            assert_eq!(
+                exit_status(Some(Phase::Succeeded), Some(&judged(verdict))),
+                status
+            );
+        }
+        let failed = judged(Verdict::Fail);
         for phase in [
             None,
             Some(Phase::Failed),

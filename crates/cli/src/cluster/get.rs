@@ -1,11 +1,12 @@
 //! `perfrun get results`.
 
 use anyhow::{Context, bail, ensure};
+use perfrun_api::exit_status::INTERRUPTED;
 
 use super::{
     access::Cluster, end::complaint, fetch::fetch, find::find, run::stop_on_signal, status::StatusSummary,
 };
-use crate::{args, print, report::rendered, run::INTERRUPTED, tell, ui::Screen};
+use crate::{args, print, report::rendered, tell, ui::Screen};
 
 /// Prints the results of a run that has ended. Returns the exit status.
 pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {

@@ -3,15 +3,19 @@
 use std::io::{Write, stderr};
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{ResourceExt, api::ListParams};
+use perfrun_api::cluster::{age::age, condition::Reason};
 
 use super::{
     access::{Cluster, MaybeRun},
-    age::age,
     error::{Call, RUNS},
     status::StatusSummary,
 };
-use crate::{args, print};
+use crate::{
+    args::{self, Columns},
+    print,
+};
 
 /// Lists the runs of one or all namespaces. Returns the exit status.
 pub async fn list(args: &args::List) -> anyhow::Result<u8> {
@@ -41,62 +45,76 @@ pub async fn list(args: &args::List) -> anyhow::Result<u8> {
     }
     let now = Timestamp::now();
     let rows: Vec<Row> = runs.iter().map(|run| row(run, now)).collect();
-    print(&table(&rows, args.all_namespaces))?;
+    let is_wide = args.output == Some(Columns::Wide);
+    print(&table(&rows, args.all_namespaces, is_wide))?;
     Ok(0)
 }
 
-/// Namespace, name, phase, trials, age, reason.
-type Row = [String; 6];
+/// The namespace, and the columns of `kubectl get`.
+type Row = [String; 10];
 
-const HEAD: [&str; 6] = ["NAMESPACE", "NAME", "PHASE", "TRIALS", "AGE", "REASON"];
+const HEAD: [&str; 10] = [
+    "NAMESPACE",
+    "NAME",
+    "PHASE",
+    "VERDICT",
+    "REASON",
+    "TRIALS",
+    "AGE",
+    "WORKLOAD",
+    "DURATION",
+    "ENDED",
+];
+
+/// The number of columns of a list that is not wide.
+const NARROW: usize = 7;
 
 fn row(run: &MaybeRun, now: Timestamp) -> Row {
-    let status = run.0.as_ref().map(StatusSummary::of);
-    let created = run.creation_timestamp();
-    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    let (phase, trials, reason) = match &status {
-        Ok(status) => (
-            or_dash(status.phase.as_ref().map(ToString::to_string).unwrap_or_default()),
-            match status.trials.total {
-                0 => "-".to_owned(),
-                _ => status.progress(),
-            },
-            or_dash(
-                status
-                    .cause
-                    .as_ref()
-                    .map(|cause| cause.reason.clone())
-                    .unwrap_or_default(),
-            ),
-        ),
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let since = |time: Time| age(now.duration_since(time.0).as_secs());
+    let created = run.creation_timestamp().map_or("?".to_owned(), since);
+    let [phase, verdict, reason, trials, workload, duration, ended] = match &run.0 {
+        Ok(readable) => {
+            let summary = StatusSummary::of(readable);
+            let status = readable.status.clone().unwrap_or_default();
+            [
+                status.phase.map(|phase| phase.to_string()),
+                status.verdict.map(|verdict| verdict.to_string()),
+                summary.cause.as_ref().map(|cause| cause.reason.clone()),
+                (summary.trials.total > 0).then(|| summary.progress()),
+                Some(readable.spec.workload.name().to_owned()),
+                status.duration,
+                status.completion_time.map(since),
+            ]
+            .map(or_dash)
+        }
         // The run has another version. The others can still be listed.
-        Err(_) => ("?".to_owned(), "?".to_owned(), "Unreadable".to_owned()),
+        Err(_) => ["?", "?", Reason::Unreadable.as_ref(), "?", "?", "?", "?"].map(str::to_owned),
     };
     [
         run.namespace().unwrap_or_default(),
         run.name_any(),
         phase,
-        trials,
-        created.map_or("?".to_owned(), |created| {
-            age(now.duration_since(created.0).as_secs())
-        }),
+        verdict,
         reason,
+        trials,
+        created,
+        workload,
+        duration,
+        ended,
     ]
 }
 
 /// A table in the format of kubectl.
-fn table(rows: &[Row], with_namespace: bool) -> String {
-    let first = usize::from(!with_namespace);
+fn table(rows: &[Row], with_namespace: bool, is_wide: bool) -> String {
+    let columns = usize::from(!with_namespace)..if is_wide { HEAD.len() } else { NARROW };
     let head = HEAD.map(str::to_owned);
-    let widths: Vec<usize> = (0..HEAD.len())
-        .map(|column| {
-            let cells = std::iter::once(&head).chain(rows);
-            cells.map(|row| row[column].chars().count()).max().unwrap_or(0)
-        })
-        .collect();
+    let lines = || std::iter::once(&head).chain(rows);
+    let width = |column: usize| lines().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = columns.clone().map(width).collect();
     let mut out = String::new();
-    for row in std::iter::once(&head).chain(rows) {
-        let cells = row.iter().zip(&widths).skip(first);
+    for row in lines() {
+        let cells = row[columns.clone()].iter().zip(&widths);
         let line: String = cells.map(|(cell, width)| format!("{cell:<width$}   ")).collect();
         out += line.trim_end();
         out.push('\n');
@@ -106,6 +124,10 @@ fn table(rows: &[Row], with_namespace: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
+    use kube::{CustomResourceExt, core::DeserializeGuard};
+    use perfrun_api::spec::PerfRun;
+    use perfrun_contract::compare::Verdict;
     use serde_json::json;
 
     use super::{super::status::tests::run, *};
@@ -114,26 +136,59 @@ mod tests {
         "2026-01-01T12:03:05Z".parse().unwrap()
     }
 
+    fn row_of(run: PerfRun) -> Row {
+        row(&DeserializeGuard(Ok(run)), now())
+    }
+
     #[test]
     fn a_run_is_a_line() {
         let waits = "Provisioned=Unknown WaitingForOtherRuns ";
-        let waiting = row(
-            &kube::core::DeserializeGuard(Ok(run(Some("Pending"), (0, 0), &[waits]))),
-            now(),
-        );
-        let unseen = row(&kube::core::DeserializeGuard(Ok(run(None, (0, 0), &[]))), now());
+        let waiting = row_of(run(Some("Pending"), (0, 0), &[waits]));
+        let unseen = row_of(run(None, (0, 0), &[]));
         let rows = [waiting, unseen];
         assert_eq!(
-            table(&rows, true),
-            "NAMESPACE   NAME   PHASE     TRIALS   AGE    REASON\n\
-             lab         tcp    Pending   0/40     3m5s   WaitingForOtherRuns\n\
-             lab         tcp    -         -        3m5s   -\n"
+            table(&rows, true, false),
+            "NAMESPACE   NAME   PHASE     VERDICT   REASON                TRIALS   AGE\n\
+             lab         tcp    Pending   -         WaitingForOtherRuns   0/40     3m5s\n\
+             lab         tcp    -         -         -                     -        3m5s\n"
         );
         assert_eq!(
-            table(&rows[..1], false),
-            "NAME   PHASE     TRIALS   AGE    REASON\n\
-             tcp    Pending   0/40     3m5s   WaitingForOtherRuns\n"
+            table(&rows[..1], false, false),
+            "NAME   PHASE     VERDICT   REASON                TRIALS   AGE\n\
+             tcp    Pending   -         WaitingForOtherRuns   0/40     3m5s\n"
         );
+    }
+
+    #[test]
+    fn a_run_that_measured_a_regression_does_not_look_like_a_success() {
+        let conditions = [
+            "Verdict=False Regressed slower",
+            "Complete=True Succeeded all 40 trials were measured",
+        ];
+        let mut ended = run(Some("Succeeded"), (40, 0), &conditions);
+        let status = ended.status.as_mut().unwrap();
+        status.verdict = Some(Verdict::Fail);
+        status.duration = Some("52s".to_owned());
+        status.completion_time = Some(Time("2026-01-01T12:03:00Z".parse().unwrap()));
+        assert_eq!(
+            table(&[row_of(ended)], false, true),
+            "NAME   PHASE       VERDICT   REASON      TRIALS   AGE    WORKLOAD   DURATION   ENDED\n\
+             tcp    Succeeded   Fail      Regressed   40/40    3m5s   ping       52s        5s\n"
+        );
+    }
+
+    #[test]
+    fn the_columns_are_those_of_kubectl() {
+        let crd = PerfRun::crd();
+        let columns = crd.spec.versions[0].additional_printer_columns.iter().flatten();
+        let (wide, narrow): (Vec<_>, Vec<_>) = columns.partition(|column| column.priority == Some(1));
+        let head = |columns: &[&CustomResourceColumnDefinition]| {
+            let names = columns.iter().map(|column| column.name.to_uppercase());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(HEAD[..2], ["NAMESPACE", "NAME"]);
+        assert_eq!(HEAD[2..NARROW], head(&narrow));
+        assert_eq!(HEAD[NARROW..], head(&wide));
     }
 
     #[test]
@@ -144,6 +199,7 @@ mod tests {
             "status": {"phase": 42},
         }))
         .unwrap();
-        assert_eq!(row(&odd, now()), ["lab", "new", "?", "?", "?", "Unreadable"]);
+        let row = row(&odd, now());
+        assert_eq!(row[..NARROW], ["lab", "new", "?", "?", "Unreadable", "?", "?"]);
     }
 }

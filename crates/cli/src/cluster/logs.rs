@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use kube::{ResourceExt, api::ListParams};
 use perfrun_api::{
     cluster::{NODE_LABEL, RUN_LABEL},
+    exit_status::INTERRUPTED,
     planning::draft,
     spec::PerfRun,
 };
@@ -27,7 +28,7 @@ use super::{
     run::stop_on_signal,
     status::StatusSummary,
 };
-use crate::{args, run::INTERRUPTED, ui::Screen};
+use crate::{args, ui::Screen};
 
 /// The pause between two searches for new pods.
 const PAUSE: Duration = Duration::from_secs(2);

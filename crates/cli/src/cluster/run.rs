@@ -2,7 +2,11 @@
 
 use anyhow::{Context, ensure};
 use kube::ResourceExt;
-use perfrun_api::{planning::draft, spec::PerfRun};
+use perfrun_api::{
+    exit_status::{INCOMPLETE, INTERRUPTED},
+    planning::draft,
+    spec::PerfRun,
+};
 use perfrun_contract::plan::Plan;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +22,7 @@ use super::{
 use crate::{
     args::{self, Output},
     label, read_documents, report,
-    run::{INCOMPLETE, INTERRUPTED, cancel_on_signal, counted, least_time, runnable, trials, worse},
+    run::{cancel_on_signal, counted, least_time, runnable, trials, worse},
     store::{self, Store},
     tell,
     ui::Screen,

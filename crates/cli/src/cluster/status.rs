@@ -1,9 +1,8 @@
 //! The state of a run on a cluster, as users see it, and what is new in it: pure.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use perfrun_api::{
     cluster::condition,
-    spec::{PerfRun, PerfRunStatus, TrialCounts},
+    spec::{PerfRun, TrialCounts},
 };
 use perfrun_contract::run::Phase;
 
@@ -37,7 +36,7 @@ impl StatusSummary {
         Self {
             phase: status.phase,
             has_ended: condition::has_ended(&status.conditions),
-            cause: main_condition(status).map(|condition| PhaseReason {
+            cause: condition::main(&status.conditions).map(|condition| PhaseReason {
                 reason: condition.reason.clone(),
                 message: condition.message.trim().to_owned(),
             }),
@@ -113,25 +112,6 @@ pub(super) fn changes(before: &StatusSummary, now: &StatusSummary) -> Vec<String
 pub(super) fn progress(before: &StatusSummary, now: &StatusSummary) -> Option<String> {
     let more = now.trials.completed > before.trials.completed;
     more.then(|| format!("[{}]", now.progress()))
-}
-
-/// The condition that explains the phase of a run: how the run ended; otherwise the first condition that is
-/// not true yet; otherwise that the run is running.
-fn main_condition(status: &PerfRunStatus) -> Option<&Condition> {
-    let of = |name: &str| status.conditions.iter().find(|condition| condition.type_ == name);
-    let is_true = |condition: &&Condition| condition.status == "True";
-    let awaited = [condition::ACCEPTED, condition::PROVISIONED, condition::RUNNING];
-    of(condition::COMPLETE)
-        .filter(is_true)
-        .or_else(|| {
-            awaited
-                .into_iter()
-                .filter_map(of)
-                .find(|condition| !is_true(condition))
-        })
-        .or_else(|| of(condition::RUNNING))
-        .or_else(|| of(condition::PROVISIONED))
-        .or_else(|| of(condition::ACCEPTED))
 }
 
 #[cfg(test)]

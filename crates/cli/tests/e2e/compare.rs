@@ -7,6 +7,7 @@ use perfrun_contract::{
     compare::{NoFinding, Outcome, Verdict},
     plan::Cell,
     record::Metric,
+    run::RunState,
 };
 use serde_json::{Value, json};
 
@@ -307,6 +308,10 @@ fn one_run_says_what_it_found_itself() {
             .call(&["compare", "a", "--inconclusive", "pass"])
             .expect(passes);
     }
+    let mut stopped = run(&bound("20%"), 1, by_variant);
+    stopped.0.state = RunState::Interrupted;
+    stopped.keep(&place, "stopped");
+    place.call(&["compare", "stopped"]).expect(1);
     run(&uploads(), 1, as_fast).keep(&place, "plain");
     refused(
         place.call(&["compare", "plain"]),

@@ -9,6 +9,8 @@
 
 mod browser;
 mod clocks;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod commands;
 mod compare;
 mod compared;

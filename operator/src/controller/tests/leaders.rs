@@ -75,7 +75,7 @@ async fn a_conductor_whose_node_knows_a_later_one_waits_for_the_lease() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(ends(&scene));
     scene.pass("a").await.unwrap();
-    let (_, reason, why) = scene.condition("a", COMPLETE);
+    let (_, reason, why) = scene.condition("a", Type::Complete);
     assert_eq!(reason, "NodeNotReady");
     assert!(
         why.contains("another operator has taken over, but this one leads"),

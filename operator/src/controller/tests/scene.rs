@@ -173,12 +173,12 @@ impl Scene {
     }
 
     /// Status, reason and message of a condition.
-    pub(super) fn condition(&self, name: &str, type_: &str) -> (String, String, String) {
+    pub(super) fn condition(&self, name: &str, type_: Type) -> (String, String, String) {
         let status = self.status(name);
         let conditions = status["conditions"].as_array().unwrap();
         let condition = conditions
             .iter()
-            .find(|condition| condition["type"] == type_)
+            .find(|condition| condition["type"].as_str() == Some(type_.as_ref()))
             .unwrap();
         let text = |key: &str| condition[key].as_str().unwrap().to_owned();
         (text("status"), text("reason"), text("message"))

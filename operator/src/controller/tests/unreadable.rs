@@ -21,7 +21,7 @@ async fn an_unreadable_status_is_never_written_and_in_nobodys_way() {
     );
     scene.create("today", json!({}));
     scene.pass("today").await.unwrap();
-    assert_eq!(scene.condition("today", PROVISIONED).1, "Starting");
+    assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,7 +59,10 @@ async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
     // Of two runs that wait, this one would go first.
     scene.create("first", json!({}));
     scene.pass("first").await.unwrap();
-    assert_eq!(scene.condition("first", PROVISIONED).1, "WaitingForOtherRuns");
+    assert_eq!(
+        scene.condition("first", Type::Provisioned).1,
+        "WaitingForOtherRuns"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +74,7 @@ async fn an_unreadable_spec_only_gets_a_condition() {
     let before = scene.status("a");
     scene.pass("a").await.unwrap();
     let after = scene.status("a");
-    let (status, reason, why) = scene.condition("a", ACCEPTED);
+    let (status, reason, why) = scene.condition("a", Type::Accepted);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Malformed"));
     assert!(why.contains("42"), "{why}");
     for kept in ["phase", "trials", "startTime"] {

@@ -76,7 +76,7 @@ fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
 #[test]
 fn a_namespace_that_does_not_allow_link_agents_ends_the_run_immediately() {
     let mut life = Life::impaired();
-    let trouble = Trouble::new(UNSUPPORTED, "label the namespace");
+    let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
     life.pass_with(Some(Refusal::Final(trouble)));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
     assert_eq!(

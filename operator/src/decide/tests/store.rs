@@ -17,6 +17,7 @@ impl Life {
             incarnation,
             deleting: false,
             state,
+            foreign: vec![],
         });
     }
 }
@@ -112,7 +113,7 @@ fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
         decision = life.pass();
     }
     assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
-    let message = &life.condition(condition::COMPLETE).message;
+    let message = &life.condition(Type::Complete).message;
     assert!(message.contains("ended with exit code 1"), "{message}");
 }
 
@@ -125,7 +126,7 @@ fn a_claim_that_does_not_exist_ends_the_run_in_time_and_says_where_to_look() {
     life.pass();
     life.later(61).pass();
     assert_eq!(life.end(), (Phase::Failed, "StoreNotReady"));
-    let message = &life.condition(condition::COMPLETE).message;
+    let message = &life.condition(Type::Complete).message;
     assert!(
         message.contains("`kubectl describe` shows its events"),
         "{message}"

@@ -62,12 +62,7 @@ fn a_run_that_expects_nothing_has_no_verdict() {
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
     assert_eq!(life.status.verdict, None);
-    let types = life
-        .status
-        .conditions
-        .iter()
-        .map(|condition| condition.type_.as_str());
-    assert!(!types.into_iter().any(|type_| type_ == condition::VERDICT));
+    assert_eq!(condition::find(&life.status.conditions, Type::Verdict), None);
 }
 
 #[test]
@@ -96,6 +91,23 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
     life.conductor = ConductorState::None;
     life.later(3600).pass();
     assert_eq!(life.status, ended);
+}
+
+#[test]
+fn the_columns_of_a_run_show_why_its_verdict_is_not_pass() {
+    let mut life = Life::comparing(EXPECT);
+    life.pass();
+    let columns = |status: &PerfRunStatus| (status.reason.clone(), status.duration.clone());
+    assert_eq!(columns(&life.status), (Some("Starting".to_owned()), None));
+    assert_eq!(life.status.workload.as_deref(), Some("ping"));
+    life.pods.clear();
+    let mut life = life.started();
+    life.conductor = found(Outcome::Worse, None, &[(0, "pr", Verdict::Fail)]);
+    life.later(185).pass();
+    assert_eq!(
+        columns(&life.status),
+        (Some("Regressed".to_owned()), Some("3m5s".to_owned()))
+    );
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Scene {
     }
 
     /// Status, reason and message of a condition.
-    fn condition(&self, type_: &str) -> (&str, &str, &str) {
+    fn condition(&self, type_: Type) -> (&str, &str, &str) {
         let condition = find(&self.status, type_).unwrap();
         (&condition.status, &condition.reason, &condition.message)
     }
@@ -116,10 +116,10 @@ fn a_run_is_created_when_it_is_due_and_once() {
     let mut scene = Scene::new("schedule: '30 3 * * *'");
     assert_eq!(scene.pass("2026-11-26T00:00:01Z"), None);
     assert_eq!(
-        scene.condition(ACCEPTED),
+        scene.condition(Type::Accepted),
         ("True", "Valid", "the next run is due at 2026-11-26 03:30 UTC")
     );
-    assert_eq!(scene.condition(SCHEDULED).0, "Unknown");
+    assert_eq!(scene.condition(Type::Scheduled).0, "Unknown");
     assert_eq!(scene.pass("2026-11-26T03:29:59Z"), None);
     assert_eq!(scene.decide().wake, Some(Duration::from_secs(1)));
     assert_eq!(
@@ -152,7 +152,7 @@ fn a_run_whose_creation_was_not_recorded_is_not_created_again() {
         scene.status.last_schedule_time,
         Some(Time(at("2026-11-26T01:00:00Z")))
     );
-    assert_eq!(scene.condition(SCHEDULED).1, "RunCreated");
+    assert_eq!(scene.condition(Type::Scheduled).1, "RunCreated");
 }
 
 #[test]
@@ -179,8 +179,9 @@ fn of_runs_that_were_missed_only_the_last_is_created() {
 fn a_run_is_missed_when_its_deadline_is_over() {
     let mut scene = Scene::new("schedule: '@hourly', startingDeadlineSeconds: 60");
     assert_eq!(scene.pass("2026-11-26T01:01:01Z"), None);
-    let (status, reason, message) = scene.condition(SCHEDULED);
+    let (status, reason, message) = scene.condition(Type::Scheduled);
     assert_eq!((status, reason), ("False", "DeadlineMissed"));
+    assert_eq!(scene.status.reason.as_deref(), Some(reason));
     assert!(
         message.contains("due at 2026-11-26 01:00 UTC is missed"),
         "{message}"
@@ -230,7 +231,8 @@ fn a_change_of_the_clock_neither_loses_nor_repeats_a_run() {
 fn a_suspended_schedule_creates_nothing_until_it_continues() {
     let mut scene = Scene::new("schedule: '@hourly', suspend: true");
     assert_eq!(scene.pass("2026-11-26T02:10:00Z"), None);
-    assert_eq!(scene.condition(ACCEPTED).1, "Suspended");
+    assert_eq!(scene.condition(Type::Accepted).1, "Suspended");
+    assert_eq!(scene.status.reason.as_deref(), Some("Suspended"));
     scene.schedule.spec.suspend = false;
     assert_eq!(
         scene.pass("2026-11-26T02:11:00Z").as_deref(),
@@ -250,7 +252,7 @@ fn a_run_beside_another_depends_on_the_policy() {
     scene.pass("2026-11-26T02:00:00Z").unwrap();
     let names: Vec<_> = scene.runs.iter().map(|run| run.name.as_str()).collect();
     assert_eq!(names, ["nightly-29927640"]);
-    let (_, _, message) = scene.condition(SCHEDULED);
+    let (_, _, message) = scene.condition(Type::Scheduled);
     assert!(
         message.ends_with("in place of nightly-29927580, which had not ended"),
         "{message}"
@@ -259,7 +261,7 @@ fn a_run_beside_another_depends_on_the_policy() {
     let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Forbid");
     scene.pass("2026-11-26T01:00:00Z").unwrap();
     assert_eq!(scene.pass("2026-11-26T02:00:00Z"), None);
-    let (status, reason, message) = scene.condition(SCHEDULED);
+    let (status, reason, message) = scene.condition(Type::Scheduled);
     assert_eq!((status, reason), ("False", "RunActive"));
     assert!(
         message.contains("waits until nightly-29927580 has ended"),
@@ -376,7 +378,7 @@ fn a_schedule_that_cannot_work_says_so_and_creates_nothing() {
     ] {
         let mut scene = Scene::new(fields);
         assert_eq!(scene.pass("2026-11-28T00:00:00Z"), None);
-        let (status, stated, message) = scene.condition(ACCEPTED);
+        let (status, stated, message) = scene.condition(Type::Accepted);
         assert_eq!((status, stated), ("False", reason));
         assert!(message.contains(words), "{message}");
         assert_eq!(reasons(&PerfScheduleStatus::default(), &scene.decide()), [reason]);
@@ -389,7 +391,7 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
     let iterations = scene.schedule.spec.run_template.spec.iterations;
     scene.schedule.spec.run_template.spec.iterations = u32::MAX;
     assert_eq!(scene.pass("2026-11-28T00:00:00Z"), None);
-    let (status, reason, message) = scene.condition(ACCEPTED);
+    let (status, reason, message) = scene.condition(Type::Accepted);
     assert_eq!((status, reason), ("False", "InvalidTemplate"));
     assert!(
         message.starts_with("spec.runTemplate.spec: too many trials"),
@@ -404,7 +406,7 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
 fn a_run_that_was_refused_stays_due() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.now = at("2026-11-26T01:00:00Z");
-    let trouble = || Trouble::new("APIServerRefuses", "exceeded quota: small".to_owned());
+    let trouble = || Trouble::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
     let decision = after_failure(
         scene.decide(),
         trouble(),
@@ -415,7 +417,7 @@ fn a_run_that_was_refused_stays_due() {
     assert_eq!(reasons(&scene.status, &decision), ["APIServerRefuses"]);
     scene.status = decision.status;
     assert_eq!(
-        scene.condition(SCHEDULED),
+        scene.condition(Type::Scheduled),
         ("False", "APIServerRefuses", "exceeded quota: small")
     );
     assert_eq!(

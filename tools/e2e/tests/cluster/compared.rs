@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::events::v1::Event;
 use kube::{ResourceExt, api::ListParams};
 use perfrun_api::{
-    cluster::{CELL_PAIR_LABEL, NODE_LABEL, condition::VERDICT},
+    cluster::{CELL_PAIR_LABEL, NODE_LABEL, condition::Type},
     results::Results,
     spec::PerfRun,
 };
@@ -42,7 +42,7 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_twins_share_a_kubernetes_nod
         scene.create("holds", &format!("{COMPARED}{expect}")).await?;
         let begun = scene.measuring("holds", 1, seconds(60)).await?;
         ensure!(
-            reason(&begun, VERDICT) == "InProgress",
+            reason(&begun, Type::Verdict) == "InProgress",
             "it is {}",
             describe(&begun)
         );
@@ -65,7 +65,7 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_twins_share_a_kubernetes_nod
             other => bail!("the verdict is {other:?}: {}", describe(&run)),
         };
         ensure!(
-            is(&run, VERDICT, status) && reasons.contains(&reason(&run, VERDICT)),
+            is(&run, Type::Verdict, status) && reasons.contains(&reason(&run, Type::Verdict)),
             "it ended as {}",
             describe(&run)
         );
@@ -81,14 +81,18 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_twins_share_a_kubernetes_nod
                 "{baseline}, {candidate}: {hosts:?}"
             );
         }
+        let shown = match verdict {
+            "Pass" => "Succeeded",
+            _ => reason(&run, Type::Verdict),
+        };
         let table = scene.kubectl(&["get", "perfrun", "holds"]).await?;
         let words: Vec<_> = table.split_whitespace().collect();
         ensure!(
-            words.starts_with(&["NAME", "PHASE", "TRIALS", "VERDICT", "AGE"]),
+            words.starts_with(&["NAME", "PHASE", "VERDICT", "REASON", "TRIALS", "AGE"]),
             "{table}"
         );
         ensure!(
-            words[5..].starts_with(&["holds", "Succeeded", "22/22", verdict]),
+            words[6..].starts_with(&["holds", "Succeeded", verdict, shown, "22/22"]),
             "{table}"
         );
         Ok(())
@@ -122,7 +126,7 @@ fn an_expectation_that_does_not_hold_is_a_condition_and_an_event() {
             describe(&run)
         );
         ensure!(
-            is(&run, VERDICT, "False") && reason(&run, VERDICT) == "AboveMaximum",
+            is(&run, Type::Verdict, "False") && reason(&run, Type::Verdict) == "AboveMaximum",
             "it ended as {}",
             describe(&run)
         );
@@ -135,7 +139,7 @@ fn an_expectation_that_does_not_hold_is_a_condition_and_an_event() {
             })
             .filter_map(|event| Some((event.reason.as_deref()?, event.note.as_deref()?)))
             .collect();
-        let evidence = message(&run, VERDICT);
+        let evidence = message(&run, Type::Verdict);
         ensure!(
             matches!(warnings[..], [("AboveMaximum", note)] if note.starts_with(evidence)),
             "the events are {warnings:?}"

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use perfrun_api::cluster::condition::PROVISIONED;
+use perfrun_api::cluster::condition::Type;
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
@@ -22,7 +22,7 @@ fn an_operator_killed_while_pods_start_is_replaced() {
         scene.create("starting", LONG).await?;
         scene
             .run_until("starting", "has pods that start", seconds(60), |run| {
-                is(run, PROVISIONED, "False")
+                is(run, Type::Provisioned, "False")
             })
             .await?;
         crash(scene).await?;

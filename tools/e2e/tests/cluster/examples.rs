@@ -3,7 +3,7 @@
 use std::{env, fs, process::Stdio};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{document, results::Results, spec::PerfRun};
+use perfrun_api::{cluster::condition::Type, document, results::Results, spec::PerfRun};
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, admission, e2e, repository,
@@ -114,28 +114,28 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
         "it ended as {}",
         describe(&run)
     );
-    for condition in ["Accepted", "Provisioned", "Complete"] {
+    for condition in [Type::Accepted, Type::Provisioned, Type::Complete] {
         ensure!(
             is(&run, condition, "True"),
             "{condition} is not true: {}",
             describe(&run)
         );
     }
-    ensure!(is(&run, "Running", "False"), "{}", describe(&run));
+    ensure!(is(&run, Type::Running, "False"), "{}", describe(&run));
 
     let table = scene.kubectl(&["get", "perfrun", name]).await?;
     let mut lines = table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>());
     ensure!(
-        lines.next() == Some(vec!["NAME", "PHASE", "TRIALS", "VERDICT", "AGE"]),
+        lines.next() == Some(vec!["NAME", "PHASE", "VERDICT", "REASON", "TRIALS", "AGE"]),
         "{table}"
     );
     let row = lines.next().context("a row for the run")?;
     let results = scene.results(&run).await?;
     let all = results.plan.trials.len();
     ensure!(
-        row[..3] == [name, "Succeeded", &format!("{all}/{all}")],
+        row[..4] == [name, "Succeeded", "Succeeded", &format!("{all}/{all}")],
         "{table}"
     );
 

@@ -2,11 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use kube::api::PostParams;
-use perfrun_api::{
-    cluster::condition::{ACCEPTED, COMPLETE, PROVISIONED},
-    document,
-    planning::plan,
-};
+use perfrun_api::{cluster::condition::Type, document, planning::plan};
 use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
@@ -45,9 +41,9 @@ fn a_pod_that_can_never_be_created_ends_its_run_and_the_next_one_starts() {
         let run = scene.ended("wrong-quantity", seconds(30)).await?;
         ensure!(
             phase(&run) == Some(Phase::Failed)
-                && reason(&run, COMPLETE) == "PodRefused"
-                && message(&run, COMPLETE).contains("the API server refuses the run's Pod")
-                && message(&run, COMPLETE).contains("quantities must match"),
+                && reason(&run, Type::Complete) == "PodRefused"
+                && message(&run, Type::Complete).contains("the API server refuses the run's Pod")
+                && message(&run, Type::Complete).contains("quantities must match"),
             "it ended as {}",
             describe(&run)
         );
@@ -90,9 +86,9 @@ fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate
             let ended = scene.ended(name, seconds(10)).await?;
             ensure!(
                 phase(&ended) == Some(Phase::Failed)
-                    && [ACCEPTED, COMPLETE]
+                    && [Type::Accepted, Type::Complete]
                         .iter()
-                        .all(|of| message(&ended, of) == sentence),
+                        .all(|of| message(&ended, *of) == sentence),
                 "it ended as {}",
                 describe(&ended)
             );
@@ -110,22 +106,22 @@ async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str
     scene.create("hopeless", spec).await?;
     let early = scene
         .run_until("hopeless", &format!("reports {expected}"), seconds(28), |run| {
-            reason(run, PROVISIONED) == expected
+            reason(run, Type::Provisioned) == expected
         })
         .await?;
     ensure!(
-        message(&early, PROVISIONED).contains(words),
+        message(&early, Type::Provisioned).contains(words),
         "it is {}",
         describe(&early)
     );
     let run = scene.ended("hopeless", seconds(60)).await?;
     ensure!(
-        phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == expected,
+        phase(&run) == Some(Phase::Failed) && reason(&run, Type::Complete) == expected,
         "it ended as {}",
         describe(&run)
     );
     ensure!(
-        message(&run, COMPLETE).contains("timeouts.provision"),
+        message(&run, Type::Complete).contains("timeouts.provision"),
         "it ended as {}",
         describe(&run)
     );

@@ -9,7 +9,7 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     core::{ApiResource, DynamicObject},
 };
-use perfrun_api::{cluster::condition::ACCEPTED, spec::PerfRun};
+use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_e2e::{
     Scene, e2e,
     results::check_every_trial_once,
@@ -56,7 +56,7 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
         scene.create("good", TINY).await?;
         let run = scene.succeeded("good", seconds(60)).await?;
         check_every_trial_once(&run, &scene.results(&run).await?)?;
-        ensure!(is(&run, ACCEPTED, "True"), "it was accepted");
+        ensure!(is(&run, Type::Accepted, "True"), "it was accepted");
         // Its author can see that it is not run, and delete it.
         let said = [
             "get",

@@ -1,10 +1,7 @@
 //! Runs are held, cancelled, cleaned up and kept apart, and cannot be changed.
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{
-    cluster::condition::{COMPLETE, PROVISIONED},
-    spec::PerfRun,
-};
+use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_contract::run::{Phase, RunState};
 use perfrun_e2e::{
     Scene, e2e,
@@ -23,7 +20,7 @@ fn a_run_that_is_cancelled_keeps_what_was_measured() {
         scene.change("cancelled", json!({"cancel": true})).await?;
         let run = scene.ended("cancelled", seconds(30)).await?;
         ensure!(
-            phase(&run) == Some(Phase::Cancelled) && reason(&run, COMPLETE) == "Cancelled",
+            phase(&run) == Some(Phase::Cancelled) && reason(&run, Type::Complete) == "Cancelled",
             "it ended as {}",
             describe(&run)
         );
@@ -48,7 +45,7 @@ fn a_run_can_be_cancelled_before_it_begins() {
         scene.create("early", &format!("{TINY}suspend: true\n")).await?;
         scene
             .run_until("early", "waits", seconds(30), |run| {
-                reason(run, PROVISIONED) == "Suspended"
+                reason(run, Type::Provisioned) == "Suspended"
             })
             .await?;
         scene.change("early", json!({"cancel": true})).await?;
@@ -70,7 +67,7 @@ fn a_suspended_run_waits_and_then_runs() {
             .await?;
         let held = scene
             .run_until("suspended", "waits", seconds(30), |run| {
-                reason(run, PROVISIONED) == "Suspended"
+                reason(run, Type::Provisioned) == "Suspended"
             })
             .await?;
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
@@ -161,20 +158,20 @@ fn exclusive_runs_wait_for_one_another_and_say_so() {
         scene.create("second", TINY).await?;
         let held = scene
             .run_until("second", "waits", seconds(10), |run| {
-                reason(run, PROVISIONED) == "WaitingForOtherRuns"
+                reason(run, Type::Provisioned) == "WaitingForOtherRuns"
             })
             .await?;
         let expected = format!("{}/first is active", scene.namespace);
         ensure!(
-            message(&held, PROVISIONED).contains(&expected),
+            message(&held, Type::Provisioned).contains(&expected),
             "it is {}",
             describe(&held)
         );
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
         let first = scene.succeeded("first", seconds(60)).await?;
         let second = scene.succeeded("second", seconds(60)).await?;
-        let ended = condition(&first, COMPLETE).map(|condition| &condition.last_transition_time);
-        let began = condition(&second, PROVISIONED).map(|condition| &condition.last_transition_time);
+        let ended = condition(&first, Type::Complete).map(|condition| &condition.last_transition_time);
+        let began = condition(&second, Type::Provisioned).map(|condition| &condition.last_transition_time);
         ensure!(
             began >= ended,
             "the second was ready at {began:?}, the first ended at {ended:?}"

@@ -6,10 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use perfrun_api::{
-    cluster::{
-        NODE_LABEL, ROLE_LABEL,
-        condition::{COMPLETE, LINKS_VERIFIED},
-    },
+    cluster::{NODE_LABEL, ROLE_LABEL, condition::Type},
     results::Results,
     spec::PerfRun,
 };
@@ -85,9 +82,9 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         }
         let run = scene.succeeded("links", seconds(60)).await?;
         ensure!(
-            is(&run, LINKS_VERIFIED, "True")
-                && message(&run, LINKS_VERIFIED).starts_with("2 of 2 networks")
-                && message(&run, LINKS_VERIFIED).contains("; impaired by: "),
+            is(&run, Type::LinksVerified, "True")
+                && message(&run, Type::LinksVerified).starts_with("2 of 2 networks")
+                && message(&run, Type::LinksVerified).contains("; impaired by: "),
             "it ended as {}",
             describe(&run)
         );
@@ -126,7 +123,11 @@ fn what_a_link_loses_is_seen_by_the_probe_and_sent_again_in_trials() {
     e2e(async |scene| {
         scene.create("lossy", LOSSY).await?;
         let run = scene.succeeded("lossy", seconds(150)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", describe(&run));
+        ensure!(
+            is(&run, Type::LinksVerified, "True"),
+            "it ended as {}",
+            describe(&run)
+        );
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         let check = results.trials.iter().find_map(|record| record.links.as_ref());
@@ -276,9 +277,13 @@ fn an_operator_that_takes_over_knows_which_links_were_measured() {
         operators.delete_leader().await?;
         operators.await_another_than(&before).await?;
         let run = scene.measuring("orphan", 2, seconds(60)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it is {}", describe(&run));
+        ensure!(is(&run, Type::LinksVerified, "True"), "it is {}", describe(&run));
         let run = scene.succeeded("orphan", seconds(60)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", describe(&run));
+        ensure!(
+            is(&run, Type::LinksVerified, "True"),
+            "it ended as {}",
+            describe(&run)
+        );
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         ensure!(
@@ -303,7 +308,7 @@ fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
         scene.change("cancelled", json!({"cancel": true})).await?;
         let run = scene.ended("cancelled", seconds(30)).await?;
         ensure!(
-            phase(&run) == Some(Phase::Cancelled) && is(&run, LINKS_VERIFIED, "True"),
+            phase(&run) == Some(Phase::Cancelled) && is(&run, Type::LinksVerified, "True"),
             "it ended as {}",
             describe(&run)
         );
@@ -434,7 +439,11 @@ fn check_priority(results: &Results) -> Result<()> {
 fn repeated<'a>(run: &PerfRun, results: &'a Results) -> Result<&'a TrialRecord> {
     check_every_trial_once(run, results)?;
     check_links(results)?;
-    ensure!(is(run, LINKS_VERIFIED, "True"), "it ended as {}", describe(run));
+    ensure!(
+        is(run, Type::LinksVerified, "True"),
+        "it ended as {}",
+        describe(run)
+    );
     let failed = failures(results);
     let [record] = failed[..] else {
         bail!("exactly one trial should have failed: {failed:?}")
@@ -453,13 +462,13 @@ async fn is_unsupported(scene: &Scene, name: &str, words: &[&str]) -> Result<()>
     let run = scene.ended(name, AT_ONCE).await?;
     ensure!(
         phase(&run) == Some(Phase::Failed)
-            && reason(&run, COMPLETE) == "ImpairmentUnsupported"
-            && condition(&run, LINKS_VERIFIED)
+            && reason(&run, Type::Complete) == "ImpairmentUnsupported"
+            && condition(&run, Type::LinksVerified)
                 .is_some_and(|links| links.status == "False" && links.reason == "ImpairmentUnsupported"),
         "it ended as {}",
         describe(&run)
     );
-    let message = message(&run, LINKS_VERIFIED);
+    let message = message(&run, Type::LinksVerified);
     for expected in words {
         ensure!(
             message.contains(expected),

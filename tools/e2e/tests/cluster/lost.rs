@@ -9,7 +9,7 @@ use k8s_openapi::api::{
 };
 use kube::{Api, ResourceExt, api::DeleteParams};
 use perfrun_api::{
-    cluster::{ROLE_LABEL, condition::COMPLETE},
+    cluster::{ROLE_LABEL, condition::Type},
     results::Results,
 };
 use perfrun_contract::{node::Reason, record::TrialFailure, run::Phase};
@@ -197,7 +197,7 @@ fn a_run_with_nowhere_else_to_go_fails_in_time() {
             .without(&host, async || {
                 let run = scene.ended("stranded", seconds(150)).await?;
                 ensure!(
-                    phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == "NodeLost",
+                    phase(&run) == Some(Phase::Failed) && reason(&run, Type::Complete) == "NodeLost",
                     "it ended as {}",
                     describe(&run)
                 );

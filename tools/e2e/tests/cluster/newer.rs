@@ -13,7 +13,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use perfrun_api::{
-    cluster::{Allowance, RUN_LABEL, TRIALS_KEY, condition::COMPLETE, read_trials},
+    cluster::{Allowance, RUN_LABEL, TRIALS_KEY, condition::Type, read_trials},
     results::Results,
     schedule::{EndedRun, PerfSchedule},
     spec::PerfRun,
@@ -98,7 +98,7 @@ async fn there_and_back(release: &Release<'_>, plugin: &Plugin<'_>) -> Result<()
     create_owned(scene, &schedule, "new", &tiny).await?;
     let new = scene.ended("new", seconds(120)).await?;
     ensure!(
-        has_next_phase(&new) && reason(&new, COMPLETE) == "Succeeded",
+        has_next_phase(&new) && reason(&new, Type::Complete) == "Succeeded",
         "it ended as {}",
         describe(&new)
     );

@@ -1,7 +1,7 @@
 //! Runs in which peers meet through a relay.
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{cluster::condition::LINKS_VERIFIED, results::Results};
+use perfrun_api::{cluster::condition::Type, results::Results};
 use perfrun_contract::record::Metric;
 use perfrun_e2e::{
     e2e,
@@ -31,7 +31,11 @@ fn a_relay_far_away_costs_its_links() {
     e2e(async |scene| {
         scene.create("relayed", FAR).await?;
         let run = scene.succeeded("relayed", seconds(120)).await?;
-        ensure!(is(&run, LINKS_VERIFIED, "True"), "it ended as {}", describe(&run));
+        ensure!(
+            is(&run, Type::LinksVerified, "True"),
+            "it ended as {}",
+            describe(&run)
+        );
         let results = scene.results(&run).await?;
         check_every_trial_once(&run, &results)?;
         for (cell, metric, least, most) in [

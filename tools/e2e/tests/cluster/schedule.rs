@@ -6,7 +6,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use perfrun_api::{
-    cluster::{SCHEDULE_LABEL, condition::ACCEPTED},
+    cluster::{SCHEDULE_LABEL, condition::Type},
     document,
     schedule::PerfSchedule,
     spec::PerfRun,
@@ -87,7 +87,7 @@ fn a_schedule_without_a_time_zone_that_exists_says_so() {
             Ok(status
                 .conditions
                 .into_iter()
-                .find(|condition| condition.type_ == ACCEPTED))
+                .find(|condition| condition.type_ == Type::Accepted.as_ref()))
         })
         .await?;
         ensure!(

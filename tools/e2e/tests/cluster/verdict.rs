@@ -3,7 +3,7 @@
 
 use anyhow::{Context, ensure};
 use kube::api::PostParams;
-use perfrun_api::{cluster::condition::COMPLETE, document};
+use perfrun_api::{cluster::condition::Type, document};
 use perfrun_contract::{
     run::Phase,
     tally::{Conclusion, Counts, EndReason},
@@ -23,7 +23,7 @@ fn status_and_results_have_one_reason() {
         scene.api().create(&PostParams::default(), &run).await?;
         let run = scene.ended(&name, seconds(90)).await?;
         ensure!(
-            phase(&run) == Some(Phase::Failed) && reason(&run, COMPLETE) == "TrialTimeout",
+            phase(&run) == Some(Phase::Failed) && reason(&run, Type::Complete) == "TrialTimeout",
             "it ended as {}",
             describe(&run)
         );
@@ -46,7 +46,7 @@ fn status_and_results_have_one_reason() {
         let said = Conclusion {
             phase: Phase::Failed,
             reason: EndReason::TrialTimeout,
-            message: message(&run, COMPLETE).to_owned(),
+            message: message(&run, Type::Complete).to_owned(),
         };
         ensure!(
             conclusion == said && said.message.starts_with("1 of 2 trials failed; the first: "),

@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 use kube::{ResourceExt, api::ObjectMeta};
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, NODE_LABEL, RUN_LABEL},
+    cluster::{MANAGED_BY_LABEL, NODE_LABEL, RUN_LABEL, condition::Reason},
     pod::{
         CONTROL_PORT, METRICS_PORT, NODE_CONTAINER, PodState, TOKEN_KEY, environment, node_container,
         pod_spec, state,
@@ -96,11 +96,11 @@ pub(super) fn obstacle(pod: &Pod) -> String {
         }
     };
     let advice = match trouble.reason {
-        "ImagePullFailed" => {
+        Reason::ImagePullFailed => {
             "; check the name of the image (--image, --peer-image), and that every Kubernetes node has it or may \
              pull it"
         }
-        "Unschedulable" => "; make room: a pod requests 100m of CPU and 64 MiB of memory",
+        Reason::Unschedulable => "; make room: a pod requests 100m of CPU and 64 MiB of memory",
         _ => "",
     };
     trouble.message + advice

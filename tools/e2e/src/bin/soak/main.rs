@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use futures::future::try_join_all;
 use kube::api::DeleteParams;
-use perfrun_api::{cluster::condition::COMPLETE, spec::PerfRun};
+use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_e2e::{
     Cluster, Scene,
     lab::Lab,
@@ -166,7 +166,9 @@ async fn play(scene: &Scene, lab: &Lab, mut random: Xoshiro256PlusPlus, tally: &
 /// Checks a run that has ended.
 async fn holds(scene: &Scene, run: &PerfRun) -> Result<()> {
     ensure!(
-        phase(run).is_some() && !reason(run, COMPLETE).is_empty() && !message(run, COMPLETE).is_empty(),
+        phase(run).is_some()
+            && !reason(run, Type::Complete).is_empty()
+            && !message(run, Type::Complete).is_empty(),
         "it does not say how it ended"
     );
     let status = run.status.as_ref().context("it has no status")?;

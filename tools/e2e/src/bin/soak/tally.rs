@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use perfrun_api::{cluster::condition::COMPLETE, spec::PerfRun};
+use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_e2e::run::{phase, reason, trials_ended};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl Tally {
 
     pub(crate) fn run(&mut self, run: &PerfRun) {
         let phase = phase(run).map(|phase| phase.to_string()).unwrap_or_default();
-        let ended = format!("{phase}, {}", reason(run, COMPLETE));
+        let ended = format!("{phase}, {}", reason(run, Type::Complete));
         *self.runs.entry(ended).or_default() += 1;
         self.trials += trials_ended(run);
     }

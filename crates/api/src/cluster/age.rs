@@ -1,7 +1,7 @@
-//! Ages as kubectl writes them.
+//! Ages and durations as kubectl writes them.
 
 /// Seconds, in at most two units: the higher the age, the coarser.
-pub(super) fn age(seconds: i64) -> String {
+pub fn age(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;

@@ -1,0 +1,299 @@
+//! The exit statuses of every command of `perfrun`: its `--help` and `docs/reference/exit-statuses.md` show
+//! them.
+
+/// The command has done its work, and nothing is wrong with what it found.
+pub const SUCCESS: u8 = 0;
+/// The command failed, or the run did not complete. Errors have this status, too.
+pub const INCOMPLETE: u8 = 1;
+/// The command line is invalid.
+pub const USAGE: u8 = 2;
+/// The results are not as expected.
+pub const FAIL: u8 = 3;
+/// The results do not tell whether they are as expected.
+pub const INCONCLUSIVE: u8 = 4;
+/// Stopped by Ctrl-C, as shells report it: 128 + SIGINT.
+pub const INTERRUPTED: u8 = 130;
+
+/// The exit statuses of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Statuses {
+    /// The command without `perfrun`, e.g. `link set`; empty for all commands together.
+    pub command: &'static str,
+    /// Each status with its meaning, in ascending order, without that of an invalid command line.
+    meanings: &'static [(u8, &'static str)],
+    /// What to know about all of them.
+    pub note: &'static str,
+}
+
+const STOPPED: (u8, &str) = (INTERRUPTED, "stopped by Ctrl-C, SIGTERM or SIGHUP");
+
+/// Every command, in the order of `perfrun --help`.
+pub const COMMANDS: [Statuses; 18] = [
+    Statuses {
+        command: "",
+        meanings: &[
+            (SUCCESS, "success: every trial completed, every document is valid"),
+            (INCOMPLETE, "something failed or was refused: see standard error"),
+            (FAIL, "the results are not as the document expects"),
+            (
+                INCONCLUSIVE,
+                "the results do not tell whether they are as the document expects",
+            ),
+            (
+                INTERRUPTED,
+                "stopped by Ctrl-C, SIGTERM or SIGHUP; `perfrun run --resume` continues a run",
+            ),
+        ],
+        note: "`perfrun COMMAND --help` says what they mean for a command.",
+    },
+    Statuses {
+        command: "run",
+        meanings: &[
+            (
+                SUCCESS,
+                "every trial completed, possibly in a second attempt, and what `expect` and --max-regression name holds",
+            ),
+            (
+                INCOMPLETE,
+                "a trial or the run failed, or the run was refused; with --cluster also if it was cancelled or deleted: \
+                 see standard error and the report",
+            ),
+            (
+                FAIL,
+                "every trial completed, and something that `expect` or --max-regression names does not hold",
+            ),
+            (
+                INCONCLUSIVE,
+                "every trial completed, and the trials do not tell whether what `expect` or --max-regression names holds",
+            ),
+            STOPPED,
+        ],
+        note: "Of several documents, the first of 130, 1, 3 and 4 counts.",
+    },
+    Statuses {
+        command: "plan",
+        meanings: &[
+            (SUCCESS, "the plans were printed"),
+            (INCOMPLETE, "a document is invalid or cannot be planned"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "conformance",
+        meanings: &[
+            (SUCCESS, "no check failed: the node may take part in runs"),
+            (
+                INCOMPLETE,
+                "a check failed, or the nodes could not be started: see standard error",
+            ),
+            (INTERRUPTED, "stopped by Ctrl-C, SIGTERM or SIGHUP, with --image"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "describe",
+        meanings: &[
+            (SUCCESS, "the stacks were printed"),
+            (
+                INCOMPLETE,
+                "the program did not start, or does not speak the node contract",
+            ),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "validate",
+        meanings: &[
+            (SUCCESS, "every document is valid, and can be run"),
+            (INCOMPLETE, "a document is not: see standard error"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "report",
+        meanings: &[
+            (SUCCESS, "the results were printed, whatever they are"),
+            (INCOMPLETE, "the results cannot be read, or a file not be written"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "compare",
+        meanings: &[
+            (SUCCESS, "nothing is slower, or all that the run expects holds"),
+            (
+                INCOMPLETE,
+                "the runs cannot be compared, or a single run did not complete: see standard error",
+            ),
+            (
+                FAIL,
+                "something is slower, or something that the run expects does not hold",
+            ),
+            (
+                INCONCLUSIVE,
+                "something is not decided (0 with --inconclusive pass)",
+            ),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "history",
+        meanings: &[
+            (SUCCESS, "the medians were printed"),
+            (INCOMPLETE, "the results cannot be read"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "list",
+        meanings: &[
+            (
+                SUCCESS,
+                "the runs were printed, or there are none, however they ended",
+            ),
+            (
+                INCOMPLETE,
+                "the cluster did not answer, or refused: see standard error",
+            ),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "watch",
+        meanings: &[
+            (SUCCESS, "every trial completed, and what `expect` names holds"),
+            (
+                INCOMPLETE,
+                "a trial or the run failed, or the run was cancelled or deleted: see standard error",
+            ),
+            (
+                FAIL,
+                "every trial completed, and something that `expect` names does not hold",
+            ),
+            (
+                INCONCLUSIVE,
+                "every trial completed, and the trials do not tell whether what `expect` names holds",
+            ),
+            STOPPED,
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "get results",
+        meanings: &[
+            (SUCCESS, "the results were printed, however the run ended"),
+            (
+                INCOMPLETE,
+                "the run has not ended, or has no results: see standard error",
+            ),
+            STOPPED,
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "cancel",
+        meanings: &[
+            (
+                SUCCESS,
+                "the run has ended or was deleted; with --no-wait, it will be cancelled",
+            ),
+            (INCOMPLETE, "the run could not be cancelled: see standard error"),
+            (
+                INTERRUPTED,
+                "stopped by Ctrl-C, SIGTERM or SIGHUP; the run will be cancelled",
+            ),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "logs",
+        meanings: &[
+            (SUCCESS, "the logs were printed"),
+            (INCOMPLETE, "a log cannot be read: see standard error"),
+            STOPPED,
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "link set",
+        meanings: &[
+            (
+                SUCCESS,
+                "the impairment was set and, in user space, removed again",
+            ),
+            (
+                INCOMPLETE,
+                "it could not be set, or its emulator stopped: see standard error",
+            ),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "link show",
+        meanings: &[
+            (SUCCESS, "the state was printed"),
+            (INCOMPLETE, "it cannot be read: see standard error"),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "link probe",
+        meanings: &[
+            (
+                SUCCESS,
+                "the link was measured, and behaves as expected if --forward or --backward was given",
+            ),
+            (
+                INCOMPLETE,
+                "the link does not behave as expected, or could not be measured: see the output",
+            ),
+        ],
+        note: "",
+    },
+    Statuses {
+        command: "link clear",
+        meanings: &[
+            (SUCCESS, "the interface has no impairment that perfrun has set"),
+            (INCOMPLETE, "it could not be removed: see standard error"),
+        ],
+        note: "",
+    },
+];
+
+impl Statuses {
+    /// The statuses of a command. `None` if there is no such command.
+    pub fn of(command: &str) -> Option<&'static Self> {
+        COMMANDS.iter().find(|statuses| statuses.command == command)
+    }
+
+    /// Each status with its meaning, in ascending order.
+    pub fn meanings(&self) -> impl Iterator<Item = (u8, &'static str)> {
+        let (below, above) = self.meanings.split_at(USAGE.into());
+        let usage = (USAGE, "the command line is invalid");
+        below.iter().copied().chain([usage]).chain(above.iter().copied())
+    }
+
+    /// The statuses as the end of the command's `--help`.
+    pub fn help(&self) -> String {
+        let lines: Vec<_> = self
+            .meanings()
+            .map(|(status, meaning)| format!("  {status:<5}{meaning}"))
+            .collect();
+        let help = format!("Exit status:\n{}\n{}", lines.join("\n"), self.note);
+        help.trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_ascend() {
+        for statuses in &COMMANDS {
+            let all: Vec<u8> = statuses.meanings().map(|(status, _)| status).collect();
+            assert_eq!(all[..3], [SUCCESS, INCOMPLETE, USAGE], "{}", statuses.command);
+            assert!(all.is_sorted(), "{}: {all:?}", statuses.command);
+        }
+    }
+}
