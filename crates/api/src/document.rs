@@ -255,6 +255,9 @@ fn other_kind(value: &Value, expected: &str) -> Option<String> {
         Value::Object(fields) => {
             match ["apiVersion", "kind"].map(|key| fields.get(key).and_then(Value::as_str)) {
                 [Some(API_VERSION), Some(kind)] if kind == expected => return None,
+                [Some(API_VERSION), Some(kind)] if kind == PerfSchedule::kind(&()) => {
+                    format!("it is a {kind}, which a cluster runs: apply it with `kubectl apply -f FILE`")
+                }
                 [Some(version), Some(kind)] => format!("it is a {kind} of {version}"),
                 [None, _] => "it has no apiVersion".to_owned(),
                 [_, None] => "it has no kind".to_owned(),

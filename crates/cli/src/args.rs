@@ -2,6 +2,7 @@
 
 mod cells;
 mod cluster;
+mod help;
 mod link;
 mod versus;
 
@@ -83,7 +84,7 @@ impl Cli {
                 .iter()
                 .fold(command, |command, id| command.mut_arg(id, change))
         };
-        with_statuses(Self::command(), "")
+        help::explained(with_statuses(Self::command(), ""), program)
             .bin_name(program)
             .mut_subcommand("run", |run| target(run, |option| option.requires("cluster")))
             .mut_subcommand("conformance", |conformance| {
@@ -128,6 +129,19 @@ fn with_statuses(command: clap::Command, path: &str) -> clap::Command {
 pub fn program() -> &'static str {
     static PROGRAM: LazyLock<&str> = LazyLock::new(|| called(env::args_os().next().as_deref()));
     &PROGRAM
+}
+
+/// The program as the user typed it, so that a command for it works.
+pub fn typed() -> String {
+    as_typed(env::args_os().next().as_deref())
+}
+
+fn as_typed(file: Option<&OsStr>) -> String {
+    let program = called(file);
+    match file.map(OsStr::to_string_lossy) {
+        Some(path) if program == "perfrun" && path.contains('/') => path.into_owned(),
+        _ => program.to_owned(),
+    }
 }
 
 fn called(file: Option<&OsStr>) -> &'static str {
@@ -224,6 +238,10 @@ pub enum Command {
     Link(LinkCommand),
 }
 
+/// Headings of options in `--help`.
+const MEASUREMENT: &str = "Measurement";
+const OBSERVATION: &str = "Observation";
+
 /// Options of `perfrun run`.
 #[derive(Args, Debug)]
 #[command(after_help = RUN_NOTES)]
@@ -239,21 +257,29 @@ pub struct Run {
     )]
     pub resume: Option<PathBuf>,
     /// Do not use network namespaces: all nodes share the loopback interface. The results record this.
-    #[arg(long)]
+    #[arg(long, help_heading = MEASUREMENT)]
     pub loopback: bool,
     /// Program to run as a node, for all nodes or those of one stack variant [default: perfrun-node beside
     /// perfrun].
-    #[arg(long, value_name = "[VARIANT=]PATH")]
+    #[arg(long, value_name = "[VARIANT=]PATH", help_heading = MEASUREMENT)]
     pub node: Vec<NodeArg>,
     #[command(flatten)]
     pub versus: Versus,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
     /// or a new one]. `plan.seed` of the results tells which one it was.
-    #[arg(long, value_name = "N", conflicts_with = "resume")]
+    #[arg(long, value_name = "N", conflicts_with = "resume", help_heading = MEASUREMENT)]
     pub seed: Option<u32>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
     /// this machine, so do not use it for measurements that matter.
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:0", value_parser = listening_address)]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:0",
+        value_parser = listening_address,
+        help_heading = OBSERVATION
+    )]
     pub ui: Option<SocketAddr>,
     /// After the measured trials, run one more of each cell while `perf` samples its nodes. Flame graphs and
     /// stacks go to `profiles` in the results folder, and the report links them. `fp` costs less, and needs
@@ -263,19 +289,20 @@ pub struct Run {
         value_name = "CALL_GRAPH",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "dwarf"
+        default_missing_value = "dwarf",
+        help_heading = OBSERVATION
     )]
     pub profile: Option<CallGraph>,
     /// Wait until this machine is quiet for two seconds, but not longer than DURATION: until other processes
     /// use at most 10 % of its CPUs, and its hypervisor gives at most 5 % of their time to other machines.
     /// Without this option, perfrun only says that the machine is busy.
-    #[arg(long, value_name = "DURATION", value_parser = link::time)]
+    #[arg(long, value_name = "DURATION", value_parser = link::time, help_heading = MEASUREMENT)]
     pub wait_quiet: Option<Duration>,
     #[command(flatten)]
     pub output: Output,
     /// Serve the metrics of all nodes, and the results so far, for Prometheus at http://ADDRESS:PORT/metrics.
     /// After the last run, perfrun waits until every scraper has read them once more.
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening_address, help_heading = OBSERVATION)]
     pub metrics_listen: Option<SocketAddr>,
     /// Let the operator of a Kubernetes cluster run the documents, and follow the runs.
     #[arg(long, conflicts_with_all = ["loopback", "node", "resume", "base", "candidate", "aa", "max_regression", "seed", "metrics_listen", "ui", "wait_quiet"], help_heading = "Cluster")]
@@ -333,6 +360,9 @@ impl FromStr for NodeArg {
 pub struct PlanArgs {
     /// File with one or more PerfRun documents; `-` reads standard input.
     pub file: PathBuf,
+    /// List each cell, each network and each skipped cell. Otherwise, long lists are summed up.
+    #[arg(long, conflicts_with = "json")]
+    pub all: bool,
     /// Print JSON, one plan per line.
     #[arg(long)]
     pub json: bool,
@@ -381,6 +411,9 @@ pub struct Shown {
     /// Format of the output.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
+    /// Print all tables, not only the main ones. Other formats than `table` always have all.
+    #[arg(long)]
+    pub all: bool,
     /// What to make of findings that decide nothing: `junit` has them as failures or as skipped, and `github`
     /// as warnings or as notices. After `perfrun compare`, the exit status is 4 or 0.
     #[arg(long, value_enum, default_value_t = Inconclusive::Fail)]
@@ -581,6 +614,10 @@ mod tests {
         );
         assert_eq!(called(Some(OsStr::new("target/perfrun"))), "perfrun");
         assert_eq!(called(None), "perfrun");
+        let typed = |file: &str| as_typed(Some(OsStr::new(file)));
+        assert_eq!(typed("target/release/perfrun"), "target/release/perfrun");
+        assert_eq!(typed("perfrun"), "perfrun");
+        assert_eq!(typed("/usr/bin/kubectl-perfrun"), "kubectl perfrun");
         let mut command = Cli::described("kubectl perfrun");
         command.build();
         let watch = command.find_subcommand_mut("watch").unwrap();

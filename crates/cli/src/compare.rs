@@ -67,7 +67,12 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         let _ = writeln!(stderr(), "perfrun: {IS_SAME_PROGRAM}");
     }
     let profiles = store::read_profiles(run, &results.plan);
-    print(&report::rendered(&results, &profiles, args.shown)?)?;
+    print(&report::rendered(
+        &results,
+        &profiles,
+        args.shown,
+        report::report_all(run),
+    )?)?;
     let status = exit_status(results.conclusion().phase, results.judged.as_ref());
     Ok(match (status, args.shown.inconclusive) {
         (INCONCLUSIVE, Inconclusive::Pass) => SUCCESS,

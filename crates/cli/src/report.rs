@@ -10,10 +10,10 @@ use anyhow::{Context, ensure};
 
 use perfrun_api::results::Results;
 use perfrun_contract::{account::Account, plan::Cell, profile::Profile};
-use perfrun_report::Basis;
+use perfrun_report::{Basis, Form};
 
 use crate::{
-    args::{self, Format, Shown, Where},
+    args::{self, Format, Shown, Where, typed},
     ci, print,
     store::{self, Store},
     terminal_width,
@@ -30,7 +30,8 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         keep(&mut results, &args.cells)?;
     }
     let profiles = store::read_profiles(&args.results, &results.plan);
-    print(&rendered(&results, &profiles, args.shown)?)?;
+    let all = report_all(&args.results);
+    print(&rendered(&results, &profiles, args.shown, all)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -83,15 +84,33 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
     Ok(())
 }
 
-/// Results, and profiles if there are any, in a format for printing. Findings for GitHub go to standard
-/// error.
-pub fn rendered(results: &Results, profiles: &[Profile], shown: Shown) -> anyhow::Result<String> {
+/// The command that prints all tables of a results folder, as somebody can type it.
+pub fn report_all(results: &Path) -> String {
+    format!("{} report {} --all", typed(), results.display())
+}
+
+/// Results, and profiles if there are any, in a format for printing. `all` is the command that prints all
+/// tables. Findings for GitHub go to standard error.
+pub fn rendered(
+    results: &Results,
+    profiles: &[Profile],
+    shown: Shown,
+    all: String,
+) -> anyhow::Result<String> {
     let account = Account {
         profiles,
         ..results.account()
     };
     Ok(match shown.output {
-        Format::Table => perfrun_report::terminal(&account, terminal_width()),
+        Format::Table => {
+            let form = Form {
+                width: terminal_width(),
+                is_all: shown.all,
+                all,
+                ending: vec![],
+            };
+            perfrun_report::terminal(&account, &form)
+        }
         Format::Md => perfrun_report::markdown(&account),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
         Format::Csv => perfrun_report::samples_csv(&account),
@@ -116,13 +135,20 @@ pub fn rendered(results: &Results, profiles: &[Profile], shown: Shown) -> anyhow
     })
 }
 
-/// Prints the results of a run that has just ended: tables, or one line of JSON.
-pub fn show(store: &Store, json: bool) -> anyhow::Result<()> {
-    if json {
+/// Prints the results of a run that has just ended with this status: tables, or one line of JSON.
+pub fn show(store: &Store, output: &args::Output, status: u8) -> anyhow::Result<()> {
+    if output.json {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
         return print(&format!("{json}\n"));
     }
-    let tables = perfrun_report::terminal(&store.account(), terminal_width());
-    let folder = store.folder().display();
-    print(&format!("{tables}\nResults are in {folder}\n"))
+    let page = store.folder().join(store::PAGE);
+    let ending = [page.display().to_string(), format!("exit {status}")];
+    let form = Form {
+        width: terminal_width(),
+        is_all: output.all,
+        all: report_all(store.folder()),
+        // Without the page, the results could not be saved, and the error is the last line.
+        ending: if page.is_file() { ending.into() } else { vec![] },
+    };
+    print(&perfrun_report::terminal(&store.account(), &form))
 }

@@ -179,9 +179,10 @@ impl Session<'_> {
             // Written again, since perfrun may have been killed before it wrote its last file.
             store.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
-            report::show(&store, self.args.output.json)?;
             let results = store.results();
-            return Ok(exit_status(results.conclusion().phase, results.judged.as_ref()));
+            let status = exit_status(results.conclusion().phase, results.judged.as_ref());
+            report::show(&store, &self.args.output, status)?;
+            return Ok(status);
         }
         if !self.looked(look).await? {
             return Ok(INTERRUPTED);

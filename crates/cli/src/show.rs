@@ -9,7 +9,7 @@ use perfrun_api::{
     planning::plan,
     schedule::Timetable,
 };
-use perfrun_contract::{matrix::StackSettings, network::Conditions, plan::Plan};
+use perfrun_contract::plan::{Cell, Plan};
 
 use crate::{
     args, label, print, read_changed, read_text,
@@ -28,7 +28,7 @@ pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
         if args.json {
             out += &(serde_json::to_string(&plan)? + "\n");
         } else {
-            out += &text(&name, &plan);
+            out += &text(&name, &plan, args.all);
         }
     }
     print(&out)
@@ -80,63 +80,125 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Option<String>>> {
     documents.iter().map(time).collect()
 }
 
-fn text(name: &str, plan: &Plan) -> String {
+/// Names of an axis are listed up to this number, and counted beyond it.
+const MOST_NAMES: usize = 4;
+
+/// A plan in lines: how many cells there are of what, or each of them.
+fn text(name: &str, plan: &Plan, is_all: bool) -> String {
     let mut lines = vec![format!("perfrun/{name}")];
-    let nodes: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
-    lines.push(format!("  nodes: {}", nodes.join(", ")));
-    if !plan.networks.is_empty() {
+    let nodes = plan.nodes.iter().map(|node| node.name.as_str());
+    lines.push(format!("  nodes: {}", listed(nodes, "nodes", is_all)));
+    if !plan.networks.is_empty() && (is_all || plan.networks.len() <= MOST_NAMES) {
         lines.push("  networks:".to_owned());
-        let width = plan
-            .networks
-            .iter()
-            .map(|network| network.name.len())
-            .max()
-            .unwrap_or(0);
-        let line = |network: &Conditions| format!("    {:<width$}  {network}", network.name);
-        lines.extend(plan.networks.iter().map(line));
+        let networks = plan.networks.iter();
+        lines.extend(aligned(
+            networks.map(|network| (network.name.as_str(), network.to_string())),
+        ));
     }
     let settings = plan.settings();
     if !settings.is_empty() {
         lines.push("  settings:".to_owned());
-        let width = settings.keys().map(|name| name.len()).max().unwrap_or(0);
-        let line = |(name, settings): (&str, &StackSettings)| format!("    {name:<width$}  {settings}");
-        lines.extend(settings.into_iter().map(line));
-    }
-    let mut of_cells: BTreeMap<usize, (u32, u32)> = BTreeMap::new();
-    for trial in &plan.trials {
-        let (measured, warmup) = of_cells.entry(trial.cell).or_default();
-        *(if trial.warmup { warmup } else { measured }) += 1;
-    }
-    lines.extend(least_time(plan).map(|least| format!("  {least}")));
-    lines.push(format!(
-        "  {}, {}:",
-        counted(plan.cells.len(), "cell"),
-        trials(plan)
-    ));
-    let width = plan.cells.iter().map(|cell| cell.id.len()).max().unwrap_or(0);
-    for (index, cell) in plan.cells.iter().enumerate() {
-        let (measured, warmup) = of_cells.get(&index).copied().unwrap_or_default();
-        lines.push(format!(
-            "    {:<width$}  {measured} × measured, {warmup} × warm-up",
-            cell.id
+        let settings = settings.into_iter();
+        lines.extend(aligned(
+            settings.map(|(name, settings)| (name, settings.to_string())),
         ));
     }
+    lines.extend(least_time(plan).map(|least| format!("  {least}")));
+    lines.extend(cells(plan, is_all));
     if let [first @ .., last] = &plan.judging.interim_checks[..]
         && !first.is_empty()
     {
         let first: Vec<String> = first.iter().map(u32::to_string).collect();
         lines.push(format!(
-            "  interim_checks after {} and {last} iterations: what is decided is measured no longer",
+            "  interim checks after {} and {last} iterations; settled comparisons stop early",
             first.join(", ")
         ));
     }
-    if !plan.skipped.is_empty() {
-        lines.push(format!("  {} skipped:", counted(plan.skipped.len(), "cell")));
-        lines.extend(
-            plan.skipped
-                .iter()
-                .map(|cell| format!("    {}  {}", cell.id, cell.reason)),
-        );
-    }
+    lines.extend(skipped(plan, is_all));
     lines.join("\n") + "\n"
+}
+
+/// The cells of a plan, and how often each is measured.
+fn cells(plan: &Plan, is_all: bool) -> Vec<String> {
+    let mut times = vec![(0, 0); plan.cells.len()];
+    for trial in &plan.trials {
+        if let Some((measured, warmup)) = times.get_mut(trial.cell) {
+            *(if trial.warmup { warmup } else { measured }) += 1;
+        }
+    }
+    let times = times
+        .into_iter()
+        .map(|(measured, warmup)| format!("{measured} × measured, {warmup} × warm-up"));
+    let head = format!("  {}, {}:", counted(plan.cells.len(), "cell"), trials(plan));
+    let cells = || plan.cells.iter();
+    if is_all {
+        let rows = cells().map(|cell| cell.id.as_str()).zip(times);
+        return [head].into_iter().chain(aligned(rows)).collect();
+    }
+    let axes = [
+        listed(cells().map(Cell::pair), "pairs", false),
+        listed(
+            cells().map(|cell| cell.transport.to_string()),
+            "transports",
+            false,
+        ),
+        listed(cells().map(|cell| cell.parameters.to_string()), "loads", false),
+    ];
+    let networks = cells().map(|cell| cell.network.as_str());
+    let networks = (!plan.networks.is_empty()).then(|| listed(networks, "networks", false));
+    let of: Vec<String> = axes.into_iter().chain(networks).collect();
+    vec![format!(
+        "{head} {}; each {}",
+        of.join("; "),
+        listed(times, "numbers of times", false)
+    )]
+}
+
+/// Cells that are not measured, by the reason.
+fn skipped(plan: &Plan, is_all: bool) -> Vec<String> {
+    let skipped = &plan.skipped;
+    if skipped.is_empty() {
+        return vec![];
+    }
+    let head = format!("  {} skipped:", counted(skipped.len(), "cell"));
+    if is_all {
+        let rows = skipped
+            .iter()
+            .map(|cell| format!("    {}  {}", cell.id, cell.reason));
+        return [head].into_iter().chain(rows).collect();
+    }
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for cell in skipped {
+        reasons.entry(&cell.reason).or_default().push(&cell.id);
+    }
+    let rows = reasons.into_iter().map(|(reason, ids)| {
+        let more = match ids.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("    {}{more}: {reason}", ids[0])
+    });
+    [head].into_iter().chain(rows).collect()
+}
+
+/// Different names once each, or their number if there are many.
+fn listed<T: Into<String>>(names: impl IntoIterator<Item = T>, what: &str, is_all: bool) -> String {
+    let mut different: Vec<String> = vec![];
+    for name in names.into_iter().map(Into::into) {
+        if !different.contains(&name) {
+            different.push(name);
+        }
+    }
+    match different.len() {
+        many if many > MOST_NAMES && !is_all => format!("{many} {what}"),
+        _ => different.join(", "),
+    }
+}
+
+/// A line for each name, with what is said of it in a column.
+fn aligned<'a>(rows: impl Iterator<Item = (&'a str, String)>) -> Vec<String> {
+    let rows: Vec<_> = rows.collect();
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, text): (&str, String)| format!("    {name:<width$}  {text}");
+    rows.into_iter().map(line).collect()
 }

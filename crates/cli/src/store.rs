@@ -364,7 +364,7 @@ impl Store {
     fn write_reports(&self) -> Result<(), Error> {
         let account = self.account();
         self.write("report.md", perfrun_report::markdown(&account).as_bytes())?;
-        self.write("report.html", perfrun_report::html(&account).as_bytes())?;
+        self.write(PAGE, perfrun_report::html(&account).as_bytes())?;
         self.write("samples.csv", perfrun_report::samples_csv(&account).as_bytes())
     }
 
@@ -399,6 +399,8 @@ impl Sink for Store {
 /// The reason in results of a run that is in progress, or was killed.
 const UNFINISHED: &str = "perfrun exited before the run ended";
 
+/// The page of a run that has ended.
+pub(crate) const PAGE: &str = "report.html";
 const RESULTS: &str = "results.json";
 /// What somebody who keeps results for long has made of [`RESULTS`] with gzip.
 const COMPRESSED: &str = "results.json.gz";

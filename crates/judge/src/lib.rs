@@ -36,7 +36,7 @@ use crate::interim::Known;
 
 pub use self::{
     median::median_interval,
-    sentences::{Finding, control_differs, findings, sentence, sentences},
+    sentences::{Finding, control_differs, findings, phrase, sentence, sentences, summary, verdict},
     signed_rank::Location,
 };
 

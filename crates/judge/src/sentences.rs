@@ -66,7 +66,37 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
         .chain(
             judged
                 .verdict
-                .map(|verdict| finding(verdict)(what_holds(judged, verdict))),
+                .zip(verdict(judged))
+                .map(|(verdict, text)| finding(verdict)(text)),
+        )
+        .collect()
+}
+
+/// What a report says beside its table of comparisons, in sentences: what controls show, what is not as
+/// expected, what else differs, and of the rest how many comparisons there are. No comparison has two
+/// sentences.
+pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
+    let names = Names::of(plan);
+    let controls = names.controls(&judged.controls, basis).into_iter();
+    let controls = controls.map(|finding| finding.text);
+    let gates = judged.gates.iter();
+    let gates = gates.filter_map(|gate| Some((gate, names.gate(gate)?)));
+    let has_gate = |comparison: &Comparison| gates.clone().any(|(gate, _)| names.is_about(gate, comparison));
+    let comparisons = judged.comparisons.iter();
+    let differing = comparisons.filter(|comparison| comparison.finding.differs() && !has_gate(comparison));
+    let differing = differing.map(|comparison| names.sentence(comparison, basis));
+    controls
+        .chain(gates.clone().map(|(_, sentence)| sentence))
+        .chain(differing)
+        .chain(same(&judged.comparisons))
+        .chain(undecided(&judged.comparisons, basis))
+        .chain(not_comparable(&judged.comparisons, basis))
+        .chain(judged.overall.iter().map(together))
+        .chain(
+            judged
+                .not_needed
+                .iter()
+                .map(|not_needed| format!("{not_needed}.")),
         )
         .collect()
 }
@@ -171,11 +201,7 @@ impl<'a> Names<'a> {
                 control_sight(&alike)
             ),
         });
-        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-        for control in silent {
-            *reasons.entry(reason(control, basis)).or_default() += 1;
-        }
-        let silent = reasons.into_iter().map(|(reason, count)| {
+        let silent = reasons(silent, basis).into_iter().map(|(reason, count)| {
             format!("The control says nothing of {count} of {all} comparisons with its baseline: {reason}.")
         });
         let inconclusive = |text| Finding {
@@ -244,6 +270,16 @@ impl<'a> Names<'a> {
             .baseline)
     }
 
+    /// Whether an expectation allows a regression of what is compared.
+    fn is_about(&self, gate: &Gate, comparison: &Comparison) -> bool {
+        let expected = self.plan.judging.expect.get(gate.expectation);
+        expected.is_some_and(|expected| {
+            matches!(expected.bound, Bound::MaxRegression(_))
+                && expected.metric == comparison.metric
+                && gate.cell == comparison.candidate
+        })
+    }
+
     /// What an expectation that does not hold, or may not, is based on.
     fn gate(&self, gate: &Gate) -> Option<String> {
         let expected = self.plan.judging.expect.get(gate.expectation)?;
@@ -266,10 +302,12 @@ impl<'a> Names<'a> {
 }
 
 /// What a metric is, in a sentence.
-fn phrase(metric: Metric) -> &'static str {
+pub fn phrase(metric: Metric) -> &'static str {
     match metric {
         Metric::UploadGoodput => "upload",
         Metric::DownloadGoodput => "download",
+        Metric::TotalSeconds => "time of an exchange",
+        Metric::OpenMean => "mean time to open a substream",
         Metric::OpenP50 => "time to open a substream",
         Metric::HandshakeFirstByteP50 => "time of a handshake",
         Metric::HandshakesPerSecond => "rate of handshakes",
@@ -324,19 +362,78 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
 
 /// How small a difference controls without one could have shown.
 fn control_sight(alike: &[&Comparison]) -> String {
-    let seen = || alike.iter().filter_map(|control| control.detectable_difference);
-    let sight = seen().reduce(f64::min).zip(seen().reduce(f64::max)).map(|ends| {
-        let (least, most) = (at_least(ends.0), at_least(ends.1));
-        match least == most {
-            true => format!("; below {most} nothing could be seen"),
-            false => format!("; below {least} to {most} nothing could be seen"),
-        }
+    let seen = least_seen(alike).map_or_else(String::new, |least| {
+        format!("; below {least} nothing could be seen")
     });
-    let blind = match alike.len() - seen().count() {
+    let blind = alike
+        .iter()
+        .filter(|control| control.detectable_difference.is_none());
+    let blind = match blind.count() {
         0 => String::new(),
         count => format!("; {count} of them could show none, for too few pairs or too many failures"),
     };
-    sight.unwrap_or_default() + &blind
+    seen + &blind
+}
+
+/// The smallest differences that comparisons could have shown, from the best of them to the worst.
+fn least_seen(comparisons: &[&Comparison]) -> Option<String> {
+    let seen = || {
+        comparisons
+            .iter()
+            .filter_map(|comparison| comparison.detectable_difference)
+    };
+    let (least, most) = seen().reduce(f64::min).zip(seen().reduce(f64::max))?;
+    let (least, most) = (at_least(least), at_least(most));
+    Some(match least == most {
+        true => most,
+        false => format!("{least} to {most}"),
+    })
+}
+
+/// How many comparisons are undecided, and what could have been seen of them.
+fn undecided(comparisons: &[Comparison], basis: Basis) -> Option<String> {
+    let undecided: Vec<&Comparison> = comparisons
+        .iter()
+        .filter(|comparison| comparison.finding == Outcome::Undecided)
+        .collect();
+    let seen = least_seen(&undecided).map_or_else(String::new, |least| {
+        format!("; below {least} nothing can be seen here")
+    });
+    // Those of the comparison that needs most are enough for all.
+    let most = undecided
+        .iter()
+        .filter_map(|comparison| Some((comparison.pairs_needed?, comparison.tolerance)))
+        .max_by_key(|(pairs, _)| *pairs);
+    let needed = most.map_or_else(String::new, |(pairs, tolerance)| {
+        format!(
+            "; about {} would show a difference of {}",
+            basis.number(pairs),
+            percent(tolerance)
+        )
+    });
+    let (count, of) = (undecided.len(), comparisons.len());
+    (count > 0).then(|| format!("Undecided: {count} of {of}{seen}{needed}."))
+}
+
+/// How many comparisons say nothing, for each reason.
+fn not_comparable(comparisons: &[Comparison], basis: Basis) -> Vec<String> {
+    let silent = comparisons
+        .iter()
+        .filter(|comparison| says_nothing(comparison.finding));
+    let of = comparisons.len();
+    let reasons = reasons(silent, basis).into_iter();
+    reasons
+        .map(|(reason, count)| format!("Not comparable: {count} of {of}: {reason}."))
+        .collect()
+}
+
+/// NoFinding comparisons say nothing, and how many of them for each reason.
+fn reasons<'a>(silent: impl IntoIterator<Item = &'a Comparison>, basis: Basis) -> BTreeMap<String, usize> {
+    let mut reasons = BTreeMap::new();
+    for comparison in silent {
+        *reasons.entry(reason(comparison, basis)).or_default() += 1;
+    }
+    reasons
 }
 
 /// A share, not less than it is, in whole per cent.
@@ -413,17 +510,19 @@ fn together(overall: &Overall) -> String {
     )
 }
 
-/// What the verdict means, in a sentence.
-fn what_holds(judged: &Judged, verdict: Verdict) -> String {
+/// The verdict and what it counts. None if nothing was expected.
+pub fn verdict(judged: &Judged) -> Option<String> {
+    let verdict = judged.verdict?;
     let count = |verdict| judged.gates.iter().filter(|gate| gate.verdict == verdict).count();
     let (all, hold, fail) = (judged.gates.len(), count(Verdict::Pass), count(Verdict::Fail));
-    let what = match verdict {
-        Verdict::Pass => format!("what was expected holds in all {all} cases"),
-        Verdict::Inconclusive | Verdict::Newer(_) => format!(
-            "what was expected holds in {hold} of {all} cases, and may hold or not in {}",
-            all - hold - fail
-        ),
-        Verdict::Fail => format!("what was expected does not hold in {fail} of {all} cases"),
+    let are = |count: usize, one: &str, several: &str| {
+        let is = if count == 1 { one } else { several };
+        format!("{count} of {all} expectations {is}")
     };
-    format!("Verdict: {verdict}: {what}.")
+    let what = match verdict {
+        Verdict::Pass => are(hold, "holds", "hold"),
+        Verdict::Inconclusive | Verdict::Newer(_) => are(all - hold - fail, "is undecided", "are undecided"),
+        Verdict::Fail => are(fail, "does not hold", "do not hold"),
+    };
+    Some(format!("Verdict: {verdict} · {what}"))
 }

@@ -29,6 +29,7 @@ pub fn html(results: &Account<'_>) -> String {
             }
             body {
                 h1 { (document.title) }
+                @if let Some(verdict) = &document.verdict { p.verdict { (verdict) } }
                 @for warning in &document.warnings { p.warning role="alert" { (warning) } }
                 @for finding in &document.findings { p.finding { (finding) } }
                 @if document.measurements.is_empty() {
@@ -49,7 +50,7 @@ pub fn html(results: &Account<'_>) -> String {
 /// A plot; folded, if it is higher than a screen.
 fn pictured(plot: &Plot) -> Markup {
     // Written by this crate, which escapes what comes from elsewhere.
-    let svg = PreEscaped(&plot.svg);
+    let svg = PreEscaped(plot.with_hints());
     html! {
         @if plot.is_high() {
             details { summary { (plot.title) } (svg) }

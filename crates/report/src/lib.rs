@@ -19,6 +19,7 @@ mod plot;
 mod published;
 pub mod runs;
 mod samples;
+mod shown;
 mod statistics;
 mod summary;
 mod table;
@@ -45,7 +46,7 @@ pub use samples::samples_csv;
 pub use statistics::Statistics;
 pub use summary::{summarize, summary_csv};
 pub use tables::links_line;
-pub use terminal::terminal;
+pub use terminal::{Form, terminal};
 pub use units::text as value;
 
 /// What was found in the trials of a run on these nodes. None if the run compares and

@@ -15,6 +15,9 @@ pub fn markdown(results: &Account<'_>) -> String {
 
 pub(crate) fn drawn(document: &Document) -> String {
     let mut out = format!("# {}\n", escaped(&document.title));
+    if let Some(verdict) = &document.verdict {
+        let _ = write!(out, "\n{}\n", escaped(verdict));
+    }
     for warning in &document.warnings {
         // GitHub colours this block; elsewhere it is a quotation.
         let _ = write!(out, "\n> [!WARNING]\n> {}\n", escaped(warning));

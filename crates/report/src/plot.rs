@@ -107,12 +107,21 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
         let Some(ratio) = comparison.ratio else {
             continue;
         };
+        let name = format!(
+            "{}, {}",
+            load(source.cell_called(&comparison.baseline), &comparison.baseline),
+            pair(source.cell_called(&comparison.candidate), &comparison.candidate)
+        );
+        let interval = ratio.low.zip(ratio.high).map_or_else(String::new, |(low, high)| {
+            format!(" [{}, {}]", change(low), change(high))
+        });
         let row = Row {
-            name: format!(
-                "{}, {}",
-                load(source.cell_called(&comparison.baseline), &comparison.baseline),
-                pair(source.cell_called(&comparison.candidate), &comparison.candidate)
+            hint: format!(
+                "{name}, {}: {} %{interval}",
+                comparison.metric,
+                change(ratio.value)
             ),
+            name,
             look: match comparison.finding {
                 Outcome::Better => Look::series(2),
                 Outcome::Worse => Look::series(1),

@@ -8,13 +8,14 @@ use perfrun_contract::{
 use perfrun_judge::{
     Finding, findings,
     runs::{self, Basis, Run},
+    summary,
 };
 
 use crate::{
     markdown,
     table::{Kind, Table},
     tables::{Document, comparisons, environment},
-    terminal,
+    terminal::{self, Form},
 };
 
 /// Several runs, and what they say together.
@@ -66,21 +67,42 @@ impl<'a> Compared<'a> {
 
     /// The findings in tables, for a terminal of this width.
     pub fn terminal(&self, width: usize) -> String {
-        terminal::drawn(&self.document(), width)
+        let form = Form {
+            width,
+            ..Form::default()
+        };
+        terminal::drawn(&self.document(), &form, None)
     }
 
     /// A sentence for each finding, and what to know about all of them.
     pub fn findings(&self) -> Vec<Finding> {
-        let is_same = self.is_same_program.then(|| Finding {
-            verdict: Verdict::Pass,
-            text: IS_SAME_PROGRAM.to_owned(),
-        });
-        let two_runs = (self.basis == Basis::TwoRuns).then(|| Finding {
-            verdict: Verdict::Inconclusive,
-            text: "Nothing is decided by two runs: how machines differ between runs is not in it.".to_owned(),
-        });
+        let [first, last] = self.about_all();
         let found = findings(&self.plan, &self.judged, self.basis);
-        is_same.into_iter().chain(found).chain(two_runs).collect()
+        first.into_iter().chain(found).chain(last).collect()
+    }
+
+    /// The same beside the table of comparisons, which has the numbers.
+    fn summary(&self) -> Vec<String> {
+        let [first, last] = self
+            .about_all()
+            .map(|finding| finding.map(|finding| finding.text));
+        let found = summary(&self.plan, &self.judged, self.basis);
+        first.into_iter().chain(found).chain(last).collect()
+    }
+
+    /// What to know about all findings: before them, and after them.
+    fn about_all(&self) -> [Option<Finding>; 2] {
+        [
+            self.is_same_program.then(|| Finding {
+                verdict: Verdict::Pass,
+                text: IS_SAME_PROGRAM.to_owned(),
+            }),
+            (self.basis == Basis::TwoRuns).then(|| Finding {
+                verdict: Verdict::Inconclusive,
+                text: "Nothing is decided by two runs: how machines differ between runs is not in it."
+                    .to_owned(),
+            }),
+        ]
     }
 
     fn document(&self) -> Document {
@@ -88,7 +110,8 @@ impl<'a> Compared<'a> {
         Document {
             title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),
             warnings: vec![],
-            findings: self.findings().into_iter().map(|finding| finding.text).collect(),
+            verdict: None,
+            findings: self.summary(),
             measurements: comparisons::comparisons(
                 &self.plan,
                 |id| self.plan.cells.iter().find(|cell| cell.id == id),
@@ -97,6 +120,7 @@ impl<'a> Compared<'a> {
             )
             .into_iter()
             .collect(),
+            has_all_in_first: false,
             problems: vec![self.table()],
             environment: candidate.map_or_else(Table::default, environment::table),
             method: method(self.basis).to_owned(),

@@ -23,18 +23,18 @@ use perfrun_contract::{
     account::Account,
     matrix::{IpFamily, Transport},
     node::Role,
-    record::Flag,
+    record::{Flag, TrialRecord},
     run::{Isolation, Phase, RunState},
-    tally::Conclusion,
+    tally::{Conclusion, counting},
 };
 
-use perfrun_judge::sentences;
+use perfrun_judge::{conclusion, runs::Basis, summary};
 
 pub(crate) use comparisons::{change, load, pair};
 pub use links::line as links_line;
-pub(crate) use source::{Pair, Source, paths, push_new};
+pub(crate) use source::{Notes, Pair, Source, Style, paths, push_new};
 
-use crate::{statistics::LEAST_VALUES, table::Table};
+use crate::{shown, statistics::LEAST_VALUES, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,10 +43,14 @@ pub(crate) struct Document {
     pub title: String,
     /// What a reader must know before believing a number.
     pub warnings: Vec<String>,
+    /// Whether what was expected holds. None if nothing was.
+    pub conclusion: Option<String>,
     /// What was found, in words.
     pub findings: Vec<String>,
     /// The measured values.
     pub measurements: Vec<Table>,
+    /// Whether the first of them has the medians that the others are about.
+    pub has_all_in_first: bool,
     /// Cells that were skipped and trials that failed.
     pub problems: Vec<Table>,
     /// What it ran on.
@@ -76,9 +80,9 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     Document {
         title: results.name.to_owned(),
         warnings: warnings(results),
-        findings: results
-            .judged
-            .map_or_else(Vec::new, |judged| sentences(results.plan, judged)),
+        conclusion: results.judged.and_then(conclusion),
+        findings: findings(&source),
+        has_all_in_first: comparisons::have_all_cells(&source),
         measurements,
         problems: problems::tables(results),
         environment: environment::table(results),
@@ -87,8 +91,30 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     }
 }
 
+/// What was found of comparisons and expectations. Without a comparison, what the values show.
+fn findings(source: &Source<'_>) -> Vec<String> {
+    let judged = source.results.judged;
+    let mut findings = judged.map_or_else(Vec::new, |judged| summary(source.plan(), judged, Basis::Trials));
+    if judged.is_none_or(|judged| judged.comparisons.is_empty()) {
+        findings.extend(shown::sentences(source));
+    }
+    findings
+}
+
+/// How the run ended, in a few words.
+pub(crate) fn outcome(results: &Account<'_>) -> String {
+    let counts = results.tally.counts();
+    let phase = results.conclusion.phase;
+    let ended = format!("{phase} · {} of {} trials", counts.completed, counts.needed());
+    match results.judged.and_then(conclusion) {
+        Some(conclusion) if phase == Phase::Succeeded => conclusion,
+        Some(conclusion) => format!("{ended} · {conclusion}"),
+        None => ended,
+    }
+}
+
 fn warnings(results: &Account<'_>) -> Vec<String> {
-    let mut warnings = vec![];
+    let mut warnings: Vec<String> = busy(results).into_iter().collect();
     let Conclusion {
         phase,
         reason,
@@ -127,6 +153,25 @@ fn warnings(results: &Account<'_>) -> Vec<String> {
         ));
     }
     warnings
+}
+
+/// How many trials that count were measured beside something else.
+fn busy(results: &Account<'_>) -> Option<String> {
+    let measured: Vec<&TrialRecord> = counting(results.trials)
+        .filter(|record| !record.trial.warmup && record.failure.is_none())
+        .collect();
+    let is_disturbed = |record: &&&TrialRecord| record.flags.contains(&Flag::Disturbed);
+    let disturbed = measured.iter().filter(is_disturbed).count();
+    let advice = match results.environment.isolation {
+        Isolation::Pods => "",
+        _ => " Repeat the run on a quiet machine: `perfrun run --wait-quiet 60s` waits for one.",
+    };
+    (disturbed > 0).then(|| {
+        format!(
+            "The machine was busy: it disturbed {disturbed} of {} trials, so values are less certain than they look.{advice}",
+            measured.len()
+        )
+    })
 }
 
 fn method(results: &Account<'_>) -> String {

@@ -7,15 +7,13 @@ use perfrun_contract::{account::Account, text::plain};
 use crate::{
     markdown::sentence,
     table::{Cell, Kind, Table, mark},
-    tables::{Document, document},
+    tables::{Document, document, outcome},
 };
 
 /// Below this even the names of rows do not fit.
 const LEAST_WIDTH: usize = 40;
 /// Spaces between two columns: one after a field, one instead of a line.
 const GAP: usize = 2;
-/// Companions of a long sweep would push the main table off the screen.
-const LONGEST_COMPANION: usize = 12;
 /// Intervals double the height of a table.
 const MOST_ROWS_WITH_INTERVALS: usize = 24;
 
@@ -24,37 +22,39 @@ const STYLE: TableStyle = TableStyle::new()
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .content_lines(ContentLineStyle::none());
 
-/// What `perfrun run` prints at its end: the tables of `report.md` without the environment. Long tables show
-/// only what the workload requests.
-pub fn terminal(results: &Account<'_>, width: usize) -> String {
-    drawn(&document(results), width)
+/// How much a terminal shows, and what it shows besides.
+#[derive(Clone, Debug, Default)]
+pub struct Form {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Whether to show all tables, and not only those that the workload is for.
+    pub is_all: bool,
+    /// The command that shows all tables.
+    pub all: String,
+    /// What the last line has after the outcome of the run.
+    pub ending: Vec<String>,
 }
 
-pub(crate) fn drawn(document: &Document, width: usize) -> String {
-    let width = width.max(LEAST_WIDTH);
+/// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
+/// how the run ended.
+pub fn terminal(results: &Account<'_>, form: &Form) -> String {
+    drawn(&document(results), form, Some(outcome(results)))
+}
+
+pub(crate) fn drawn(document: &Document, form: &Form, outcome: Option<String>) -> String {
+    let width = form.width.max(LEAST_WIDTH);
     let mut blocks = vec![];
     for warning in &document.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
     }
-    blocks.extend(document.findings.iter().map(|finding| wrapped(finding, width)));
     if document.measurements.is_empty() {
         blocks.push("Nothing was measured.".to_owned());
     }
-    let is_long = |table: &Table| table.kind == Kind::Companion && table.rows.len() > LONGEST_COMPANION;
-    let (long, shown): (Vec<&Table>, Vec<&Table>) =
-        document.measurements.iter().partition(|table| is_long(table));
-    blocks.extend(shown.into_iter().map(|table| draw(table, width)));
-    if !long.is_empty() {
-        let titles = long
-            .iter()
-            .map(|table| table.title.as_str())
-            .collect::<Vec<_>>()
-            .join(", ");
-        blocks.push(wrapped(
-            &format!("Too long for here, see report.md: {titles}."),
-            width,
-        ));
-    }
+    let mains = if document.has_all_in_first { 1 } else { usize::MAX };
+    let is_main = |(place, table): &(usize, &Table)| *place < mains && table.kind != Kind::Companion;
+    let tables = document.measurements.iter().enumerate();
+    let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| form.is_all || is_main(table));
+    blocks.extend(shown.into_iter().map(|(_, table)| draw(table, width)));
     blocks.extend(document.problems.iter().map(|table| draw(table, width)));
     if !document.measurements.is_empty() {
         blocks.push(wrapped(&document.method, width));
@@ -64,6 +64,19 @@ pub(crate) fn drawn(document: &Document, width: usize) -> String {
                 .iter()
                 .map(|congestion| wrapped(congestion, width)),
         );
+    }
+    if !others.is_empty() {
+        let titles: Vec<&str> = others.iter().map(|(_, table)| table.title.as_str()).collect();
+        let line = wrapped(&format!("More tables: {}.", titles.join(", ")), width);
+        blocks.push(format!("{line}\nShow them with: {}", form.all));
+    }
+    if !document.findings.is_empty() {
+        let lines = document.findings.iter().map(|finding| wrapped(finding, width));
+        blocks.push(lines.collect::<Vec<_>>().join("\n"));
+    }
+    if let Some(outcome) = outcome {
+        let parts = [outcome].into_iter().chain(form.ending.iter().cloned());
+        blocks.push(plain(&parts.collect::<Vec<_>>().join(" · ")));
     }
     blocks.join("\n\n") + "\n"
 }

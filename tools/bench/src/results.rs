@@ -110,7 +110,14 @@ pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
             serde_json::to_string(&judged)?
         }
         "html" => perfrun_report::html(&results.account()),
-        _ => perfrun_report::terminal(&results.account(), WIDTH),
+        _ => {
+            let form = perfrun_report::Form {
+                width: WIDTH,
+                is_all: true,
+                ..Default::default()
+            };
+            perfrun_report::terminal(&results.account(), &form)
+        }
     };
     let seconds = begun.elapsed().as_secs_f64();
     let status = fs::read_to_string("/proc/self/status")?;

@@ -62,7 +62,12 @@ pub(crate) fn results(bytes: &[u8]) {
         return;
     };
     let account = results.account();
-    let printed = perfrun_report::terminal(&account, 100);
+    let form = perfrun_report::Form {
+        width: 100,
+        is_all: true,
+        ..Default::default()
+    };
+    let printed = perfrun_report::terminal(&account, &form);
     assert!(
         !printed.contains(|c: char| c.is_control() && c != '\n'),
         "{printed:?}"

@@ -8,6 +8,8 @@ use super::Shown;
 
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
+/// That of the options of [`Output`].
+const OUTPUT: &str = "Output";
 
 /// A cluster, and a namespace in it.
 #[derive(Args, Clone, Debug, Default)]
@@ -36,14 +38,18 @@ pub struct Output {
         long,
         visible_alias = "output-dir",
         value_name = "DIR",
-        default_value = "results"
+        default_value = "results",
+        help_heading = OUTPUT
     )]
     pub results: PathBuf,
+    /// Print all tables at the end, not only the main ones. report.html and report.md always have all.
+    #[arg(long, help_heading = OUTPUT)]
+    pub all: bool,
     /// Do not show progress, only the results.
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = OUTPUT)]
     pub quiet: bool,
     /// Print the results as JSON, one document per line, instead of tables.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
 }
 

@@ -13,12 +13,12 @@ const HEADING: &str = "Comparison";
 /// What is compared and expected besides what the document says.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Versus {
-    /// Compare a build of the node, PATH, with the installed one, trial by trial. The document names one
-    /// stack in its matrix and has no `compare`. For example, this fails if uploads are slower by more than
-    /// 10 %: `perfrun run FILE --candidate next/perfrun-node --max-regression uploadGoodput=10%`
+    /// Compare this build of perfrun-node with the default one, or with --base, trial by trial. The document
+    /// names one stack in its matrix and has no `compare`. Example:
+    /// `perfrun run examples/libp2p-perf.yaml --candidate ../next/target/release/perfrun-node`
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub candidate: Option<PathBuf>,
-    /// Compare the candidate with this program, not with the installed one. For example:
+    /// Compare the candidate with this program, not with the default one. Example:
     /// `perfrun run FILE --base main/perfrun-node --candidate next/perfrun-node`
     #[arg(long, value_name = "PATH", requires = "candidate", help_heading = HEADING)]
     pub base: Option<PathBuf>,

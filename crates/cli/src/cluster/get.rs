@@ -30,7 +30,8 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         let complaint = complaint(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
         bail!("{complaint}; it has no results");
     };
-    print(&rendered(&results, &[], args.shown)?)?;
+    let all = cluster.command(&format!("get results {name} --all"));
+    print(&rendered(&results, &[], args.shown, all)?)?;
     if let Some(complaint) = complaint(name, &run) {
         tell(format_args!("perfrun: {complaint}"));
     }

@@ -183,8 +183,9 @@ async fn to_the_end(
         )
     };
     let store = Store::keep(&output.results, results).with_context(advice)?;
-    report::show(&store, output.json)?;
-    Ok(exit_status(status.phase, store.results().judged.as_ref()))
+    let status = exit_status(status.phase, store.results().judged.as_ref());
+    report::show(&store, output, status)?;
+    Ok(status)
 }
 
 /// Prints how to follow or cancel a run that continues.

@@ -143,15 +143,16 @@ impl LocalRun<'_> {
         if let (RunState::Failed, Some(reason)) = (state, &reason) {
             tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
         }
+        let status = exit_status(results.conclusion().phase, results.judged.as_ref());
         // Even if they could not be saved: it may have taken hours to measure them.
-        report::show(&self.store, self.output.json)?;
+        report::show(&self.store, self.output, status)?;
         self.watchers.show_report(results).await;
         saved?;
         if state != RunState::Complete && !self.output.quiet {
             let folder = self.store.folder().display();
             tell(format_args!("resume it with: perfrun run --resume {folder}"));
         }
-        Ok(exit_status(results.conclusion().phase, results.judged.as_ref()))
+        Ok(status)
     }
 }
 

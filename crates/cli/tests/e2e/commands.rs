@@ -23,7 +23,19 @@ fn sweep() -> Document {
 fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
     let place = Place::new();
     place.write("sweep.yaml", &sweep().text());
-    let plan = place.call(&["plan", "sweep.yaml"]).expect(0);
+    let short = place.call(&["plan", "sweep.yaml"]).expect(0);
+    for line in [
+        "  44 cells, 176 trials: 5 pairs; tcp, quic-v1, tcp-tls; upload-1Ki, upload-1Mi, download-1Ki, download-1Mi; each \
+         3 × measured, 1 × warm-up",
+        "  12 cells skipped:",
+        "    libp2p.litep2p.tcp-tls.upload-1Ki and 11 more: litep2p secures TCP by Noise only, it has no TLS",
+    ] {
+        assert!(
+            short.stdout.lines().any(|found| found == line),
+            "{line:?}: {short}"
+        );
+    }
+    let plan = place.call(&["plan", "sweep.yaml", "--all"]).expect(0);
     assert_eq!(plan.stderr, "");
     for line in [
         "perfrun/sweep",
@@ -160,7 +172,8 @@ fn validate_checks_the_times_and_the_template_of_a_schedule() {
     }
     let run = place.call(&["run", "good.yaml"]).expect(1);
     assert!(
-        run.stderr.contains("it is a PerfSchedule of perfrun.io/v1alpha1"),
+        run.stderr
+            .contains("it is a PerfSchedule, which a cluster runs: apply it with `kubectl apply -f FILE`"),
         "{run}"
     );
 }
@@ -170,16 +183,20 @@ fn a_report_shows_kept_results_in_every_form() {
     let place = Place::new();
     let document = sweep().with("iterations", json!(1)).with("warmup", json!(0));
     let ran = place.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
-    let folder = place.only_run();
-    let folder = folder.to_str().unwrap();
+    let kept = place.only_run();
+    let folder = kept.strip_prefix(place.path()).unwrap().to_str().unwrap();
     let report = |args: &[&str]| {
         let ended = place.call(&[&["report", folder], args].concat()).expect(0);
         assert_eq!(ended.stderr, "");
         ended.stdout
     };
-    let file = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap();
-    let table = ran.stdout.split("\nResults are in ").next().unwrap().to_owned();
-    assert_eq!(report(&[]).trim_end(), table.trim_end(), "as the run showed it");
+    let file = |name: &str| fs::read_to_string(kept.join(name)).unwrap();
+    let page = format!(" · {folder}/report.html · exit 0\n");
+    let table = ran
+        .stdout
+        .strip_suffix(&page)
+        .unwrap_or_else(|| panic!("{page}: {ran}"));
+    assert_eq!(report(&[]).trim_end(), table, "as the run showed it");
     assert_eq!(report(&["-o", "md"]), file("report.md"));
     assert_eq!(report(&["--output", "csv"]), file("samples.csv"));
     assert_eq!(parsed(&report(&["-o", "json"])), parsed(&file("results.json")));

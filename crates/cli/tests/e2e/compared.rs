@@ -153,8 +153,8 @@ fn a_plan_lists_looks() {
     place.write("looks.yaml", &document.text());
     let plan = place.call(&["plan", "looks.yaml"]).expect(0);
     for line in [
-        "  2 cells, up to 80 trials:",
-        "  looks after 10, 20 and 40 iterations: what is decided is measured no longer",
+        "  2 cells, up to 80 trials: main → main, pr → pr; tcp; ping-20; each 40 × measured, 0 × warm-up",
+        "  interim checks after 10, 20 and 40 iterations; settled comparisons stop early",
     ] {
         assert!(plan.stdout.lines().any(|found| found == line), "{line:?}: {plan}");
     }
@@ -240,7 +240,7 @@ fn each_stack_is_compared_with_itself_and_raw_if_it_is_alone() {
             &["base.base.tcp.ping-1", "candidate.candidate.tcp.ping-1"],
         ),
     ] {
-        let plan = place.call(&["plan", file, "--aa"]).expect(0);
+        let plan = place.call(&["plan", file, "--aa", "--all"]).expect(0);
         for cell in cells {
             assert!(plan.stdout.contains(cell), "{cell}: {plan}");
         }

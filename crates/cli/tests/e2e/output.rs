@@ -41,10 +41,10 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
 
         assert!(ended.stdout.contains("Round trips"), "{ended}");
         assert!(!ended.stdout.contains("[1/3]"), "{ended}");
-        assert!(
-            ended.stdout.ends_with(&format!("Results are in {shown}\n")),
-            "{ended}"
-        );
+        let last = format!("\n\nSucceeded · 3 of 3 trials · {shown}/report.html · exit 0\n");
+        assert!(ended.stdout.ends_with(&last), "{ended}");
+        let all = format!(" report {shown} --all\n");
+        assert!(ended.stdout.contains(&all), "{ended}");
         let loopback = ended.stdout.contains("shared one loopback interface");
         assert_eq!(loopback, mode == Mode::Loopback, "said aloud: {ended}");
         let files: Vec<_> = entries(&folder)
@@ -73,7 +73,9 @@ fn a_run_beside_busy_processes_says_so_before_it_begins_and_in_its_tables() {
     run.ended().expect(0);
     drop(half_of_the_cpus);
     let report = fs::read_to_string(place.only_run().join("report.md")).unwrap();
-    let note = "2 of 2 trials: other processes or the hypervisor kept the machine busy";
+    let warning = "The machine was busy: it disturbed 2 of 2 trials, ";
+    assert!(report.contains(warning), "{report}");
+    let note = "More than half of the trials: other processes or the hypervisor kept the machine busy";
     assert!(report.contains(note), "{report}");
 }
 

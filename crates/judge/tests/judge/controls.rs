@@ -126,7 +126,7 @@ fn a_control_that_differs_says_so_first() {
         "Not comparable: upload over tcp: the control, the baseline once more, differs from it."
     );
     assert!(
-        said.last().unwrap().starts_with("Verdict: Inconclusive: "),
+        said.last().unwrap().starts_with("Verdict: Inconclusive · "),
         "{said:?}"
     );
 }

@@ -20,7 +20,7 @@ use perfrun_contract::{
 use perfrun_judge::{
     findings, judge,
     runs::{self, Basis},
-    sentences,
+    sentences, summary,
 };
 use perfrun_test_kit::records::{completed, failed, info, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
@@ -646,11 +646,34 @@ fn findings_are_sentences() {
          → 1; 5 % worse is allowed.",
         "Not decided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
         "Not decided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
-        "Verdict: Fail: what was expected does not hold in 1 of 4 cases.",
+        "Verdict: Fail · 1 of 4 expectations does not hold",
     ];
     assert_eq!(sentences(&run.plan, &run.judge()), expected);
+    let summed_up = [
+        "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
+         → 1; 5 % worse is allowed.",
+        "Not decided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
+        "Not decided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
+        "1 of 4 the same within 5 %.",
+        "Undecided: 1 of 4; below 6 % nothing can be seen here; about 28 pairs would show a difference of 5 %.",
+        "Not comparable: 1 of 4: only 5 pairs of trials count, and 0 do not.",
+        "All 3 together, upload: −6.7 % [−8.9, −4.8] (20 iterations).",
+    ];
+    assert_eq!(summary(&run.plan, &run.judge(), Basis::Trials), summed_up);
     let nothing = Plan::default();
     assert_eq!(sentences(&nothing, &Judged::default()), Vec::<String>::new());
+}
+
+#[test]
+fn what_differs_is_summed_up_where_no_expectation_says_it() {
+    let run = Run::new(&[0.85, 1.2], 40);
+    let said = summary(&run.plan, &run.judge(), Basis::Trials);
+    for (sentence, expected) in said
+        .iter()
+        .zip(["Slower: upload over tcp, ", "Faster: upload over "])
+    {
+        assert!(sentence.starts_with(expected), "{said:?}");
+    }
 }
 
 #[test]
@@ -703,7 +726,7 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
         "Doubtful: upload over tcp, ",
         "Not decided: upload over tcp, ",
         "Not decided: upload over tcp, ",
-        "Verdict: Doubtful: what was expected holds in 0 of 2 cases, and may hold or not in 2.",
+        "Verdict: Doubtful · 2 of 2 expectations are undecided",
     ];
     let findings = findings(&run.plan, &judged, Basis::Trials);
     assert_eq!(findings.len(), expected.len());

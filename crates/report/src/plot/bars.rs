@@ -35,6 +35,8 @@ pub(super) struct Bar {
     pub(super) whisker: Option<(f64, f64)>,
     /// What stands beside it.
     pub(super) label: String,
+    /// What it says while the pointer is on it.
+    pub(super) hint: String,
 }
 
 const BAR: i32 = 16;
@@ -75,7 +77,14 @@ impl Bars {
                     let axis = Axis::linear(self.unit, *largest);
                     for (i, panel) in line.iter().enumerate() {
                         let x = MARGIN + i as i32 * width;
-                        panel.paint(canvas, &axis, (x + names + 10, x + width - labels - 20), y);
+                        let title = theme::shortened(&panel.title, theme::room(width - names - 20, HEADING));
+                        panel.paint(
+                            canvas,
+                            &axis,
+                            &title,
+                            (x + names + 10, x + width - labels - 20),
+                            y,
+                        );
                     }
                     y += height;
                 }
@@ -97,10 +106,10 @@ fn largest(row: &[Panel]) -> f64 {
 }
 
 impl Panel {
-    fn paint(&self, canvas: &Canvas<'_>, axis: &Axis, (left, right): (i32, i32), y0: i32) {
+    fn paint(&self, canvas: &Canvas<'_>, axis: &Axis, title: &str, (left, right): (i32, i32), y0: i32) {
         let x_at = |value: f64| left + (axis.place(value) * f64::from(right - left)).round() as i32;
         let (top, bottom) = (y0 + TOP, y0 + TOP + self.bars.len() as i32 * BAR_ROW);
-        canvas.text((left, y0 + 14), &self.title, HEADING, HPos::Left, true);
+        canvas.text((left, y0 + 14), title, HEADING, HPos::Left, true);
         let mut free_from = i32::MIN;
         for (value, label) in &axis.ticks {
             let x = x_at(*value);
@@ -129,6 +138,7 @@ impl Panel {
                 canvas.whisker((x_at(low), y), (x_at(high), y), &bar.look.color);
                 end = end.max(x_at(high));
             }
+            canvas.hint([(left, y - BAR / 2), (end, y + BAR / 2)], &bar.hint);
             canvas.text((left - 8, y), &bar.name, LABEL, HPos::Right, false);
             canvas.text((end + 10, y), &bar.label, LABEL, HPos::Left, false);
         }

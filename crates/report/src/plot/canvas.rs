@@ -1,5 +1,7 @@
 //! An SVG to draw on, and the shapes that plots are made of.
 
+use std::cell::RefCell;
+
 use plotters::{
     coord::Shift,
     prelude::{Circle, DrawingArea, IntoDrawingArea as _, PathElement, Polygon, Rectangle, SVGBackend},
@@ -17,11 +19,15 @@ pub(super) const MARGIN: i32 = 16;
 pub(super) const MOST_PANELS: usize = 24;
 /// The highest plot that a screen shows whole, in pixels.
 const SCREEN: i32 = 900;
+/// A plot with more marks says nothing about single ones: there is no room to point at one, and pages have to
+/// stay small.
+const MOST_HINTS: usize = 1200;
 
 /// A plot.
 pub(crate) struct Plot {
     pub(crate) title: String,
     pub(crate) svg: String,
+    hints: String,
     height: i32,
 }
 
@@ -30,20 +36,30 @@ impl Plot {
     pub(crate) fn is_high(&self) -> bool {
         self.height > SCREEN
     }
+
+    /// The picture for a page, where a mark says its value while the pointer is on it.
+    pub(crate) fn with_hints(&self) -> String {
+        match self.svg.rsplit_once("</svg>") {
+            Some((drawn, end)) => format!("{drawn}{}</svg>{end}", self.hints),
+            None => self.svg.clone(),
+        }
+    }
 }
 
 /// A drawing in progress. Writing to memory cannot fail, so the backend's errors are of no interest.
 pub(super) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
+    hints: RefCell<Vec<String>>,
 }
 
 /// Draws a plot of the given height under a title, which is also what screen readers say.
 pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOnce(&Canvas<'_>)) -> Plot {
     let mut svg = String::new();
-    {
+    let hints = {
         let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
         let canvas = Canvas {
             area: SVGBackend::with_string(&mut svg, size).into_drawing_area(),
+            hints: RefCell::default(),
         };
         let longest = theme::room(WIDTH - 2 * MARGIN, TITLE);
         canvas.text(
@@ -55,7 +71,15 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
         );
         paint(&canvas);
         let _ = canvas.area.present();
-    }
+        canvas.hints.into_inner()
+    };
+    let hints = match hints.len() {
+        1..=MOST_HINTS => format!(
+            "<g fill=\"none\" pointer-events=\"all\">\n{}</g>\n",
+            hints.concat()
+        ),
+        _ => String::new(),
+    };
     let told = format!(
         " role=\"img\"><title>{}</title><desc>{}</desc>",
         escaped(title),
@@ -64,6 +88,7 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
     Plot {
         title: title.to_owned(),
         svg: svg.replacen('>', &told, 1),
+        hints,
         height,
     }
 }
@@ -106,6 +131,15 @@ impl Canvas<'_> {
             stroke_width: 1,
         };
         let _ = self.area.draw(&Rectangle::new(corners, style));
+    }
+
+    /// What a mark between these corners says while the pointer is on it.
+    pub(super) fn hint(&self, [(left, top), (right, bottom)]: [(i32, i32); 2], text: &str) {
+        let (width, height) = ((right - left).max(1), (bottom - top).max(1));
+        self.hints.borrow_mut().push(format!(
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>\n",
+            escaped(text)
+        ));
     }
 
     /// A line with ends, from one value to another on the same height or beside each other.

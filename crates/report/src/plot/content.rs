@@ -5,6 +5,7 @@ use perfrun_contract::{
     plan::Cell,
     record::{Metric, NodeRecord},
     summary::SummaryRow,
+    units::Unit,
 };
 
 use super::{
@@ -125,15 +126,29 @@ pub(super) fn bars(source: &Source<'_>, cells: &[&Cell], metric: Metric, up_to: 
                 (Some((row.median, top.median)), label)
             }
         };
+        let hint = match up_to {
+            None => exact(row.unit, row.median, interval(row)),
+            Some(_) => label.clone(),
+        };
         Some(Bar {
             name: name(pair, LONGEST_BAR_NAME),
             look: look(source, pair),
             value: row.median,
             whisker,
             label,
+            hint: format!("{}: {hint}", pair.label()),
         })
     };
     cells.iter().filter_map(bar).collect()
+}
+
+/// A value with its interval, in the unit that suits it.
+pub(super) fn exact(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
+    let Some(ends) = interval else {
+        return units::text(unit, value);
+    };
+    let scale = Scale::of(unit, value).resolving(value, ends);
+    format!("{} {}", scale.text(value), scale.interval(ends.0, ends.1))
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.

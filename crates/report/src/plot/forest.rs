@@ -27,12 +27,16 @@ pub(super) struct Row {
     pub(super) interval: (Option<f64>, Option<f64>),
     /// What stands beside it.
     pub(super) label: String,
+    /// What it says while the pointer is on it.
+    pub(super) hint: String,
 }
 
 const ROW: i32 = 24;
 const TOP: i32 = 66;
 const HEAD: i32 = 28;
 const BOTTOM: i32 = 58;
+/// The least room for the axis and what is around it.
+const AXIS: i32 = 270;
 /// Ticks are at multiples of these changes, as shares, on both sides of zero; the first that gives few enough
 /// is used. For larger ones, ticks are at powers of four.
 const STEPS: [f64; 7] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
@@ -43,12 +47,14 @@ impl Forest {
         let rows = || self.groups.iter().flat_map(|(_, rows)| rows);
         let longest =
             |of: fn(&Row) -> &str| rows().map(|row| theme::width(of(row), LABEL)).max().unwrap_or(0);
-        let (names, labels) = (longest(|row| &row.name), longest(|row| &row.label));
+        let labels = longest(|row| &row.label);
+        // Long names leave the axis some room.
+        let names = longest(|row| &row.name).min((WIDTH - 2 * MARGIN - labels - AXIS).max(0));
         let heads = self.groups.len() as i32;
         let (top, bottom) = (TOP, TOP + heads * HEAD + rows().count() as i32 * ROW);
         canvas::draw(&self.title, &self.description, bottom + BOTTOM, |canvas| {
             let left = MARGIN + names + 10;
-            let right = (WIDTH - MARGIN - labels - 20).max(left + 120);
+            let right = WIDTH - MARGIN - labels - 20;
             let reach = self.reach();
             let x_at = |ratio: f64| {
                 let place = (ratio.max(f64::MIN_POSITIVE).ln() / reach).clamp(-1.0, 1.0);
@@ -63,7 +69,8 @@ impl Forest {
                 canvas.text((MARGIN, y + HEAD / 2), heading, HEADING, HPos::Left, true);
                 y += HEAD;
                 for row in rows {
-                    row.paint(canvas, x_at, (left, right), y + ROW / 2);
+                    let name = theme::shortened(&row.name, theme::room(names, LABEL));
+                    row.paint(canvas, x_at, &name, (left, right), y + ROW / 2);
                     y += ROW;
                 }
             }
@@ -131,8 +138,16 @@ fn ticks(reach: f64) -> Vec<f64> {
 }
 
 impl Row {
-    fn paint(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, (left, right): (i32, i32), y: i32) {
-        canvas.text((left - 10, y), &self.name, LABEL, HPos::Right, false);
+    fn paint(
+        &self,
+        canvas: &Canvas<'_>,
+        x_at: impl Fn(f64) -> i32,
+        name: &str,
+        (left, right): (i32, i32),
+        y: i32,
+    ) {
+        canvas.hint([(left, y - ROW / 2), (right, y + ROW / 2)], &self.hint);
+        canvas.text((left - 10, y), name, LABEL, HPos::Right, false);
         let (low, high) = self.interval;
         if low.is_some() || high.is_some() {
             let from = low.map_or(left, &x_at);

@@ -59,7 +59,8 @@ impl Heat {
             let mut y = top;
             for line in maps.chunks(columns) {
                 for (map, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
-                    self.paint(canvas, map, (x, x + left), y);
+                    let title = theme::shortened(&map.title, theme::room(width - MARGIN, HEADING));
+                    self.paint(canvas, map, &title, (x, x + left), y);
                 }
                 y += height(line);
             }
@@ -67,8 +68,8 @@ impl Heat {
         })
     }
 
-    fn paint(&self, canvas: &Canvas<'_>, map: &Map, (x0, left): (i32, i32), y0: i32) {
-        canvas.text((x0, y0 + 14), &map.title, HEADING, HPos::Left, true);
+    fn paint(&self, canvas: &Canvas<'_>, map: &Map, title: &str, (x0, left): (i32, i32), y0: i32) {
+        canvas.text((x0, y0 + 14), title, HEADING, HPos::Left, true);
         canvas.text((x0, y0 + 34), &self.y_title, LABEL, HPos::Left, false);
         let width = map.square();
         let mut y = y0 + TOP;

@@ -7,8 +7,10 @@ use plotters::style::{Color as _, text_anchor::HPos};
 use super::{
     axis::Axis,
     canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
+    content::exact,
     theme::{self, HEADING, LABEL, Look, TITLE},
 };
+use crate::units;
 
 /// A plot of one or more panels with the same series.
 pub(super) struct Lines {
@@ -92,6 +94,8 @@ const TOP: i32 = 52;
 const LEFT: i32 = 92;
 const BOTTOM: i32 = 56;
 const RIGHT: i32 = 18;
+/// From a point to where the pointer is still on it.
+const REACH: i32 = 6;
 
 impl Lines {
     pub(super) fn plot(&self) -> Plot {
@@ -132,6 +136,17 @@ impl Lines {
             }
         }
         legend
+    }
+
+    /// What a point says while the pointer is on it.
+    fn hint(&self, panel: &Panel, series: &Series, point: &Point) -> String {
+        let named = panel.x.iter().find(|(x, _)| *x == point.x);
+        let x = named.map_or_else(|| units::text(Unit::Seconds, point.x), |(_, name)| name.clone());
+        format!(
+            "{}, {x}: {}",
+            series.name,
+            exact(self.unit, point.y, point.interval)
+        )
     }
 
     fn panel(&self, canvas: &Canvas<'_>, panel: &Panel, y_axis: &Axis, (x0, y0): (i32, i32), width: i32) {
@@ -177,12 +192,18 @@ impl Lines {
                 .iter()
                 .map(|point| (x_at(point.x), y_at(point.y)))
                 .collect();
+            // A remark would hide what it is about.
+            let said = series.points.iter().filter(|_| !series.look.is_remark());
+            for (point, (x, y)) in said.zip(&points) {
+                let corners = [(x - REACH, y - REACH), (x + REACH, y + REACH)];
+                canvas.hint(corners, &self.hint(panel, series, point));
+            }
             if self.over.has_lines() {
                 canvas.line(points.clone(), &series.look.color, 2);
             }
             if self.over.has_markers() {
-                for point in points {
-                    canvas.marker(point, series.look);
+                for point in &points {
+                    canvas.marker(*point, series.look);
                 }
             }
         }

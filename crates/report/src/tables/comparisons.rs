@@ -1,5 +1,7 @@
 //! What was compared and what was expected.
 
+use std::collections::BTreeSet;
+
 use perfrun_contract::{
     compare::{Bound, Comparison, Gate, Judged, Outcome, Ratio},
     plan::{Cell, Plan},
@@ -14,19 +16,36 @@ use crate::{
     units::{self, Scale},
 };
 
-/// A table of comparisons and one of expectations, where there are any.
+/// A table of comparisons and one of expectations, where there are any. Sentences give the evidence of
+/// expectations that do not hold, and other tables have the values of the rest.
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let Some(judged) = source.results.judged else {
         return vec![];
     };
     [
         comparisons(source.plan(), |id| source.cell_called(id), judged, Basis::Trials),
-        overall(judged),
         gates(source.plan(), judged),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Whether every cell is compared, beside the raw reference, so that the table of comparisons has all medians.
+pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
+    let plan = source.plan();
+    let is_compared = |cell: usize| {
+        plan.judging
+            .cell_pairs
+            .iter()
+            .any(|cell_pair| cell_pair.cells().any(|other| other == cell))
+    };
+    let mut numbered = plan.cells.iter().enumerate();
+    let compared = source
+        .results
+        .judged
+        .filter(|judged| !judged.comparisons.is_empty());
+    compared.is_some() && numbered.all(|(index, cell)| cell.is_raw() || is_compared(index))
 }
 
 /// `cell_of` finds a cell by its id.
@@ -54,72 +73,53 @@ pub(crate) fn comparisons<'a>(
             "earlier runs",
         ),
     };
-    // A difference between stacks says nothing without the name of the one that is compared with.
-    let are_of_two_stacks = plan.compares_stacks();
-    let rows: Vec<Vec<table::Cell>> = judged
+    let pair_of = |id: &str| pair(cell_of(id), id);
+    let candidates: BTreeSet<String> = judged
         .comparisons
         .iter()
-        .map(|comparison| {
-            let mut row = vec![
-                load(cell_of(&comparison.baseline), &comparison.baseline).into(),
-                comparison.metric.as_ref().into(),
-                pair(cell_of(&comparison.candidate), &comparison.candidate).into(),
-                medians(comparison).into(),
-                difference(comparison.ratio),
-                comparison.pairs.to_string().into(),
-                finding(comparison).into(),
-            ];
-            if are_of_two_stacks {
-                row.insert(
-                    2,
-                    pair(cell_of(&comparison.baseline), &comparison.baseline).into(),
-                );
-            }
-            row
-        })
+        .map(|comparison| pair_of(&comparison.candidate))
         .collect();
-    let mut header = vec![
-        "load",
-        "metric",
-        "candidate",
-        "medians",
-        "difference",
-        counted,
-        "finding",
+    // A difference between stacks says nothing without the name of the one that is compared with.
+    let (has_baseline, has_candidate) = match plan.compares_stacks() {
+        true => (true, true),
+        false => (false, candidates.len() > 1),
+    };
+    let columns = [
+        (true, "load"),
+        (true, "metric"),
+        (has_baseline, "baseline"),
+        (has_candidate, "candidate"),
+        (true, "medians"),
+        (true, "difference"),
+        (true, "finding"),
+        (true, counted),
     ];
-    if are_of_two_stacks {
-        header.insert(2, "baseline");
-    }
+    let row = |comparison: &Comparison| -> Vec<table::Cell> {
+        let fields: [table::Cell; 8] = [
+            load(cell_of(&comparison.baseline), &comparison.baseline).into(),
+            comparison.metric.as_ref().into(),
+            pair_of(&comparison.baseline).into(),
+            pair_of(&comparison.candidate).into(),
+            medians(comparison).into(),
+            difference(comparison.ratio),
+            finding(comparison).into(),
+            comparison.pairs.to_string().into(),
+        ];
+        let fields = fields.into_iter().zip(columns);
+        let shown = fields.filter(|(_, (is_shown, _))| *is_shown);
+        shown.map(|(field, _)| field).collect()
+    };
+    let rows: Vec<_> = judged.comparisons.iter().map(row).collect();
+    let header = columns.iter().filter(|(is_shown, _)| *is_shown);
+    let of = match candidates.first() {
+        Some(candidate) if !has_candidate => format!("candidate {candidate}; "),
+        _ => String::new(),
+    };
     (!rows.is_empty()).then(|| Table {
         title: "Comparisons".to_owned(),
-        caption: format!("medians, baseline → candidate; {difference_of}"),
-        keys: 3 + usize::from(are_of_two_stacks),
-        header: header.into_iter().map(str::to_owned).collect(),
-        rows,
-        ..Table::default()
-    })
-}
-
-fn overall(judged: &Judged) -> Option<Table> {
-    let rows: Vec<Vec<table::Cell>> = judged
-        .overall
-        .iter()
-        .map(|overall| {
-            vec![
-                overall.metric.as_ref().into(),
-                difference(Some(overall.ratio)),
-                overall.cell_pairs.to_string().into(),
-                overall.iterations.to_string().into(),
-            ]
-        })
-        .collect();
-    (!rows.is_empty()).then(|| Table {
-        title: "All comparisons of a metric together".to_owned(),
-        caption: "mean difference in each iteration, with its 95 % confidence interval".to_owned(),
-        keys: 1,
-        header: ["metric", "difference", "comparisons", "iterations"]
-            .map(str::to_owned)
-            .to_vec(),
+        caption: format!("{of}medians, baseline → candidate; {difference_of}"),
+        keys: 2 + usize::from(has_baseline) + usize::from(has_candidate),
+        header: header.map(|(_, name)| (*name).to_owned()).collect(),
         rows,
         ..Table::default()
     })
@@ -137,16 +137,13 @@ fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
                     .map_or_else(String::new, |expected| bound(expected.metric, expected.bound))
                     .into(),
                 gate.verdict.as_ref().into(),
-                gate.evidence.as_str().into(),
             ]
         })
         .collect();
     (!rows.is_empty()).then(|| Table {
         title: "Expectations".to_owned(),
         keys: 1,
-        header: ["cell", "expected", "verdict", "evidence"]
-            .map(str::to_owned)
-            .to_vec(),
+        header: ["cell", "expected", "verdict"].map(str::to_owned).to_vec(),
         rows,
         kind: Kind::Prose,
         ..Table::default()
@@ -210,8 +207,12 @@ pub(crate) fn change(ratio: f64) -> String {
 }
 
 fn finding(comparison: &Comparison) -> String {
-    match (comparison.finding, comparison.reason) {
+    let finding = match (comparison.finding, comparison.reason) {
         (Outcome::NotComparable, Some(reason)) => format!("not comparable: {reason}"),
         (finding, _) => finding.to_string().to_lowercase(),
+    };
+    match comparison.failed {
+        [0, 0] => finding,
+        [baseline, candidate] => format!("{finding}; failed trials {baseline} → {candidate}"),
     }
 }

@@ -59,7 +59,7 @@ fn shares(profiles: &[Profile]) -> Table {
             .collect(),
         rows: profiles.iter().map(row).collect(),
         footnotes: vec![],
-        kind: Kind::Companion,
+        kind: Kind::Detail,
     }
 }
 
@@ -84,7 +84,7 @@ fn functions(profiles: &[Profile]) -> Table {
         header: ["cell", "nodes", "function", "share"].map(str::to_owned).to_vec(),
         rows: rows.collect(),
         footnotes: vec![],
-        kind: Kind::Companion,
+        kind: Kind::Detail,
     }
 }
 

@@ -320,8 +320,8 @@ impl<'a> Source<'a> {
             .iter()
             .filter(|(flag, count)| **flag != Flag::DebugBuild && **count > 0)
             .filter_map(move |(flag, count)| match flag {
-                Flag::Disturbed if only > 0 && *count <= only => None,
-                Flag::Disturbed => Some(of_all(count - only, explained(*flag))),
+                Flag::Disturbed if *count <= only => None,
+                Flag::Disturbed => Some(disturbed(count - only, row.count)),
                 _ => Some(of_all(*count, explained(*flag))),
             });
         let stood_still = longest.map(|longest| match trials {
@@ -388,6 +388,16 @@ fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
         path.network,
         path.ip_family,
     )
+}
+
+/// The note about disturbed trials. On a busy machine, most values have it, so it has only two forms.
+fn disturbed(trials: u32, of: u32) -> String {
+    let many = if trials > of / 2 {
+        "more than half"
+    } else {
+        "up to half"
+    };
+    format!("{many} of the trials: {}", explained(Flag::Disturbed))
 }
 
 /// What a flag means, for people.

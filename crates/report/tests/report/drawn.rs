@@ -18,7 +18,9 @@ use perfrun_link::{
     probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
     state::{Lateness, Worker},
 };
-use perfrun_report::{echo_csv, judged, keep_cells, markdown, samples_csv, summarize, summary_csv, terminal};
+use perfrun_report::{
+    Form, echo_csv, judged, keep_cells, markdown, samples_csv, summarize, summary_csv, terminal,
+};
 
 use perfrun_test_kit::results::{Run, run};
 
@@ -41,11 +43,30 @@ pub(crate) const COMPARED: &str = "
   iterations: 20
 ";
 
+fn form(width: usize) -> Form {
+    Form {
+        width,
+        all: "perfrun report results/RUN --all".to_owned(),
+        ..Form::default()
+    }
+}
+
+/// What a terminal of this width shows at the end of a run.
+pub(crate) fn shown(results: &Results, width: usize) -> String {
+    terminal(&results.account(), &form(width))
+}
+
 #[test]
 fn quickstart() {
     let results = run(QUICKSTART).results();
     assert_snapshot!("quickstart.md", markdown(&results.account()));
-    assert_snapshot!("quickstart.txt", terminal(&results.account(), 100));
+    assert_snapshot!("quickstart.txt", shown(&results, 100));
+    let all = Form {
+        is_all: true,
+        ending: vec!["results/RUN/report.html".to_owned(), "exit 0".to_owned()],
+        ..form(100)
+    };
+    assert_snapshot!("quickstart-all.txt", terminal(&results.account(), &all));
 }
 
 #[test]
@@ -84,10 +105,15 @@ fn compared() -> Run {
 }
 
 #[test]
-fn findings_come_first_in_words_then_as_tables() {
+fn findings_come_first_in_a_report_and_last_on_a_terminal() {
     let results = compared().results();
     assert_snapshot!("compared.md", markdown(&results.account()));
-    assert_snapshot!("compared.txt", terminal(&results.account(), 100));
+    let on_terminal = shown(&results, 100);
+    assert_eq!(
+        on_terminal.lines().last(),
+        Some("Verdict: Fail · 1 of 6 expectations does not hold")
+    );
+    assert_snapshot!("compared.txt", on_terminal);
 }
 
 #[test]
@@ -189,7 +215,7 @@ fn a_sweep_with_everything_that_can_go_wrong() {
     .flagged("raw.raw.tcp.both-4Mi/c2.i4", Flag::Throttled)
     .results();
     assert_snapshot!("troubled.md", markdown(&results.account()));
-    assert_snapshot!("troubled.txt", terminal(&results.account(), 100));
+    assert_snapshot!("troubled.txt", shown(&results, 100));
 }
 
 #[test]
@@ -203,7 +229,7 @@ fn the_published_sweep_fits_a_terminal() {
   iterations: 6
 ")
     .results();
-    let drawn = terminal(&results.account(), 100);
+    let drawn = shown(&results, 100);
     assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
     assert_snapshot!("sweep.txt", drawn);
 }
@@ -219,7 +245,7 @@ fn transfers_through_a_relay() {
     .flagged("raw.raw.tcp.relayed-100M/", Flag::Throttled)
     .results();
     assert_snapshot!("relay.md", markdown(&results.account()));
-    assert_snapshot!("relay.txt", terminal(&results.account(), 120));
+    assert_snapshot!("relay.txt", shown(&results, 120));
 }
 
 #[test]
@@ -230,7 +256,7 @@ fn a_relay_under_stress() {
   iterations: 1
 ")
     .results();
-    let drawn = terminal(&results.account(), 120);
+    let drawn = shown(&results, 120);
     let found = "Over tcp, libp2p → libp2p may be saturated by 500 sinks";
     assert!(drawn.contains(found), "{drawn}");
     assert_snapshot!("stress.txt", drawn);
@@ -270,7 +296,7 @@ fn latency_of_one_byte_both_ways() {
   iterations: 100
 ")
     .results();
-    assert_snapshot!("latency.txt", terminal(&results.account(), 100));
+    assert_snapshot!("latency.txt", shown(&results, 100));
 }
 
 #[test]
@@ -282,7 +308,7 @@ fn a_duration_with_parallel_streams() {
   iterations: 5
 ")
     .results();
-    assert_snapshot!("duration.txt", terminal(&results.account(), 100));
+    assert_snapshot!("duration.txt", shown(&results, 100));
 }
 
 #[test]
@@ -294,7 +320,7 @@ fn substreams() {
 ")
     .results();
     assert_snapshot!("substreams.md", markdown(&results.account()));
-    assert_snapshot!("substreams.txt", terminal(&results.account(), 100));
+    assert_snapshot!("substreams.txt", shown(&results, 100));
 }
 
 #[test]
@@ -310,7 +336,7 @@ fn handshakes() {
     )
     .results();
     assert_snapshot!("handshakes.md", markdown(&results.account()));
-    assert_snapshot!("handshakes.txt", terminal(&results.account(), 100));
+    assert_snapshot!("handshakes.txt", shown(&results, 100));
 }
 
 #[test]
@@ -342,7 +368,7 @@ fn ping() {
 ")
     .results();
     assert_snapshot!("ping.md", markdown(&results.account()));
-    assert_snapshot!("ping.txt", terminal(&results.account(), 80));
+    assert_snapshot!("ping.txt", shown(&results, 80));
 }
 
 #[test]
@@ -357,7 +383,7 @@ fn echo() {
     .flagged("litep2p.libp2p.tcp.echo-2x50/", Flag::BelowNominal)
     .results();
     assert_snapshot!("echo.md", markdown(&results.account()));
-    assert_snapshot!("echo.txt", terminal(&results.account(), 100));
+    assert_snapshot!("echo.txt", shown(&results, 100));
     let files = echo_csv(&results.account());
     assert_eq!(
         files.len(),
@@ -377,7 +403,7 @@ fn messages() {
 ")
     .results();
     assert_snapshot!("messages.md", markdown(&results.account()));
-    assert_snapshot!("messages.txt", terminal(&results.account(), 100));
+    assert_snapshot!("messages.txt", shown(&results, 100));
 }
 
 #[test]
@@ -483,7 +509,7 @@ fn long_names_are_wrapped() {
 ")
     .name("a-name-of-sixty-characters-that-some-generator-made-0123456x")
     .results();
-    let drawn = terminal(&results.account(), 100);
+    let drawn = shown(&results, 100);
     assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
     assert_snapshot!("long-names.txt", drawn);
 }
@@ -513,14 +539,18 @@ fn the_summary_is_one_line_for_each_metric_of_a_cell() {
 }
 
 #[test]
-fn disturbed_trials_are_counted_below_their_numbers() {
+fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
     let results = run(QUICKSTART)
         .flagged("/c1.i2", Flag::Disturbed)
         .flagged("/c1.i7", Flag::Disturbed)
         .results();
     let drawn = markdown(&results.account());
-    let note = "2 of 10 trials: other processes or the hypervisor kept the machine busy";
+    let note = "Up to half of the trials: other processes or the hypervisor kept the machine busy";
     assert!(drawn.contains(note), "{drawn}");
+    let warning = "it disturbed 2 of 200 trials";
+    assert!(drawn.contains(warning), "{drawn}");
+    let first = shown(&results, 100);
+    assert!(first.starts_with("WARNING: The machine was busy: "), "{first}");
 }
 
 #[test]
@@ -656,7 +686,7 @@ fn networks() {
         });
     }
     assert_snapshot!("networks.md", markdown(&results.account()));
-    assert_snapshot!("networks.txt", terminal(&results.account(), 100));
+    assert_snapshot!("networks.txt", shown(&results, 100));
     let line = perfrun_report::links_line(results.trials[4].links.as_ref().unwrap());
     assert!(
         line.starts_with("links: lat10, median round trip (ms) 10.07"),
@@ -687,7 +717,10 @@ fn a_node_that_stood_still_is_named() {
         drawn.contains("1 of 3 trials: client-0 stood still for 4.1 s"),
         "{drawn}"
     );
-    assert!(drawn.contains(&format!("2 of 3 trials: {busy}")), "{drawn}");
+    assert!(
+        drawn.contains(&format!("More than half of the trials: {busy}")),
+        "{drawn}"
+    );
     let drawn = still("c0.i0", "server-0", 5.3);
     let worst = "2 of 3 trials: a node stood still; in the worst, server-0 stood still for 5.3 s";
     assert!(drawn.contains(worst), "{drawn}");

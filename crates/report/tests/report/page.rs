@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{node::Reason, record::Flag};
-use perfrun_report::html;
+use perfrun_report::{html, plots};
 use perfrun_test_kit::results::run;
 
 const LARGEST_BYTES: usize = 2 << 20;
@@ -49,6 +49,25 @@ fn the_page_of_five_hundred_trials_is_one_small_file_that_loads_nothing() {
         loads_nothing(&page, &elements);
         is_well_formed(&elements);
     }
+}
+
+#[test]
+fn marks_of_plots_say_their_values_below_the_pointer() {
+    let results = run("\n  workload: {bandwidth: {sizes: [64Mi]}}\n")
+        .flagged("c0.i3", Flag::Disturbed)
+        .results();
+    let page = html(&results.account());
+    for hint in [
+        "<title>raw: ",
+        "<title>libp2p → libp2p: ",
+        "<title>libp2p → libp2p, ",
+    ] {
+        assert!(page.contains(hint), "{hint}");
+    }
+    assert!(!page.contains("<title>disturbed"), "it would hide the value");
+    // GitHub shows files as images, where nothing can be pointed at.
+    let plots = plots(&results.account());
+    assert!(plots.iter().all(|(_, svg)| svg.matches("<title>").count() == 1));
 }
 
 #[test]

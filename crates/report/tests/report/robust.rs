@@ -2,9 +2,11 @@
 
 use perfrun_api::results::Results;
 use perfrun_contract::{node::Reason, record::Metric, run::RunState};
-use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv, terminal};
+use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv};
 
 use perfrun_test_kit::results::run;
+
+use crate::drawn::shown;
 
 const WORKLOADS: [&str; 6] = [
     "\n  workload: {bandwidth: {sizes: [1, 64Mi], directions: [upload, both]}}\n  iterations: 6\n",
@@ -17,7 +19,7 @@ const WORKLOADS: [&str; 6] = [
 
 fn draw_all(results: &Results) {
     for width in [0, 79, 100_000] {
-        assert!(!terminal(&results.account(), width).is_empty());
+        assert!(!shown(results, width).is_empty());
     }
     assert!(markdown(&results.account()).starts_with("# "));
     assert!(html(&results.account()).ends_with("</body></html>"));
@@ -53,7 +55,7 @@ fn words_of_a_peer_control_no_terminal_that_shows_a_report() {
     ] {
         let account = results.account();
         let svg = plots(&account).into_iter().map(|(_, svg)| svg);
-        let reports = [terminal(&account, 79), markdown(&account), html(&account)];
+        let reports = [shown(&results, 79), markdown(&account), html(&account)];
         for report in reports.into_iter().chain(svg) {
             assert!(!report.contains(['\x1b', '\x07']), "{report}");
         }
@@ -74,7 +76,7 @@ fn a_plan_without_cells_or_nodes() {
         draw_all(&results);
         results.trials.clear();
         draw_all(&results);
-        assert!(terminal(&results.account(), 100).contains("Nothing was measured."));
+        assert!(shown(&results, 100).contains("Nothing was measured."));
     }
 }
 
