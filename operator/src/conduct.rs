@@ -385,13 +385,13 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     }
 }
 
-/// A verdict with what to do if no node has ever reached another.
-fn advised(mut verdict: Verdict, trials: &Tally) -> Verdict {
+/// A conclusion with what to do if no node has ever reached another.
+fn advised(mut conclusion: Conclusion, trials: &Tally) -> Conclusion {
     if trials.counts().completed == 0 && trials.failures().keys().eq([&Reason::DialFailed]) {
-        verdict.message += "; no node reached another: if a NetworkPolicy denies egress, allow pods with the label perfrun.io/run to \
+        conclusion.message += "; no node reached another: if a NetworkPolicy denies egress, allow pods with the label perfrun.io/run to \
              reach each other on all TCP and UDP ports";
     }
-    verdict
+    conclusion
 }
 
 /// Where the results are. `None` if they are ConfigMaps.

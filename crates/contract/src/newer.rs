@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(all, names);
         }
         check(Reason::ALL);
-        check(EndReason::ALL);
+        check(EndReason::ALL.into_iter().chain([EndReason::InProgress]));
         check(NoFinding::ALL);
     }
 

@@ -146,7 +146,7 @@ pub enum EndReason {
 newer::carry!(EndReason);
 
 impl EndReason {
-    /// All reasons of this version.
+    /// All reasons of this version that a run can end with.
     pub const ALL: [Self; 11] = [
         Self::Succeeded,
         Self::Cancelled,

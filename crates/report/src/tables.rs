@@ -28,7 +28,7 @@ use perfrun_contract::{
     tally::{Conclusion, counting},
 };
 
-use perfrun_judge::{conclusion, runs::Basis, summary};
+use perfrun_judge::{runs::Basis, summary, verdict};
 
 pub(crate) use comparisons::{change, load, pair};
 pub use links::line as links_line;
@@ -44,7 +44,7 @@ pub(crate) struct Document {
     /// What a reader must know before believing a number.
     pub warnings: Vec<String>,
     /// Whether what was expected holds. None if nothing was.
-    pub conclusion: Option<String>,
+    pub verdict: Option<String>,
     /// What was found, in words.
     pub findings: Vec<String>,
     /// The measured values.
@@ -80,7 +80,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     Document {
         title: results.name.to_owned(),
         warnings: warnings(results),
-        conclusion: results.judged.and_then(conclusion),
+        verdict: results.judged.and_then(verdict),
         findings: findings(&source),
         has_all_in_first: comparisons::have_all_cells(&source),
         measurements,
@@ -106,9 +106,9 @@ pub(crate) fn outcome(results: &Account<'_>) -> String {
     let counts = results.tally.counts();
     let phase = results.conclusion.phase;
     let ended = format!("{phase} · {} of {} trials", counts.completed, counts.needed());
-    match results.judged.and_then(conclusion) {
-        Some(conclusion) if phase == Phase::Succeeded => conclusion,
-        Some(conclusion) => format!("{ended} · {conclusion}"),
+    match results.judged.and_then(verdict) {
+        Some(verdict) if phase == Phase::Succeeded => verdict,
+        Some(verdict) => format!("{ended} · {verdict}"),
         None => ended,
     }
 }

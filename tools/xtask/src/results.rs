@@ -232,9 +232,9 @@ mod tests {
 
     const REPORT: &str = "# quick
 
-Slower: uploads.
+Worse: uploads.
 
-Slower: downloads.
+Worse: downloads.
 
 Verdict: Fail.
 
@@ -275,13 +275,13 @@ Of the receiver.
 
     #[test]
     fn a_document_shows_findings_tables_and_plots_with_their_build() {
-        let text = "<!-- results quick Slower; Goodput; speed.svg -->\nold\n<!-- end -->\n";
+        let text = "<!-- results quick Worse; Goodput; speed.svg -->\nold\n<!-- end -->\n";
         let files = made(text).unwrap();
-        let shown = "<!-- results quick Slower; Goodput; speed.svg -->
+        let shown = "<!-- results quick Worse; Goodput; speed.svg -->
 
-Slower: uploads.
+Worse: uploads.
 
-Slower: downloads.
+Worse: downloads.
 
 Of the receiver.
 
@@ -300,7 +300,7 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
         assert_eq!(files["docs/how-to/a.md"], shown);
         assert!(files["docs/img/quick-speed.svg"].starts_with("<svg>"));
         let page = &files[PAGE];
-        let link = "\n[results](quick/results.json.gz). [docs/how-to/a.md](../../docs/how-to/a.md) shows Slower, Goodput, \
+        let link = "\n[results](quick/results.json.gz). [docs/how-to/a.md](../../docs/how-to/a.md) shows Worse, Goodput, \
                     speed.svg.";
         assert!(page.contains(link), "{page}");
         assert!(

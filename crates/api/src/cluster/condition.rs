@@ -3,7 +3,7 @@
 //! The documentation of each variant is for users: `docs/reference/conditions.md` is generated from it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use perfrun_contract::{compare::Why, tally::EndReason};
+use perfrun_contract::{compare::NoFinding, tally::EndReason};
 use strum::{AsRefStr, Display, EnumMessage, EnumString, VariantNames};
 
 /// Types of conditions, in the order in which they become true.
@@ -167,7 +167,7 @@ pub enum Reason {
     End(EndReason),
     /// Why a comparison has no finding.
     #[strum(transparent)]
-    Undecided(Why),
+    Undecided(NoFinding),
 }
 
 impl From<EndReason> for Reason {
@@ -176,10 +176,10 @@ impl From<EndReason> for Reason {
     }
 }
 
-impl From<Why> for Reason {
-    fn from(why: Why) -> Self {
+impl From<NoFinding> for Reason {
+    fn from(why: NoFinding) -> Self {
         match why {
-            Why::NotMeasured => Self::NotMeasured,
+            NoFinding::NotMeasured => Self::NotMeasured,
             other => Self::Undecided(other),
         }
     }
@@ -275,9 +275,10 @@ pub fn cases() -> Vec<Case> {
         R::Starting,
         R::End(EndReason::NodeLost),
         R::End(EndReason::Cancelled),
+        R::End(EndReason::Internal),
         unsupported,
     ];
-    let undecided = Why::ALL.map(R::from);
+    let undecided = NoFinding::ALL.map(R::from);
     let ends = EndReason::ALL.map(R::End);
     vec![
         run(Accepted, True, &[R::Valid]),
@@ -353,7 +354,7 @@ pub fn cases() -> Vec<Case> {
 pub fn is_documented(type_: Type, status: Status, reason: Reason) -> bool {
     let is_newer = matches!(
         reason,
-        Reason::End(EndReason::Newer(_)) | Reason::Undecided(Why::Newer(_))
+        Reason::End(EndReason::Newer(_)) | Reason::Undecided(NoFinding::Newer(_))
     );
     let has = |case: &Case| case.type_ == type_ && case.status == status && case.reasons.contains(&reason);
     is_newer || cases().iter().any(has)
@@ -424,7 +425,7 @@ mod tests {
         let own = Reason::VARIANTS.iter().copied();
         let own = own.filter(|name| !["End", "Undecided"].contains(name));
         let ends = EndReason::ALL.map(|end| end.to_string());
-        let undecided = Why::ALL.map(|why| why.to_string());
+        let undecided = NoFinding::ALL.map(|why| why.to_string());
         let all: BTreeSet<String> = own.map(str::to_owned).chain(ends).chain(undecided).collect();
         assert_eq!(documented, all);
     }

@@ -78,17 +78,25 @@ fn a_list_shows_verdicts() {
             .map(|column| column["name"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
     });
-    assert_eq!(run, ["Phase", "Trials", "Verdict", "Age"]);
+    assert_eq!(
+        run,
+        [
+            "Phase", "Verdict", "Reason", "Trials", "Age", "Workload", "Duration", "Ended"
+        ]
+    );
     assert_eq!(
         schedule,
         [
             "Schedule",
-            "Time zone",
             "Suspend",
             "Active",
             "Last schedule",
+            "Last phase",
             "Last verdict",
-            "Age"
+            "Reason",
+            "Age",
+            "Time zone",
+            "Last success"
         ]
     );
     let verdict = &schemas()[0]["properties"]["status"]["properties"]["verdict"];

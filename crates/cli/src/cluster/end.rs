@@ -48,17 +48,17 @@ mod tests {
             ..Judged::default()
         };
         for (verdict, status) in [
-            (Verdict::Pass, SUCCESS),
-            (Verdict::NotAsked, SUCCESS),
-            (Verdict::Fail, FAIL),
-            (Verdict::Inconclusive, INCONCLUSIVE),
+            (Some(Verdict::Pass), SUCCESS),
+            (None, SUCCESS),
+            (Some(Verdict::Fail), FAIL),
+            (Some(Verdict::Inconclusive), INCONCLUSIVE),
         ] {
             assert_eq!(
                 exit_status(Some(Phase::Succeeded), Some(&judged(verdict))),
                 status
             );
         }
-        let failed = judged(Verdict::Fail);
+        let failed = judged(Some(Verdict::Fail));
         for phase in [
             None,
             Some(Phase::Failed),

@@ -217,7 +217,7 @@ fn runs_of_two_sides_are_compared_in_pairs() {
     let ended = place
         .call(&["compare", "--base", "main", "--candidate", "pr"])
         .expect(3);
-    assert!(ended.stdout.contains("Slower: upload over tcp, "), "{ended}");
+    assert!(ended.stdout.contains("Worse: upload over tcp, "), "{ended}");
     assert!(ended.stdout.contains("(9 pairs of runs)."), "{ended}");
     let place = Place::new();
     in_turn(&place, 9, as_fast);
@@ -274,7 +274,7 @@ fn a_new_run_is_held_against_earlier_ones() {
     let ended = place
         .call(&["compare", "--history", "kept", "kept/new"])
         .expect(3);
-    assert!(ended.stdout.contains("Slower: upload over tcp, "), "{ended}");
+    assert!(ended.stdout.contains("Worse: upload over tcp, "), "{ended}");
     assert!(ended.stdout.contains("(6 earlier runs)."), "{ended}");
     run(&uploads(), 11, as_fast).keep(&place, "usual");
     let usual = place

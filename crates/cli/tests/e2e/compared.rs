@@ -128,7 +128,7 @@ fn the_verdict_is_the_exit_status() {
         let document = compared("verdict").with("expect", json!([{"metric": "roundTripP50", "max": limit}]));
         let ended = place.run(mode, &document, &[]);
         let results = results(&place.only_run());
-        let found = results.judged.as_ref().unwrap().verdict;
+        let found = results.judged.as_ref().unwrap().verdict.unwrap();
         // Six trials that other tests do not disturb are enough for an interval of the median.
         let undisturbed = |cell| {
             counting(&results.trials)

@@ -99,7 +99,7 @@ fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
         let program = place.script("mute", "echo thinking >&2; exec sleep 1000");
         let mut command = place.command(mode, &document::run("early"), &[]);
         command.arg("--node").arg(program);
-        let mut perfrun = crate::perfrun::Running::start(command);
+        let mut perfrun = Running::start(command);
         perfrun.says("perfrun/early: ");
         let belongings = perfrun.belongings();
         perfrun.signal(Signal::INT);
@@ -168,9 +168,9 @@ fn a_report_of_a_run_in_progress_says_how_far_it_is() {
         .call(&["report", folder, "--output", "json"])
         .expect(0)
         .stdout;
-    let verdict = parsed(&json).verdict.unwrap();
+    let conclusion = parsed(&json).conclusion.unwrap();
     assert_eq!(
-        (verdict.phase, verdict.reason),
+        (conclusion.phase, conclusion.reason),
         (Phase::Running, EndReason::InProgress)
     );
     // It does not disturb the run.

@@ -145,10 +145,7 @@ fn a_control_that_does_not_differ_says_what_could_be_seen() {
         .parse()
         .unwrap();
     assert!((3..=12).contains(&seen), "{seen}");
-    assert!(
-        found[1].text.starts_with("Slower: upload over tcp, "),
-        "{found:?}"
-    );
+    assert!(found[1].text.starts_with("Worse: upload over tcp, "), "{found:?}");
     assert_eq!(judged.verdict, Some(Verdict::Fail));
 }
 

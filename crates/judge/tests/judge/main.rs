@@ -635,7 +635,7 @@ fn findings_are_sentences() {
         }
     });
     let expected = [
-        "Slower: upload over tcp, 4.71 → 3.96 Gbit/s, −16.2 % [−17.7, −14.6] (40 pairs), \
+        "Worse: upload over tcp, 4.71 → 3.96 Gbit/s, −16.2 % [−17.7, −14.6] (40 pairs), \
          failed trials 0 → 1.",
         "1 of 4 the same within 5 %.",
         "Undecided: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
@@ -670,7 +670,7 @@ fn what_differs_is_summed_up_where_no_expectation_says_it() {
     let said = summary(&run.plan, &run.judge(), Basis::Trials);
     for (sentence, expected) in said
         .iter()
-        .zip(["Slower: upload over tcp, ", "Faster: upload over "])
+        .zip(["Worse: upload over tcp, ", "Better: upload over "])
     {
         assert!(sentence.starts_with(expected), "{said:?}");
     }
@@ -685,7 +685,7 @@ fn external_stacks_are_named_since_they_may_be_two() {
     }
     let said = sentences(&run.plan, &run.judge());
     for sentence in [
-        "Slower: upload over tcp, pr → pr against main → main, ",
+        "Worse: upload over tcp, pr → pr against main → main, ",
         "Not as expected: upload over tcp, pr → pr against main → main, ",
     ] {
         assert!(said.iter().any(|said| said.starts_with(sentence)), "{said:?}");

@@ -528,12 +528,12 @@ async fn records_that_this_version_would_misread_are_measured_again() {
     let job = job(&server);
     open(&job).await.record(&urgent("a")).await.unwrap();
     server.change(&format!("{PATH}/run-4a49a-trials-0"), |part| {
-        part["metadata"]["annotations"][SCHEMA_ANNOTATION] = json!("2");
+        part["metadata"]["annotations"][SCHEMA_ANNOTATION] = json!("3");
     });
     assert!(trials(&open(&job).await).is_empty());
     let events = server.objects("/events");
     let note = events[0]["note"].as_str().unwrap();
-    assert!(note.contains("schema version 2"), "{note}");
+    assert!(note.contains("schema version 3"), "{note}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,10 +54,11 @@ const OTHERS: [(&str, &str); 5] = [
         "substreams",
         "{substreams: {counts: [100], mode: paced, rate: 50}}",
     ),
+    // The ramp may last half of the time, of which a busy machine needs some seconds.
     (
         "echoes",
         "{echo: {loads: [{connections: 2, streamsPerConnection: 5}], connectionInterval: 100ms, streamInterval: 10ms, \
-         pause: 100ms, duration: 2s, sampleInterval: 200ms}}",
+         pause: 100ms, duration: 6s, sampleInterval: 200ms}}",
     ),
     (
         "messages",

@@ -443,8 +443,8 @@ mod tests {
         assert_eq!(
             first,
             [
-                "document,run,build,stack,baseline,candidate,metric,pairs,dropped,baselineMedian,ratio,low,high,\
-                 finding,why",
+                "document,run,build,stack,baseline,candidate,metric,pairs,excludedPairs,baselineMedian,ratio,low,\
+                 high,finding,reason",
                 "aa,2026-11-26T08:17:03Z,\"commit 89abcde, sha256 0123456789ab\",alpha,a.a.tcp.upload-0.2s,\
                  b.b.tcp.upload-0.2s,uploadGoodput,10,1,4000000000.0,1.125,1.0625,1.25,Better,",
             ]

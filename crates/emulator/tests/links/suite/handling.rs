@@ -232,11 +232,11 @@ pub(crate) fn what_impairs_nothing_leaves_nothing(backend: Backend) {
     let mut emulator = lab.emulator(&to_far(Impairment::default()));
     for _ in 0..2 {
         assert_eq!(traces(), before);
-        assert!(median(round_trips(&lab, &echo, 20, few)) < 10.0);
+        assert!(least(round_trips(&lab, &echo, 20, few)) < 30.0);
         assert!(!emulator.state().unwrap().link.impairs());
         emulator.set(&to_far(delay(30))).unwrap();
         assert_ne!(traces(), before);
-        assert!(median(round_trips(&lab, &echo, 20, few)) >= 30.0);
+        assert!(least(round_trips(&lab, &echo, 20, few)) >= 30.0);
         emulator.set(&to_far(Impairment::default())).unwrap();
     }
     emulator.set(&Link::default()).unwrap();

@@ -143,7 +143,7 @@ async fn records_and_results_are_kept_and_the_next_operator_reads_them() {
     assert_eq!(
         (stored.location.as_str(), stored.image.as_str()),
         (
-            "folder /bench/run/uid-1/v1 of PersistentVolumeClaim disk",
+            "folder /bench/run/uid-1/v2 of PersistentVolumeClaim disk",
             "operator"
         )
     );
