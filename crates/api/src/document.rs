@@ -287,8 +287,8 @@ fn metadata_problems(metadata: &Value) -> Vec<FieldProblem> {
     schema::misfits_of_metadata(&METADATA, metadata)
 }
 
-/// The rules that a document breaks. To messages that say what is right, the value is added if it is a string or
-/// a number. Those that say what a value must not be say what it is.
+/// The rules that a document breaks. To messages that say what is right, the value is added if it is a string
+/// or a number. Those that say what a value must not be say what it is.
 fn broken_rules(value: &Value, schema: &Value) -> Vec<FieldProblem> {
     let mut problems = problems(Validator::new().validate(schema, value, None));
     for problem in &mut problems {

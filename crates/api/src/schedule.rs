@@ -220,8 +220,8 @@ pub struct PerfScheduleStatus {
     /// can be created, otherwise that of `Scheduled`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// State of the schedule, for programs. The types are `Accepted`, which is true if runs can be created, and
-    /// `Scheduled`. What each of their reasons means is in docs/reference/conditions.md of perfrun.
+    /// State of the schedule, for programs. The types are `Accepted`, which is true if runs can be created,
+    /// and `Scheduled`. What each of their reasons means is in docs/reference/conditions.md of perfrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

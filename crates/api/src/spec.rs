@@ -558,8 +558,8 @@ pub struct PerfRunStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub phase: Option<Phase>,
-    /// Why the run is in this phase, in one word, for people: the reason of the condition that says most. Of a
-    /// run that succeeded, whose verdict is not `Pass`, the reason of the verdict.
+    /// Why the run is in this phase, in one word, for people: the reason of the condition that says most. Of
+    /// a run that succeeded, whose verdict is not `Pass`, the reason of the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Name of the workload, e.g. `ping`.
@@ -604,8 +604,8 @@ pub struct PerfRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// State of the run, for programs. The types are `Accepted`, `Provisioned`, `Running`, `LinksVerified`,
-    /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is in
-    /// docs/reference/conditions.md of perfrun.
+    /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is
+    /// in docs/reference/conditions.md of perfrun.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

@@ -93,8 +93,8 @@ impl Cli {
     }
 }
 
-/// Adds a hint to an error about an argument too many: it may be the value of an option like `--ui`, whose value
-/// is optional and needs an equals sign.
+/// Adds a hint to an error about an argument too many: it may be the value of an option like `--ui`, whose
+/// value is optional and needs an equals sign.
 fn hint_at_equals_sign(error: &mut clap::Error, command: &clap::Command, given: &[OsString]) {
     if error.kind() != ErrorKind::UnknownArgument {
         return;

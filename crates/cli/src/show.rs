@@ -195,7 +195,7 @@ fn listed<T: Into<String>>(names: impl IntoIterator<Item = T>, what: &str, is_al
     }
 }
 
-/// A line for each name, with what is said of it in a column.
+/// A line for each name, with its text in a column.
 fn aligned<'a>(rows: impl Iterator<Item = (&'a str, String)>) -> Vec<String> {
     let rows: Vec<_> = rows.collect();
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);

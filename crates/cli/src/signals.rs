@@ -9,8 +9,8 @@ use tokio::signal::unix::{self, SignalKind};
 pub struct HangUp(Option<unix::Signal>);
 
 impl HangUp {
-    /// Starts to wait for SIGHUP, unless this process was told to ignore it, as by `nohup`: to listen to a
-    /// signal is to ignore it no longer.
+    /// Starts to wait for SIGHUP, unless this process ignores it, as under `nohup`. Listening to a signal
+    /// would end that.
     pub fn listen() -> io::Result<Self> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let heard = !is_ignored(&status, Signal::HUP);

@@ -339,10 +339,10 @@ impl Transport {
     Serialize,
 )]
 pub enum IpFamily {
-    /// IP version 4.
+    /// Addresses of 32 bits.
     #[default]
     IPv4,
-    /// IP version 6.
+    /// Addresses of 128 bits.
     IPv6,
 }
 

@@ -92,8 +92,8 @@ pub struct Listen {
     /// The address that trials, and measurements of links, listen on and dial from.
     #[arg(long, env = "PERFRUN_LISTEN_IP", default_value = "0.0.0.0")]
     pub listen_ip: IpAddr,
-    /// All addresses of this machine or pod, with commas in between. If `listen_ip` is not of `ip_family`, the
-    /// first of them that is takes its place.
+    /// All addresses of this machine or pod, with commas in between. If `listen_ip` is not of `ip_family`,
+    /// the first of them that is takes its place.
     #[arg(long, env = "PERFRUN_LISTEN_IPS", value_delimiter = ',')]
     pub listen_ips: Vec<IpAddr>,
     /// The IP family that the conductor needs: `IPv4` or `IPv6`.

@@ -48,8 +48,8 @@ pub enum Status {
 pub enum Reason {
     /// The operator has not planned the run yet. Wait.
     NotPlanned,
-    /// The document can be run; the message has the size of its plan. Of a schedule: the message says when the
-    /// next run is due.
+    /// The document can be run; the message has the size of its plan. Of a schedule: the message says when
+    /// the next run is due.
     Valid,
     /// The document cannot be run, and the message says why. Correct it, and create the PerfRun again.
     Invalid,
@@ -73,8 +73,8 @@ pub enum Reason {
     NotStarted,
     /// Pods are starting; the message says how many are ready. Wait.
     Starting,
-    /// No Kubernetes node takes a pod. Make room, or change `spec.template` or `spec.topology`; the message has
-    /// the words of the scheduler.
+    /// No Kubernetes node takes a pod. Make room, or change `spec.template` or `spec.topology`; the message
+    /// has the words of the scheduler.
     Unschedulable,
     /// An image cannot be pulled. Correct its name, load it, or give the pods a pull secret.
     ImagePullFailed,
@@ -97,11 +97,11 @@ pub enum Reason {
     /// An object of another owner has a name that is needed. Delete it, or give the run or the schedule
     /// another name.
     NameConflict,
-    /// The pod that keeps results was not ready in time. `kubectl describe` shows its events; often a claim or
-    /// a Secret is missing.
+    /// The pod that keeps results was not ready in time. `kubectl describe` shows its events; often a claim
+    /// or a Secret is missing.
     StoreNotReady,
-    /// The nodes were not ready within `timeouts.provision`, without a known cause. Increase it, or look at the
-    /// events of the pods.
+    /// The nodes were not ready within `timeouts.provision`, without a known cause. Increase it, or look at
+    /// the events of the pods.
     ProvisionTimeout,
     /// All nodes have been ready.
     Ready,
@@ -383,9 +383,9 @@ pub fn has_ended(conditions: &[Condition]) -> bool {
     end(conditions).is_some()
 }
 
-/// The condition that explains where a run stands: how the run ended, or the verdict if the run succeeded and
-/// its expectations are not proved to hold; otherwise the first condition that is not true yet; otherwise
-/// that the run is running.
+/// The condition that explains where a run stands. At the end, it says how the run ended. If the run
+/// succeeded and its expectations are not proved to hold, it is the verdict. Before, it is the first
+/// condition that is not true yet, or that the run is running.
 pub fn main(conditions: &[Condition]) -> Option<&Condition> {
     let of = |type_| find(conditions, type_);
     let is_true = |condition: &&Condition| is(condition, Status::True);

@@ -31,8 +31,8 @@ pub(super) fn complete(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Names of fields that a document writes without a value, and that would be objects, by the path of the object
-/// that they are in. Such a field counts as left out.
+/// Names of fields that a document writes without a value, and that would be objects, by the path of the
+/// object that they are in. Such a field counts as left out.
 pub(super) fn without_value(schema: &Value, value: &Value, path: &str, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {
@@ -243,8 +243,8 @@ impl Expected {
     }
 }
 
-/// What is wrong with a value of the wrong kind. YAML reads `no`, `0100` and `1e2` as other values than people
-/// mean, so the message says what was read, and how to write what is meant.
+/// What is wrong with a value of the wrong kind. YAML reads `no`, `0100` and `1e2` as other values than
+/// people mean, so the message says what was read, and how to write what is meant.
 fn unexpected(schema: &Value, expected: &Expected, value: &Value) -> String {
     let read = described(value);
     let form = right(&schema["x-kubernetes-validations"][0]);

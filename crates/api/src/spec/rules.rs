@@ -257,8 +257,8 @@ pub(super) fn no_reserved_variable() -> Rule {
     )
 }
 
-/// Names of environment variables as Kubernetes has them. A program cannot be started with other ones, such as
-/// the empty one.
+/// Names of environment variables as Kubernetes has them. A program cannot be started with other ones, such
+/// as the empty one.
 pub(super) fn variable_names() -> Rule {
     let is_name = "name.matches('^[-._a-zA-Z][-._a-zA-Z0-9]*$')";
     Rule::new(format!("self.all(name, {is_name})"))

@@ -202,7 +202,7 @@ async fn churn(launcher: &Launcher) {
     }
 }
 
-/// Enters a user namespace that may hold only so many further namespaces of each of these kinds.
+/// Enters a user namespace that may hold a limited number of further namespaces of each of these kinds.
 fn limit(kinds: &[&str], number: u32) {
     acquire();
     // SAFETY: this process has one thread; its descriptor table stays as it is.

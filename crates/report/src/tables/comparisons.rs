@@ -31,7 +31,8 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     .collect()
 }
 
-/// Whether every cell is compared, beside the raw reference, so that the table of comparisons has all medians.
+/// Whether every cell is compared, beside the raw reference, so that the table of comparisons has all
+/// medians.
 pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
     let plan = source.plan();
     let is_compared = |cell: usize| {
