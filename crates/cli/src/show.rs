@@ -9,7 +9,10 @@ use perfrun_api::{
     planning::plan,
     schedule::Timetable,
 };
-use perfrun_contract::plan::{Cell, Plan};
+use perfrun_contract::{
+    matrix::IpFamily,
+    plan::{Cell, Plan},
+};
 
 use crate::{
     args, label, print, read_changed, read_text,
@@ -146,7 +149,15 @@ fn cells(plan: &Plan, is_all: bool) -> Vec<String> {
     ];
     let networks = cells().map(|cell| cell.network.as_str());
     let networks = (!plan.networks.is_empty()).then(|| listed(networks, "networks", false));
-    let of: Vec<String> = axes.into_iter().chain(networks).collect();
+    let has_ipv6 = cells().any(|cell| cell.ip_family == IpFamily::IPv6);
+    let families = has_ipv6.then(|| {
+        listed(
+            cells().map(|cell| cell.ip_family.to_string()),
+            "IP families",
+            false,
+        )
+    });
+    let of: Vec<String> = axes.into_iter().chain(networks).chain(families).collect();
     vec![format!(
         "{head} {}; each {}",
         of.join("; "),

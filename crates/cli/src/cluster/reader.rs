@@ -266,7 +266,7 @@ spec:
             container["args"],
             serde_json::json!([
                 "store",
-                "--url=file:///run/results/bench/run/uid-1/v1",
+                "--url=file:///run/results/bench/run/uid-1/v2",
                 "--listen=127.0.0.1:9090",
                 "--read-only"
             ])

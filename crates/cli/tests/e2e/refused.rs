@@ -68,7 +68,7 @@ fn a_size_of_0() {
     let document = document::run("empty").with("workload", json!({ "bandwidth": { "sizes": [0] } }));
     refuse(
         &document.text(),
-        "perfrun/empty is invalid:\n  - spec.workload.bandwidth.sizes: ",
+        "perfrun/empty is invalid:\n  - spec.workload.bandwidth.sizes[0]: ",
     );
 }
 

@@ -21,7 +21,8 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
     for mode in Mode::available() {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             let place = Place::new();
-            let mut perfrun = place.start(mode, &document::steady("long", 500, 100));
+            let command = place.command(mode, &document::steady("long", 500, 100), &[]);
+            let mut perfrun = Running::start(started_by(&TERMINAL, &command));
             perfrun.says("[2/100]");
             let belongings = perfrun.belongings();
             assert_eq!(belongings.processes.len(), 2);
@@ -109,23 +110,29 @@ fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
     }
 }
 
-/// The command as `nohup` starts it.
-fn under_nohup(command: &Command) -> Command {
-    let mut shell = Command::new("sh");
-    shell
-        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+/// The command as this starter starts it, whose process it then is.
+fn started_by(starter: &[&str], command: &Command) -> Command {
+    let mut started = Command::new(starter[0]);
+    started
+        .args(&starter[1..])
         .arg(command.get_program())
         .args(command.get_args())
         .current_dir(command.get_current_dir().unwrap())
         .env_remove("RUST_LOG");
-    shell
+    started
 }
+
+/// As `nohup` starts a command.
+const NOHUP: [&str; 3] = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
+
+/// As a terminal starts a command. These tests may run under `nohup` themselves.
+const TERMINAL: [&str; 2] = ["env", "--default-signal=HUP"];
 
 #[test]
 fn a_run_under_nohup_outlives_its_terminal() {
     let place = Place::new();
     let document = document::steady("detached", 500, 100);
-    let mut perfrun = Running::start(under_nohup(&place.command(Mode::Loopback, &document, &[])));
+    let mut perfrun = Running::start(started_by(&NOHUP, &place.command(Mode::Loopback, &document, &[])));
     perfrun.says("[1/100]");
     perfrun.signal(Signal::HUP);
     perfrun.says("[4/100]");
@@ -137,7 +144,8 @@ fn a_run_under_nohup_outlives_its_terminal() {
 #[test]
 fn a_closed_terminal_that_says_so_twice_does_not_cut_off_the_results() {
     let place = Place::new();
-    let mut perfrun = place.start(Mode::Loopback, &document::steady("closed", 500, 100));
+    let command = place.command(Mode::Loopback, &document::steady("closed", 500, 100), &[]);
+    let mut perfrun = Running::start(started_by(&TERMINAL, &command));
     perfrun.says("[1/100]");
     perfrun.signal(Signal::HUP);
     perfrun.says("stopping and saving");
