@@ -46,7 +46,7 @@ pub const HISTORY_MAX: usize = 50;
     kind = "PerfSchedule",
     plural = "perfschedules",
     shortname = "pfs",
-    category = "perfrun",
+    category = "perf",
     namespaced,
     doc = "Creates PerfRuns at the times of a cron schedule, and keeps their verdicts.",
     status = "PerfScheduleStatus",

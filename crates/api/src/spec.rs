@@ -49,7 +49,7 @@ const NAME_MAX: usize = 63;
     kind = "PerfRun",
     plural = "perfruns",
     shortname = "pfr",
-    category = "perfrun",
+    category = "perf",
     namespaced,
     cel,
     doc = "A benchmark of peer-to-peer networking stacks: its nodes, their workload, and the results.",
