@@ -261,7 +261,7 @@ pub const COMMANDS: [Statuses; 18] = [
 ];
 
 impl Statuses {
-    /// The statuses of a command. `None` if there is no such command.
+    /// The statuses of a command. `None` for an unknown command.
     pub fn of(command: &str) -> Option<&'static Self> {
         COMMANDS.iter().find(|statuses| statuses.command == command)
     }

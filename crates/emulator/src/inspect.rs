@@ -73,7 +73,7 @@ pub enum Whereabouts {
     Behind,
     /// It belongs to the calling thread's network namespace: packets to it pass no interface.
     Own,
-    /// Packets to it leave through another interface, or there is no route to it.
+    /// Packets to the peer leave through another interface, or the peer has no route.
     Elsewhere,
 }
 

@@ -145,7 +145,7 @@ impl Netlink {
         Ok(replies.iter().filter_map(name).collect())
     }
 
-    /// Requests where packets to an address go. None if there is no route.
+    /// Asks the kernel for the route to an address. `None` without a route.
     pub(crate) fn way(&mut self, to: IpAddr) -> Result<Option<Way>, Error> {
         let mut message = RouteMessage::default();
         (

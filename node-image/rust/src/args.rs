@@ -102,8 +102,8 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// The address. It is of another family than the conductor needs if there is no better one: the conductor
-    /// says so.
+    /// The address of the requested family, or else the first one. The conductor refuses a node with an
+    /// address of the wrong family.
     pub fn ip(&self) -> IpAddr {
         let fits = |ip: &IpAddr| self.ip_family.is_none_or(|needed| needed == IpFamily::from(*ip));
         let mut all = [self.listen_ip]

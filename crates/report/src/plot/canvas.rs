@@ -19,8 +19,8 @@ pub(super) const MARGIN: i32 = 16;
 pub(super) const MOST_PANELS: usize = 24;
 /// The highest plot that a screen shows whole, in pixels.
 const SCREEN: i32 = 900;
-/// A plot with more marks says nothing about single ones: there is no room to point at one, and pages have to
-/// stay small.
+/// The largest number of marks with hover text. With more marks, a pointer cannot hit a single one, and the
+/// page would become large.
 const MOST_HINTS: usize = 1200;
 
 /// A plot.

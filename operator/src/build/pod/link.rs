@@ -375,7 +375,7 @@ spec:
     }
 
     #[test]
-    fn twins_share_a_kubernetes_node_and_count_once_among_clients() {
+    fn pairs_share_a_kubernetes_node_and_count_once_among_clients() {
         let text = DOCUMENT
             .replace("MATRIX", "{clients: [mine], servers: [mine]}")
             .replace("TEMPLATE", "{}")
