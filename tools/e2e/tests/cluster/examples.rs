@@ -93,7 +93,7 @@ fn kubectl_explains_every_field() {
             ensure!(spec.contains(field), "{field} is missing in {spec}");
         }
         ensure!(spec.contains("Measured iterations of each cell"), "{spec}");
-        let short = scene.kubectl(&["explain", "pr.spec.topology.exclusive"]).await?;
+        let short = scene.kubectl(&["explain", "pfr.spec.topology.exclusive"]).await?;
         ensure!(short.contains("<boolean>"), "{short}");
         Ok(())
     });

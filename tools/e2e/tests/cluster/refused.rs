@@ -7,6 +7,8 @@ use serde_json::Value;
 
 /// Documents with the messages of `perfrun validate`, from its own tests.
 const CASES: &str = include_str!("../../../../crates/api/tests/api/refused.yaml");
+/// The schema of a CRD cannot forbid a character of every string.
+const ACCEPTED: &str = "must not have the character NUL";
 
 #[derive(Deserialize)]
 struct Case {
@@ -24,6 +26,7 @@ fn the_api_server_refuses_the_same_documents_as_validate_with_the_same_messages(
             // Cases with a whole document are about YAML, kind and metadata, which kubectl checks.
             let Some(spec) = &case.spec else { continue };
             let said = match dry_run(scene, spec).await {
+                Ok(None) if case.refused.contains(ACCEPTED) => continue,
                 Ok(None) => {
                     wrong.push(format!("{} is accepted", case.name));
                     continue;
@@ -86,11 +89,19 @@ async fn dry_run(scene: &Scene, spec: &str) -> Result<Option<String>> {
     }
 }
 
-/// The message of each problem, without its path.
+/// The message of each problem, without its path and without the value, which the API server names in words
+/// of its own.
 fn sentences(refused: &str) -> impl Iterator<Item = &str> {
     let faults = refused.lines().filter_map(|line| line.strip_prefix("  - "));
-    faults.map(|fault| fault.split_once(": ").map_or(fault, |(_, sentence)| sentence))
+    let messages = faults.map(|fault| fault.split_once(": ").map_or(fault, |(_, message)| message));
+    messages.map(|message| {
+        let mut values = VALUES.iter().filter_map(|words| message.split_once(words));
+        values.next().map_or(message, |(sentence, _)| sentence)
+    })
 }
+
+/// What begins the part of a message that says which value is wrong.
+const VALUES: [&str; 2] = ["; it is ", "; ping has no value"];
 
 /// Whether a problem concerns the structure, for which Kubernetes has its own messages.
 fn is_structural(refused: &str) -> bool {
@@ -99,6 +110,8 @@ fn is_structural(refused: &str) -> bool {
         "is missing",
         "is out of range",
         ", not ",
+        "it is the number",
+        "is read as the number",
         "must have at most",
         "must have at least",
     ]
