@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! profiles/
-//!   CELL.ROLE.folded   each stack on a line, with its number of samples
+//!   CELL.ROLE.folded   each stack on a line, with its number of samples; read as CELL.ROLE.folded.gz, too
 //!   CELL.ROLE.svg      the flame graph
 //! ```
 
@@ -22,12 +22,12 @@ use std::{
 };
 
 use perfrun_contract::{
-    node::Role,
     plan::{Cell, Names, Plan},
     profile::Profile,
+    role::Role,
 };
 
-use crate::store::atomic;
+use crate::store::{atomic, compressed};
 
 pub use self::perf::{CallGraph, Error, Recorded, Recording, check};
 
@@ -61,7 +61,10 @@ fn of(results: &Path, cell: &Cell, role: Role) -> Option<Profile> {
     if !results.join(&flame_graph).is_file() {
         return None;
     }
-    let folded = fs::read_to_string(file(results, cell, role, "folded")).ok()?;
+    let stacks = file(results, cell, role, "folded");
+    let compressed = || compressed::read(&stacks.with_extension("folded.gz"));
+    let folded = compressed::read(&stacks).or_else(|_| compressed()).ok()?;
+    let folded = String::from_utf8(folded).ok()?;
     let (groups, functions) = groups::tally(&folded);
     Some(Profile {
         cell: cell.id.clone(),

@@ -19,21 +19,19 @@
 //! user is resumed: resuming runs the programs that the folder names, and writes to the folder.
 
 pub(crate) mod atomic;
+pub(crate) mod compressed;
 
 use std::{
     collections::{BTreeMap, HashSet},
     fs::{self, File},
-    io::{self, Read},
-    iter,
+    io, iter,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use async_trait::async_trait;
-use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
 use perfrun_api::{
-    cluster::RESULTS_BYTES,
     results::{BadName, Results, SCHEMA_VERSION, check_names_of},
     spec::PerfRunSpec,
 };
@@ -98,7 +96,7 @@ pub enum Error {
     Lock { folder: PathBuf },
     #[error("failed to write {}", .file.display())]
     Write { file: PathBuf, source: io::Error },
-    #[error("unable to read {}: name the results folder of a run, or its results.json", .file.display())]
+    #[error("unable to read {}: name the results folder of a run, or its results.json; perfrun history takes the folder above", .file.display())]
     Read { file: PathBuf, source: io::Error },
     #[error("unable to read {} as results of schema version {SCHEMA_VERSION}", .file.display())]
     Parse {
@@ -543,7 +541,7 @@ pub fn read_profiles(path: &Path, plan: &Plan) -> Vec<Profile> {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {
-    let bytes = read_bytes(file).map_err(|source| Error::Read {
+    let bytes = compressed::read(file).map_err(|source| Error::Read {
         file: file.to_owned(),
         source,
     })?;
@@ -551,19 +549,6 @@ fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Error> {
         file: file.to_owned(),
         source,
     })
-}
-
-/// The bytes of a file, decompressed if its name says that it is compressed. A file from elsewhere may
-/// decompress to a thousand times its size, so that what is too large for results ends early.
-fn read_bytes(file: &Path) -> io::Result<Vec<u8>> {
-    if file.extension().is_none_or(|extension| extension != "gz") {
-        return fs::read(file);
-    }
-    let mut bytes = vec![];
-    MultiGzDecoder::new(File::open(file)?)
-        .take(RESULTS_BYTES)
-        .read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// The end of a trial, in seconds of measuring time.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fmt::Write as _,
     fs::{self, File},
-    io::{self, BufReader},
+    io::Write as _,
     path::{Path, PathBuf},
     process::Output,
 };
@@ -12,12 +12,28 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, write::GzEncoder};
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 
 use super::{DOCUMENT, FOLDER, PROFILES, RESULTS};
 use crate::{
     files,
     shell::{self, Workspace},
 };
+
+/// Results of which documents show tables or plots that are made from samples.
+const SAMPLED: [&str; 11] = [
+    "echo-period",
+    "relay-stress",
+    "webrtc-effective",
+    "webrtc-go",
+    "webrtc-litep2p-1",
+    "webrtc-litep2p-2",
+    "webrtc-published-1",
+    "webrtc-published-2",
+    "webrtc-scenario-1",
+    "webrtc-scenario-2",
+    "webrtc-scenario-2-pods",
+];
 
 /// Runs the document of these results, with the options of [`how`], and replaces them. Returns how the new
 /// results differ from those before.
@@ -59,9 +75,14 @@ pub(super) fn measure(workspace: &Workspace, perfrun: &Path, name: &str) -> Resu
     if document != &kept {
         files::copy(document, &kept)?;
     }
-    compress(&new.join("results.json"), &folder.join(RESULTS))?;
+    keep(
+        &new.join("results.json"),
+        &folder.join(RESULTS),
+        SAMPLED.contains(&name),
+    )?;
     if new.join(PROFILES).is_dir() {
         files::replace(&new.join(PROFILES), &folder.join(PROFILES))?;
+        compress_stacks(&folder.join(PROFILES))?;
     }
     Ok(format!("{name}, compared with the results before:\n{said}"))
 }
@@ -86,14 +107,50 @@ fn only_run(folder: &Path) -> Result<PathBuf> {
     }
 }
 
-fn compress(from: &Path, to: &Path) -> Result<()> {
-    let copy = || {
+/// Compresses results. Histograms, of which no document shows more than the percentiles, are left out, and
+/// samples unless a document shows what is made from them.
+fn keep(from: &Path, to: &Path, has_samples: bool) -> Result<()> {
+    let mut results: Value = serde_json::from_str(&files::read(from)?)
+        .with_context(|| format!("failed to read {}", from.display()))?;
+    lighten(&mut results, has_samples);
+    compress(&serde_json::to_vec(&results)?, to)
+}
+
+/// Compresses the stacks of profiles.
+fn compress_stacks(profiles: &Path) -> Result<()> {
+    for file in files::files_under(profiles)? {
+        let file = profiles.join(file);
+        if file.extension().is_some_and(|extension| extension == "folded") {
+            compress(files::read(&file)?.as_bytes(), &file.with_extension("folded.gz"))?;
+            fs::remove_file(&file).with_context(|| format!("failed to remove {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn compress(bytes: &[u8], to: &Path) -> Result<()> {
+    let write = || {
         let mut compressed = GzEncoder::new(File::create(to)?, Compression::best());
-        io::copy(&mut BufReader::new(File::open(from)?), &mut compressed)?;
+        compressed.write_all(bytes)?;
         compressed.finish()
     };
-    copy().with_context(|| format!("failed to compress {} to {}", from.display(), to.display()))?;
+    write().with_context(|| format!("failed to write {}", to.display()))?;
     Ok(())
+}
+
+fn lighten(results: &mut Value, has_samples: bool) {
+    let trials = results.get_mut("trials").and_then(Value::as_array_mut);
+    let nodes = trials
+        .into_iter()
+        .flatten()
+        .filter_map(|trial| trial.get_mut("nodes")?.as_object_mut());
+    let nodes = nodes.flat_map(Map::values_mut);
+    for measured in nodes.filter_map(|node| node.get_mut("measured")?.as_object_mut()) {
+        measured.remove("histograms");
+        if !has_samples {
+            measured.remove("samples");
+        }
+    }
 }
 
 /// What differs between the kept results and new ones, in words.
@@ -212,9 +269,24 @@ fn overlap(a: &Row, b: &Row) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, from_value, json};
+    use serde_json::{from_value, json};
 
-    use super::{how, words};
+    use super::{Value, how, lighten, words};
+
+    #[test]
+    fn kept_results_have_no_histograms_and_samples_only_where_they_are_shown() {
+        let results =
+            |measured: Value| json!({"trials": [{"nodes": {"client-0": {"measured": measured}}}, {}]});
+        let whole = json!({"bytes": 1, "histograms": {}, "samples": []});
+        for (has_samples, kept) in [
+            (true, json!({"bytes": 1, "samples": []})),
+            (false, json!({"bytes": 1})),
+        ] {
+            let mut light = results(whole.clone());
+            lighten(&mut light, has_samples);
+            assert_eq!(light, results(kept));
+        }
+    }
 
     fn results(rows: &[(&str, &str, [f64; 3])]) -> Value {
         let rows = rows.iter().map(|(cell, metric, [low, median, high])| {
