@@ -7,6 +7,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use clap::ValueEnum;
 use kube::{Client, client::Body};
 use perfrun_conductor::{
     AgentClient, NodeClient,
@@ -14,7 +15,16 @@ use perfrun_conductor::{
 };
 use perfrun_contract::node::{EPOCH_HEADER, TOKEN_HEADER};
 
-use crate::args::NodeAccess;
+/// The configured way to reach nodes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum NodeAccess {
+    /// `direct` inside the cluster, `proxy` outside.
+    Auto,
+    /// By pod IP.
+    Direct,
+    /// Through the API server's pod proxy.
+    Proxy,
+}
 
 /// How nodes are reached.
 #[derive(Clone)]

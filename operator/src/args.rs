@@ -3,10 +3,11 @@
 use std::{io::stderr, net::SocketAddr};
 
 use anyhow::Context;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use perfrun_api::pod::{NODE_IMAGE, store::OPERATOR_IMAGE};
 use tracing_subscriber::EnvFilter;
 
+pub use crate::access::NodeAccess;
 use crate::{policy::Policy, store::Store};
 
 /// The operator of perfrun: reconciles the PerfRuns of a cluster.
@@ -104,17 +105,6 @@ pub struct SelfTest {
     /// Timeout in seconds. It includes the wait for exclusive runs.
     #[arg(long, default_value_t = 240)]
     pub timeout_seconds: u64,
-}
-
-/// See [`Args::node_access`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub enum NodeAccess {
-    /// `direct` inside the cluster, `proxy` outside.
-    Auto,
-    /// By pod IP.
-    Direct,
-    /// Through the API server's pod proxy.
-    Proxy,
 }
 
 fn policy(json: &str) -> serde_json::Result<Policy> {

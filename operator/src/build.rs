@@ -16,6 +16,7 @@ use perfrun_api::{
     pod::{CONTROL_PORT, METRICS_PORT},
     spec::{PerfRun, PerfRunSpec},
 };
+use perfrun_contract::plan::PlannedNode;
 
 /// The control port of link agents. Links are never impaired on the host's network, so that pods do not share
 /// it.
@@ -93,6 +94,16 @@ impl RunIdentity {
             (RUN_LABEL.to_owned(), self.name.clone()),
         ])
     }
+}
+
+/// A pod to create.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewPod {
+    pub(crate) node: PlannedNode,
+    /// How many pods the node has had before.
+    pub(crate) incarnation: u32,
+    /// The Kubernetes node on which the previous pod was lost. The new pod prefers another.
+    pub(crate) avoid: Option<String>,
 }
 
 /// The control port of node number `index` of the plan. Ports differ only on the host's network, where pods

@@ -17,11 +17,7 @@ use std::{
 
 use futures::FutureExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::{
-    Client,
-    runtime::{events::Recorder, reflector::Store},
-};
+use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
@@ -40,13 +36,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{journal::Journal, pods::PodNodes};
 use crate::{
-    access::Access,
     build::RunIdentity,
-    clock::TimeSource,
-    decide::ConductorState,
-    fence::Term,
-    metrics::Metrics,
-    stage::{Progress, RunOutcome},
+    run::stage::{ConductorState, Progress, RunOutcome},
+    services::Services,
 };
 
 /// Wakes the reconciler of a run.
@@ -85,6 +77,7 @@ enum End {
 
 /// What it takes to conduct a run.
 pub(crate) struct Job {
+    pub(crate) services: Arc<Services>,
     pub(crate) run: RunIdentity,
     pub(crate) spec: PerfRunSpec,
     pub(crate) plan: Arc<Plan>,
@@ -94,24 +87,7 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     /// Whether to keep the results without running more trials.
     pub(crate) conclude: bool,
-    /// The token of the run's nodes.
-    pub(crate) token: String,
-    /// The token of the pod that keeps results.
-    pub(crate) store_token: String,
-    pub(crate) client: Client,
-    pub(crate) term: Term,
-    pub(crate) clock: TimeSource,
-    pub(crate) access: Access,
-    pub(crate) pods: Store<Pod>,
-    /// Most bytes of compressed records before samples are merged.
-    pub(crate) result_bytes: u64,
-    /// The operator's image, which reads results from a store.
-    pub(crate) image: String,
-    /// Names of the Secrets for pulling the image.
-    pub(crate) pull_secrets: Vec<String>,
-    pub(crate) metrics: Arc<Metrics>,
-    /// Publishes events about `reference`, the run.
-    pub(crate) recorder: Recorder,
+    /// The run as the object of events.
     pub(crate) reference: ObjectReference,
     pub(crate) wake: Wake,
 }
@@ -122,9 +98,19 @@ impl Job {
         Duration::from(self.spec.timeouts.run).saturating_sub(self.elapsed())
     }
 
+    /// The token of the run's nodes.
+    fn token(&self) -> String {
+        self.services.key.token(&self.run.uid)
+    }
+
+    /// The token of the pod that keeps results.
+    fn store_token(&self) -> String {
+        self.services.key.store_token(&self.run.uid)
+    }
+
     /// How long trials have been in progress.
     fn elapsed(&self) -> Duration {
-        let elapsed = (self.clock)().duration_since(self.since);
+        let elapsed = (self.services.clock)().duration_since(self.since);
         Duration::try_from(elapsed).unwrap_or_default()
     }
 }
@@ -243,7 +229,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
         Ok(journal) => journal,
         Err(why) => return without_records(&job, why),
     };
-    let epoch = Epoch::new(job.term.epoch);
+    let epoch = Epoch::new(job.services.term.epoch);
     let nodes = PodNodes::new(&job, epoch.clone(), shared);
     let contacts = match job.conclude {
         true => None,
@@ -300,7 +286,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
 /// it still leads, the node is wrong, and the run cannot continue.
 async fn superseded(job: &Job) -> RunEnd {
     tracing::warn!(run = job.run.label(), "a node knows a later conductor");
-    job.term.confirmed().await;
+    job.services.term.confirmed().await;
     let why = "a node answers that another operator has taken over, but this one leads: the lease may have been \
                restored from a backup, or the node's image is wrong; create the run again";
     RunEnd {
@@ -342,7 +328,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         schema_version: SCHEMA_VERSION,
         name: job.run.name.clone(),
         started: job.since,
-        ended: (job.clock)(),
+        ended: (job.services.clock)(),
         state,
         reason,
         conclusion: Some(conclusion.clone()),
@@ -360,7 +346,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     };
     let summary = results.summary.clone();
     let merged = (journal.merged() > 0).then(|| {
-        let (trials, bytes) = (journal.merged(), job.result_bytes);
+        let (trials, bytes) = (journal.merged(), job.services.result_bytes);
         format!(
             "neighbouring samples of {trials} trials are merged, so that the results have about {bytes} bytes at \
              most (--max-result-bytes of the operator); metrics are computed from all samples"
@@ -399,10 +385,11 @@ fn stored(job: &Job) -> Option<Stored> {
     let RunIdentity {
         namespace, name, uid, ..
     } = &job.run;
+    let site = &job.services.site;
     Some(Stored {
         location: job.spec.store()?.location(namespace, name, uid),
-        image: job.image.clone(),
-        pull_secrets: job.pull_secrets.clone(),
+        image: site.image.clone(),
+        pull_secrets: site.pull_secrets.clone(),
     })
 }
 

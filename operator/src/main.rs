@@ -3,7 +3,8 @@
 use clap::Parser;
 use perfrun_operator::{
     args::{Args, Command},
-    operator, self_test, store,
+    process::operator,
+    self_test, store,
 };
 
 #[tokio::main]

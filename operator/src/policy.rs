@@ -9,7 +9,7 @@ use kube::core::Duration;
 use perfrun_api::{cluster::condition::Reason, spec::PerfRunSpec, store::Store};
 use serde::Deserialize;
 
-use crate::stage::Trouble;
+use crate::run::stage::Trouble;
 
 /// What documents may request. The fields are those of `policy` in the chart's values. By default, everything
 /// is allowed.

@@ -12,7 +12,6 @@ use futures::{StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Client, Resource, ResourceExt,
-    core::DeserializeGuard,
     runtime::{
         Controller, WatchStreamExt,
         controller::Action,
@@ -32,16 +31,22 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
 use crate::{
-    apply::{self, Existing},
-    clock::TimeSource,
-    controller::after,
-    metrics::Metrics,
-    plans,
-    publish::{self, Published, publish, record},
-    stage::Trouble,
-    status,
-    watch::{note_failure, watch},
-    watched::WatchedRun,
+    api::{
+        events::{event, record},
+        objects::{self, Existing},
+        publish::{self, Published, after, publish},
+    },
+    process::{
+        clock::TimeSource,
+        metrics::Metrics,
+        watch::{note_failure, watch},
+    },
+    run::{
+        conditions::has_ended,
+        plans,
+        stage::Trouble,
+        watched::{WatchedRun, WatchedSchedule},
+    },
 };
 
 /// Pause after a pass that failed.
@@ -49,9 +54,6 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// The longest sentence about a run in the history, in characters.
 const SENTENCE_MAX: usize = 200;
-
-/// A schedule of any version. One that this version cannot read must not stop the others.
-pub(crate) type WatchedSchedule = DeserializeGuard<PerfSchedule>;
 
 /// What all passes share.
 pub(crate) struct Context {
@@ -126,7 +128,7 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
                 "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or \
                  by another version: {invalid}"
             );
-            let event = status::event(false, Reason::Unreadable, &message, "Read");
+            let event = event(false, Reason::Unreadable, &message, "Read");
             record(&event, &watched.object_ref(&()), &context.recorder).await;
             Ok(Action::await_change())
         }
@@ -180,25 +182,29 @@ async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publ
 }
 
 /// Creates the run that is due, in place of others.
-async fn start(schedule: &PerfSchedule, decision: &Decision, context: &Context) -> Result<(), apply::Error> {
+async fn start(
+    schedule: &PerfSchedule,
+    decision: &Decision,
+    context: &Context,
+) -> Result<(), objects::Error> {
     for run in &decision.replace {
         delete(schedule, run, context).await?;
     }
     match decision.create {
         Some(due) => {
             let (run, uid) = (schedule.run(due), schedule.uid().unwrap_or_default());
-            apply::create_object(run, "schedule", &uid, Existing::MustBeOurs, &context.client).await
+            objects::create_object(run, "schedule", &uid, Existing::MustBeOurs, &context.client).await
         }
         None => Ok(()),
     }
 }
 
-async fn delete(schedule: &PerfSchedule, run: &OwnedRun, context: &Context) -> Result<(), apply::Error> {
+async fn delete(schedule: &PerfSchedule, run: &OwnedRun, context: &Context) -> Result<(), objects::Error> {
     let namespace = schedule.namespace().unwrap_or_default();
-    apply::remove_run(&namespace, &run.name, &run.uid, &context.client).await
+    objects::remove_run(&namespace, &run.name, &run.uid, &context.client).await
 }
 
-fn report(error: &apply::Error, schedule: &PerfSchedule, context: &Context) {
+fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
     context.metrics.failed(error.category());
     let (name, namespace) = (schedule.name_any(), schedule.namespace());
     let error = Report::new(error);
@@ -206,12 +212,12 @@ fn report(error: &apply::Error, schedule: &PerfSchedule, context: &Context) {
 }
 
 /// What an error means for the schedule, and the pause until the next attempt, if another may succeed.
-fn refusal(error: &apply::Error) -> (Trouble, Option<Duration>) {
+fn refusal(error: &objects::Error) -> (Trouble, Option<Duration>) {
     let (reason, is_final) = match error {
-        apply::Error::NameConflict { .. } => (Reason::NameConflict, true),
-        apply::Error::Create { source, .. }
-        | apply::Error::DeletePods(source)
-        | apply::Error::DeleteRun(source) => {
+        objects::Error::NameConflict { .. } => (Reason::NameConflict, true),
+        objects::Error::Create { source, .. }
+        | objects::Error::DeletePods(source)
+        | objects::Error::DeleteRun(source) => {
             let reason = match source.answer() {
                 Some(_) => Reason::ApiServerRefuses,
                 None => Reason::ApiServerUnreachable,
@@ -246,7 +252,7 @@ fn owned(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
 
 /// What a run found. `None` if it has not ended.
 fn ended(run: &PerfRun, schedule: &PerfSchedule) -> Option<EndedRun> {
-    let state = run.status.as_ref().filter(|state| status::has_ended(state))?;
+    let state = run.status.as_ref().filter(|state| has_ended(state))?;
     let name = run.name_any();
     let due = due(&schedule.name_any(), &name).or_else(|| Some(run.creation_timestamp()?.0))?;
     let of = |type_| condition::find(&state.conditions, type_);

@@ -12,7 +12,7 @@ use perfrun_api::{cluster::condition, document, spec::PerfRun};
 use perfrun_contract::tally::EndReason;
 use tokio::time::{Instant, sleep};
 
-use crate::{args::SelfTest, operator::stop_signal};
+use crate::{args::SelfTest, process::signal::stop_signal};
 
 /// One server, one client and 1 MiB, on any Kubernetes nodes: the number does not matter.
 const DOCUMENT: &str = "

@@ -23,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use self::parts::Parts;
-use crate::operator::stop_signal;
+use crate::process::signal::stop_signal;
 
 /// Connections at the same time, and how long each may be idle.
 const LIMITS: Limits = Limits::new(64, Duration::from_secs(60));

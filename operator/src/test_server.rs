@@ -33,7 +33,7 @@ use tower::service_fn;
 
 use self::rights::Rights;
 use crate::{
-    clock::TimeSource,
+    process::clock::TimeSource,
     token::{KEY_SECRET, TokenKey},
 };
 

@@ -12,7 +12,7 @@ use kube::{
 use sha2::Sha256;
 use thiserror::Error;
 
-use crate::refusal::{CallError, within_timeout};
+use crate::api::call::{CallError, within_timeout};
 
 /// Name of the Secret with the operators' key.
 pub(crate) const KEY_SECRET: &str = "perfrun-operator-key";
@@ -69,6 +69,12 @@ impl TokenKey {
         Ok(Self(key))
     }
 
+    /// The key of tests.
+    #[cfg(test)]
+    pub(crate) fn fixed() -> Self {
+        Self(vec![7; 32])
+    }
+
     /// The token of the pod that keeps results of a run. Nodes do not know it.
     pub(crate) fn store_token(&self, uid: &str) -> String {
         self.token(&format!("{uid}/store"))
@@ -105,8 +111,8 @@ mod tests {
 
     #[test]
     fn every_run_has_its_own_token_which_can_be_derived_again() {
-        let key = TokenKey(vec![7; 32]);
-        assert_eq!(key.token("uid-1"), TokenKey(vec![7; 32]).token("uid-1"));
+        let key = TokenKey::fixed();
+        assert_eq!(key.token("uid-1"), TokenKey::fixed().token("uid-1"));
         assert_ne!(key.token("uid-1"), key.token("uid-2"));
         assert_ne!(key.token("uid-1"), key.store_token("uid-1"));
         assert_ne!(key.token("uid-1"), TokenKey(vec![8; 32]).token("uid-1"));

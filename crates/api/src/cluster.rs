@@ -17,6 +17,7 @@
 
 pub mod age;
 pub mod condition;
+mod place;
 
 use std::{
     collections::BTreeMap,

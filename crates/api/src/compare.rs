@@ -7,14 +7,14 @@
 use kube::{KubeSchema, core::Rule};
 use perfrun_contract::{
     matrix::StackName,
+    metric::Metric,
     quantity::{BitRate, ByteSize, Percent},
-    record::Metric,
     units::Unit,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{spec::Selector, structural::is_default};
+use crate::{rule, spec::Selector, structural::is_default};
 
 /// Two variants to compare, of one stack or of two. A cell that one of them cannot do is skipped, with the
 /// reason. The same cell with the other variant is measured, and compared with nothing.
@@ -81,7 +81,7 @@ pub struct Expect {
     pub cells: Option<Selector>,
     /// The candidate of each comparison is worse than its baseline by at most this share, for example `10%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = crate::rule::percent())]
+    #[x_kube(validation = rule::percent())]
     pub max_regression: Option<Percent>,
     /// The median is at least this, in the metric's unit: `2Gbit`, `64Mi`, `5ms`, `95%` or `1000`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct Expect {
     pub max: Option<String>,
     /// The value is at least this share of the raw reference's, for example `30%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = crate::rule::percent())]
+    #[x_kube(validation = rule::percent())]
     pub min_share_of_raw: Option<Percent>,
 }
 
@@ -140,12 +140,15 @@ fn rule(text: &str, field: &str, message: &str) -> Rule {
 
 /// Baseline and candidate are variants, which have nodes of their own.
 pub(crate) fn of_listed_variants() -> Rule {
-    rule(
-        "self.compare.all(c, self.stacks.exists(s, s.name == c.baseline) \
-         && self.stacks.exists(s, s.name == c.candidate))",
-        ".compare",
-        "must name a baseline and a candidate that stacks lists",
-    )
+    let named = "(self.compare.map(c, c.baseline) + self.compare.map(c, c.candidate))";
+    let is_listed = "self.stacks.exists(s, s.name == n)";
+    Rule::new(format!("{named}.all(n, {is_listed})"))
+        .message(rule::naming(
+            "must name variants that spec.stacks lists, such as {name: mine, stack: libp2p} for a built-in stack",
+            "; it names ",
+            &format!("{named}.filter(n, !({is_listed}))[0]"),
+        ))
+        .field_path(".compare")
 }
 
 /// A cell takes part in one comparison, so that its trials have no other neighbours.

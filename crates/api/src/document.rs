@@ -258,7 +258,11 @@ fn other_kind(value: &Value, expected: &str) -> Option<String> {
                 [Some(API_VERSION), Some(kind)] if kind == PerfSchedule::kind(&()) => {
                     format!("it is a {kind}, which a cluster runs: apply it with `kubectl apply -f FILE`")
                 }
-                [Some(version), Some(kind)] => format!("it is a {kind} of {version}"),
+                [Some(version), Some(kind)] => {
+                    format!(
+                        "it is a {kind} of {version}: write apiVersion: {API_VERSION} and kind: {expected}"
+                    )
+                }
                 [None, _] => "it has no apiVersion".to_owned(),
                 [_, None] => "it has no kind".to_owned(),
             }

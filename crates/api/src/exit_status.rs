@@ -120,18 +120,21 @@ pub const COMMANDS: [Statuses; 18] = [
     Statuses {
         command: "compare",
         meanings: &[
-            (SUCCESS, "nothing is slower, or all that the run expects holds"),
+            (
+                SUCCESS,
+                "nothing is worse; of a single run, what it expects holds",
+            ),
             (
                 INCOMPLETE,
                 "the runs cannot be compared, or a single run did not complete: see standard error",
             ),
             (
                 FAIL,
-                "something is slower, or something that the run expects does not hold",
+                "something is worse; of a single run, an expectation does not hold",
             ),
             (
                 INCONCLUSIVE,
-                "something is not decided (0 with --inconclusive pass)",
+                "something is undecided (0 with --inconclusive pass)",
             ),
         ],
         note: "",

@@ -22,9 +22,9 @@ use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     matrix::{Stack, StackName, StackSettings, Transport},
     network::Conditions,
-    node::Role,
     parameters::Parameters,
     plan::{Cell, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
+    role::Role,
     units::{Unit, text, time},
 };
 use thiserror::Error;

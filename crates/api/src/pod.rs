@@ -18,7 +18,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
-use perfrun_contract::{matrix::IpFamily, node::Role};
+use perfrun_contract::{matrix::IpFamily, role::Role};
 
 pub use self::state::{PodState, Trouble, state};
 

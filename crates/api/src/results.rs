@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use perfrun_contract::{
     account::{Account, Inputs},
-    compare::Judged,
+    compare::{Judged, Verdict},
     plan::Plan,
     record::TrialRecord,
     run::{Environment, Isolation, RunState},
@@ -122,6 +122,11 @@ impl Results {
     pub fn conclusion(&self) -> Conclusion {
         let now = || self.tally().conclusion(self.state, None, self.reason.as_deref());
         self.conclusion.clone().unwrap_or_else(now)
+    }
+
+    /// Whether what the run expects holds. `None` if it expects nothing.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.judged.as_ref()?.verdict
     }
 
     /// Which trials completed and failed, and which were not needed.

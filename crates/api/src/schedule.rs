@@ -62,7 +62,7 @@ pub const HISTORY_MAX: usize = 50;
         name = "Suspend",
         type_ = "boolean",
         json_path = ".spec.suspend",
-        description = "Whether no runs are created."
+        description = "Whether the schedule is suspended, so that no run is created."
     ),
     printcolumn(
         name = "Active",

@@ -7,8 +7,6 @@
 use kube::{KubeSchema, core::Rule};
 use serde::{Deserialize, Serialize};
 
-use crate::results::SCHEMA_VERSION;
-
 /// Where a claim is mounted in the pod that keeps results.
 pub(crate) const VOLUME_FOLDER: &str = "/run/results";
 
@@ -71,41 +69,6 @@ pub struct Volume {
     pub path: String,
 }
 
-impl Store {
-    /// The folder of a run, as a URL that the program in the pod reads.
-    pub fn url(&self, namespace: &str, run: &str, uid: &str) -> String {
-        let root = match self {
-            Self {
-                object_store: Some(store),
-                ..
-            } => store.url.trim_end_matches('/').to_owned(),
-            Self { volume, .. } => {
-                let path = volume.as_ref().map_or("", |volume| volume.path.as_str());
-                format!("file://{VOLUME_FOLDER}/{path}")
-                    .trim_end_matches('/')
-                    .to_owned()
-            }
-        };
-        // Objects outlive the run, and perhaps the cluster: the UID tells runs of one name apart, and the
-        // version what would be misread.
-        format!("{root}/{namespace}/{run}/{uid}/v{SCHEMA_VERSION}")
-    }
-
-    /// The folder of a run, for people.
-    pub fn location(&self, namespace: &str, run: &str, uid: &str) -> String {
-        let url = self.url(namespace, run, uid);
-        match &self.volume {
-            Some(volume) => {
-                let folder = url
-                    .trim_start_matches("file://")
-                    .trim_start_matches(VOLUME_FOLDER);
-                format!("folder {folder} of PersistentVolumeClaim {}", volume.claim)
-            }
-            None => url,
-        }
-    }
-}
-
 fn one_store() -> Rule {
     Rule::new("has(self.objectStore) != has(self.volume)").message("must set one of objectStore and volume")
 }
@@ -131,41 +94,4 @@ fn folder() -> Rule {
     Rule::new("self == '' || self.matches('^[A-Za-z0-9_][-A-Za-z0-9._]*(/[A-Za-z0-9_][-A-Za-z0-9._]*)*$')").message(
         "must be a relative path: folders have letters, digits, '-', '_' and '.', and do not begin with '-' or '.'",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn places(store: serde_json::Value) -> [String; 2] {
-        let store: Store = serde_json::from_value(store).unwrap();
-        [
-            store.url("bench", "tcp", "uid-1"),
-            store.location("bench", "tcp", "uid-1"),
-        ]
-    }
-
-    #[test]
-    fn each_run_has_its_own_folder() {
-        let url = "s3://results/nightly/bench/tcp/uid-1/v2";
-        for given in ["s3://results/nightly", "s3://results/nightly/"] {
-            let store = json!({"objectStore": {"url": given, "secret": "s3"}});
-            assert_eq!(places(store), [url, url]);
-        }
-    }
-
-    #[test]
-    fn a_folder_of_a_volume_is_below_the_mounted_claim() {
-        assert_eq!(
-            places(json!({"volume": {"claim": "disk", "path": "a/b"}})),
-            [
-                "file:///run/results/a/b/bench/tcp/uid-1/v2",
-                "folder /a/b/bench/tcp/uid-1/v2 of PersistentVolumeClaim disk"
-            ]
-        );
-        let [url, _] = places(json!({"volume": {"claim": "disk"}}));
-        assert_eq!(url, "file:///run/results/bench/tcp/uid-1/v2");
-    }
 }

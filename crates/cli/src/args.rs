@@ -169,9 +169,9 @@ pub struct Conformance {
     /// A container image whose entry point is the node: check it in pods of a cluster, not on this machine.
     #[arg(long, conflicts_with = "node", help_heading = "Cluster")]
     pub image: Option<String>,
-    /// The image of the node that the node under test exchanges bytes with.
+    /// The image of the node that the node under test exchanges bytes with, as `--reference` names a program.
     #[arg(long, value_name = "IMAGE", default_value = NODE_IMAGE, conflicts_with = "node", help_heading = "Cluster")]
-    pub peer_image: String,
+    pub reference_image: String,
     /// How long a pod may take until its node is ready. Pulling the image counts.
     #[arg(
         long,
@@ -295,7 +295,7 @@ pub struct Run {
     pub profile: Option<CallGraph>,
     /// Wait until this machine is quiet for two seconds, but not longer than DURATION: until other processes
     /// use at most 10 % of its CPUs, and its hypervisor gives at most 5 % of their time to other machines.
-    /// Without this option, perfrun only says that the machine is busy.
+    /// Then fail with exit status 1. Without this option, perfrun only says that the machine is busy.
     #[arg(long, value_name = "DURATION", value_parser = link::time, help_heading = MEASUREMENT)]
     pub wait_quiet: Option<Duration>,
     #[command(flatten)]
@@ -389,10 +389,11 @@ pub struct Report {
     pub results: PathBuf,
     #[command(flatten)]
     pub shown: Shown,
-    /// Show only cells with all of these fields: `client`, `server`, `transport` and `network`, as `where` in
-    /// a document, and `load`, the last part of a cell's id, without its network, such as `echo-10x1000`.
-    /// Repeat the option to add cells. The raw reference of these cells is shown, too. Skipped cells and
-    /// warnings are those of the whole run. Findings are left out, because they are of the whole run.
+    /// Show only cells with all of these fields: `client`, `server`, `transport`, `network` and `ipFamily`,
+    /// as `where` in a document, and `load`, the last part of a cell's id, without its network, such as
+    /// `echo-10x1000`. Repeat the option to add cells. The raw reference of these cells is shown, too.
+    /// Skipped cells and warnings are those of the whole run. Findings are left out, because they are of the
+    /// whole run.
     #[arg(long = "where", value_name = "FIELD=VALUE,...")]
     pub cells: Vec<Where>,
     /// Write plots to this folder as SVG files.
@@ -480,9 +481,9 @@ pub enum Format {
     Md,
     /// All results, as JSON.
     Json,
-    /// The interval samples, as CSV.
+    /// The interval samples, as CSV; of one run only.
     Csv,
-    /// A web page with tables and plots, in one file.
+    /// A web page with tables and plots, in one file; of one run only.
     Html,
     /// What was compared or expected, as JUnit's XML.
     Junit,
@@ -549,8 +550,8 @@ mod tests {
                 "{option}"
             );
         }
-        assert!(parsed("conformance --image node:1 -n lab --peer-image peer:1").is_ok());
-        for option in ["-n lab", "--peer-image peer:1", "--provision-timeout 5s"] {
+        assert!(parsed("conformance --image node:1 -n lab --reference-image peer:1").is_ok());
+        for option in ["-n lab", "--reference-image peer:1", "--provision-timeout 5s"] {
             let refused = parsed(&format!("conformance --node node.py {option}"));
             assert_eq!(refused.unwrap_err(), ErrorKind::ArgumentConflict, "{option}");
         }

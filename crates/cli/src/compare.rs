@@ -30,8 +30,9 @@ use serde::Serialize;
 use crate::{
     args::{self, Format, Inconclusive},
     ci, print, report,
-    run::{counted, exit_status},
+    run::exit_status,
     store, terminal_width,
+    words::counted,
 };
 
 /// Compares the results of the arguments. Returns the exit status.
@@ -73,7 +74,9 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         args.shown,
         report::report_all(run),
     )?)?;
-    let status = exit_status(results.conclusion().phase, results.judged.as_ref());
+    // Without expectations, the findings decide.
+    let verdict = results.verdict().or_else(|| results.judged.as_ref().map(verdict));
+    let status = exit_status(results.conclusion().phase, verdict);
     Ok(match (status, args.shown.inconclusive) {
         (INCONCLUSIVE, Inconclusive::Pass) => SUCCESS,
         // It was the run that was stopped, and not this command.
@@ -174,7 +177,7 @@ impl Sides {
         );
         are_alike(&plan, &baselines, &candidates, args)?;
         let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
-        compared.is_same_program = self.are_of_one_program();
+        compared.is_same_program = args.allow.is_empty() && self.are_of_one_program();
         let verdict = verdict(&compared.judged);
         print(&self.rendered(&compared, verdict, args)?)?;
         Ok(match (verdict, args.shown.inconclusive) {

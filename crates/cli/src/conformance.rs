@@ -15,7 +15,7 @@ use crate::{args, cluster, print, run::programs};
 /// Checks a node program, here or on a cluster, and prints each check as it ends. Returns the exit status.
 pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
     let Some(node) = &args.node else {
-        return cluster::conformance(args).await;
+        return cluster::conformance(args, |place| check(args, place)).await;
     };
     let words: Vec<&str> = node.split_whitespace().collect();
     let (program, first) = words.split_first().context("--node names no program")?;
@@ -35,7 +35,7 @@ pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
 }
 
 /// Makes the selected checks with nodes of this place. Returns the exit status.
-pub(crate) async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
+async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
     let selected =
         |name: &str| name.contains(&args.filter) && !args.skip.iter().any(|text| name.contains(text));
     let all = run(Bench::new(place), selected, |checked| {

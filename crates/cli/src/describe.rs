@@ -6,8 +6,9 @@ use anyhow::{Context, ensure};
 use perfrun_api::spec::StackVariant;
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack, StackSettings},
-    node::{CONTRACT, Info, Role},
+    node::{CONTRACT, Info},
     plan::{Cpus, Plan, PlannedNode},
+    role::Role,
 };
 use perfrun_local::{
     LocalIsolation,

@@ -16,6 +16,7 @@ pub mod show;
 pub mod signals;
 pub mod store;
 pub mod ui;
+mod words;
 
 use std::{
     borrow::Cow,

@@ -32,7 +32,7 @@ use perfrun_api::{
 };
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
-    compare::{Judged, Verdict},
+    compare::Verdict,
     plan::Plan,
     run::{self, NodeProgram, Phase, RunState},
 };
@@ -48,8 +48,8 @@ use crate::{
 };
 
 /// The exit status of a run that ended in this phase, with these findings.
-pub fn exit_status(phase: Phase, judged: Option<&Judged>) -> u8 {
-    match (phase, judged.and_then(|judged| judged.verdict)) {
+pub fn exit_status(phase: Phase, verdict: Option<Verdict>) -> u8 {
+    match (phase, verdict) {
         (Phase::Cancelled, _) => INTERRUPTED,
         (Phase::Succeeded, Some(Verdict::Fail)) => FAIL,
         (Phase::Succeeded, Some(Verdict::Inconclusive | Verdict::Newer(_))) => INCONCLUSIVE,
@@ -180,7 +180,7 @@ impl Session<'_> {
             store.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             let results = store.results();
-            let status = exit_status(results.conclusion().phase, results.judged.as_ref());
+            let status = exit_status(results.conclusion().phase, results.verdict());
             report::show(&store, &self.args.output, status)?;
             return Ok(status);
         }
@@ -260,28 +260,6 @@ pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
         "perfrun/{name} is cancelled: set spec.cancel to false to run it"
     );
     plan(&run.spec).with_context(|| format!("perfrun/{name}"))
-}
-
-/// A number and a noun in singular or plural.
-pub fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
-}
-
-/// The number of trials of a plan, in words. Interim checks may make some of them unnecessary.
-pub fn trials(plan: &Plan) -> String {
-    let most = if plan.judging.interim_checks.len() > 1 {
-        "up to "
-    } else {
-        ""
-    };
-    format!("{most}{}", counted(plan.trials.len(), "trial"))
-}
-
-/// The least time of a plan, in words. None if nothing is known of it.
-pub fn least_time(plan: &Plan) -> Option<String> {
-    let least = plan.least_time();
-    (!least.time.is_zero()).then(|| least.to_string())
 }
 
 /// Cancels the run at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM exits immediately. A

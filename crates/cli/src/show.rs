@@ -1,6 +1,6 @@
 //! `perfrun plan` and `perfrun validate`.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use anyhow::Context;
 use kube::ResourceExt;
@@ -9,15 +9,13 @@ use perfrun_api::{
     planning::plan,
     schedule::Timetable,
 };
-use perfrun_contract::{
-    matrix::IpFamily,
-    plan::{Cell, Plan},
-};
+use perfrun_contract::{matrix::IpFamily, plan::Plan};
 
 use crate::{
     args, label, print, read_changed, read_text,
-    run::{counted, least_time, trials, versus},
+    run::versus,
     tell,
+    words::{counted, least_time, skipped, trials},
 };
 
 /// Prints the plan of every document in a file.
@@ -90,7 +88,10 @@ const MOST_NAMES: usize = 4;
 fn text(name: &str, plan: &Plan, is_all: bool) -> String {
     let mut lines = vec![format!("perfrun/{name}")];
     let nodes = plan.nodes.iter().map(|node| node.name.as_str());
-    lines.push(format!("  nodes: {}", listed(nodes, "nodes", is_all)));
+    lines.push(match plan.nodes.len() {
+        many if many > MOST_NAMES && !is_all => format!("  nodes: {many} (--all lists them)"),
+        _ => format!("  nodes: {}", listed(nodes, "nodes", true)),
+    });
     if !plan.networks.is_empty() && (is_all || plan.networks.len() <= MOST_NAMES) {
         lines.push("  networks:".to_owned());
         let networks = plan.networks.iter();
@@ -106,7 +107,9 @@ fn text(name: &str, plan: &Plan, is_all: bool) -> String {
             settings.map(|(name, settings)| (name, settings.to_string())),
         ));
     }
-    lines.extend(least_time(plan).map(|least| format!("  {least}")));
+    let least =
+        least_time(plan).unwrap_or_else(|| "least time: not known, the workload sets no time".to_owned());
+    lines.push(format!("  {least}"));
     lines.extend(cells(plan, is_all));
     if let [first @ .., last] = &plan.judging.interim_checks[..]
         && !first.is_empty()
@@ -138,15 +141,12 @@ fn cells(plan: &Plan, is_all: bool) -> Vec<String> {
         let rows = cells().map(|cell| cell.id.as_str()).zip(times);
         return [head].into_iter().chain(aligned(rows)).collect();
     }
-    let axes = [
-        listed(cells().map(Cell::pair), "pairs", false),
-        listed(
-            cells().map(|cell| cell.transport.to_string()),
-            "transports",
-            false,
-        ),
-        listed(cells().map(|cell| cell.parameters.to_string()), "loads", false),
-    ];
+    let groups = by_transports(plan);
+    let one = match &groups[..] {
+        [pairs_and_transports] => Some(pairs_and_transports.join("; ")),
+        _ => None,
+    };
+    let loads = listed(cells().map(|cell| cell.parameters.to_string()), "loads", false);
     let networks = cells().map(|cell| cell.network.as_str());
     let networks = (!plan.networks.is_empty()).then(|| listed(networks, "networks", false));
     let has_ipv6 = cells().any(|cell| cell.ip_family == IpFamily::IPv6);
@@ -157,39 +157,42 @@ fn cells(plan: &Plan, is_all: bool) -> Vec<String> {
             false,
         )
     });
-    let of: Vec<String> = axes.into_iter().chain(networks).chain(families).collect();
-    vec![format!(
+    let of = one.iter().cloned().chain([loads]).chain(networks).chain(families);
+    let line = format!(
         "{head} {}; each {}",
-        of.join("; "),
+        Vec::from_iter(of).join("; "),
         listed(times, "numbers of times", false)
-    )]
+    );
+    let groups = groups.into_iter().filter(|_| one.is_none());
+    let groups = groups.map(|group| format!("    {}", group.join(": ")));
+    [line].into_iter().chain(groups).collect()
 }
 
-/// Cells that are not measured, by the reason.
-fn skipped(plan: &Plan, is_all: bool) -> Vec<String> {
-    let skipped = &plan.skipped;
-    if skipped.is_empty() {
-        return vec![];
+/// Pairs of stacks, and the transports that they are measured over.
+fn by_transports(plan: &Plan) -> Vec<[String; 2]> {
+    let mut pairs: Vec<(String, Vec<String>)> = vec![];
+    for cell in &plan.cells {
+        let (pair, transport) = (cell.pair(), cell.transport.to_string());
+        match pairs.iter_mut().find(|(known, _)| *known == pair) {
+            Some((_, transports)) if transports.contains(&transport) => {}
+            Some((_, transports)) => transports.push(transport),
+            None => pairs.push((pair, vec![transport])),
+        }
     }
-    let head = format!("  {} skipped:", counted(skipped.len(), "cell"));
-    if is_all {
-        let rows = skipped
-            .iter()
-            .map(|cell| format!("    {}  {}", cell.id, cell.reason));
-        return [head].into_iter().chain(rows).collect();
+    let mut groups: Vec<(Vec<String>, Vec<String>)> = vec![];
+    for (pair, transports) in pairs {
+        match groups.iter_mut().find(|(known, _)| *known == transports) {
+            Some((_, pairs)) => pairs.push(pair),
+            None => groups.push((transports, vec![pair])),
+        }
     }
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for cell in skipped {
-        reasons.entry(&cell.reason).or_default().push(&cell.id);
-    }
-    let rows = reasons.into_iter().map(|(reason, ids)| {
-        let more = match ids.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        format!("    {}{more}: {reason}", ids[0])
-    });
-    [head].into_iter().chain(rows).collect()
+    let group = |(transports, pairs): (Vec<String>, Vec<String>)| {
+        [
+            listed(pairs, "pairs", false),
+            listed(transports, "transports", false),
+        ]
+    };
+    groups.into_iter().map(group).collect()
 }
 
 /// Different names once each, or their number if there are many.

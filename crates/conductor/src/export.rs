@@ -9,9 +9,9 @@ use std::{
 
 use perfrun_contract::{
     compare::{Comparison, Verdict},
+    metric::Metric,
     metrics::run,
     plan::Cell,
-    record::Metric,
     run::Phase,
     summary::SummaryRow,
     units::Unit,
@@ -34,7 +34,7 @@ pub struct RunView {
     pub workload: &'static str,
     /// Where it stands.
     pub phase: Phase,
-    /// NoFinding it ended, for programs.
+    /// Why it ended, for programs.
     pub reason: Option<String>,
     /// When it began, in seconds of Unix time.
     pub started: Option<f64>,

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use perfrun_contract::{
-    node::{Info, Outcome, Role},
+    node::{Info, Outcome},
     plan::{Cell, Trial},
     record::TrialRecord,
+    role::Role,
 };
 
 use crate::{

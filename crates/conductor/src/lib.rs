@@ -26,7 +26,7 @@ pub mod client;
 pub mod clock;
 pub mod export;
 #[doc(hidden)]
-pub mod foreign;
+pub mod fuzzing;
 mod links;
 pub mod progress;
 mod record;

@@ -12,12 +12,13 @@ use std::{
 use perfrun_contract::{
     matrix::Transport,
     measure,
-    node::{Outcome, Reason, Role},
+    metric::Metric,
+    node::{Outcome, Reason},
     plan::{Cell, Trial},
     record::{
-        Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, NodeRecord, TrialFailure,
-        TrialRecord,
+        Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, NodeRecord, TrialFailure, TrialRecord,
     },
+    role::Role,
 };
 
 pub(crate) use self::disturbance::add_disturbance;

@@ -15,8 +15,9 @@ use std::{
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_contract::{
-    node::{Reason, Role, Side, Start, TrialState, TrialStatus},
+    node::{Reason, Side, Start, TrialState, TrialStatus},
     record::TrialRecord,
+    role::Role,
 };
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;

@@ -6,6 +6,7 @@ mod faults;
 mod hostile;
 mod relays;
 mod states;
+mod support;
 mod workloads;
 
 use futures::future::BoxFuture;

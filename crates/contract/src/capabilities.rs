@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     matrix::{StackSettings, Transport},
-    node::Role,
     parameters::{Pace, Parameters},
+    role::Role,
 };
 
 /// What a stack in a node program can do.

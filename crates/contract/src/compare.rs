@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display, EnumMessage};
 
 use crate::{
+    metric::Metric,
     newer::{self, NewerName},
-    record::Metric,
 };
 
 /// The share of error that the findings of a run may have altogether: they are wrong in at most this share of
@@ -26,7 +26,7 @@ pub const ALPHA: f64 = 0.05;
 /// most this share of runs in which nothing differs.
 pub const CONTROL_ALPHA: f64 = 0.01;
 
-/// Differences within this share count as none, unless a document says otherwise.
+/// Differences within this share count as no difference, unless a document says otherwise.
 pub const TOLERANCE: f64 = 0.05;
 
 /// Below this number of pairs a comparison has no finding.
@@ -171,7 +171,7 @@ impl fmt::Display for NotNeeded {
         } = self;
         write!(
             f,
-            "{trials} of {of_trials} trials were not needed: decided after {first} "
+            "{trials} of {of_trials} trials were not needed: those of comparisons that were settled after {first} "
         )?;
         if last > first {
             write!(f, "to {last} ")?;
@@ -199,7 +199,7 @@ pub struct Comparison {
     /// Failed trials of the baseline and of the candidate, of pairs that were not disturbed. Failures that
     /// are not the stack's, such as a lost node, do not count.
     pub failed: [u32; 2],
-    /// Differences within this share count as none: what an expectation allows, or else 5 %.
+    /// Differences within this share count as no difference: what an expectation allows, or else 5 %.
     pub tolerance: f64,
     /// Medians of the baseline and of the candidate over pairs that count, in the metric's unit; absent
     /// without a completed trial of each.

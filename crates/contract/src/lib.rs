@@ -10,8 +10,11 @@
 //! | [`workload`] | words that a document and a trial's parameters share |
 //! | [`support`] | what stacks cannot do |
 //! | [`capabilities`] | what a stack in a node program can do, as the program says |
+//! | [`role`] | what a node does in a run |
 //! | [`node`] | the calls to a node, and their answers |
+//! | [`distribution`] | the distributions that nodes measure |
 //! | [`machine`] | CPU time of a whole machine |
+//! | [`metric`] | the quantities that a trial measures, and which value of each is better |
 //! | [`record`] | what a trial leaves behind |
 //! | [`measure`] | from what both ends measured to a trial's metrics |
 //! | [`summary`] | statistics over trials |
@@ -33,11 +36,13 @@
 pub mod account;
 pub mod capabilities;
 pub mod compare;
+pub mod distribution;
 pub mod histogram;
 pub mod limits;
 pub mod machine;
 pub mod matrix;
 pub mod measure;
+pub mod metric;
 pub mod metrics;
 pub mod network;
 pub mod newer;
@@ -47,6 +52,7 @@ pub mod plan;
 pub mod profile;
 pub mod quantity;
 pub mod record;
+pub mod role;
 pub mod run;
 pub mod summary;
 pub mod support;

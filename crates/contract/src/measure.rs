@@ -16,11 +16,7 @@ use std::collections::BTreeMap;
 
 use self::ends::Ends;
 pub use self::{bytes::count_mismatch, ends::merged};
-use crate::{
-    parameters::Parameters,
-    plan::Cell,
-    record::{Metric, NodeRecord},
-};
+use crate::{metric::Metric, parameters::Parameters, plan::Cell, record::NodeRecord};
 
 /// Metrics with their values, in the units of [`Metric`].
 type Metrics = BTreeMap<Metric, f64>;

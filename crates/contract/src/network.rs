@@ -6,7 +6,7 @@ use perfrun_link::{Backend, Impairment};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::node::Role;
+use crate::role::Role;
 
 /// The network on which nothing is impaired.
 pub const NONE: &str = "none";

@@ -158,9 +158,11 @@ mod tests {
     use super::*;
     use crate::{
         compare::{self, Judged, NoFinding, Outcome},
+        distribution::Distribution,
         histogram::{Histogram, recorder},
-        node::{Distribution, Measured, Reason, Sample},
-        record::{Flag, Metric, TrialRecord},
+        metric::Metric,
+        node::{Measured, Reason, Sample},
+        record::{Flag, TrialRecord},
         run::Phase,
         summary::SummaryRow,
         tally::{Conclusion, EndReason},

@@ -57,10 +57,11 @@ pub use self::{
 };
 use crate::{
     capabilities::Capabilities,
+    distribution::Distribution,
     histogram::Histogram,
     machine::MachineTime,
     matrix::{StackSettings, Transport},
-    newer::{self, NewerName},
+    newer,
     parameters::Parameters,
 };
 use perfrun_link::{Backend, Link, LinkState, probe};
@@ -79,21 +80,6 @@ pub const EPOCH_HEADER: &str = "x-perfrun-epoch";
 /// The environment variable with the digest of a node's program ([`Info::program_sha256`]). A program that
 /// starts many nodes sets it, so that not each of them reads its whole program.
 pub const PROGRAM_SHA256_VARIABLE: &str = "PERFRUN_PROGRAM_SHA256";
-
-/// What a node does in a run.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize, Display,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Role {
-    /// Listens.
-    Server,
-    /// Dials.
-    Client,
-    /// Relays what servers and clients send each other.
-    Relay,
-}
 
 /// What a node is and what it runs on.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -480,48 +466,6 @@ pub struct Transfer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_to_last_seconds: Option<f64>,
 }
-
-/// Names of distributions.
-#[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd,
-)]
-#[serde(rename_all = "camelCase")]
-#[strum(serialize_all = "camelCase")]
-pub enum Distribution {
-    /// Dial until the transport is connected (TCP only).
-    HandshakeTransport,
-    /// Dial until the connection is established, secured and multiplexed.
-    HandshakeEstablished,
-    /// Dial until a byte came back on a stream of the new connection.
-    HandshakeFirstByte,
-    /// Before the first request until a substream was open; when they are paced, before its own request.
-    Open,
-    /// After the last request until a substream was open: the published tools' definition.
-    OpenCompat,
-    /// Application round trip.
-    RoundTrip,
-    /// From sending a message until the peer had it, where both are in one process.
-    OneWay,
-    /// Dial until the connection with the relay was established.
-    RelayConnected,
-    /// Time from the request of a reservation until it was granted (source).
-    Reservation,
-    /// Application round trip with the relay itself.
-    RelayRoundTrip,
-    /// Time from the request of a stream until its first byte was read.
-    FirstByte,
-    /// Stream open until all of a transfer was read.
-    Transfer,
-    /// The moment at which a peer was due to begin until it did.
-    Lateness,
-    /// A distribution of a newer version, which this version carries.
-    #[schemars(skip)]
-    #[serde(skip_deserializing)]
-    #[strum(transparent)]
-    Newer(NewerName),
-}
-
-newer::carry!(Distribution);
 
 /// What a node used during a trial.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]

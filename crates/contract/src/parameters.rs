@@ -19,8 +19,8 @@ pub use self::{
     messages::Messages,
 };
 use crate::{
+    distribution::Distribution,
     matrix::{Identity, Negotiation, Protocol},
-    node::Distribution,
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
 };

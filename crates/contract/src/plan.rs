@@ -12,8 +12,8 @@ use crate::{
     compare::Judging,
     matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
-    node::Role,
     parameters::Parameters,
+    role::Role,
     units,
 };
 
@@ -320,12 +320,12 @@ impl LeastTime {
 
 impl fmt::Display for LeastTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "takes at least {} ({})",
-            units::time(self.time),
-            self.of_trials()
-        )
+        // Of minutes, parts of a second say nothing.
+        let time = match self.time.as_secs() {
+            seconds @ 60.. => Duration::from_secs(seconds),
+            _ => self.time,
+        };
+        write!(f, "takes at least {} ({})", units::time(time), self.of_trials())
     }
 }
 

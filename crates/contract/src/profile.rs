@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use strum::{Display, EnumIter};
 
-use crate::node::Role;
+use crate::role::Role;
 
 /// A profile of the nodes of one role, during one extra trial of a cell.
 #[derive(Clone, Debug, PartialEq)]

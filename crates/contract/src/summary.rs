@@ -14,11 +14,7 @@ use serde::{
     },
 };
 
-use crate::{
-    newer,
-    record::{Flag, Metric},
-    units::Unit,
-};
+use crate::{metric::Metric, newer, record::Flag, units::Unit};
 
 /// Statistics of one metric of one cell over its measured trials.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -41,7 +37,7 @@ pub struct SummaryRow {
     /// Lower end of the 95 % confidence interval of the median of this run; none below six trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95_low: Option<f64>,
-    /// Upper end of the same.
+    /// Upper end of that interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95_high: Option<f64>,
     /// Smallest.
@@ -55,7 +51,7 @@ pub struct SummaryRow {
     /// Lower end of the 95 % confidence interval of that share; none below six iterations with both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw_low: Option<f64>,
-    /// Upper end of the same.
+    /// Upper end of that interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw_high: Option<f64>,
     /// How many of the trials have each flag; 0 for a flag that only trials have that were repeated, or that

@@ -10,8 +10,8 @@ pub use self::{
 use crate::{
     capabilities::Capabilities,
     matrix::{Identity, Negotiation, Protocol, Setting, Stack, StackSettings, Transport},
-    node::Role,
     parameters::{Amount, Messages, Parameters},
+    role::Role,
     workload::{Direction, MessageMode},
 };
 
@@ -381,15 +381,15 @@ fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<S
         (Transport::Memory, _) => {
             "raw has no transport in memory: without a link there is nothing to compare with"
         }
-        (Transport::TcpTls, _) => "raw has no TLS over TCP: its baseline is plain tcp",
-        (Transport::Ws, _) => "raw has no WebSocket: its baseline is plain tcp",
-        (Transport::WebrtcDirect, _) => "raw has no WebRTC: its baseline is quic-v1",
-        (Transport::Webtransport, _) => "raw has no WebTransport: its baseline is quic-v1",
+        (Transport::TcpTls, _) => "raw has no TLS over TCP: the raw reference is plain tcp",
+        (Transport::Ws, _) => "raw has no WebSocket: the raw reference is plain tcp",
+        (Transport::WebrtcDirect, _) => "raw has no WebRTC: the raw reference is quic-v1",
+        (Transport::Webtransport, _) => "raw has no WebTransport: the raw reference is quic-v1",
         (_, Parameters::Substreams { .. }) => {
             "raw opens streams without a round trip, so its opens cannot be compared"
         }
         (Transport::QuicV1, parameters) if parameters.has_relayed_path() => {
-            "raw has no baseline for this on QUIC: its server does not notice a stream on which the client sends nothing"
+            "raw has no reference for this workload on QUIC: its server does not notice a stream on which the client sends nothing"
         }
         (Transport::Tcp, Parameters::Echo(echo)) if echo.streams() > MOST_CONNECTIONS => {
             return Some(format!(

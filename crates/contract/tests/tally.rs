@@ -282,7 +282,7 @@ fn trials_that_are_not_needed_are_neither_missing_nor_failed() {
         let conclusion = tally.conclusion(state, None, None);
         (conclusion.reason, conclusion.message)
     };
-    let all = "3 trials were measured; 1 of 4 trials were not needed: decided after 10 of 40 iterations";
+    let all = "3 trials were measured; 1 of 4 trials were not needed: those of comparisons that were settled after 10 of 40 iterations";
     assert_eq!(said(&tally, Complete), (EndReason::Succeeded, all.to_owned()));
     let stopped = "stopped on request after 3 of 3 trials".to_owned();
     assert_eq!(said(&tally, Interrupted), (EndReason::Cancelled, stopped));
@@ -297,7 +297,7 @@ fn trials_that_are_not_needed_are_neither_missing_nor_failed() {
     assert!(
         several
             .to_string()
-            .ends_with("decided after 10 to 20 of 40 iterations")
+            .ends_with("settled after 10 to 20 of 40 iterations")
     );
 }
 

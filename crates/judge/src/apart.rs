@@ -8,17 +8,17 @@ use perfrun_contract::{
     plan::Plan,
 };
 
-use crate::interim::Known;
+use crate::analysis::Analysis;
 
 /// Takes back what was found of such pairs of cells, and what follows from it.
-pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, known: &mut Known<'_>) {
+pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, analysis: &mut Analysis<'_>) {
     let apart: Vec<bool> = plan
         .judging
         .cell_pairs
         .iter()
         .map(|cell_pair| are_apart(plan, nodes, *cell_pair))
         .collect();
-    known.withdraw(
+    analysis.withdraw(
         &apart,
         NoFinding::DifferentMachines,
         "the two were measured on different machines",

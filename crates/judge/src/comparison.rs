@@ -2,8 +2,9 @@
 
 use perfrun_contract::{
     compare::{CellPair, Comparison, NoFinding, Outcome, Ratio},
+    metric::Metric,
     plan::Plan,
-    record::{Flag, Metric, TrialRecord},
+    record::{Flag, TrialRecord},
     units::Unit,
 };
 
@@ -15,7 +16,7 @@ use crate::{
     signed_rank::Location,
 };
 
-/// NoFinding pairs say nothing about a metric, whatever their number.
+/// Why pairs say nothing about a metric, whatever their number.
 pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> {
     let have = |flag| {
         let has = |record: &TrialRecord| record.flags.contains(&flag);

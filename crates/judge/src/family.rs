@@ -2,9 +2,9 @@
 
 use perfrun_contract::{
     compare::{Bound, CellPair, TOLERANCE},
+    metric::Metric,
     parameters::Parameters,
     plan::Plan,
-    record::Metric,
     workload::{Direction, MessageMode, RelayPath},
 };
 
@@ -14,7 +14,7 @@ pub(crate) struct Member {
     /// Index of the pair of cells in the plan.
     pub(crate) cell_pair: usize,
     pub(crate) metric: Metric,
-    /// Differences within this share count as none.
+    /// Differences within this share count as no difference.
     pub(crate) tolerance: f64,
 }
 

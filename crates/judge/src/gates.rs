@@ -2,16 +2,17 @@
 
 use perfrun_contract::{
     compare::{ALPHA, Bound, CellPair, LEAST_PAIRS, Outcome, Verdict},
+    metric::Metric,
     plan::Plan,
-    record::{Metric, TrialRecord},
+    record::TrialRecord,
     units,
 };
-use perfrun_link::binomial::probabilities;
+use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::{
+    check::InterimCheck,
     comparison::ratio,
     holm::holm,
-    interim::InterimCheck,
     median::{median, median_interval},
     outcomes::Found,
     pairs::{self, Trials},
@@ -170,9 +171,11 @@ pub(crate) fn regressions(allowances: &[Option<Allowance<'_>>], share: f64) -> V
 /// failed, if both fail as easily. Source: McNemar, *Note on the Sampling Error of the Difference between
 /// Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
 pub(crate) fn failing([baseline, candidate]: [usize; 2]) -> f64 {
-    let draws = u32::try_from(baseline + candidate).unwrap_or(u32::MAX);
-    let fewer: f64 = probabilities(draws, 0.5).take(candidate).sum();
-    (1.0 - fewer).max(0.0)
+    let Some(fewer) = candidate.checked_sub(1) else {
+        return 1.0;
+    };
+    let of_candidate = Binomial::new(0.5, (baseline + candidate) as u64).expect("a half is a probability");
+    of_candidate.sf(fewer as u64)
 }
 
 /// The answer about a cell's own values.

@@ -4,13 +4,14 @@
 
 #![warn(missing_docs)]
 
+mod analysis;
 mod apart;
+mod check;
 mod comparison;
 mod controls;
 mod family;
 mod gates;
 mod holm;
-mod interim;
 mod median;
 mod outcomes;
 mod overall;
@@ -32,7 +33,7 @@ use perfrun_contract::{
     record::TrialRecord,
 };
 
-use crate::interim::Known;
+use crate::analysis::{Analysis, Compared, Expected};
 
 pub use self::{
     median::median_interval,
@@ -44,10 +45,10 @@ pub use self::{
 /// `nodes` is taken to share the machine of its pair of cells. If a control differs, its comparison has no
 /// finding, and what `maxRegression` expects of it is inconclusive.
 pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
-    let mut known = Known::of(plan, records);
-    let controls = controls::check(plan, nodes, &mut known);
-    apart::withdraw(plan, nodes, &mut known);
-    let gate = |(ask, answer): (&gates::Ask, &gates::Answer)| Gate {
+    let mut analysis = Analysis::of(plan, records);
+    let controls = controls::check(plan, nodes, &mut analysis);
+    apart::withdraw(plan, nodes, &mut analysis);
+    let gate = |Expected { ask, answer, .. }: &Expected| Gate {
         expectation: ask.expectation,
         cell: plan
             .cells
@@ -57,14 +58,14 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
         verdict: answer.verdict,
         evidence: answer.evidence.clone(),
     };
-    let gates: Vec<Gate> = known.asks.iter().zip(&known.answers).map(gate).collect();
+    let gates: Vec<Gate> = analysis.expected.iter().map(gate).collect();
     Judged {
-        comparisons: comparisons(plan, &known),
-        overall: overall::overall(plan, &known),
+        comparisons: comparisons(plan, &analysis),
+        overall: overall::overall(plan, &analysis),
         controls,
         verdict: gates.iter().map(|gate| gate.verdict).max(),
         gates,
-        not_needed: known.not_needed(plan),
+        not_needed: analysis.not_needed(),
     }
 }
 
@@ -93,19 +94,19 @@ pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
             not_needed: None,
         };
     }
-    let known = Known::of(plan, records);
+    let analysis = Analysis::of(plan, records);
     Needs {
-        iterations: known.iterations(plan),
-        not_needed: known.not_needed(plan),
+        iterations: analysis.iterations(),
+        not_needed: analysis.not_needed(),
     }
 }
 
-fn comparisons(plan: &Plan, known: &Known<'_>) -> Vec<Comparison> {
-    let members = known.family.iter().zip(&known.found);
-    members
-        .filter_map(|(member, found)| {
+fn comparisons(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Comparison> {
+    let compared = analysis.compared.iter();
+    compared
+        .filter_map(|Compared { member, found }| {
             let cell_pair = plan.judging.cell_pairs[member.cell_pair];
-            let pairs = &known.cell_pairs[member.cell_pair].pairs;
+            let pairs = &analysis.cell_pairs[member.cell_pair].pairs;
             Some(comparison::comparison(
                 plan,
                 cell_pair,

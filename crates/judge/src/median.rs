@@ -1,6 +1,6 @@
 //! A median, and its interval.
 
-use perfrun_link::binomial::probabilities;
+use statrs::distribution::{Binomial, Discrete};
 
 use crate::signed_rank::mean;
 
@@ -41,9 +41,10 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
 
 /// The largest depth whose level is at least the confidence, and the weight of the next one.
 fn interpolation(count: usize, confidence: f64) -> Option<(usize, f64)> {
+    let below = Binomial::new(0.5, count as u64).expect("a half is a probability");
     let mut level = 1.0;
-    for (depth, probability) in probabilities(u32::try_from(count).ok()?, 0.5).enumerate() {
-        let next = level - 2.0 * probability;
+    for depth in 0..=count {
+        let next = level - 2.0 * below.pmf(depth as u64);
         if next < confidence {
             let share = (level - confidence) / (level - next);
             let (count, outer) = (count as f64, depth as f64);

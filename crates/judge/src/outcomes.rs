@@ -15,7 +15,7 @@ pub(crate) enum Sample {
     /// The differences of its pairs.
     Open {
         differences: Vec<f64>,
-        /// Ratios between 1 − tolerance and 1 ÷ (1 − tolerance) count as none.
+        /// Ratios between 1 − tolerance and 1 ÷ (1 − tolerance) count as no difference.
         tolerance: f64,
         /// Why they say nothing, whatever they are.
         obstacle: Option<NoFinding>,

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     compare::{ALPHA, LEAST_PAIRS, Outcome, Overall},
     matrix::StackName,
+    metric::Metric,
     plan::Plan,
-    record::Metric,
 };
 
 use crate::{
+    analysis::{Analysis, CellPairState, Compared},
     comparison::{count, ratio},
-    interim::{CellPairState, Known},
     outcomes::Found,
     signed_rank::{Location, mean},
 };
@@ -20,29 +20,29 @@ use crate::{
 /// iteration the mean of their differences is taken: it varies less than each of them. Nothing of a metric
 /// with fewer than [`LEAST_PAIRS`] such iterations. Nothing either if the pairs of cells have several
 /// baselines or candidates: their mean would say nothing about any of these.
-pub(crate) fn overall(plan: &Plan, known: &Known<'_>) -> Vec<Overall> {
+pub(crate) fn overall(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Overall> {
     let mut metrics: Vec<Metric> = vec![];
-    for member in &known.family {
+    for Compared { member, .. } in &analysis.compared {
         if !metrics.contains(&member.metric) {
             metrics.push(member.metric);
         }
     }
     metrics
         .into_iter()
-        .filter_map(|metric| of_metric(plan, known, metric))
+        .filter_map(|metric| of_metric(plan, analysis, metric))
         .collect()
 }
 
-fn of_metric(plan: &Plan, known: &Known<'_>, metric: Metric) -> Option<Overall> {
+fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Overall> {
     let is_compared = |found: &Option<Found>| {
         found
             .as_ref()
             .is_some_and(|found| found.finding != Outcome::NotComparable)
     };
-    let members = known.family.iter().zip(&known.found);
-    let compared: Vec<usize> = members
-        .filter(|(member, found)| member.metric == metric && is_compared(found))
-        .map(|(member, _)| member.cell_pair)
+    let all = analysis.compared.iter();
+    let compared: Vec<usize> = all
+        .filter(|Compared { member, found }| member.metric == metric && is_compared(found))
+        .map(|compared| compared.member.cell_pair)
         .collect();
     let mut pairs = compared.iter().map(|cell_pair| variants(plan, *cell_pair));
     let first = pairs.next()?;
@@ -51,7 +51,7 @@ fn of_metric(plan: &Plan, known: &Known<'_>, metric: Metric) -> Option<Overall> 
     }
     let cell_pairs: Vec<&CellPairState<'_>> = compared
         .iter()
-        .map(|cell_pair| &known.cell_pairs[*cell_pair])
+        .map(|cell_pair| &analysis.cell_pairs[*cell_pair])
         .collect();
     // Pairs of cells that were decided early have no more iterations.
     let check = cell_pairs

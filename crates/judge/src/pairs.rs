@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::CellPair,
+    metric::{Better, Metric},
     node::Reason,
     plan::Plan,
-    record::{Better, Metric, TrialRecord},
+    record::TrialRecord,
     tally::counting,
 };
 

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use perfrun_contract::{
     compare::{ALPHA, CellPair, Comparison, Judged, Judging, NoFinding, Outcome, Verdict},
+    metric::Metric,
     parameters::Parameters,
     plan::Plan,
-    record::{Flag, Metric, TrialRecord},
+    record::{Flag, TrialRecord},
     units::Unit,
 };
 use strum::AsRefStr;
@@ -351,7 +352,7 @@ fn id<'a>(plan: &'a Plan, member: &Member) -> &'a str {
     &plan.cells[plan.judging.cell_pairs[member.cell_pair].candidate].id
 }
 
-/// NoFinding runs say nothing about a metric, whatever their number.
+/// Why runs say nothing about a metric, whatever their number.
 fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<NoFinding> {
     let trials: Vec<&TrialRecord> = sides
         .iter()

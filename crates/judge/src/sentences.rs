@@ -7,8 +7,8 @@ use std::{
 
 use perfrun_contract::{
     compare::{ALPHA, Bound, Comparison, Gate, Judged, NoFinding, Outcome, Overall, Verdict},
+    metric::Metric,
     plan::{Cell, Plan},
-    record::Metric,
     units::Scale,
 };
 
@@ -285,7 +285,7 @@ impl<'a> Names<'a> {
         let expected = self.plan.judging.expect.get(gate.expectation)?;
         let what = match gate.verdict {
             Verdict::Fail => "Not as expected",
-            Verdict::Inconclusive | Verdict::Newer(_) => "Not decided",
+            Verdict::Inconclusive | Verdict::Newer(_) => "Undecided",
             Verdict::Pass => return None,
         };
         let against = match expected.bound {
@@ -309,7 +309,7 @@ pub fn phrase(metric: Metric) -> &'static str {
         Metric::TotalSeconds => "time of an exchange",
         Metric::OpenMean => "mean time to open a substream",
         Metric::OpenP50 => "time to open a substream",
-        Metric::HandshakeFirstByteP50 => "time of a handshake",
+        Metric::HandshakeFirstByteP50 => "time to the first byte",
         Metric::HandshakesPerSecond => "rate of handshakes",
         Metric::RoundTripP50 => "round trip",
         Metric::OneWayP50 => "time of a message",
@@ -348,11 +348,11 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
     let detectable = comparison
         .detectable_difference
         .map_or_else(String::new, |share| {
-            format!("; below {} nothing can be seen here", at_least(share))
+            format!("; this run detects differences from {}", at_least(share))
         });
     let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
         format!(
-            "; about {} would show a difference of {}",
+            "; about {} would detect a difference of {}",
             basis.number(pairs),
             percent(comparison.tolerance)
         )
@@ -363,7 +363,7 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
 /// How small a difference controls without one could have shown.
 fn control_sight(alike: &[&Comparison]) -> String {
     let seen = least_seen(alike).map_or_else(String::new, |least| {
-        format!("; below {least} nothing could be seen")
+        format!("; differences from {least} would be detected")
     });
     let blind = alike
         .iter()
@@ -397,7 +397,7 @@ fn undecided(comparisons: &[Comparison], basis: Basis) -> Option<String> {
         .filter(|comparison| comparison.finding == Outcome::Undecided)
         .collect();
     let seen = least_seen(&undecided).map_or_else(String::new, |least| {
-        format!("; below {least} nothing can be seen here")
+        format!("; this run detects differences from {least}")
     });
     // Those of the comparison that needs most are enough for all.
     let most = undecided
@@ -406,7 +406,7 @@ fn undecided(comparisons: &[Comparison], basis: Basis) -> Option<String> {
         .max_by_key(|(pairs, _)| *pairs);
     let needed = most.map_or_else(String::new, |(pairs, tolerance)| {
         format!(
-            "; about {} would show a difference of {}",
+            "; about {} would detect a difference of {}",
             basis.number(pairs),
             percent(tolerance)
         )
@@ -427,7 +427,7 @@ fn not_comparable(comparisons: &[Comparison], basis: Basis) -> Vec<String> {
         .collect()
 }
 
-/// NoFinding comparisons say nothing, and how many of them for each reason.
+/// Why comparisons say nothing, and how many of them for each reason.
 fn reasons<'a>(silent: impl IntoIterator<Item = &'a Comparison>, basis: Basis) -> BTreeMap<String, usize> {
     let mut reasons = BTreeMap::new();
     for comparison in silent {
@@ -436,9 +436,13 @@ fn reasons<'a>(silent: impl IntoIterator<Item = &'a Comparison>, basis: Basis) -
     reasons
 }
 
-/// A share, not less than it is, in whole per cent.
+/// A share, not less than it is, in tenths of a per cent below 10 %.
 fn at_least(share: f64) -> String {
-    format!("{:.0} %", (share * 100.0).ceil())
+    let percent = share * 100.0;
+    match percent < 10.0 {
+        true => format!("{} %", (percent * 10.0).ceil() / 10.0),
+        false => format!("{} %", percent.ceil()),
+    }
 }
 
 fn reason(comparison: &Comparison, basis: Basis) -> String {
@@ -458,7 +462,7 @@ fn reason(comparison: &Comparison, basis: Basis) -> String {
         }
         Some(NoFinding::Disturbed) => {
             let most = if basis == Basis::Trials { "pairs" } else { "trials" };
-            format!("most {most} were disturbed by what else the machine did")
+            format!("more than half of the {most} were disturbed by other work on the machine")
         }
         Some(NoFinding::DifferentMachines) => "the two were measured on different machines".to_owned(),
         Some(NoFinding::ControlDiffers) => "the control, the baseline once more, differs from it".to_owned(),
@@ -502,7 +506,7 @@ fn same(comparisons: &[Comparison]) -> Vec<String> {
 
 fn together(overall: &Overall) -> String {
     format!(
-        "All {} together, {}: {} ({} iterations).",
+        "All {} comparisons of {} together: {} ({} iterations).",
         overall.cell_pairs,
         phrase(overall.metric),
         change(Some(&overall.ratio)),

@@ -5,7 +5,7 @@ use std::array;
 
 use perfrun_contract::{
     compare::{ALPHA, Outcome, Verdict},
-    record::Metric,
+    metric::Metric,
 };
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 

@@ -2,7 +2,7 @@
 
 use perfrun_contract::{
     compare::Ratio,
-    record::Metric,
+    metric::Metric,
     units::{Scale, Unit, text},
 };
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     compare::{Comparison, Judged, NoFinding, Outcome, Verdict},
     matrix::{Stack, Transport},
+    metric::Metric,
     node::Reason,
     plan::Plan,
-    record::{Disturbance, Flag, Metric, TrialRecord},
+    record::{Disturbance, Flag, TrialRecord},
 };
 use perfrun_judge::{
     runs::{Basis, Run, of_history, of_pairs, of_two, shared, verdict},

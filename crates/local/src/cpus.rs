@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io};
 
 use perfrun_contract::{
-    node::Role,
     plan::{Cpus, PlannedNode},
+    role::Role,
 };
 use rustix::thread::{CpuSet, sched_getaffinity};
 use thiserror::Error;

@@ -11,8 +11,6 @@ use std::{
 use sha2::{Digest, Sha256};
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-use crate::nodes::Program;
-
 /// How much is read in one call, in bytes.
 const CHUNK: usize = 1 << 18;
 
@@ -32,23 +30,20 @@ struct Identity {
 pub(crate) struct Digests(Mutex<BTreeMap<PathBuf, (Identity, Option<String>)>>);
 
 impl Digests {
-    /// The digest of a program, which is read again only if its file is another one. `None` if it cannot be
-    /// read, or starts another program: a script, or one with arguments.
-    pub(crate) async fn of(&self, program: &Program) -> Option<String> {
-        if !program.args.is_empty() {
-            return None;
-        }
-        let identity = identity(&program.path).ok()?;
+    /// The digest of the program at a path, which is read again only if its file is another one. `None` if it
+    /// cannot be read, or is a script.
+    pub(crate) async fn of(&self, path: &Path) -> Option<String> {
+        let identity = identity(path).ok()?;
         let mut known = self.0.lock().await;
-        if let Some((earlier, digest)) = known.get(&program.path)
+        if let Some((earlier, digest)) = known.get(path)
             && *earlier == identity
         {
             return digest.clone();
         }
-        let path = program.path.clone();
-        let read = spawn_blocking(|| File::open(path).and_then(digest).ok().flatten());
+        let file = path.to_owned();
+        let read = spawn_blocking(|| File::open(file).and_then(digest).ok().flatten());
         let digest = read.await.ok().flatten();
-        known.insert(program.path.clone(), (identity, digest.clone()));
+        known.insert(path.to_owned(), (identity, digest.clone()));
         digest
     }
 }
@@ -109,18 +104,13 @@ mod tests {
     async fn another_program_at_the_same_path_has_another_digest() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node");
-        let program = Program {
-            path: path.clone(),
-            args: vec![],
-            env: Default::default(),
-        };
         let digests = Digests::default();
         fs::write(&path, b"\x7fELF one").unwrap();
-        let one = digests.of(&program).await.unwrap();
-        assert_eq!(digests.of(&program).await.as_ref(), Some(&one));
+        let one = digests.of(&path).await.unwrap();
+        assert_eq!(digests.of(&path).await.as_ref(), Some(&one));
         let next = folder.path().join("next");
         fs::write(&next, b"\x7fELF two").unwrap();
         fs::rename(next, &path).unwrap();
-        assert_ne!(digests.of(&program).await.unwrap(), one);
+        assert_ne!(digests.of(&path).await.unwrap(), one);
     }
 }

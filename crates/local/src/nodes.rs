@@ -18,8 +18,9 @@ use perfrun_conductor::{
     export::LOCAL,
 };
 use perfrun_contract::{
-    node::{PROGRAM_SHA256_VARIABLE, Role},
+    node::PROGRAM_SHA256_VARIABLE,
     plan::{Cpus, Plan, PlannedNode},
+    role::Role,
 };
 use rustix::thread::CpuSet;
 use thiserror::Error;
@@ -388,8 +389,12 @@ impl<'a> LocalNodes<'a> {
 
     async fn spawn_node(&self, index: usize) -> Result<NodeProcess, Error> {
         let (node, program) = &self.settings.programs.nodes[index];
-        let digest = self.digests.of(program).await;
         let Program { path, args, env } = program;
+        // A program with arguments may start another one.
+        let digest = match args.is_empty() {
+            true => self.digests.of(path).await,
+            false => None,
+        };
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(&node.name, path);
         let listen_ip = slot.addresses().of(node.ip_family)?.to_string();

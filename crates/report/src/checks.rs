@@ -60,7 +60,7 @@ fn name(comparison: &Comparison) -> String {
 mod tests {
     use perfrun_contract::{
         compare::{Gate, Outcome},
-        record::Metric,
+        metric::Metric,
     };
 
     use super::*;

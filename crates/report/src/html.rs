@@ -4,9 +4,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use perfrun_contract::{account::Account, text::plain};
 
 use crate::{
-    markdown::sentence,
     plot::{self, Plot},
-    table::{Cell, Kind, Table, mark},
+    table::{Cell, Kind, Table, mark, sentence},
     tables::document,
 };
 
@@ -29,7 +28,7 @@ pub fn html(results: &Account<'_>) -> String {
             }
             body {
                 h1 { (document.title) }
-                @if let Some(verdict) = &document.verdict { p.verdict { (verdict) } }
+                @if let Some(outcome) = &document.outcome { p.outcome { (outcome) } }
                 @for warning in &document.warnings { p.warning role="alert" { (warning) } }
                 @for finding in &document.findings { p.finding { (finding) } }
                 @if document.measurements.is_empty() {

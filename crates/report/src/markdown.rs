@@ -4,7 +4,7 @@ use perfrun_contract::account::Account;
 use std::fmt::Write as _;
 
 use crate::{
-    table::{Cell, Kind, Table, mark},
+    table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document},
 };
 
@@ -15,8 +15,8 @@ pub fn markdown(results: &Account<'_>) -> String {
 
 pub(crate) fn drawn(document: &Document) -> String {
     let mut out = format!("# {}\n", escaped(&document.title));
-    if let Some(verdict) = &document.verdict {
-        let _ = write!(out, "\n{}\n", escaped(verdict));
+    if let Some(outcome) = &document.outcome {
+        let _ = write!(out, "\n{}\n", escaped(outcome));
     }
     for warning in &document.warnings {
         // GitHub colours this block; elsewhere it is a quotation.
@@ -91,16 +91,6 @@ fn field(cell: &Cell) -> String {
     format!("{text}{interval}{}", cell.marks())
 }
 
-/// Captions and footnotes are written without a capital and a full stop, to be joined to others.
-pub(crate) fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters
-        .next()
-        .map(|first| first.to_uppercase().to_string())
-        .unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
-}
-
 /// Names and messages come from documents, nodes and peers: whatever they hold, it is shown as text.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -128,11 +118,5 @@ mod tests {
         let expected =
             "a\\|b &lt;img src=x&gt; \\[x\\](http://x) \\`c\\` \\*\\*d\\*\\*  \\[31m &amp; e\\_f\\_g";
         assert_eq!(escaped(text), expected);
-    }
-
-    #[test]
-    fn captions_become_sentences() {
-        assert_eq!(sentence("µs of it"), "Μs of it.");
-        assert_eq!(sentence(""), ".");
     }
 }

@@ -7,6 +7,7 @@ mod content;
 mod course;
 mod forest;
 mod heat;
+mod hover;
 mod latencies;
 mod lines;
 mod networks;
@@ -16,10 +17,10 @@ mod theme;
 use perfrun_contract::{
     account::Account,
     compare::Outcome,
-    node::Role,
+    metric::{Better, Metric},
     parameters::{Amount, Parameters},
     plan::Cell,
-    record::{Better, Metric},
+    role::Role,
     units::Unit,
 };
 

@@ -1,7 +1,7 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
 use perfrun_contract::{
-    account::Account, node::Role, parameters::Parameters, plan::Cell, record::TrialRecord,
+    account::Account, parameters::Parameters, plan::Cell, record::TrialRecord, role::Role,
 };
 
 /// A row of the published CSV, in the order of its columns.

@@ -99,7 +99,8 @@ impl<'a> Compared<'a> {
             }),
             (self.basis == Basis::TwoRuns).then(|| Finding {
                 verdict: Verdict::Inconclusive,
-                text: "Nothing is decided by two runs: how machines differ between runs is not in it."
+                text: "Two runs cannot decide: the intervals leave out how the machine differs between runs. Compare within one \
+                       run, or at least 6 runs of each side."
                     .to_owned(),
             }),
         ]
@@ -110,7 +111,7 @@ impl<'a> Compared<'a> {
         Document {
             title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),
             warnings: vec![],
-            verdict: None,
+            outcome: None,
             findings: self.summary(),
             measurements: comparisons::comparisons(
                 &self.plan,
@@ -158,7 +159,8 @@ impl<'a> Compared<'a> {
 }
 
 /// The sentence about a comparison of a program with itself.
-pub const IS_SAME_PROGRAM: &str = "Both are the same program: this is an A/A, and each difference is noise.";
+pub const IS_SAME_PROGRAM: &str =
+    "Baseline and candidate are the same program, so every difference is noise.";
 
 /// The plan that runs share: see [`runs::shared`].
 pub fn shared(baselines: &[Account<'_>], candidates: &[Account<'_>]) -> Plan {

@@ -4,14 +4,15 @@
 use std::cmp::Reverse;
 
 use perfrun_contract::{
+    metric::{Better, Metric},
     plan::Cell,
-    record::{Better, Metric, TrialRecord},
+    record::TrialRecord,
 };
 use perfrun_judge::phrase;
 
 use crate::{
-    markdown,
     path::Path,
+    table,
     tables::{Notes, Pair, Source, Style, paths, push_new},
 };
 
@@ -19,7 +20,7 @@ use crate::{
 const MOST_SENTENCES: usize = 6;
 
 /// The value of a pair of stacks, with its 95 % confidence interval.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Value {
     pair: String,
     /// As tables have it, with the interval and the share of raw.
@@ -30,11 +31,19 @@ struct Value {
     interval: Option<(f64, f64)>,
 }
 
-/// What the values of a case say: those of all pairs with one load, over one path.
+/// The values of all pairs with one load, over one path.
+struct Case {
+    metric: Metric,
+    /// The path, and the load if there are several, as the end of a phrase.
+    place: String,
+    shown: Shown,
+}
+
+/// What the values of a case say.
 #[derive(Debug, PartialEq)]
 enum Shown {
     /// The only value, which is faster than nothing.
-    Single(String),
+    Single(Value),
     /// The first is faster than the last. Each has those with it that it cannot be told apart from.
     Apart { first: Group, last: Group },
     /// The first cannot be told apart from the last.
@@ -55,7 +64,7 @@ struct Group {
 /// The sentences. None about values that are not there.
 pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     let cases = cases(source);
-    let shown = cases.iter().map(|(_, shown)| shown);
+    let shown = cases.iter().map(|case| &case.shown);
     let mut compared = shown
         .filter(|shown| !matches!(shown, Shown::Single(_)))
         .peekable();
@@ -66,15 +75,67 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
         ];
     }
     match cases.len() {
-        ..=MOST_SENTENCES => cases.iter().map(|(case, shown)| sentence(case, shown)).collect(),
-        _ => counted(cases.into_iter().map(|(_, shown)| shown).collect())
-            .into_iter()
-            .collect(),
+        ..=MOST_SENTENCES => cases.iter().map(Case::sentence).collect(),
+        _ => {
+            let ranges = ranges(&cases);
+            let counted = counted(cases.into_iter().map(|case| case.shown).collect());
+            ranges.into_iter().chain(counted).collect()
+        }
     }
 }
 
-/// Each load over each path with what its values show, by what it is called.
-fn cases(source: &Source<'_>) -> Vec<(String, Shown)> {
+impl Case {
+    fn sentence(&self) -> String {
+        sentence(&format!("{}{}", phrase(self.metric), self.place), &self.shown)
+    }
+}
+
+/// The values of a pair of stacks that is alone in its cases, each with the place of its case.
+struct Range<'a> {
+    metric: Metric,
+    pair: &'a str,
+    values: Vec<(&'a str, &'a Value)>,
+}
+
+/// From which value to which each pair goes that is alone in its cases. Empty if there are too many pairs.
+fn ranges(cases: &[Case]) -> Vec<String> {
+    let mut ranges: Vec<Range<'_>> = vec![];
+    for Case { metric, place, shown } in cases {
+        let Shown::Single(value) = shown else {
+            continue;
+        };
+        let mut known = ranges.iter_mut();
+        match known.find(|range| range.metric == *metric && range.pair == value.pair) {
+            Some(range) => range.values.push((place, value)),
+            None => ranges.push(Range {
+                metric: *metric,
+                pair: &value.pair,
+                values: vec![(place, value)],
+            }),
+        }
+    }
+    match ranges.len() {
+        ..=MOST_SENTENCES => ranges.into_iter().filter_map(Range::sentence).collect(),
+        _ => vec![],
+    }
+}
+
+impl Range<'_> {
+    fn sentence(mut self) -> Option<String> {
+        self.values
+            .sort_by(|(_, a), (_, b)| a.goodness.total_cmp(&b.goodness));
+        let named = |(place, value): &(&str, &Value)| format!("{}{place}", value.text);
+        let (worst, best) = (named(self.values.first()?), named(self.values.last()?));
+        let (what, pair) = (phrase(self.metric), self.pair);
+        Some(table::sentence(&match self.values.len() {
+            1 => format!("{what}: {pair} has {best}"),
+            _ => format!("{what}: {pair} has from {worst} to {best}"),
+        }))
+    }
+}
+
+/// Each load over each path with what its values show.
+fn cases(source: &Source<'_>) -> Vec<Case> {
     let all: Vec<&Cell> = source.plan().cells.iter().collect();
     let (mut loads, mut metrics) = (vec![], vec![]);
     for cell in &all {
@@ -104,8 +165,8 @@ fn cases(source: &Source<'_>) -> Vec<(String, Shown)> {
                     1 => String::new(),
                     _ => format!(" ({load})"),
                 };
-                let case = format!("{} over {path}{load}", phrase(metric));
-                cases.extend(shown(values).map(|shown| (case, shown)));
+                let place = format!(" over {path}{load}");
+                cases.extend(shown(values).map(|shown| Case { metric, place, shown }));
             }
         }
     }
@@ -120,7 +181,12 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let parts = [
         Some(value.text),
         value.interval.map(|interval| format!(" {interval}")),
-        share.map(|share| format!(", {} of raw", share.text)),
+        share.map(|share| {
+            let interval = share
+                .interval
+                .map_or_else(String::new, |interval| format!(" {interval}"));
+            format!(", {}{interval} of raw in the same iterations", share.text)
+        }),
     ];
     let sign = match metric.better() {
         Better::Lower => -1.0,
@@ -141,7 +207,7 @@ fn shown(mut values: Vec<Value>) -> Option<Shown> {
     values.sort_by(|a, b| b.goodness.total_cmp(&a.goodness));
     let (first, last) = (values.first()?, values.last()?);
     if values.len() == 1 {
-        return Some(Shown::Single(format!("{} has {}", first.pair, first.text)));
+        return Some(Shown::Single(first.clone()));
     }
     if values.iter().any(|value| value.interval.is_none()) {
         return Some(Shown::TooFew);
@@ -177,14 +243,14 @@ fn overlap(a: &Value, b: &Value) -> bool {
 
 fn sentence(case: &str, shown: &Shown) -> String {
     let what = match shown {
-        Shown::Single(value) => value.clone(),
+        Shown::Single(Value { pair, text, .. }) => format!("{pair} has {text}"),
         Shown::Apart { first, last } => format!("{}; {}", first.is("fastest"), last.is("slowest")),
         Shown::Overlapping { first, last } => {
             format!("from {last} to {first}, whose intervals overlap: no difference shows")
         }
         Shown::TooFew => "a pair has too few trials for an interval, so none is called faster".to_owned(),
     };
-    markdown::sentence(&format!("{case}: {what}"))
+    table::sentence(&format!("{case}: {what}"))
 }
 
 impl Group {
@@ -193,8 +259,9 @@ impl Group {
         match others.as_slice() {
             [] => format!("{pair} is {what}, {text}"),
             others => format!(
-                "{pair} is among the {what}, {text} (its interval overlaps that of {})",
-                others.join(", ")
+                "{pair} is among the {what}, {text} (its interval overlaps {} of {})",
+                if others.len() == 1 { "that" } else { "those" },
+                others.join(" and ")
             ),
         }
     }
@@ -223,10 +290,16 @@ fn counted(cases: Vec<Shown>) -> Option<String> {
         .collect();
     if open > 0 {
         parts.push(format!(
-            "none in {open}, because intervals overlap or there is none"
+            "not decided in {open} of {all}, where intervals overlap or are missing"
         ));
     }
-    (all > 0).then(|| format!("Fastest: {}.", parts.join("; ")))
+    match (all, fastest.len()) {
+        (0, _) => None,
+        (_, 0) => Some(format!(
+            "No pair is the fastest in any of {all} cases: intervals overlap or are missing."
+        )),
+        _ => Some(format!("Fastest: {}.", parts.join("; "))),
+    }
 }
 
 #[cfg(test)]
@@ -316,13 +389,46 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_that_is_alone_in_many_cases_has_a_range() {
+        let case = |place: &str, low: f64, high: f64| Case {
+            metric: Metric::UploadGoodput,
+            place: format!(" over {place}"),
+            shown: shown(values(&[("a", low, high)])).unwrap(),
+        };
+        let cases = [
+            case("ws", 2.0, 3.0),
+            case("tcp", 8.0, 9.0),
+            case("quic-v1", 1.0, 2.0),
+        ];
+        assert_eq!(
+            ranges(&cases),
+            ["Upload: a has from 1.5 Gbit/s [1, 2] over quic-v1 to 8.5 Gbit/s [8, 9] over tcp."]
+        );
+        assert_eq!(ranges(&cases[..1]), ["Upload: a has 2.5 Gbit/s [2, 3] over ws."]);
+        let pairs = |count: usize| -> Vec<Case> {
+            let alone = |pair: usize| Case {
+                shown: shown(values(&[(&pair.to_string(), 1.0, 2.0)])).unwrap(),
+                ..case("tcp", 1.0, 2.0)
+            };
+            (0..count).map(alone).collect()
+        };
+        assert_eq!(ranges(&pairs(MOST_SENTENCES)).len(), MOST_SENTENCES);
+        assert_eq!(ranges(&pairs(MOST_SENTENCES + 1)).len(), 0);
+    }
+
+    #[test]
     fn many_cases_are_counted() {
         let apart = |first: &str| shown(values(&[(first, 8.0, 9.0), ("z", 1.0, 2.0)])).unwrap();
         let open = shown(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
         assert_eq!(
             counted(vec![apart("a"), apart("b"), open, apart("b")]).unwrap(),
-            "Fastest: b in 2 of 4 cases; a in 1 of 4 cases; none in 1, because intervals overlap or there is none."
+            "Fastest: b in 2 of 4 cases; a in 1 of 4 cases; not decided in 1 of 4, where intervals overlap or are missing."
         );
         assert_eq!(counted(vec![shown(values(&[("a", 1.0, 3.0)])).unwrap()]), None);
+        let open = shown(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
+        assert_eq!(
+            counted(vec![open]).unwrap(),
+            "No pair is the fastest in any of 1 cases: intervals overlap or are missing."
+        );
     }
 }

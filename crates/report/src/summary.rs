@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use perfrun_contract::{
     account::Account,
     compare::Ratio,
+    metric::{Better, Metric},
     plan::{Cell, Plan},
-    record::{Better, Flag, Metric, TrialRecord},
+    record::{Flag, TrialRecord},
     summary::SummaryRow,
     tally::counting,
 };

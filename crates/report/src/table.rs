@@ -1,6 +1,6 @@
 //! Tables as values: what they say, not how they are drawn.
 
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,6 +107,16 @@ pub(crate) fn mark(note: usize) -> String {
         .collect()
 }
 
+/// Captions and footnotes are written without a capital and a full stop, to be joined to others.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters
+        .next()
+        .map(|first| first.to_uppercase().to_string())
+        .unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
 impl Table {
     /// The table without the rows in which no field beyond the keys satisfies the condition.
     pub(crate) fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
@@ -137,5 +147,11 @@ mod tests {
             .marks(),
             "¹˒²"
         );
+    }
+
+    #[test]
+    fn captions_become_sentences() {
+        assert_eq!(sentence("µs of it"), "Μs of it.");
+        assert_eq!(sentence(""), ".");
     }
 }

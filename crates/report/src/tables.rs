@@ -22,8 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfrun_contract::{
     account::Account,
     matrix::{IpFamily, Transport},
-    node::Role,
+    plan::Cell,
     record::{Flag, TrialRecord},
+    role::Role,
     run::{Isolation, Phase, RunState},
     tally::{Conclusion, counting},
 };
@@ -32,6 +33,7 @@ use perfrun_judge::{runs::Basis, summary, verdict};
 
 pub(crate) use comparisons::{change, load, pair};
 pub use links::line as links_line;
+use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths, push_new};
 
 use crate::{shown, statistics::LEAST_VALUES, table::Table};
@@ -43,8 +45,8 @@ pub(crate) struct Document {
     pub title: String,
     /// What a reader must know before believing a number.
     pub warnings: Vec<String>,
-    /// Whether what was expected holds. None if nothing was.
-    pub verdict: Option<String>,
+    /// How the run ended, and whether what was expected holds. `None` if it is of several runs.
+    pub outcome: Option<String>,
     /// What was found, in words.
     pub findings: Vec<String>,
     /// The measured values.
@@ -79,14 +81,14 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     measurements.extend(profiles::tables(results));
     Document {
         title: results.name.to_owned(),
-        warnings: warnings(results),
-        verdict: results.judged.and_then(verdict),
+        warnings: warnings(&source),
+        outcome: Some(outcome(results)),
         findings: findings(&source),
         has_all_in_first: comparisons::have_all_cells(&source),
         measurements,
         problems: problems::tables(results),
         environment: environment::table(results),
-        method: method(results),
+        method: method(&source),
         congestion: congestion(results),
     }
 }
@@ -113,7 +115,8 @@ pub(crate) fn outcome(results: &Account<'_>) -> String {
     }
 }
 
-fn warnings(results: &Account<'_>) -> Vec<String> {
+fn warnings(source: &Source<'_>) -> Vec<String> {
+    let results = source.results;
     let mut warnings: Vec<String> = busy(results).into_iter().collect();
     let Conclusion {
         phase,
@@ -135,7 +138,8 @@ fn warnings(results: &Account<'_>) -> Vec<String> {
             .iter()
             .any(|trial| trial.flags.contains(&Flag::DebugBuild));
     if is_debug {
-        warnings.push("A node was not built with the release profile: its numbers say little.".to_owned());
+        warnings.push("A node was not built with the release profile, so its numbers say little: build it with `cargo build \
+                       --release`.".to_owned());
     }
     if results.environment.isolation == Isolation::Loopback {
         warnings.push(
@@ -152,7 +156,35 @@ fn warnings(results: &Account<'_>) -> Vec<String> {
             "{failed} {trials} of {needed} failed; see the list of failed trials."
         ));
     }
+    warnings.extend(LIMITS.into_iter().filter_map(|flag| limited(source, flag)));
     warnings
+}
+
+/// Flags of trials whose values are not those of what the document describes.
+const LIMITS: [Flag; 5] = [
+    Flag::BelowNominal,
+    Flag::ImpairmentLate,
+    Flag::ImpairmentDrops,
+    Flag::WindowLimited,
+    Flag::Throttled,
+];
+
+/// The cells in which more than half of the trials have a flag. `None` if there are none.
+fn limited(source: &Source<'_>, flag: Flag) -> Option<String> {
+    let cells = &source.plan().cells;
+    let is_limited = |cell: &&Cell| {
+        let completed = source.counting(cell).filter(|record| record.failure.is_none());
+        let flagged: Vec<bool> = completed.map(|record| record.flags.contains(&flag)).collect();
+        flagged.iter().filter(|flagged| **flagged).count() * 2 > flagged.len()
+    };
+    let count = cells.iter().filter(is_limited).count();
+    (count > 0).then(|| {
+        let of = cells.len();
+        format!(
+            "In {count} of {of} cells, most trials are limited: {}.",
+            explained(flag)
+        )
+    })
 }
 
 /// How many trials that count were measured beside something else.
@@ -174,7 +206,8 @@ fn busy(results: &Account<'_>) -> Option<String> {
     })
 }
 
-fn method(results: &Account<'_>) -> String {
+fn method(source: &Source<'_>) -> String {
+    let results = source.results;
     let settings = results.settings;
     let warmup = match settings.warmup {
         0 => "no warm-up".to_owned(),
@@ -187,9 +220,11 @@ fn method(results: &Account<'_>) -> String {
         "[low, high] is the 95 % confidence interval of the median of this run, whatever the distribution, as far as its \
          trials do not depend on one another (Hettmansperger and Sheather)"
     };
-    let count = match settings.measured().as_str() {
-        "1" => "1 trial".to_owned(),
-        several => format!("{several} trials"),
+    let [least, most] = source.needed();
+    let count = match most {
+        1 => "1 trial".to_owned(),
+        _ if least < most => format!("{least} to {most} trials"),
+        _ => format!("{most} trials"),
     };
     let ip_families = ip_families(results);
     format!("Each value is the median over {count}, {warmup}; {interval}.{ip_families}")

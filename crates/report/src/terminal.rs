@@ -5,8 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle
 use perfrun_contract::{account::Account, text::plain};
 
 use crate::{
-    markdown::sentence,
-    table::{Cell, Kind, Table, mark},
+    table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document, outcome},
 };
 

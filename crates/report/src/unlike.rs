@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
-    node::{Info, Role},
+    node::Info,
     plan::{Cell, Plan},
     record::LinkCheck,
+    role::Role,
 };
 use perfrun_link::probe::{Finding, Quantity};
 use serde_json::json;

@@ -7,7 +7,10 @@ use tokio::io::AsyncRead;
 
 use crate::{
     address::socket,
-    raw::proxy::{self, Gate, Nonce},
+    raw::{
+        proxy::Gate,
+        target::{self, Nonce},
+    },
     socket_address,
 };
 
@@ -20,9 +23,9 @@ pub fn address(text: &str) {
             assert_eq!(socket(transport, &again).ok(), Some(known), "{text}");
         }
     }
-    if let Ok((known, nonce)) = proxy::parse(text) {
+    if let Ok((known, nonce)) = target::parse(text) {
         let again = socket_address(Transport::Tcp, known) + &nonce.part();
-        let read = proxy::parse(&again).ok();
+        let read = target::parse(&again).ok();
         let read = read.map(|(socket, nonce)| (socket, nonce.part()));
         assert_eq!(read, Some((known, nonce.part())), "{text}");
     }

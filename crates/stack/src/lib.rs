@@ -10,7 +10,7 @@ mod address;
 mod commonware;
 mod congestion;
 #[doc(hidden)]
-pub mod foreign;
+pub mod fuzzing;
 mod interfaces;
 mod libp2p;
 mod litep2p;

@@ -1,7 +1,10 @@
 //! rust-libp2p: a swarm in its own task, and streams in the tasks of their users.
 
 mod behaviour;
+mod circuits;
+mod command;
 mod driver;
+mod exchanges;
 mod gossip;
 mod relay;
 mod transport;
@@ -37,9 +40,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 use self::{
-    behaviour::{Behaviour, OpenRequest, Speak, Speaks, Unopened},
-    driver::{Command, Driver},
-    gossip::{All, Exchange, Gossip},
+    behaviour::{Behaviour, OpenRequest, ProtocolKind, StreamHost, Unopened},
+    command::Command,
+    driver::Driver,
+    exchanges::{All, Exchange},
+    gossip::Gossip,
     transport::Limits,
 };
 use super::{
@@ -130,7 +135,7 @@ struct Parts {
 
 impl Parts {
     /// Runs a swarm in its own task. Returns the addresses that peers can dial, and where the swarm listens.
-    async fn run<B: Speaks>(
+    async fn run<B: StreamHost>(
         self,
         transport: Boxed<(PeerId, StreamMuxerBox)>,
         behaviour: B,
@@ -348,15 +353,15 @@ struct Established {
 
 impl Established {
     /// Opens a stream. `None` if the peer does not speak the protocol.
-    async fn open(&self, speak: Speak) -> Result<Option<BoxStream>, Error> {
+    async fn open(&self, kind: ProtocolKind) -> Result<Option<BoxStream>, Error> {
         let closed = || Error::Open("the connection is closed".to_owned());
         let (reply, opened) = oneshot::channel();
         self.opener
-            .send(OpenRequest { speak, reply })
+            .send(OpenRequest { kind, reply })
             .map_err(|_| closed())?;
         match opened.await.map_err(|_| closed())? {
             Ok(stream) => Ok(Some(stream)),
-            Err(Unopened::NotSpoken) => Ok(None),
+            Err(Unopened::NotSupported) => Ok(None),
             Err(Unopened::Failed(reason)) => Err(Error::Open(reason)),
         }
     }
@@ -379,7 +384,7 @@ impl Connection for Dialled {
     }
 
     async fn open(&self) -> Result<BoxStream, Error> {
-        let opened = self.established.open(Speak::Own).await?;
+        let opened = self.established.open(ProtocolKind::Own).await?;
         opened.ok_or_else(|| Error::Open("the peer does not speak the protocol".to_owned()))
     }
 
@@ -389,7 +394,7 @@ impl Connection for Dialled {
             Whom::Relay => self.relay.as_ref(),
         };
         match connection {
-            Some(connection) => connection.open(Speak::Ping).await,
+            Some(connection) => connection.open(ProtocolKind::Ping).await,
             None => Ok(None),
         }
     }
@@ -455,7 +460,7 @@ async fn identity(keys: Keys) -> Result<Keypair, Error> {
 }
 
 /// Listens, and waits until the swarm has reported its addresses.
-async fn listen<B: Speaks>(
+async fn listen<B: StreamHost>(
     swarm: &mut Swarm<B>,
     transport: Transport,
     listen: (IpAddr, u16),

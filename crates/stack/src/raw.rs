@@ -2,6 +2,7 @@
 
 pub(crate) mod proxy;
 mod quic;
+pub(crate) mod target;
 mod tcp;
 
 use perfrun_contract::matrix::{Stack, Transport};

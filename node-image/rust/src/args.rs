@@ -13,8 +13,8 @@ use clap::{
 use perfrun_contract::{
     limits::{CHUNK_MAX, STREAMS_MAX},
     matrix::{IpFamily, Negotiation, Stack, Transport},
-    node::Role,
     quantity::ByteSize,
+    role::Role,
     workload::{BandwidthProtocol, Timing},
 };
 use perfrun_serve::listening_address;

@@ -14,7 +14,7 @@ pub fn accepts(request: &TrialRequest) -> bool {
 
 /// An address as people type it.
 pub fn address(text: &str) {
-    perfrun_stack::foreign::address(text);
+    perfrun_stack::fuzzing::address(text);
     let _ = listen(text, None);
     let _ = dial(text, None);
 }

@@ -10,7 +10,7 @@ pub mod args;
 mod clock;
 mod control;
 #[doc(hidden)]
-pub mod foreign;
+pub mod fuzzing;
 mod info;
 mod latencies;
 mod metrics;

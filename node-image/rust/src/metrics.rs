@@ -7,10 +7,12 @@ use std::{borrow::Cow, sync::Arc};
 
 use parking_lot::Mutex;
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::Recorder,
     matrix::{Stack, Transport},
     metrics::node,
-    node::{Distribution, Reason, Role, TrialLabels},
+    node::{Reason, TrialLabels},
+    role::Role,
 };
 use perfrun_metrics::{Scrapes, encode_samples, register};
 use perfrun_stack::StackMetrics;

@@ -13,11 +13,13 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::Recorder,
     matrix::{Negotiation, Stack, StackSettings, Transport},
-    node::{Distribution, Reason, Role, TrialLabels},
+    node::{Reason, TrialLabels},
     parameters::{Amount, Parameters},
     quantity::ByteSize,
+    role::Role,
     support::LITEP2P_QUIC_STREAMS,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };

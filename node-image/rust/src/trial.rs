@@ -12,11 +12,9 @@ use std::{
 
 use parking_lot::Mutex;
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::Stack,
-    node::{
-        Distribution, Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState,
-        TrialStatus,
-    },
+    node::{Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus},
 };
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};

@@ -8,6 +8,7 @@ mod client;
 mod echo;
 mod failed;
 mod findings;
+mod handover;
 mod handshakes;
 mod messages;
 mod peer;
@@ -25,7 +26,7 @@ pub(crate) use self::{
     client::Client,
     failed::{Failed, failure},
     findings::Findings,
-    messages::Handover,
+    handover::Handover,
     relay::serve as serve_relay,
     server::{Listening, serve},
     setup::Setup,

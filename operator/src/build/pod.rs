@@ -22,13 +22,13 @@ use perfrun_api::{
 };
 use perfrun_contract::{
     matrix::NodeProgramKind,
-    node::Role,
     plan::{Cell, Plan, PlannedNode},
+    role::Role,
 };
 use perfrun_metrics::LONGEST_WAIT;
 
-use super::{RunIdentity, Site, control_port, metrics_port};
-use crate::{decide::NewPod, names};
+use super::{NewPod, RunIdentity, Site, control_port, metrics_port};
+use crate::names;
 
 const HOST: &str = "kubernetes.io/hostname";
 /// A pod on an unreachable Kubernetes node is given up after this time, instead of five minutes. Not sooner,

@@ -2,7 +2,7 @@
 
 use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord, tally::Tally};
 
-use crate::{links::Links, stage::Progress};
+use crate::run::{links::Links, stage::Progress};
 
 /// What the records of a run amount to so far.
 #[derive(Clone, Debug, Default)]

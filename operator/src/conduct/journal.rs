@@ -40,7 +40,12 @@ use self::{
     shelf::{Error, Shelf},
 };
 use super::{Job, Shared, Wake, account::RunningAccount};
-use crate::{build::RunIdentity, metrics::Metrics, names, publish::record, status};
+use crate::{
+    api::events::{event, record},
+    build::RunIdentity,
+    names,
+    process::metrics::Metrics,
+};
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
 const FLUSH_FIRST: Duration = Duration::from_secs(10);
@@ -107,7 +112,7 @@ impl Journal {
         let keeper = Keeper {
             shelf: shelf::of(job),
             run: job.run.clone(),
-            metrics: job.metrics.clone(),
+            metrics: job.services.metrics.clone(),
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&keeper, job, cancel).await?;
@@ -115,7 +120,7 @@ impl Journal {
             report_unreadable(job, contents.unreadable.len(), name, error).await;
         }
         let now = Instant::now();
-        let budget = contents.budget(job.result_bytes);
+        let budget = contents.budget(job.services.result_bytes);
         let mut account = contents.account;
         // What is not needed does not depend on where nodes are.
         let judged = perfrun_report::judged(&job.plan, &contents.records, &BTreeMap::new());
@@ -431,8 +436,8 @@ async fn report_unreadable(job: &Job, count: usize, name: &str, error: &str) {
         "the results leave out {count} of the run's parts, and their trials are measured again; the first is {name}: \
          {error}"
     );
-    let event = status::event(false, Reason::RecordsUnreadable, &message, "Resume");
-    record(&event, &job.reference, &job.recorder).await;
+    let event = event(false, Reason::RecordsUnreadable, &message, "Resume");
+    record(&event, &job.reference, &job.services.recorder).await;
 }
 
 #[cfg(test)]

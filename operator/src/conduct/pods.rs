@@ -16,10 +16,9 @@ use tokio::time::{Instant, sleep};
 use super::{Job, Shared};
 use crate::{
     access::Address,
-    apply,
+    api::objects::delete,
     build::{LINK_PORT, control_port},
-    decide::alive,
-    observe::pod::{self, NodePod},
+    run::pods::{self, NodePod, alive},
 };
 
 /// Pause between two checks of the watched pods.
@@ -107,10 +106,9 @@ impl<'a> PodNodes<'a> {
     }
 
     fn contact(&self, pod: &Address<'_>, port: u16) -> Result<Contact, BoxError> {
-        let Job {
-            access, token, plan, ..
-        } = self.job;
-        let agent = (!plan.networks.is_empty()).then(|| access.agent(pod, LINK_PORT, token));
+        let (access, token) = (&self.job.services.access, &self.job.token());
+        let has_agents = !self.job.plan.networks.is_empty();
+        let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));
         let agent = agent.transpose()?;
         Ok(Contact {
             node: access.node(pod, port, token)?.with_epoch(self.epoch.clone()),
@@ -131,8 +129,8 @@ impl<'a> PodNodes<'a> {
 
     fn pods(&self) -> Vec<Arc<Pod>> {
         let run = &self.job.run;
-        let mut pods = self.job.pods.state();
-        pods.retain(|pod| pod::is_of(pod, &run.namespace, &run.name, &run.uid));
+        let mut pods = self.job.services.pods.state();
+        pods.retain(|pod| pods::is_of(pod, &run.namespace, &run.name, &run.uid));
         pods
     }
 
@@ -181,10 +179,10 @@ impl<'a> PodNodes<'a> {
         if let Some(host) = host.filter(|_| why == Replaced::Lost) {
             self.shared.lock().lost_on.insert(name.to_owned(), host);
         }
-        let api: Api<Pod> = Api::namespaced(self.job.client.clone(), &self.job.run.namespace);
+        let api: Api<Pod> = Api::namespaced(self.job.services.client.clone(), &self.job.run.namespace);
         // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
         let now = DeleteParams::default().grace_period(0);
-        if let Err(error) = apply::delete(&api, &pod.name_any(), uid, now).await {
+        if let Err(error) = delete(&api, &pod.name_any(), uid, now).await {
             tracing::debug!(pod = pod.name_any(), %error, "failed to delete a lost pod");
         }
     }

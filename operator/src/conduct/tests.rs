@@ -7,7 +7,13 @@ use perfrun_test_kit::records::{completed, failed};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::test_server::{TestServer, paused_clock};
+use crate::{
+    access::Access,
+    build::Site,
+    process::{fence::Term, metrics::Metrics},
+    test_server::{SYSTEM, TestServer, paused_clock},
+    token::TokenKey,
+};
 
 /// A conductor for the run, which panics or waits to be cancelled.
 async fn state_after(conductors: &Conductors, fails: bool) -> ConductorState {
@@ -92,25 +98,35 @@ pub(super) fn job(server: &TestServer) -> Job {
         "timeouts": {"provision": "1m", "run": "10m"}}"#;
     let spec: PerfRunSpec = serde_json::from_str(spec).unwrap();
     let clock = paused_clock();
+    let services = Services {
+        client: server.client(),
+        term: Term::endless(),
+        clock: clock.clone(),
+        access: Access::Direct,
+        key: TokenKey::fixed(),
+        site: Site {
+            node_image: "node".to_owned(),
+            node_image_go: "node-go".to_owned(),
+            image: "operator".to_owned(),
+            image_pull_policy: None,
+            pull_policy: None,
+            pull_secrets: vec!["registry".to_owned()],
+            tcp_sysctls: true,
+        },
+        operators: SYSTEM.to_owned(),
+        result_bytes: 64 << 20,
+        recorder: server.recorder(),
+        metrics: Arc::new(Metrics::new()),
+        pods: reflector::store().0,
+    };
     Job {
+        services: Arc::new(services),
         run: identity(),
         plan: Arc::new(perfrun_api::planning::plan(&spec).unwrap()),
         spec,
         since: clock(),
         progress: Progress::default(),
         conclude: false,
-        token: "token".to_owned(),
-        store_token: "token of the store".to_owned(),
-        client: server.client(),
-        term: Term::endless(),
-        clock,
-        access: Access::Direct,
-        pods: reflector::store().0,
-        result_bytes: 64 << 20,
-        image: "operator".to_owned(),
-        pull_secrets: vec!["registry".to_owned()],
-        metrics: Arc::new(Metrics::new()),
-        recorder: server.recorder(),
         reference: ObjectReference {
             namespace: Some("bench".to_owned()),
             ..ObjectReference::default()

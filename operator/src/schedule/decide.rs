@@ -20,8 +20,8 @@ use perfrun_api::{
 use perfrun_contract::{compare::Verdict, run::Phase};
 
 use crate::{
-    stage::Trouble,
-    status::{self, ConditionParts, event},
+    api::events::event,
+    run::{conditions, conditions::ConditionParts, stage::Trouble},
 };
 
 /// How many runs may be missed without a warning, as in a CronJob. More show that the operator or its clock
@@ -359,7 +359,7 @@ fn find(status: &PerfScheduleStatus, type_: Type) -> Option<&Condition> {
 
 fn set(status: &mut PerfScheduleStatus, type_: Type, parts: ConditionParts<'_>, inputs: &Inputs<'_>) {
     let generation = inputs.schedule.metadata.generation;
-    let condition = status::condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
+    let condition = conditions::condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
     status.conditions.retain(|old| old.type_ != type_.as_ref());
     status.conditions.push(condition);
     status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));

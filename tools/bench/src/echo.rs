@@ -3,7 +3,7 @@
 //! runs only when named.
 
 use anyhow::{Context, Result};
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 
 use crate::testbed::Testbed;
 

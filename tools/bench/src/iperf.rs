@@ -19,7 +19,7 @@
 use std::{net::SocketAddr, os::unix::process::CommandExt, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 use perfrun_local::Slot;
 use tokio::process::{Child, Command};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use perfrun_contract::{quantity::ByteSize, record::Metric, units};
+use perfrun_contract::{metric::Metric, quantity::ByteSize, units};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter},
     net::{TcpListener, TcpStream},

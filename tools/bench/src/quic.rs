@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 use perfrun_local::Slot;
 use quinn::{ClientConfig, Endpoint, ServerConfig, TransportConfig, VarInt};
 use rustls::{RootCertStore, pki_types::CertificateDer};

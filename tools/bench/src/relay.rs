@@ -2,7 +2,7 @@
 //! with both ends.
 
 use anyhow::Result;
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 
 use crate::testbed::{Testbed, Unit, print_ratio};
 

@@ -1,7 +1,7 @@
 //! Chunks of 64 KiB, the default, against the published tools' 1 KiB: the same stack with itself, in turn.
 
 use anyhow::Result;
-use perfrun_contract::{quantity::ByteSize, record::Metric};
+use perfrun_contract::{metric::Metric, quantity::ByteSize};
 
 use crate::testbed::{Testbed, Unit, print_ratio};
 

@@ -2,7 +2,7 @@
 //! all processes, and how late sinks start. It may need several GiB of memory, so it runs only when named.
 
 use anyhow::{Context, Result, bail};
-use perfrun_contract::{parameters::Parameters, record::Metric};
+use perfrun_contract::{metric::Metric, parameters::Parameters};
 
 use crate::testbed::Testbed;
 

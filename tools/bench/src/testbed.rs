@@ -6,10 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
 use perfrun_api::{document, planning::plan, spec::PerfRunSpec};
 use perfrun_conductor::{Conductor, Event, Kept, RunOptions, Sink};
-use perfrun_contract::{
-    plan::Plan,
-    record::{Metric, TrialRecord},
-};
+use perfrun_contract::{metric::Metric, plan::Plan, record::TrialRecord};
 use perfrun_local::{
     LocalIsolation, LocalNodes,
     nodes::{self, NodeSettings, Program, Programs},

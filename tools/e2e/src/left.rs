@@ -1,6 +1,6 @@
 //! What a run that was deleted leaves.
 
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::{
@@ -11,12 +11,7 @@ use kube::{Resource, ResourceExt, api::ListParams, core::NamespaceResourceScope}
 use perfrun_api::{cluster::RUN_LABEL, spec::PerfRun};
 use serde::de::DeserializeOwned;
 
-use crate::{Scene, seconds, until};
-
-/// How long objects may remain after their owner or namespace is deleted. After an outage of the API server,
-/// controllers and kubelets watch again after up to 60 s: client-go waits 30 s, plus a random time as long.
-/// The kubelet stops a pod only after the controller has deleted it, so two such waits can follow each other.
-pub(crate) const COLLECTED_WITHIN: Duration = seconds(180);
+use crate::{Scene, scene::COLLECTED_WITHIN, until};
 
 impl Scene {
     /// Waits until a deleted run and all objects that it had are gone.

@@ -5,6 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, resume_unwind},
     sync::{Mutex, MutexGuard, PoisonError, RwLock},
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -20,7 +21,12 @@ use serde::de::DeserializeOwned;
 
 use perfrun_test_kit::{Need, fails, skip};
 
-use crate::{Cluster, left::COLLECTED_WITHIN, operators::Operators, program, seconds, until};
+use crate::{Cluster, operators::Operators, program, seconds, until};
+
+/// How long objects may remain after their owner or namespace is deleted. After an outage of the API server,
+/// controllers and kubelets watch again after up to 60 s: client-go waits 30 s, plus a random time as long.
+/// The kubelet stops a pod only after the controller has deleted it, so two such waits can follow each other.
+pub(crate) const COLLECTED_WITHIN: Duration = seconds(180);
 
 /// Label of the namespaces of tests. `kubectl delete namespaces -l perfrun.io/e2e` deletes those of killed
 /// tests.

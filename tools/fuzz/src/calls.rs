@@ -3,24 +3,25 @@
 use std::{sync::LazyLock, time::Duration};
 
 use perfrun_api::{document, planning};
-use perfrun_conductor::{client::status_of, foreign::record_of};
+use perfrun_conductor::{client::status_of, fuzzing::record_of};
 use perfrun_contract::{
     histogram::{Histogram, recorder},
-    node::{Clock, Info, LinkRequest, LinkStatus, Outcome, ProbeRequest, Problem, Role, Start, TrialRequest},
+    node::{Clock, Info, LinkRequest, LinkStatus, Outcome, ProbeRequest, Problem, Start, TrialRequest},
     plan::{Cell, Trial},
+    role::Role,
 };
 use perfrun_link::{
     Impairment, Ratio,
     impairment::Loss,
     probe::{Measurement, ProbePlan, judge, judge_rate_back},
 };
-use perfrun_node::foreign;
+use perfrun_node::fuzzing;
 
 use crate::json;
 
 pub(crate) fn request(bytes: &[u8]) {
     if let Some(request) = json::<TrialRequest>(bytes)
-        && foreign::accepts(&request)
+        && fuzzing::accepts(&request)
     {
         // A timer takes it.
         let _ = Duration::from_secs_f64(request.timeout_seconds);
@@ -30,7 +31,7 @@ pub(crate) fn request(bytes: &[u8]) {
 
 pub(crate) fn address(bytes: &[u8]) {
     if let Ok(text) = str::from_utf8(bytes) {
-        foreign::address(text);
+        fuzzing::address(text);
     }
 }
 

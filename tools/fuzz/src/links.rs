@@ -1,15 +1,15 @@
 //! What the kernel answers, and what arrives on an interface.
 
-use perfrun_emulator::foreign;
+use perfrun_emulator::fuzzing;
 
 pub(crate) fn netlink(bytes: &[u8]) {
-    foreign::netlink(bytes);
+    fuzzing::netlink(bytes);
 }
 
 pub(crate) fn frame(bytes: &[u8]) {
-    foreign::frame(bytes);
+    fuzzing::frame(bytes);
 }
 
 pub(crate) fn probe(bytes: &[u8]) {
-    foreign::probe(bytes);
+    fuzzing::probe(bytes);
 }

@@ -23,7 +23,7 @@ use perfrun_node::wire::{
     perf::Download,
 };
 use perfrun_stack::{
-    foreign::{introduced, relay_target},
+    fuzzing::{introduced, relay_target},
     messenger::Messenger,
 };
 use tokio::{

@@ -8,15 +8,16 @@ use perfrun_api::{
     planning::{CELLS_MAX, NODES_MAX, TRIALS_MAX, cells, draft},
     spec::{PerfRunSpec, PerfRunStatus},
 };
-use perfrun_conductor::{client::status_of, foreign::record_of};
+use perfrun_conductor::{client::status_of, fuzzing::record_of};
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Histogram, recorder},
     measure::merged,
-    node::{
-        Distribution, Info, Measured, Outcome, Resources, Role, Sample, Transfer, TrialState, TrialStatus,
-    },
+    metric::Metric,
+    node::{Info, Measured, Outcome, Resources, Sample, Transfer, TrialState, TrialStatus},
     plan::Cell,
-    record::{Metric, TrialRecord},
+    record::TrialRecord,
+    role::Role,
 };
 use perfrun_test_kit::records;
 use proptest::{

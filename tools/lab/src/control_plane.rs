@@ -9,7 +9,7 @@ use crate::{
     part::Part,
     paths::{self, LIB, Paths},
     pki::{self, Authority},
-    subnet::Subnet,
+    subnet::{API_PORT, Subnet},
 };
 
 /// etcd's data is in memory: it lives no longer than the machine, and the disk may be slow.
@@ -18,8 +18,6 @@ const ETCD: &str = "http://127.0.0.1:2379";
 
 /// The user as which the API server calls aggregated API servers.
 const FRONT_PROXY: &str = "front-proxy-client";
-
-pub(crate) const API_PORT: u16 = 6443;
 
 /// Writes the configuration of the programs, and the administrator's kubeconfig.
 pub(crate) fn configure(paths: &Paths, subnet: Subnet, authority: &Authority) -> Result<()> {

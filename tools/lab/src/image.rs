@@ -5,7 +5,10 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::{node::CONTAINERD_SOCKET, paths, process::Process};
+use crate::{
+    paths::{self, CONTAINERD_SOCKET},
+    process::Process,
+};
 
 pub(crate) const PAUSE: &str = "localhost/perfrun-lab/pause:1";
 

@@ -9,12 +9,10 @@ use crate::{
     cgroup, image,
     name::Name,
     part::Part,
-    paths::{self, LIB, Paths},
+    paths::{self, CONTAINERD_SOCKET, LIB, Paths},
     pki::Authority,
     subnet::Subnet,
 };
-
-pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
 /// Folders where distributions install the CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];

@@ -18,6 +18,9 @@ const LABS: &str = "/var/lib/perfrun/lab";
 /// [`Paths::lib`] as the programs of a machine see it.
 pub(crate) const LIB: &str = "/var/lib/perfrun";
 
+/// The socket of containerd, as the programs of a machine see it.
+pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+
 pub(crate) struct Paths(PathBuf);
 
 impl Paths {

@@ -10,7 +10,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
-use crate::control_plane::API_PORT;
+use crate::subnet::API_PORT;
 
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 

@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 /// Pod ranges must stay below those of services, and addresses of nodes inside their own /24.
 pub(crate) const NODES_MAX: u8 = 100;
 
+/// The port of the API server.
+pub(crate) const API_PORT: u16 = 6443;
+
 /// The second byte of the addresses. Its range avoids those of Docker, kind and the usual pod networks.
 const CANDIDATES: RangeInclusive<u8> = 88..=119;
 

@@ -20,7 +20,7 @@ use crate::{
     pki::Authority,
     realtime,
     record::Record,
-    subnet::Subnet,
+    subnet::{API_PORT, Subnet},
 };
 
 const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
@@ -175,7 +175,7 @@ impl Lab {
         let subnet = self.record()?.subnet;
         match part {
             Part::ApiServer => {
-                let address = SocketAddr::from((subnet.control_plane(), control_plane::API_PORT));
+                let address = SocketAddr::from((subnet.control_plane(), API_PORT));
                 self.until("the API server listens", PROGRAM_LIMIT, part, || {
                     Ok(TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
                 })?;

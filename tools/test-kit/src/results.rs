@@ -8,16 +8,16 @@ use perfrun_api::{
     spec::PerfRunSpec,
 };
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     measure,
-    node::{
-        CONTRACT, Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample,
-        Transfer,
-    },
+    metric::Metric,
+    node::{CONTRACT, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer},
     parameters::{Amount, Parameters},
     plan::Cell,
-    record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
+    record::{Flag, NodeRecord, TrialFailure, TrialRecord},
+    role::Role,
     run::{Environment, Isolation, RunState},
     workload::{Direction, MessageMode, RelayPath},
 };

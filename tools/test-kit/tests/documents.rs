@@ -4,9 +4,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Component, Path, PathBuf},
 };
+
+/// Folders whose pages name symbols.
+const ABOUT_CODE: [&str; 2] = ["docs/architecture/", "docs/how-to/contribute/"];
+
+/// Endings of files whose words are symbols.
+const SOURCES: [&str; 7] = ["rs", "go", "toml", "yaml", "json", "py", "tpl"];
 
 /// The repository as documents see it.
 struct Repository {
@@ -43,6 +50,21 @@ impl Repository {
             .iter()
             .filter(|path| Path::new(path).extension().is_some_and(|ending| ending == "md"))
             .map(|path| (path.as_str(), fs::read_to_string(self.root.join(path)).unwrap()))
+    }
+
+    /// The words of all sources.
+    fn words(&self) -> BTreeSet<String> {
+        let is_source = |path: &&String| {
+            let ending = Path::new(path).extension().and_then(|ending| ending.to_str());
+            !path.starts_with("docs/") && ending.is_some_and(|ending| SOURCES.contains(&ending))
+        };
+        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+        let mut words = BTreeSet::new();
+        for path in self.paths.iter().filter(is_source) {
+            let text = fs::read_to_string(self.root.join(path)).unwrap_or_default();
+            words.extend(text.split(|letter| !is_part(letter)).map(str::to_owned));
+        }
+        words
     }
 
     fn has(&self, path: &str) -> bool {
@@ -118,6 +140,59 @@ fn is_path(quote: &str, repository: &Repository) -> bool {
         .split_once('/')
         .is_some_and(|(first, _)| repository.has(first));
     plain && !placeholder && (below_the_root || quote.ends_with(".rs"))
+}
+
+/// The first word of a symbol in backticks that is not among these. `None` for a symbol that exists, and for
+/// anything else. A symbol is `a::b`, or a name with a capital letter or an underscore.
+fn dead<'a>(quote: &'a str, words: &BTreeSet<String>) -> Option<&'a str> {
+    let symbol = quote.trim_end_matches("()");
+    let parts = || symbol.split("::");
+    let is_name = |part: &str| {
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        !part.is_empty() && part.chars().all(is_part)
+    };
+    let is_marked = symbol.contains(['_', ':']) || symbol.contains(char::is_uppercase);
+    let is_symbol = is_marked && parts().all(is_name);
+    parts().find(|part| is_symbol && !words.contains(*part))
+}
+
+#[test]
+fn every_symbol_on_pages_about_the_code_exists() {
+    let repository = Repository::read();
+    let words = repository.words();
+    let (mut wrong, mut checked) = (vec![], 0);
+    for (document, text) in repository.documents() {
+        if !ABOUT_CODE.iter().any(|folder| document.starts_with(folder)) {
+            continue;
+        }
+        for quote in prose(&text).flat_map(quotes) {
+            checked += 1;
+            wrong
+                .extend(dead(quote, &words).map(|word| format!("{document}: {quote}: no source has {word}")));
+        }
+    }
+    assert!(wrong.is_empty(), "no such symbol:\n{}", wrong.join("\n"));
+    assert!(checked > 100, "only {checked} names were found");
+}
+
+#[test]
+fn dead_symbols_are_found() {
+    let words = ["Known", "of", "is_known"].map(str::to_owned).into();
+    let quotes = [
+        "Known::of",
+        "Dead::of",
+        "Known::dead",
+        "is_known()",
+        "is_dead()",
+        "--option",
+        "tcp",
+        "a b_c",
+    ];
+    let found: Vec<&str> = quotes
+        .into_iter()
+        .filter_map(|quote| dead(quote, &words))
+        .collect();
+    assert_eq!(found, ["Dead", "dead", "is_dead"]);
 }
 
 #[test]

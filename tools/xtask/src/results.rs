@@ -10,6 +10,7 @@ mod again;
 mod benchmarks;
 mod comparisons;
 mod marks;
+mod medians;
 mod records;
 mod report;
 

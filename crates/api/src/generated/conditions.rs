@@ -28,7 +28,7 @@ pub(super) fn page() -> String {
     let _ = write!(
         page,
         "\n## The end of a local run\n\n\
-         `verdict.reason` in results.json, of local runs too, is one of these: {}.\n",
+         `conclusion.reason` in results.json, of local runs too, is one of these: {}.\n",
         code(EndReason::ALL.map(Reason::End))
     );
     page += "\n## Reasons\n\n| reason | means |\n|---|---|\n";

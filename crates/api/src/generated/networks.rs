@@ -2,7 +2,7 @@
 
 use perfrun_contract::network::NONE;
 
-use crate::network::PRESETS;
+use crate::network::{PRESETS, Preset};
 
 /// All presets with their figures.
 pub(super) fn page() -> String {
@@ -19,12 +19,10 @@ pub(super) fn page() -> String {
          | name | resembles | to servers and clients |\n|---|---|---|\n\
          | `{NONE}` | unchanged links | none |\n"
     );
-    for preset in PRESETS {
-        let figures = preset
-            .network()
-            .conditions()
-            .map_or_else(|error| error.to_string(), |conditions| conditions.to_string());
-        page += &format!("| `{}` | {} | {figures} |\n", preset.name, preset.description);
+    for Preset { network, description } in PRESETS.iter() {
+        let conditions = network.conditions();
+        let figures = conditions.map_or_else(|error| error.to_string(), |figures| figures.to_string());
+        page += &format!("| `{}` | {description} | {figures} |\n", network.name);
     }
     page
 }

@@ -45,8 +45,8 @@ pub(super) fn page() -> String {
          Generated from the planner's table by `cargo xtask crds`.\n\n\
          Pairs are client → server. *yes*: measured as requested. *up to 100*: the number of open streams on\n\
          one connection above which a cell is skipped. *–*: always skipped. Numbers refer to the reasons\n\
-         below, which `perfrun plan` and reports also give. `raw` is the baseline. The baseline of `tcp-tls`\n\
-         and `ws` is raw on `tcp`, that of `webrtc-direct` is raw on `quic-v1`. `memory` has no baseline.\n\n\
+         below, which `perfrun plan` and reports also give. `raw` is the reference: of\n\
+         `tcp-tls` and `ws` it is raw on `tcp`, of `webrtc-direct` raw on `quic-v1`. `memory` has none.\n\n\
          A download over several streams of `webrtc-direct` from libp2p may stop, although the table allows\n\
          it. The trial then fails.\n\n\
          | transport | pair | {names} |\n|---|---|{rule}\n{rows}\n\

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use perfrun_contract::{
     matrix::{Stack, StackName},
-    node::Role,
     parameters::Parameters,
+    role::Role,
 };
 
 use crate::{

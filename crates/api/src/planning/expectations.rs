@@ -2,9 +2,9 @@
 
 use perfrun_contract::{
     compare::{Bound, CellPair, Expectation},
+    metric::{Better, Metric},
     parameters::Parameters,
     plan::Cell,
-    record::{Better, Metric},
     workload::Direction,
 };
 

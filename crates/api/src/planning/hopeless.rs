@@ -8,9 +8,9 @@ use std::time::Duration;
 use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     matrix::{Stack, Transport},
-    node::Role::{self, Client, Relay, Server},
     parameters::{Amount, Parameters},
     plan::{Cell, Plan},
+    role::Role::{self, Client, Relay, Server},
 };
 use perfrun_link::{Impairment, Loss, Ratio};
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack, StackName},
-    node::Role,
     plan::Names,
+    role::Role,
 };
 
 use super::cell_pairs::variant;

@@ -3,10 +3,10 @@
 use perfrun_contract::{
     matrix::{IpFamily, Messaging, Setting, Stack},
     network::NONE,
-    node::Role,
     parameters::Parameters,
     plan::Cell,
     quantity::ByteSize,
+    role::Role,
     support::{End, Ends, YAMUX_STREAM, commonware_peers, unsupported_by_ends},
     workload::MessageMode,
 };

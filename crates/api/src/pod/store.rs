@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{
     self, LocalObjectReference, PersistentVolumeClaimVolumeSource, PodSpec, SecretVolumeSource, VolumeMount,
 };
-use perfrun_contract::{matrix::IpFamily, node::Role};
+use perfrun_contract::{matrix::IpFamily, role::Role};
 
 use super::{
     CONTROL_PORT, METRICS_PORT, TOKEN_FOLDER, TOKEN_KEY, named_port, node_container, pod_spec, token_mount,

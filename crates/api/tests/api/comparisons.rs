@@ -9,8 +9,8 @@ use perfrun_api::{
 use perfrun_contract::{
     compare::{Bound, CellPair},
     matrix::{NodeProgramKind, Stack, StackName, Transport},
+    metric::Metric,
     plan::{Cell, Plan, Renew},
-    record::Metric,
 };
 
 use crate::fixtures::{cell_ids, plan, spec};

@@ -7,11 +7,14 @@ mod relay;
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Histogram, recorder},
     measure::{count_mismatch, metrics},
-    node::{Distribution, Measured, Resources, Role, Transfer},
+    metric::Metric,
+    node::{Measured, Resources, Transfer},
     plan::Cell,
-    record::{Metric, NodeRecord},
+    record::NodeRecord,
+    role::Role,
 };
 
 use crate::fixtures::plan;

@@ -48,10 +48,10 @@ fn presets_of_the_published_benchmark_impair_one_direction() {
 
 #[test]
 fn every_figure_of_a_preset_reads() {
-    for preset in PRESETS {
-        let network = preset.network();
+    for preset in PRESETS.iter() {
+        let network = &preset.network;
         let conditions = network.conditions().unwrap();
-        let said = serde_json::to_value(&network).unwrap();
+        let said = serde_json::to_value(network).unwrap();
         for (way, impairment) in [
             (&said["toServer"], &conditions.to_server),
             (&said["toClient"], &conditions.to_client),
@@ -61,9 +61,9 @@ fn every_figure_of_a_preset_reads() {
             assert_eq!(says("rate") && applies, impairment.rate_bits_per_second.is_some());
             assert_eq!(says("jitter") && applies, impairment.jitter.is_some());
             let loses = says("loss") || says("bursts");
-            assert_eq!(loses && applies, impairment.loss.is_some(), "{}", preset.name);
+            assert_eq!(loses && applies, impairment.loss.is_some(), "{}", network.name);
         }
-        assert!(!conditions.is_none(), "{}", preset.name);
+        assert!(!conditions.is_none(), "{}", network.name);
     }
     let wan = conditions("wan");
     assert_eq!(
@@ -274,7 +274,7 @@ fn windows_hold_twice_what_is_on_its_way() {
 
 #[test]
 fn links_of_a_relay_are_like_the_others_unless_they_are_said() {
-    use perfrun_contract::node::Role::{Client, Relay, Server};
+    use perfrun_contract::role::Role::{Client, Relay, Server};
     let delay = |conditions: &Conditions, from, to| {
         let impairment = conditions.between(from, to).unwrap();
         impairment.delay.as_millis()

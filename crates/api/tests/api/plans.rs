@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use perfrun_api::planning::{self, Error};
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack, StackName},
-    node::Role,
     parameters::Parameters,
     plan::{Plan, PlannedNode, Trial},
+    role::Role,
 };
 
 use crate::fixtures::{PING, cell_ids, ping, plan, spec};
@@ -296,7 +296,7 @@ fn a_matrix_without_a_runnable_cell_is_refused_with_all_reasons() {
         error.to_string(),
         "nothing to run: every cell of the matrix is skipped: \
          litep2p secures TCP by Noise only, it has no TLS; \
-         raw has no TLS over TCP: its baseline is plain tcp; \
+         raw has no TLS over TCP: the raw reference is plain tcp; \
          raw speaks only to raw: it has no peer-to-peer handshake"
     );
 }

@@ -13,13 +13,13 @@ use perfrun_api::{
 };
 use perfrun_contract::{
     compare::{self, Comparison, Gate, Judged, NoFinding, Outcome, Ratio},
+    distribution::Distribution,
     histogram::{Histogram, recorder},
-    node::{
-        CONTRACT, Distribution, EchoSample, Info, Measured, Plateau, Reason, Resources, Role, Sample,
-        Transfer, UdpBuffers,
-    },
+    metric::Metric,
+    node::{CONTRACT, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer, UdpBuffers},
     quantity::ByteSize,
-    record::{Flag, Metric, NodeRecord, TrialFailure, TrialRecord},
+    record::{Flag, NodeRecord, TrialFailure, TrialRecord},
+    role::Role,
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
     summary::SummaryRow,
     tally::{Conclusion, EndReason},

@@ -1,6 +1,6 @@
 //! Settings of stack variants in plans.
 
-use perfrun_contract::{matrix::Cups, node::Role, plan::Cell};
+use perfrun_contract::{matrix::Cups, plan::Cell, role::Role};
 
 use crate::fixtures::{ping, plan};
 

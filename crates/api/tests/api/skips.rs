@@ -21,9 +21,9 @@ const COMMONWARE_TCP: &str =
 const RAW_MEMORY: &str = "raw has no transport in memory: without a link there is nothing to compare with";
 const RAW_ALONE: &str = "raw speaks only to raw: it has no peer-to-peer handshake";
 const RAW_OPENS: &str = "raw opens streams without a round trip, so its opens cannot be compared";
-const RAW_WS: &str = "raw has no WebSocket: its baseline is plain tcp";
-const RAW_WEBRTC: &str = "raw has no WebRTC: its baseline is quic-v1";
-const RAW_TLS: &str = "raw has no TLS over TCP: its baseline is plain tcp";
+const RAW_WS: &str = "raw has no WebSocket: the raw reference is plain tcp";
+const RAW_WEBRTC: &str = "raw has no WebRTC: the raw reference is quic-v1";
+const RAW_TLS: &str = "raw has no TLS over TCP: the raw reference is plain tcp";
 
 /// The reason why a pair cannot run a workload; `None` if it can. The matrix has another pair that can, so
 /// that there is a plan.

@@ -4,8 +4,8 @@ use std::{path::PathBuf, str::FromStr};
 
 use clap::Args;
 use perfrun_contract::{
+    metric::Metric,
     quantity::{InvalidPercent, Percent},
-    record::Metric,
 };
 
 const HEADING: &str = "Comparison";
@@ -28,8 +28,8 @@ pub struct Versus {
     #[arg(long, conflicts_with_all = ["base", "candidate"], help_heading = HEADING)]
     pub aa: bool,
     /// Expect that the candidate of each comparison is worse by at most this share, as `maxRegression` of a
-    /// document does. The exit status is then 0, 3 or 4. Without an expectation it does not depend on what is
-    /// found. May be repeated. For example: `--max-regression uploadGoodput=10%`
+    /// document does. `perfrun run` then exits with 0, 3 or 4. Without an expectation its exit status does
+    /// not depend on what is found. May be repeated. For example: `--max-regression uploadGoodput=10%`
     #[arg(long, value_name = "METRIC=SHARE", help_heading = HEADING)]
     pub max_regression: Vec<MaxRegression>,
 }

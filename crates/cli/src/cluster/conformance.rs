@@ -28,7 +28,7 @@ use super::{
     error::Call,
     run::stop_on_signal,
 };
-use crate::{args, conformance::check, tell};
+use crate::{args, tell};
 
 /// How long deleted pods may take until they are gone.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
@@ -36,8 +36,11 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two looks at deleted pods.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Checks the node of an image in pods of a cluster. Returns the exit status.
-pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
+/// Prepares pods for the node of an image, and removes them once `check` has ended. Returns the exit status.
+pub async fn conformance(
+    args: &args::Conformance,
+    check: impl AsyncFnOnce(Arc<dyn Place>) -> anyhow::Result<u8>,
+) -> anyhow::Result<u8> {
     let stop = stop_on_signal();
     let suite = Suite {
         cluster: Cluster::find(&args.target).await?,
@@ -47,7 +50,7 @@ pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
     let status = tokio::select! {
         biased;
         () = stop.cancelled() => Ok(INTERRUPTED),
-        status = check(args, Arc::new(pods)) => status,
+        status = check(Arc::new(pods)) => status,
     };
     if let Err(error) = suite.remove().await {
         suite.say(&format!(
@@ -147,7 +150,7 @@ impl Pods {
             suite: suite.clone(),
             images: [
                 args.image.clone().context("name an image")?,
-                args.peer_image.clone(),
+                args.reference_image.clone(),
             ],
             limit: args.provision_timeout,
             token,

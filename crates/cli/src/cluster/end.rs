@@ -1,15 +1,15 @@
 //! How a run ended, and the exit status: pure.
 
 use perfrun_api::{exit_status::INCOMPLETE, spec::PerfRun};
-use perfrun_contract::{compare::Judged, run::Phase};
+use perfrun_contract::{compare::Verdict, run::Phase};
 
 use super::status::{PhaseReason, StatusSummary};
 use crate::run;
 
 /// The exit status of a run that has ended.
-pub(super) fn exit_status(phase: Option<Phase>, judged: Option<&Judged>) -> u8 {
+pub(super) fn exit_status(phase: Option<Phase>, verdict: Option<Verdict>) -> u8 {
     match phase {
-        Some(Phase::Succeeded) => run::exit_status(Phase::Succeeded, judged),
+        Some(Phase::Succeeded) => run::exit_status(Phase::Succeeded, verdict),
         // A run with a failed trial is `Failed`, too.
         _ => INCOMPLETE,
     }
@@ -36,36 +36,27 @@ pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use perfrun_api::exit_status::{FAIL, INCONCLUSIVE, SUCCESS};
-    use perfrun_contract::compare::Verdict;
 
     use super::{super::status::tests::run, *};
 
     #[test]
     fn only_success_is_zero() {
         assert_eq!(exit_status(Some(Phase::Succeeded), None), SUCCESS);
-        let judged = |verdict| Judged {
-            verdict,
-            ..Judged::default()
-        };
         for (verdict, status) in [
             (Some(Verdict::Pass), SUCCESS),
             (None, SUCCESS),
             (Some(Verdict::Fail), FAIL),
             (Some(Verdict::Inconclusive), INCONCLUSIVE),
         ] {
-            assert_eq!(
-                exit_status(Some(Phase::Succeeded), Some(&judged(verdict))),
-                status
-            );
+            assert_eq!(exit_status(Some(Phase::Succeeded), verdict), status);
         }
-        let failed = judged(Some(Verdict::Fail));
         for phase in [
             None,
             Some(Phase::Failed),
             Some(Phase::Cancelled),
             Some(Phase::Running),
         ] {
-            assert_eq!(exit_status(phase, Some(&failed)), INCOMPLETE);
+            assert_eq!(exit_status(phase, Some(Verdict::Fail)), INCOMPLETE);
         }
     }
 

@@ -22,10 +22,11 @@ use super::{
 use crate::{
     args::{self, Output},
     label, read_documents, report,
-    run::{cancel_on_signal, counted, least_time, runnable, trials, worse},
+    run::{cancel_on_signal, runnable, worse},
     store::{self, Store},
     tell,
     ui::Screen,
+    words::{counted, least_time, skipped, trials},
 };
 
 /// Runs every document of a file on a cluster. Returns the exit status.
@@ -118,12 +119,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         return Ok(());
     }
     let plan = draft(&run.spec)?;
-    let Plan {
-        cells,
-        nodes,
-        skipped,
-        ..
-    } = &plan;
+    let Plan { cells, nodes, .. } = &plan;
     let joined = if is_new { "" } else { ", already exists" };
     tell(format_args!(
         "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{joined}",
@@ -136,8 +132,8 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
     if let Some(least) = least_time(&plan) {
         tell(least);
     }
-    for skipped in skipped {
-        tell(format_args!("skipped {}: {}", skipped.id, skipped.reason));
+    for line in skipped(&plan, false) {
+        tell(line);
     }
     Ok(())
 }
@@ -183,7 +179,7 @@ async fn to_the_end(
         )
     };
     let store = Store::keep(&output.results, results).with_context(advice)?;
-    let status = exit_status(status.phase, store.results().judged.as_ref());
+    let status = exit_status(status.phase, store.results().verdict());
     report::show(&store, output, status)?;
     Ok(status)
 }

@@ -2,8 +2,9 @@
 
 use perfrun_conductor::Event;
 use perfrun_contract::{
+    metric::Metric,
     plan::{self, Plan},
-    record::{Metric, TrialRecord},
+    record::TrialRecord,
     tally::{Conclusion, Tally},
 };
 use perfrun_report::Statistics;

@@ -9,8 +9,16 @@ use perfrun_local::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{counted, exit_status, least_time, profiler::Profiler, trials, watchers::Watchers};
-use crate::{args, profile::CallGraph, report, store::Store, tell, ui::Ui};
+use super::{exit_status, profiler::Profiler, watchers::Watchers};
+use crate::{
+    args,
+    profile::CallGraph,
+    report,
+    store::Store,
+    tell,
+    ui::Ui,
+    words::{counted, least_time, skipped, trials},
+};
 
 /// A run and everything that it needs.
 pub(super) struct LocalRun<'a> {
@@ -72,8 +80,8 @@ impl LocalRun<'_> {
         {
             ui.mention(&least);
         }
-        for skipped in &plan.skipped {
-            ui.mention(&format!("skipped {}: {}", skipped.id, skipped.reason));
+        for line in skipped(plan, false) {
+            ui.mention(&line);
         }
         ui
     }
@@ -143,7 +151,7 @@ impl LocalRun<'_> {
         if let (RunState::Failed, Some(reason)) = (state, &reason) {
             tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
         }
-        let status = exit_status(results.conclusion().phase, results.judged.as_ref());
+        let status = exit_status(results.conclusion().phase, results.verdict());
         // Even if they could not be saved: it may have taken hours to measure them.
         report::show(&self.store, self.output, status)?;
         self.watchers.show_report(results).await;

@@ -25,8 +25,9 @@ fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
     place.write("sweep.yaml", &sweep().text());
     let short = place.call(&["plan", "sweep.yaml"]).expect(0);
     for line in [
-        "  44 cells, 176 trials: 5 pairs; tcp, quic-v1, tcp-tls; upload-1Ki, upload-1Mi, download-1Ki, download-1Mi; each \
-         3 × measured, 1 × warm-up",
+        "  44 cells, 176 trials: upload-1Ki, upload-1Mi, download-1Ki, download-1Mi; each 3 × measured, 1 × warm-up",
+        "    raw, libp2p → litep2p, litep2p → libp2p, litep2p → litep2p: tcp, quic-v1",
+        "    libp2p → libp2p: tcp, tcp-tls, quic-v1",
         "  12 cells skipped:",
         "    libp2p.litep2p.tcp-tls.upload-1Ki and 11 more: litep2p secures TCP by Noise only, it has no TLS",
     ] {

@@ -5,8 +5,8 @@ use std::{fs, io::Write};
 use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{
     compare::{NoFinding, Outcome, Verdict},
+    metric::Metric,
     plan::Cell,
-    record::Metric,
     run::RunState,
 };
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What two runs never tell, in the words of the tables.
-const TWO_RUNS: &str = "two runs: how machines differ between runs is not in it";
+const TWO_RUNS: &str = "Two runs cannot decide: the intervals leave out how the machine differs between runs";
 
 fn as_fast(_: &Cell) -> f64 {
     1.0
@@ -125,7 +125,7 @@ fn one_program_in_two_runs_is_an_a_a() {
     let place = Place::new();
     run(&uploads(), 1, as_fast).keep(&place, "a");
     run(&uploads(), 2, as_fast).keep(&place, "b");
-    let is_aa = "Both are the same program: this is an A/A";
+    let is_aa = "Baseline and candidate are the same program";
     let same = place.call(&["compare", "a", "b"]).expect(4);
     assert!(same.stdout.contains(is_aa), "{same}");
     let next = |info: &mut perfrun_contract::node::Info| info.program_sha256 = Some("c".repeat(64));
@@ -320,7 +320,7 @@ fn one_run_says_what_it_found_itself() {
     let aa = run(&compared(), 1, as_fast).where_nodes(|info| info.program_sha256 = Some("a".repeat(64)));
     aa.keep(&place, "aa");
     let ended = place.call(&["compare", "aa"]).expect(0);
-    assert!(ended.stderr.contains("Both are the same program"), "{ended}");
+    assert!(ended.stderr.contains("are the same program"), "{ended}");
     let stacks = json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "libp2p"}]);
     let two = run(&compared().with("stacks", stacks), 1, as_fast);
     two.where_nodes(|info| info.program_sha256 = Some("a".repeat(64)))

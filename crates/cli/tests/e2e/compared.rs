@@ -189,7 +189,7 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
         );
         let message = results.conclusion().message;
         if expected == 10 {
-            let not_needed = "20 of 40 trials were not needed: decided after 10 of 20 iterations";
+            let not_needed = "20 of 40 trials were not needed: those of comparisons that were settled after 10 of 20 iterations";
             assert!(ended.stderr.contains(not_needed), "{ended}");
             assert!(ended.stdout.contains(not_needed), "{ended}");
             assert_eq!(message, format!("20 trials were measured; {not_needed}"));

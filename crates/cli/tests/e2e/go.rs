@@ -3,12 +3,7 @@
 
 use std::path::PathBuf;
 
-use perfrun_contract::{
-    matrix::Stack,
-    node::UdpBuffers,
-    record::{Flag, Metric},
-    support,
-};
+use perfrun_contract::{matrix::Stack, metric::Metric, node::UdpBuffers, record::Flag, support};
 use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
 

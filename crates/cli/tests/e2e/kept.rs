@@ -9,9 +9,10 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
 };
 use perfrun_contract::{
+    metric::Metric,
     node::{Info, Reason},
     plan::Cell,
-    record::{Metric, TrialRecord},
+    record::TrialRecord,
     run::{Environment, Isolation, RunState},
 };
 use perfrun_report::{judged, summarize};

@@ -4,8 +4,9 @@ use std::fs;
 
 use perfrun_api::results::Results;
 use perfrun_contract::{
+    metric::Metric,
     node::Reason,
-    record::{LinkCheck, Metric, TrialRecord},
+    record::{LinkCheck, TrialRecord},
     run::RunState,
 };
 use perfrun_link::Kind;

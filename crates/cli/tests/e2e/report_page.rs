@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use fantoccini::Client;
 use perfrun_api::results::Results;
 use perfrun_contract::{
-    measure::merged,
-    node::{Distribution, Reason, Role},
-    record::{Flag, Metric},
+    distribution::Distribution, measure::merged, metric::Metric, node::Reason, record::Flag, role::Role,
     units::Unit,
 };
 use perfrun_test_kit::results::run;

@@ -4,11 +4,14 @@ use std::{fs, thread};
 
 use perfrun_api::results::Results;
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::Transport,
-    node::{Distribution, Measured, Role},
+    metric::Metric,
+    node::Measured,
     parameters::{Amount, Parameters},
     plan::Cell,
-    record::{Flag, Metric, TrialRecord},
+    record::{Flag, TrialRecord},
+    role::Role,
     run::RunState,
     workload::{Direction, MessageMode},
 };

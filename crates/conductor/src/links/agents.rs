@@ -10,7 +10,8 @@ use futures::future::join_all;
 use perfrun_contract::{
     matrix::IpFamily,
     network::Conditions,
-    node::{LinkRequest, LinkStatus, Role},
+    node::{LinkRequest, LinkStatus},
+    role::Role,
 };
 use perfrun_link::{Link, Prefix, Route};
 use strum::IntoEnumIterator;

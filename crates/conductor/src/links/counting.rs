@@ -6,11 +6,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_contract::{
-    node::{LinkRequest, Role},
-    plan::Trial,
-    record::TrialRecord,
-};
+use perfrun_contract::{node::LinkRequest, plan::Trial, record::TrialRecord, role::Role};
 use rand::{Rng as _, SeedableRng as _, rngs::Xoshiro256PlusPlus};
 
 use super::{

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     machine::MachineTime,
-    node::{Info, Role, Sample},
+    node::{Info, Sample},
     record::{Disturbance, Flag, LATE_START_SECONDS, NodeRecord, Standstill, TrialRecord},
+    role::Role,
 };
 
 /// Adds to a record how much the trial was disturbed, and the flag if that is too much. `nodes` says what its

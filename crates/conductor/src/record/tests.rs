@@ -2,11 +2,11 @@
 
 use perfrun_contract::{
     matrix::{Identity, IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    metric::Metric,
     node::{Failure, Measured, Plateau, Resources, UdpBuffers},
     parameters::{Amount, Echo, Pace, Parameters},
     plan::Names,
     quantity::ByteSize,
-    record::Metric,
     workload::{Direction, Timing},
 };
 

@@ -2,9 +2,10 @@
 
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Setting},
-    node::{CONTRACT, Info, Role},
+    node::{CONTRACT, Info},
     parameters::Pace,
     plan::{Cell, Plan},
+    role::Role,
 };
 
 /// Checks what a node says of itself. Returns the name by which it knows its external stack; `None` for

@@ -8,8 +8,9 @@ use futures::{
 };
 use perfrun_contract::{
     matrix::Stack,
-    node::{Role, Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
+    node::{Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
     plan::Cell,
+    role::Role,
 };
 
 use super::GRACE;

@@ -13,10 +13,10 @@ use perfrun_conductor::{
 };
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack, StackName, StackSettings, Transport},
-    node::Role,
     parameters::Parameters,
     plan::{Cell, Names, Plan, PlannedNode, Trial},
     record::TrialRecord,
+    role::Role,
     run::Limits,
 };
 use tokio_util::sync::CancellationToken;

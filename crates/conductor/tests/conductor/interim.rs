@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{Bound, CellPair, Expectation, Judging, Verdict},
+    metric::Metric,
     plan::{Cell, Plan, Trial},
-    record::{Metric, TrialRecord},
+    record::TrialRecord,
     run::RunState,
 };
 use perfrun_judge::judge;
@@ -75,7 +76,8 @@ fn needed() -> Vec<String> {
     needed.map(|trial| trial.id).collect()
 }
 
-const SPARED: &str = "14 of 75 trials were not needed: decided after 7 of 14 iterations";
+const SPARED: &str =
+    "14 of 75 trials were not needed: those of comparisons that were settled after 7 of 14 iterations";
 
 #[tokio::test]
 async fn a_decided_pair_is_measured_no_longer_and_others_are() {

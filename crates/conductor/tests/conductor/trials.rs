@@ -7,11 +7,7 @@ use std::{
 
 use perfrun_conductor::{Event, Kept};
 use perfrun_contract::{
-    matrix::Transport,
-    node::{Role, TrialState},
-    plan::Trial,
-    record::Flag,
-    run::RunState,
+    matrix::Transport, node::TrialState, plan::Trial, record::Flag, role::Role, run::RunState,
 };
 use tokio_util::sync::CancellationToken;
 

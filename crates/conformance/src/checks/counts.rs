@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::Histogram,
     matrix::Transport,
-    node::{Distribution, Measured},
+    node::Measured,
     parameters::{Amount, Echo, Parameters},
     workload::Direction,
 };

@@ -3,16 +3,18 @@
 use futures::FutureExt;
 use perfrun_contract::{
     capabilities::Capabilities,
+    distribution::Distribution,
     matrix::Transport,
-    node::{Distribution, Outcome, Role},
+    node::Outcome,
     parameters::Parameters,
     quantity::ByteSize,
+    role::Role,
     workload::{RelayLimits, RelayPath},
 };
 
 use super::{
     counts::{has, judge, streams_ended},
-    workloads::{lack, reference},
+    support::{lack, reference},
 };
 use crate::{
     Check, Unmet,

@@ -3,11 +3,12 @@
 use futures::FutureExt;
 use perfrun_contract::{
     capabilities::Capabilities,
-    matrix::{Identity, Negotiation, Protocol, Stack, Transport},
-    node::{Distribution, Info, Reason, Role},
+    distribution::Distribution,
+    matrix::{Identity, Negotiation, Protocol, Transport},
+    node::{Info, Reason},
     parameters::{Amount, Echo, Messages, Pace, Parameters},
     quantity::ByteSize,
-    support::{self, End, Ends},
+    role::Role,
     workload::{Direction, MessageMode, OpenMode, RelayPath, Timing},
 };
 use strum::IntoEnumIterator;
@@ -15,6 +16,7 @@ use strum::IntoEnumIterator;
 use super::{
     counts::{has, judge, same, streams_ended},
     negotiations, ping, relays,
+    support::{lack, reference},
 };
 use crate::{
     Check, Unmet,
@@ -129,11 +131,6 @@ fn skipped(name: String, reason: &'static str) -> Check {
         demand: String::new(),
         run: Box::new(move |_| async move { Err(Unmet::Skipped(reason.to_owned())) }.boxed()),
     }
-}
-
-/// The stack of perfrun's node that speaks the wire of the node under test.
-pub(super) fn reference(capabilities: &Capabilities) -> Option<Stack> {
-    Stack::built_in().find(|stack| stack.wire() == Some(&capabilities.wire))
 }
 
 /// The node with itself, and in both roles with the stack of perfrun's node that speaks its wire.
@@ -315,40 +312,6 @@ fn unsupported(
         (*server, of_server.as_str(), Role::Server),
     ];
     lack(stack, capabilities, transport, &roles, parameters)
-}
-
-/// Why a plan would skip a trial of these nodes, each with its stack and role.
-pub(super) fn lack(
-    stack: &str,
-    capabilities: &Capabilities,
-    transport: Transport,
-    roles: &[(Who, &str, Role)],
-    parameters: &Parameters,
-) -> Option<String> {
-    if transport.is_in_process() {
-        return Some("peers of one process are not checked with separate ones".to_owned());
-    }
-    let end = |part: &'static str, role: Role| {
-        let (_, name, _) = roles.iter().find(|(.., played)| *played == role)?;
-        // By its own name, a node is a built-in stack with the rules that plans have for it.
-        let built_in = Stack::built_in().find(|built_in| built_in.as_ref() == *name);
-        Some(End {
-            name: part,
-            stack: built_in.unwrap_or(Stack::External),
-            capabilities: built_in.is_none().then_some(capabilities),
-        })
-    };
-    let ends = Ends {
-        client: end("the client", Role::Client)?,
-        server: end("the server", Role::Server)?,
-        relay: end("the relay", Role::Relay),
-    };
-    // What the node itself claims counts as well, also for a built-in stack.
-    roles
-        .iter()
-        .filter(|(who, ..)| *who != Who::Reference)
-        .find_map(|(.., role)| capabilities.lack(stack, *role, transport, parameters))
-        .or_else(|| support::unsupported_by_ends(ends, transport, parameters))
 }
 
 async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) -> Result<(), Unmet> {

@@ -5,9 +5,10 @@ use super::{
     ends::{Ends, bytes, longest, max, median, receiver_rate, sender_rate},
 };
 use crate::{
-    node::{Distribution, LEAST_BYTES_FOR_A_RATE, Transfer},
+    distribution::Distribution,
+    metric::Metric,
+    node::{LEAST_BYTES_FOR_A_RATE, Transfer},
     parameters::Amount,
-    record::Metric,
     workload::{Direction, Timing},
 };
 

@@ -5,8 +5,9 @@ use super::{
     ends::{Ends, per_second, sum},
 };
 use crate::{
-    node::{Distribution, LEAST_BYTES_FOR_A_RATE, Measured, Resources},
-    record::Metric,
+    distribution::Distribution,
+    metric::Metric,
+    node::{LEAST_BYTES_FOR_A_RATE, Measured, Resources},
 };
 
 /// CPU and memory of the processes of a trial. `payload` are the bytes that the workload delivered.

@@ -6,9 +6,9 @@ use super::{
     ping,
 };
 use crate::{
+    metric::Metric,
     node::{Measured, Plateau},
     parameters::Echo,
-    record::Metric,
 };
 
 /// Times of a round trip, and rates on the plateau. The nominal rate is one line per pause or period and

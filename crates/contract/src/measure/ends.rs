@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    distribution::Distribution,
     histogram::{Recorder, recorder},
-    node::{Distribution, Measured, Role, Transfer},
+    metric::Metric,
+    node::{Measured, Transfer},
     plan::Cell,
-    record::{Metric, NodeRecord},
+    record::NodeRecord,
+    role::Role,
 };
 
 /// The nodes of a trial by role.

@@ -4,7 +4,7 @@ use super::{
     Metrics,
     ends::{Ends, median, per_second, percentile},
 };
-use crate::{node::Distribution, record::Metric};
+use crate::{distribution::Distribution, metric::Metric};
 
 /// Times of the phases of a handshake, and the rate of connections.
 pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {

@@ -5,9 +5,10 @@ use super::{
     ends::{Ends, bytes, distribution, longest, merged, per_second, receiver_rate},
 };
 use crate::{
-    node::{Distribution, LEAST_BYTES_FOR_A_RATE, Transfer},
+    distribution::Distribution,
+    metric::Metric,
+    node::{LEAST_BYTES_FOR_A_RATE, Transfer},
     parameters::Messages,
-    record::Metric,
     workload::MessageMode,
 };
 

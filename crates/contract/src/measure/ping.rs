@@ -4,7 +4,7 @@ use super::{
     Metrics,
     ends::{Ends, distribution},
 };
-use crate::{node::Distribution, record::Metric};
+use crate::{distribution::Distribution, metric::Metric};
 
 /// Times of a round trip.
 pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {

@@ -4,10 +4,7 @@ use super::{
     Metrics, cost,
     ends::{Ends, bytes, longest, max, median, per_second, receiver_rate, sum},
 };
-use crate::{
-    node::{Distribution, LEAST_BYTES_FOR_A_RATE},
-    record::Metric,
-};
+use crate::{distribution::Distribution, metric::Metric, node::LEAST_BYTES_FOR_A_RATE};
 
 /// Times and rate of the transfer, and of the steps before it.
 pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {

@@ -8,8 +8,9 @@ use super::{
     relay,
 };
 use crate::{
-    node::{Distribution, Measured, Sample},
-    record::Metric,
+    distribution::Distribution,
+    metric::Metric,
+    node::{Measured, Sample},
 };
 
 /// Rates on the plateau, given in seconds from the start, and times of the transfers.

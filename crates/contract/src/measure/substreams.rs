@@ -4,7 +4,7 @@ use super::{
     Metrics,
     ends::{Ends, distribution, max, mean, per_second},
 };
-use crate::{node::Distribution, record::Metric, workload::OpenMode};
+use crate::{distribution::Distribution, metric::Metric, workload::OpenMode};
 
 /// Times to open a substream, and the rate at which they open.
 pub(super) fn metrics(ends: &Ends<'_>, mode: OpenMode) -> Metrics {

@@ -100,7 +100,7 @@ pub const CI_LOW: Family = gauge(
     "Lower end of the 95 % confidence interval of the median; absent below six trials",
 );
 /// Upper ends.
-pub const CI_HIGH: Family = gauge("result_ci95_high", ROW, "Upper end of the same");
+pub const CI_HIGH: Family = gauge("result_ci95_high", ROW, "Upper end of that interval");
 /// Shares of raw.
 pub const SHARE_OF_RAW: Family = gauge(
     "result_share_of_raw",
@@ -143,7 +143,7 @@ pub const COMPARISON_LOW: Family = gauge(
     "Lower end of the 95 % confidence interval of the ratio; absent if there are too few pairs for one",
 );
 /// Upper ends.
-pub const COMPARISON_HIGH: Family = gauge("comparison_ratio_high", COMPARISON, "Upper end of the same");
+pub const COMPARISON_HIGH: Family = gauge("comparison_ratio_high", COMPARISON, "Upper end of that interval");
 /// All of them.
 pub const ALL: &[Family] = &[
     INFO,

@@ -10,8 +10,8 @@ use crate::{
     capabilities::{Capabilities, TransportLimits},
     limits::STREAMS_MAX,
     matrix::{Setting, Stack, Transport},
-    node::Role,
     parameters::{Pace, Parameters},
+    role::Role,
     workload::OpenMode,
 };
 

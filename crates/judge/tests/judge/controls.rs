@@ -137,14 +137,14 @@ fn a_control_that_does_not_differ_says_what_could_be_seen() {
     let judged = run.judge();
     let found = findings(&run.plan, &judged, Basis::Trials);
     assert_eq!(found[0].verdict, Verdict::Pass);
-    let start = "The control shows no difference in 1 of 1 comparisons with its baseline; below ";
+    let start = "The control shows no difference in 1 of 1 comparisons with its baseline; differences from ";
     let seen = found[0].text.strip_prefix(start).unwrap();
-    let seen: u32 = seen
-        .strip_suffix(" % nothing could be seen.")
+    let seen: f64 = seen
+        .strip_suffix(" % would be detected.")
         .unwrap()
         .parse()
         .unwrap();
-    assert!((3..=12).contains(&seen), "{seen}");
+    assert!((3.0..=12.0).contains(&seen), "{seen}");
     assert!(found[1].text.starts_with("Worse: upload over tcp, "), "{found:?}");
     assert_eq!(judged.verdict, Some(Verdict::Fail));
 }
@@ -236,12 +236,14 @@ fn controls_that_could_show_nothing_say_so() {
     assert_eq!(found[0].verdict, Verdict::Inconclusive);
     let text = &found[0].text;
     assert!(
-        text.starts_with("The control shows no difference in 2 of 2 comparisons with its baseline; below "),
+        text.starts_with(
+            "The control shows no difference in 2 of 2 comparisons with its baseline; differences from "
+        ),
         "{text}"
     );
     assert!(
         text.ends_with(
-            " % nothing could be seen; 1 of them could show none, for too few pairs or too many failures."
+            " % would be detected; 1 of them could show none, for too few pairs or too many failures."
         ),
         "{text}"
     );
@@ -264,8 +266,8 @@ fn controls_say_nothing_for_reasons_of_their_own() {
     assert_eq!(
         sentences(&run.plan, &run.judge())[..2],
         [
-            "The control says nothing of 1 of 2 comparisons with its baseline: most pairs were disturbed by what \
-             else the machine did.",
+            "The control says nothing of 1 of 2 comparisons with its baseline: more than half of the \
+             pairs were disturbed by other work on the machine.",
             "The control says nothing of 1 of 2 comparisons with its baseline: only 5 pairs of trials count, and \
              0 do not."
         ]

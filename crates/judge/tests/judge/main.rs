@@ -12,10 +12,11 @@ use perfrun_contract::{
         Verdict,
     },
     matrix::{Stack, StackName, Transport},
+    metric::Metric,
     newer::NewerName,
     node::{Info, Reason},
     plan::{Names, Plan},
-    record::{Disturbance, Flag, Metric, TrialRecord},
+    record::{Disturbance, Flag, TrialRecord},
 };
 use perfrun_judge::{
     findings, judge,
@@ -639,25 +640,25 @@ fn findings_are_sentences() {
          failed trials 0 → 1.",
         "1 of 4 the same within 5 %.",
         "Undecided: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
-         below 6 % nothing can be seen here; about 28 pairs would show a difference of 5 %.",
+         this run detects differences from 5.9 %; about 28 pairs would detect a difference of 5 %.",
         "Not comparable: upload over ws: only 5 pairs of trials count, and 0 do not.",
-        "All 3 together, upload: −6.7 % [−8.9, −4.8] (20 iterations).",
+        "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
-        "Not decided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
-        "Not decided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
+        "Undecided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
+        "Undecided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
         "Verdict: Fail · 1 of 4 expectations does not hold",
     ];
     assert_eq!(sentences(&run.plan, &run.judge()), expected);
     let summed_up = [
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
-        "Not decided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
-        "Not decided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
+        "Undecided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
+        "Undecided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
         "1 of 4 the same within 5 %.",
-        "Undecided: 1 of 4; below 6 % nothing can be seen here; about 28 pairs would show a difference of 5 %.",
+        "Undecided: 1 of 4; this run detects differences from 5.9 %; about 28 pairs would detect a difference of 5 %.",
         "Not comparable: 1 of 4: only 5 pairs of trials count, and 0 do not.",
-        "All 3 together, upload: −6.7 % [−8.9, −4.8] (20 iterations).",
+        "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
     ];
     assert_eq!(summary(&run.plan, &run.judge(), Basis::Trials), summed_up);
     let nothing = Plan::default();
@@ -724,8 +725,8 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
         "The control says nothing of 1 of 1 comparisons with its baseline: a newer version of perfrun calls \
          them Doubtful.",
         "Doubtful: upload over tcp, ",
-        "Not decided: upload over tcp, ",
-        "Not decided: upload over tcp, ",
+        "Undecided: upload over tcp, ",
+        "Undecided: upload over tcp, ",
         "Verdict: Doubtful · 2 of 2 expectations are undecided",
     ];
     let findings = findings(&run.plan, &judged, Basis::Trials);

@@ -1,15 +1,12 @@
 //! From the rows of a summary to lines and bars.
 
 use perfrun_contract::{
-    node::{Role, Sample},
-    plan::Cell,
-    record::{Metric, NodeRecord},
-    summary::SummaryRow,
-    units::Unit,
+    metric::Metric, node::Sample, plan::Cell, record::NodeRecord, role::Role, summary::SummaryRow,
 };
 
 use super::{
     bars::Bar,
+    hover::exact,
     lines::{self, Point, Series},
     theme::{self, Look},
 };
@@ -140,15 +137,6 @@ pub(super) fn bars(source: &Source<'_>, cells: &[&Cell], metric: Metric, up_to: 
         })
     };
     cells.iter().filter_map(bar).collect()
-}
-
-/// A value with its interval, in the unit that suits it.
-pub(super) fn exact(unit: Unit, value: f64, interval: Option<(f64, f64)>) -> String {
-    let Some(ends) = interval else {
-        return units::text(unit, value);
-    };
-    let scale = Scale::of(unit, value).resolving(value, ends);
-    format!("{} {}", scale.text(value), scale.interval(ends.0, ends.1))
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.

@@ -2,11 +2,13 @@
 
 use perfrun_contract::{
     matrix::IpFamily,
+    metric::Metric,
     network::NONE,
-    node::{Role, Sample},
+    node::Sample,
     parameters::Parameters,
     plan::Cell,
-    record::{Flag, Metric, TrialRecord},
+    record::{Flag, TrialRecord},
+    role::Role,
     units::Unit,
 };
 

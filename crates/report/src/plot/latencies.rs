@@ -1,12 +1,8 @@
 //! How times are distributed.
 
 use perfrun_contract::{
-    histogram::Recorder,
-    measure::merged,
-    node::{Distribution, Measured, Role},
-    parameters::Parameters,
-    plan::Cell,
-    units::Unit,
+    distribution::Distribution, histogram::Recorder, measure::merged, node::Measured, parameters::Parameters,
+    plan::Cell, role::Role, units::Unit,
 };
 
 use super::{

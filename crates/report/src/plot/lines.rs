@@ -7,7 +7,7 @@ use plotters::style::{Color as _, text_anchor::HPos};
 use super::{
     axis::Axis,
     canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
-    content::exact,
+    hover::exact,
     theme::{self, HEADING, LABEL, Look, TITLE},
 };
 use crate::units;

@@ -3,9 +3,10 @@
 use std::{cmp::Ordering, collections::HashSet, time::Duration};
 
 use perfrun_contract::{
+    metric::{Better, Metric},
     network::{Conditions, NONE},
     plan::{Cell, cell_id},
-    record::{Better, Metric, TrialRecord},
+    record::TrialRecord,
     units::{self, PERCENT, Unit},
 };
 use perfrun_link::{Impairment, Loss};

@@ -1,9 +1,9 @@
 //! Which cells of a plan stand in which panel.
 
 use perfrun_contract::{
+    metric::Metric,
     parameters::Parameters,
     plan::Cell,
-    record::Metric,
     workload::{Direction, Timing},
 };
 

@@ -2,9 +2,9 @@
 
 use perfrun_contract::{
     matrix::Negotiation,
+    metric::Metric,
     parameters::{Amount, Parameters},
     plan::Cell,
-    record::Metric,
     workload::{Direction, Timing},
 };
 

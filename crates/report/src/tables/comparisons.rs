@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use perfrun_contract::{
     compare::{Bound, Comparison, Gate, Judged, Outcome, Ratio},
+    metric::Metric,
     plan::{Cell, Plan},
-    record::Metric,
 };
 use perfrun_judge::runs::Basis;
 

@@ -2,9 +2,9 @@
 
 use perfrun_contract::{
     matrix::Transport,
+    metric::Metric,
     parameters::{Echo, Pace, Parameters},
     plan::Cell,
-    record::Metric,
     units::Unit,
 };
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     matrix::Transport,
-    node::{Measured, Reason, Role},
+    node::{Measured, Reason},
     parameters::Parameters,
     plan::Cell,
+    role::Role,
 };
 
 use super::source::{Pair, Source};
@@ -41,7 +42,7 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
     let header = ["Transport", "Load", "Pair", "Side", "Reason", "Times"];
     (!rows.is_empty()).then(|| Table {
         title: "Failed operations".to_owned(),
-        caption: "in trials that continued, all measured trials of a cell together".to_owned(),
+        caption: "counts over all measured trials of a cell that continued".to_owned(),
         keys: 5,
         header: header.map(str::to_owned).to_vec(),
         rows,

@@ -1,6 +1,6 @@
 //! New connections, phase by phase.
 
-use perfrun_contract::{parameters::Parameters, plan::Cell, record::Metric};
+use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
 use super::source::{Column, Pair, Source, detail};
 use crate::{path::Path, table::Table};

@@ -1,9 +1,9 @@
 //! Messages: how many per second, how long each takes, and what it costs.
 
 use perfrun_contract::{
+    metric::Metric,
     parameters::{Amount, Messages, Parameters},
     plan::Cell,
-    record::Metric,
     units::Unit,
     workload::MessageMode,
 };

@@ -94,7 +94,7 @@ fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_contract::node::Role;
+    use perfrun_contract::role::Role;
 
     use super::*;
 

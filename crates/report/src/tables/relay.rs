@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::{node::Role, parameters::Parameters, plan::Cell, record::Metric, workload::RelayPath};
+use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
 use super::source::{Column, Notes, Pair, Ratios, Source, Style, detail, push_new};
 use crate::{
@@ -66,8 +66,8 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
     Table {
         title: "Transfers".to_owned(),
         caption: "from a source to a sink. Connections with the relay (Relay conn.) and with the source (Connect) count from \
-                  the dial. A stream that is open and its first byte count from the request of the stream, and its end \
-                  (Transfer) from when it is open. RTT are round trips with the relay and with the source"
+                  the dial. Open and 1st byte count from the request of the stream, Transfer \
+                  from when it is open. RTT are round trips with the relay and with the source"
             .to_owned(),
         kind: Kind::Main,
         ..detail(source, cells, &WAY, way, &columns)

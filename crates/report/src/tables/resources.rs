@@ -1,6 +1,6 @@
 //! What trials cost, of all workloads whose own tables do not say it.
 
-use perfrun_contract::{parameters::Parameters, plan::Cell, record::Metric};
+use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
 use super::source::{Column, Pair, Source, detail};
 use crate::{
@@ -53,8 +53,8 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         ),
         table(
             "Memory",
-            "the most of a node in any trial: resident, and allocated by the program; for each stream, what was allocated \
-             with all of them, less the least of the trial. Where both peers are in one process, the client is both",
+            "the peak of a node in a trial: resident, and allocated by the program; for each stream, what was allocated with \
+             all of them, less the least of the trial. Where both peers are in one process, the client is both",
             &memory,
         ),
     ];

@@ -5,10 +5,11 @@ use std::{borrow::Cow, collections::HashMap};
 use perfrun_contract::{
     account::Account,
     compare::Ratio,
-    node::Role,
+    metric::Metric,
     parameters::Parameters,
     plan::{Cell, Plan, cell_id},
-    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, Metric, NOTABLE_SHARE, Standstill, TrialRecord},
+    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord},
+    role::Role,
     summary::SummaryRow,
 };
 use perfrun_judge::needs;
@@ -159,6 +160,12 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The fewest and the most measured trials that a cell needs.
+    pub(crate) fn needed(&self) -> [u32; 2] {
+        let needed = || self.needed.iter().copied();
+        [needed().min(), needed().max()].map(Option::unwrap_or_default)
+    }
+
     /// The place of a pair among those that are not the baseline.
     pub(crate) fn place_of(&self, pair: Pair<'_>) -> Option<usize> {
         self.pairs.iter().position(|known| *known == pair)
@@ -303,7 +310,10 @@ impl<'a> Source<'a> {
             } else {
                 ""
             };
-            format!("{} of {needed} trials{interval}", row.count)
+            format!(
+                "over {} of {needed} trials; the others lack this value{interval}",
+                row.count
+            )
         });
         let of_all = move |count: u32, text: String| {
             let plural = if row.count == 1 { "" } else { "s" };
@@ -401,7 +411,7 @@ fn disturbed(trials: u32, of: u32) -> String {
 }
 
 /// What a flag means, for people.
-fn explained(flag: Flag) -> String {
+pub(super) fn explained(flag: Flag) -> String {
     match flag {
         Flag::LateStart => {
             format!(

@@ -1,7 +1,7 @@
 //! Opening of substreams.
 
 use perfrun_contract::{
-    matrix::Negotiation, parameters::Parameters, plan::Cell, record::Metric, workload::OpenMode,
+    matrix::Negotiation, metric::Metric, parameters::Parameters, plan::Cell, workload::OpenMode,
 };
 
 use super::source::{Column, Grid, Notes, Pair, Source, Style, detail, push_new};

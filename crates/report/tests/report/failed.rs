@@ -1,9 +1,6 @@
 //! Operations that failed, in reports.
 
-use perfrun_contract::{
-    node::{Reason, Role},
-    record::TrialFailure,
-};
+use perfrun_contract::{node::Reason, record::TrialFailure, role::Role};
 use perfrun_report::markdown;
 use perfrun_test_kit::results::run;
 
@@ -34,7 +31,7 @@ fn operations_that_failed_are_counted_by_side_and_reason() {
     let table = "\
 ## Failed operations
 
-In trials that continued, all measured trials of a cell together.
+Counts over all measured trials of a cell that continued.
 
 | Transport | Load | Pair | Side | Reason | Times |
 | --- | --- | --- | --- | --- | ---: |

@@ -4,11 +4,7 @@
 
 use std::{fs, path::Path};
 
-use perfrun_contract::{
-    matrix::Transport,
-    node::Reason,
-    record::{Flag, Metric},
-};
+use perfrun_contract::{matrix::Transport, metric::Metric, node::Reason, record::Flag};
 use perfrun_report::{html, plots};
 
 use perfrun_test_kit::results::run;

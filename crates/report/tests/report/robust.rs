@@ -1,7 +1,7 @@
 //! Results that are empty, end early or contradict themselves still make a report.
 
 use perfrun_api::results::Results;
-use perfrun_contract::{node::Reason, record::Metric, run::RunState};
+use perfrun_contract::{metric::Metric, node::Reason, run::RunState};
 use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv};
 
 use perfrun_test_kit::results::run;

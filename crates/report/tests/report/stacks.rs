@@ -1,7 +1,7 @@
 //! Comparisons of two stacks.
 
 use perfrun_api::results::Results;
-use perfrun_contract::{matrix::Stack, record::Metric};
+use perfrun_contract::{matrix::Stack, metric::Metric};
 use perfrun_report::{judged, markdown};
 use perfrun_test_kit::results::run;
 

@@ -2,8 +2,9 @@
 
 use perfrun_api::results::Results;
 use perfrun_contract::{
+    metric::Metric,
     node::Reason,
-    record::{Flag, Metric, TrialRecord},
+    record::{Flag, TrialRecord},
     summary::SummaryRow,
 };
 use perfrun_report::summarize;

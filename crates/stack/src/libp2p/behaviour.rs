@@ -29,10 +29,7 @@ use perfrun_contract::matrix::Transport;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
-use super::{
-    gossip::{Exchanges, Publication},
-    relay::Circuits,
-};
+use super::{circuits::Circuits, command::Publication, exchanges::Exchanges};
 use crate::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
 
 /// The protocol beside a host's own.
@@ -40,26 +37,26 @@ const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");
 
 /// A protocol of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Speak {
+pub(super) enum ProtocolKind {
     Own,
     Ping,
 }
 
 /// A request for a stream, with the channel for the stream.
 pub(super) struct OpenRequest {
-    pub speak: Speak,
+    pub kind: ProtocolKind,
     pub reply: oneshot::Sender<Result<BoxStream, Unopened>>,
 }
 
 /// Why a stream was not opened.
 pub(super) enum Unopened {
     /// The peer does not speak the protocol.
-    NotSpoken,
+    NotSupported,
     Failed(String),
 }
 
 /// A behaviour that contains [`Behaviour`].
-pub(super) trait Speaks: NetworkBehaviour<ToSwarm: Send> + Send {
+pub(super) trait StreamHost: NetworkBehaviour<ToSwarm: Send> + Send {
     fn inner(&mut self) -> &mut Behaviour;
 
     /// Handles an event of the other behaviours.
@@ -69,7 +66,7 @@ pub(super) trait Speaks: NetworkBehaviour<ToSwarm: Send> + Send {
     fn publish(&mut self, _: Publication) {}
 }
 
-impl Speaks for Behaviour {
+impl StreamHost for Behaviour {
     fn inner(&mut self) -> &mut Behaviour {
         self
     }
@@ -249,17 +246,17 @@ pub(super) struct Handler {
 impl ConnectionHandler for Handler {
     type FromBehaviour = PollAgain;
     type ToBehaviour = Infallible;
-    type InboundProtocol = Spoken;
+    type InboundProtocol = Accepted;
     type OutboundProtocol = ReadyUpgrade<StreamProtocol>;
     type InboundOpenInfo = ();
     type OutboundOpenInfo = OpenRequest;
 
     fn listen_protocol(&self) -> SubstreamProtocol<Self::InboundProtocol> {
-        let spoken = Spoken {
+        let accepted = Accepted {
             own: self.protocol.clone(),
             pings: self.pings,
         };
-        SubstreamProtocol::new(spoken, ()).with_timeout(OPEN_TIMEOUT)
+        SubstreamProtocol::new(accepted, ()).with_timeout(OPEN_TIMEOUT)
     }
 
     fn connection_keep_alive(&self) -> bool {
@@ -276,9 +273,9 @@ impl ConnectionHandler for Handler {
                 // The opener no longer waits.
                 Poll::Ready(Some(request)) if request.reply.is_closed() => {}
                 Poll::Ready(Some(request)) => {
-                    let name = match request.speak {
-                        Speak::Own => self.protocol.clone(),
-                        Speak::Ping => PING,
+                    let name = match request.kind {
+                        ProtocolKind::Own => self.protocol.clone(),
+                        ProtocolKind::Ping => PING,
                     };
                     let protocol =
                         SubstreamProtocol::new(ReadyUpgrade::new(name), request).with_timeout(OPEN_TIMEOUT);
@@ -302,13 +299,13 @@ impl ConnectionHandler for Handler {
         // Without a receiver, the stream is dropped, which the peer notices.
         match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound {
-                protocol: (speak, stream),
+                protocol: (kind, stream),
                 ..
             }) => {
                 let stream = webrtc::boxed(self.transport, stream.compat());
-                let _ = self.inbound.send(match speak {
-                    Speak::Own => Inbound::Stream(stream),
-                    Speak::Ping => Inbound::Ping(stream),
+                let _ = self.inbound.send(match kind {
+                    ProtocolKind::Own => Inbound::Stream(stream),
+                    ProtocolKind::Ping => Inbound::Ping(stream),
                 });
             }
             ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound {
@@ -321,7 +318,9 @@ impl ConnectionHandler for Handler {
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
                 let _ = info.reply.send(Err(match error {
-                    StreamUpgradeError::NegotiationFailed if info.speak == Speak::Ping => Unopened::NotSpoken,
+                    StreamUpgradeError::NegotiationFailed if info.kind == ProtocolKind::Ping => {
+                        Unopened::NotSupported
+                    }
                     error => Unopened::Failed(error.to_string()),
                 }));
             }
@@ -331,12 +330,12 @@ impl ConnectionHandler for Handler {
 }
 
 /// The protocols that a host accepts.
-pub(super) struct Spoken {
+pub(super) struct Accepted {
     own: StreamProtocol,
     pings: bool,
 }
 
-impl UpgradeInfo for Spoken {
+impl UpgradeInfo for Accepted {
     type Info = StreamProtocol;
     type InfoIter = std::iter::Chain<std::iter::Once<StreamProtocol>, std::option::IntoIter<StreamProtocol>>;
 
@@ -345,13 +344,17 @@ impl UpgradeInfo for Spoken {
     }
 }
 
-impl InboundUpgrade<Stream> for Spoken {
-    type Output = (Speak, Stream);
+impl InboundUpgrade<Stream> for Accepted {
+    type Output = (ProtocolKind, Stream);
     type Error = Infallible;
     type Future = Ready<Result<Self::Output, Infallible>>;
 
     fn upgrade_inbound(self, stream: Stream, name: StreamProtocol) -> Self::Future {
-        let speak = if name == self.own { Speak::Own } else { Speak::Ping };
-        ready(Ok((speak, stream)))
+        let kind = if name == self.own {
+            ProtocolKind::Own
+        } else {
+            ProtocolKind::Ping
+        };
+        ready(Ok((kind, stream)))
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use futures::StreamExt;
 use libp2p::{
-    PeerId, Swarm,
+    Swarm,
     core::transport::{ListenerId, TransportError},
     multiaddr::{Multiaddr, Protocol},
     swarm::{ConnectionId, DialError, SwarmEvent, dial_opts::DialOpts},
@@ -20,47 +20,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Established,
-    behaviour::Speaks,
-    gossip::{Join, Publication},
-    relay,
+    behaviour::StreamHost,
+    circuits,
+    command::{Command, Failure},
     transport::{Connected, DialClock},
 };
 use crate::{StackMetrics, address};
 
-/// A request of a host or a connection to the swarm.
-pub(super) enum Command {
-    /// Dial, and record when the socket is connected.
-    Dial {
-        address: Multiaddr,
-        connected: Connected,
-        reply: oneshot::Sender<Result<Established, Failure>>,
-    },
-    /// Reserve a place at a relay. The reply is the address behind that relay.
-    Reserve {
-        relay: Multiaddr,
-        reply: oneshot::Sender<Result<Multiaddr, Failure>>,
-    },
-    /// Exchange messages with a peer by gossipsub.
-    Join { peer: PeerId, reply: Join },
-    /// Publish a message by gossipsub.
-    Publish(Publication),
-    /// Close a connection. The reply follows when it is closed.
-    Close {
-        id: ConnectionId,
-        reply: Option<oneshot::Sender<()>>,
-    },
-    /// Close listeners and connections. The reply follows when they are closed.
-    Shutdown { reply: oneshot::Sender<()> },
-}
-
-/// Why a dial or a reservation failed.
-pub(super) struct Failure {
-    pub reason: String,
-    /// The status of a refusal by a relay. `None` for other failures.
-    pub refused: Option<&'static str>,
-}
-
-pub(super) struct Driver<B: Speaks> {
+pub(super) struct Driver<B: StreamHost> {
     swarm: Swarm<B>,
     transport: Transport,
     requests: mpsc::UnboundedReceiver<Command>,
@@ -72,7 +39,7 @@ pub(super) struct Driver<B: Speaks> {
     closing: HashMap<ConnectionId, oneshot::Sender<()>>,
 }
 
-impl<B: Speaks> Driver<B> {
+impl<B: StreamHost> Driver<B> {
     pub(super) fn new(
         swarm: Swarm<B>,
         transport: Transport,
@@ -292,5 +259,5 @@ fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
         Some(inner) => Some(inner as &(dyn Error + 'static)),
         None => error.source(),
     };
-    relay::status(error).or_else(|| refusal(inner?))
+    circuits::status(error).or_else(|| refusal(inner?))
 }

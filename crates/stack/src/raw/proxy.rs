@@ -20,25 +20,21 @@ use async_trait::async_trait;
 use perfrun_contract::matrix::{Stack, Transport};
 use subtle::ConstantTimeEq;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes},
+    io::{AsyncRead, AsyncReadExt, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, mpsc},
     time::timeout,
 };
 use tokio_util::sync::DropGuard;
 
-use super::tcp;
+use super::{
+    target::{NONCE, Nonce, TARGET},
+    tcp,
+};
 use crate::{
     Connection, DIAL_TIMEOUT, Error, Host, HostConfig, Inbound, MOST_INBOUND, RelayEvent, Reservation,
     address, congestion, interfaces, tasks::Tasks,
 };
-
-/// Bytes of a nonce.
-const NONCE: usize = 16;
-/// Bytes of an address and a port.
-const TARGET: usize = 18;
-/// Separates the socket of a proxy and its nonce.
-const NONCE_PART: &str = "/nonce/";
 
 /// Bytes that pass in one read and write: the chunk of nodes.
 const BUFFER: usize = 64 << 10;
@@ -74,46 +70,6 @@ pub(super) fn start(
         tasks,
         _stop: stop,
     }))
-}
-
-/// What a proxy's peers know, and others do not.
-#[derive(Clone, Copy)]
-pub(crate) struct Nonce(pub(crate) [u8; NONCE]);
-
-impl Nonce {
-    /// The end of the proxy's address.
-    pub(crate) fn part(self) -> String {
-        format!("{NONCE_PART}{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-/// The socket and the nonce in the address of a proxy.
-pub(crate) fn parse(address: &str) -> Result<(SocketAddr, Nonce), Error> {
-    let parts = address.split_once(NONCE_PART);
-    let nonce = parts.and_then(|(_, nonce)| u128::from_str_radix(nonce, 16).ok());
-    let (Some((socket, _)), Some(nonce)) = (parts, nonce) else {
-        return Err(Error::Address {
-            address: address.to_owned(),
-            reason: "it is not that of a proxy: it does not end with /nonce/ and 32 hexadecimal digits"
-                .to_owned(),
-        });
-    };
-    let socket = address::socket(Transport::Tcp, socket)?;
-    Ok((socket, Nonce(nonce.to_be_bytes())))
-}
-
-/// Tells a proxy the target of a connection.
-pub(super) async fn write_target(
-    stream: &mut TcpStream,
-    Nonce(nonce): Nonce,
-    target: SocketAddr,
-) -> io::Result<()> {
-    let ip = match target.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let bytes = [&nonce[..], &ip.octets(), &target.port().to_be_bytes()].concat();
-    stream.write_all(&bytes).await
 }
 
 /// Decides where a proxy connects.
@@ -267,25 +223,6 @@ mod tests {
         assert!(!may("127.0.1.3", "169.254.169.254") && !may("169.254.0.1", "127.0.0.1"));
         for target in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255"] {
             assert!(!may("127.0.0.1", target), "{target}");
-        }
-    }
-
-    #[test]
-    fn the_address_of_a_proxy_is_its_socket_and_its_nonce() {
-        let given = Nonce([7; NONCE]);
-        let text = format!("/ip4/10.0.0.1/tcp/4001{}", given.part());
-        assert_eq!(
-            text,
-            "/ip4/10.0.0.1/tcp/4001/nonce/07070707070707070707070707070707"
-        );
-        let (socket, nonce) = parse(&text).unwrap();
-        assert_eq!((socket.to_string().as_str(), nonce.0), ("10.0.0.1:4001", given.0));
-        for other in [
-            "/ip4/10.0.0.1/tcp/4001",
-            "/ip4/10.0.0.1/tcp/4001/nonce/",
-            "/nonce/07",
-        ] {
-            assert!(matches!(parse(other), Err(Error::Address { .. })), "{other}");
         }
     }
 }

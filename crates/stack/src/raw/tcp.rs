@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use super::proxy::{self, Nonce};
+use super::target::{self, Nonce};
 use crate::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
     OPEN_TIMEOUT, Reservation, address, congestion, interfaces, tasks::Tasks, within,
@@ -206,7 +206,7 @@ impl Peer {
     fn parse(text: &str) -> Result<Self, Error> {
         let (socket, behind) = match text.split_once(CIRCUIT) {
             Some((relay, behind)) => {
-                let (socket, nonce) = proxy::parse(relay)?;
+                let (socket, nonce) = target::parse(relay)?;
                 (socket, Some((nonce, address::socket(Transport::Tcp, behind)?)))
             }
             None => (address::socket(Transport::Tcp, text)?, None),
@@ -251,7 +251,7 @@ async fn connect(peer: Peer, congestion: &congestion::Tcp) -> Result<TcpStream, 
         stream.set_nodelay(true)?;
         congestion.set_up(&stream)?;
         if let Some((nonce, behind)) = peer.behind {
-            proxy::write_target(&mut stream, nonce, behind).await?;
+            target::write_target(&mut stream, nonce, behind).await?;
         }
         Ok(stream)
     };

@@ -3,8 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Recorder, recorder},
-    node::{Distribution, Plateau, Transfer},
+    node::{Plateau, Transfer},
 };
 use perfrun_stack::{self as stack, DialPhases};
 

@@ -6,11 +6,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_contract::{
-    matrix::Transport,
-    node::{Distribution, Reason},
-    parameters::Amount,
-};
+use perfrun_contract::{distribution::Distribution, matrix::Transport, node::Reason, parameters::Amount};
 use perfrun_stack::{DialPhases, Host};
 
 use super::{

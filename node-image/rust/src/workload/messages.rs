@@ -4,20 +4,19 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Recorder, recorder},
-    node::{Distribution, Reason, Transfer},
+    node::{Reason, Transfer},
     parameters::{Messages, Parameters},
     workload::MessageMode,
 };
 use perfrun_stack::{self as stack, Connection, messenger::BoxMessenger};
-use tokio::{
-    sync::{Mutex, mpsc, oneshot},
-    task::JoinHandle,
-};
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
     failed::{Failed, failure},
     findings::Findings,
+    handover::{Handed, Handover},
     peer::Peer,
     setup::Setup,
 };
@@ -140,29 +139,6 @@ async fn open(setup: &Setup, connection: &dyn Connection) -> Result<BoxMessenger
     };
     Counters::add(&setup.observer.counters.streams, 1);
     Ok(messenger)
-}
-
-/// Takes the server's end of an exchange to a client in the same process. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Handover {
-    give: mpsc::UnboundedSender<Handed>,
-    take: Arc<Mutex<mpsc::UnboundedReceiver<Handed>>>,
-}
-
-struct Handed {
-    messenger: BoxMessenger,
-    observer: Arc<Observer>,
-    arrival: oneshot::Sender<Arrival>,
-}
-
-impl Default for Handover {
-    fn default() -> Self {
-        let (give, take) = mpsc::unbounded_channel();
-        Self {
-            give,
-            take: Arc::new(Mutex::new(take)),
-        }
-    }
 }
 
 /// Both ends of an exchange.

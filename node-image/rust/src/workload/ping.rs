@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Recorder, recorder},
-    node::Distribution,
 };
 
 use super::{

@@ -9,7 +9,8 @@ use std::{
 use futures::future::try_join_all;
 use parking_lot::Mutex;
 use perfrun_contract::{
-    node::{Distribution, Reason, Transfer},
+    distribution::Distribution,
+    node::{Reason, Transfer},
     parameters::Parameters,
 };
 use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, RelayEvent, Relaying, Whom};

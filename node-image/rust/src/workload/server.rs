@@ -5,9 +5,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use perfrun_contract::{
+    distribution::Distribution,
     histogram::{Recorder, recorder},
     limits::SERVER_STREAMS_MAX,
-    node::{Distribution, Reason},
+    node::Reason,
     parameters::{Messages, Parameters},
 };
 use perfrun_stack::{self as stack, BoxStream, Host, Inbound, Reservation, messenger::BoxMessenger};

@@ -11,7 +11,7 @@ use perfrun_stack::{HostConfig, Keys, Relaying, StackMetrics};
 
 use super::{
     failed::{Failed, failure},
-    messages::Handover,
+    handover::Handover,
 };
 use crate::{observer::Observer, process};
 

@@ -8,10 +8,7 @@ use std::{
 };
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use perfrun_contract::{
-    node::{Distribution, Reason},
-    parameters::Parameters,
-};
+use perfrun_contract::{distribution::Distribution, node::Reason, parameters::Parameters};
 use perfrun_stack::{self as stack, BoxStream, Connection};
 
 use super::{

@@ -1,8 +1,9 @@
 //! Trials that are cancelled, stopped or out of time.
 
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::{Protocol, Stack, Transport},
-    node::{Distribution, Reason, TrialState},
+    node::{Reason, TrialState},
     parameters::{Amount, Parameters},
     workload::Direction,
 };

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::{Identity, Protocol, Stack, Transport},
-    node::{Distribution, Measured, Reason},
+    node::{Measured, Reason},
     parameters::{Amount, Echo, Pace, Parameters},
     quantity::ByteSize,
     workload::Direction,

@@ -1,8 +1,8 @@
 //! Many connections, one after the other and several at a time. None may fail, except on WebRTC.
 
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::{Stack, Transport},
-    node::Distribution,
     parameters::{Amount, Parameters},
 };
 

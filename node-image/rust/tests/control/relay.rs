@@ -9,8 +9,9 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::{Stack, Transport},
-    node::{Distribution, Outcome, Reason, Side, TrialRequest, TrialState},
+    node::{Outcome, Reason, Side, TrialRequest, TrialState},
     parameters::Parameters,
     quantity::ByteSize,
     workload::{RelayLimits, RelayPath},

@@ -2,8 +2,9 @@
 
 use futures::stream::{self, StreamExt};
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::{Protocol, Stack, Transport},
-    node::{Distribution, Measured},
+    node::Measured,
     parameters::{Amount, Messages, Parameters},
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode},

@@ -149,10 +149,7 @@ mod tests {
     use perfrun_contract::plan::{Plan, PlannedNode};
     use serde_json::json;
 
-    use crate::{
-        build::{RunIdentity, Site, pod::pod},
-        decide::NewPod,
-    };
+    use crate::build::{NewPod, RunIdentity, Site, pod::pod};
 
     const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1

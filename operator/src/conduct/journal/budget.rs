@@ -98,10 +98,7 @@ fn merged(record: &TrialRecord, step: usize) -> TrialRecord {
 mod tests {
     use std::collections::BTreeMap;
 
-    use perfrun_contract::{
-        node::{Measured, Role},
-        record::Metric,
-    };
+    use perfrun_contract::{metric::Metric, node::Measured, role::Role};
     use perfrun_test_kit::records::completed;
 
     use super::*;

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use self::{config_maps::ConfigMaps, stored::Stored};
 use super::super::Job;
-use crate::refusal::CallError;
+use crate::api::call::CallError;
 
 /// A place for parts. They never change.
 #[async_trait]

@@ -14,9 +14,11 @@ use perfrun_api::{
 };
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
-    node::{Measured, Reason, Role, Sample},
+    metric::Metric,
+    node::{Measured, Reason, Sample},
     plan::Trial,
-    record::{LinkCheck, LinkRecord, Metric, NodeRecord},
+    record::{LinkCheck, LinkRecord, NodeRecord},
+    role::Role,
     run::RunState,
     tally::{Conclusion, EndReason},
 };
@@ -30,7 +32,7 @@ use crate::{
         RunOutcome, keep_results,
         tests::{job, record, urgent},
     },
-    links::Links,
+    run::links::Links,
     test_server::{Answer, TestServer},
 };
 
@@ -176,7 +178,7 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
     assert_eq!(outcome.conclusion.reason, EndReason::Succeeded);
     assert_eq!(
         outcome.conclusion.message,
-        "14 trials were measured; 14 of 28 trials were not needed: decided after 7 of 14 iterations"
+        "14 trials were measured; 14 of 28 trials were not needed: those of comparisons that were settled after 7 of 14 iterations"
     );
 }
 
@@ -426,7 +428,7 @@ async fn a_config_map_with_a_number_that_no_operator_reaches_is_ignored() {
 async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
     let server = TestServer::new();
     let mut job = job(&server);
-    job.result_bytes = 10_000;
+    Arc::make_mut(&mut job.services).result_bytes = 10_000;
     let mut record = record("a", 0, None);
     let node = NodeRecord {
         role: Role::Client,
@@ -456,7 +458,8 @@ async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
     let samples = &results.trials[0].nodes["client-0"].measured.samples;
     assert!((1..20).contains(&samples.len()), "{}", samples.len());
     assert!(
-        job.metrics
+        job.services
+            .metrics
             .encode()
             .contains("perfrun_operator_results_kept_bytes_total")
     );

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 use perfrun_e2e::Scene;
 
 use super::{iperf::Pair, results};

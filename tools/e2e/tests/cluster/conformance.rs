@@ -77,7 +77,7 @@ fn a_namespace_that_does_not_exist_or_has_no_room_is_named() {
 fn ctrl_c_deletes_the_pods() {
     shared(async |scene| {
         let image = image(scene, "PERFRUN_NODE_IMAGE").await?;
-        let args = ["--image", &image, "--peer-image", &image];
+        let args = ["--image", &image, "--reference-image", &image];
         let Some(mut perfrun) = perfrun(scene, &scene.namespace, &args) else {
             return Ok(());
         };
@@ -103,7 +103,7 @@ async fn conforms(scene: &Scene, variable: &str) -> Result<()> {
     let peer = image(scene, "PERFRUN_NODE_IMAGE").await?;
     // WebRTC takes most of the time, as in the test on one machine.
     let skipped = ["--skip", "webrtc-direct", "--skip", "v1lazy"];
-    let args = [&["--image", &tested, "--peer-image", &peer][..], &skipped].concat();
+    let args = [&["--image", &tested, "--reference-image", &peer][..], &skipped].concat();
     let Some(mut perfrun) = perfrun(scene, &scene.namespace, &args) else {
         return Ok(());
     };

@@ -10,11 +10,7 @@ use perfrun_api::{
     results::Results,
     spec::PerfRun,
 };
-use perfrun_contract::{
-    node::{Reason, Role},
-    record::{Metric, TrialRecord},
-    run::Phase,
-};
+use perfrun_contract::{metric::Metric, node::Reason, record::TrialRecord, role::Role, run::Phase};
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use perfrun_api::{cluster::condition::Type, results::Results};
-use perfrun_contract::record::Metric;
+use perfrun_contract::metric::Metric;
 use perfrun_e2e::{
     e2e,
     results::check_every_trial_once,

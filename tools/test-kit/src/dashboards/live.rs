@@ -6,7 +6,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use perfrun_api::results::Results;
 use perfrun_contract::{metrics::run, node::Measured, plan::Cell};
 
-use super::{Dashboard, Panel, Prometheus, Series, Target, Variable, Variables, empty, labels_of_legend};
+use super::{
+    Answer, Dashboard, Panel, Prometheus, Series, Target, Variable, Variables, empty, labels_of_legend,
+};
 
 /// Number of points of a panel.
 const POINTS: f64 = 60.0;
@@ -25,32 +27,6 @@ pub struct Scope<'a> {
     pub to: f64,
     /// Seconds between two scrapes.
     pub interval: f64,
-}
-
-/// The answer to a query.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Identifier of the dashboard.
-    pub dashboard: String,
-    /// Title of the panel, or name of the annotation.
-    pub panel: String,
-    /// Letter of the query.
-    pub letter: String,
-    /// The value for which a repeated panel is shown.
-    pub of: Option<String>,
-    /// The expression that was sent.
-    pub expression: String,
-    /// Whether the query is for the end of the time range only.
-    pub instant: bool,
-    /// The series that have data.
-    pub series: Vec<Series>,
-}
-
-impl Answer {
-    /// The name in messages, the same for all repetitions.
-    pub fn name(&self) -> String {
-        format!("{}, {}, {}", self.dashboard, self.panel, self.letter)
-    }
 }
 
 /// The options of a variable, and the chosen ones.

@@ -1,11 +1,13 @@
-//! docs/ARCHITECTURE.md says which crate depends on which. Manifests must say the same.
+//! What docs/architecture says of the crates and their files must be so.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test fail the test")]
+
+mod imports;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -26,19 +28,48 @@ struct Crates {
     all: Arrows,
 }
 
+fn metadata() -> Value {
+    let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The folder of the workspace.
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// The root files of all libraries and programs.
+fn roots() -> Vec<PathBuf> {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
+    let is_product = |target: &&Value| {
+        let kinds = target["kind"].as_array().unwrap();
+        kinds
+            .iter()
+            .any(|kind| ["lib", "bin", "proc-macro"].contains(&text(kind).as_str()))
+    };
+    targets
+        .filter(is_product)
+        .map(|target| text(&target["src_path"]).into())
+        .collect()
+}
+
 impl Crates {
     fn read() -> Self {
-        let output = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let metadata = metadata();
         let packages = metadata["packages"].as_array().unwrap();
         let names: BTreeSet<_> = packages.iter().map(|package| text(&package["name"])).collect();
         let arrows = |kind: &Value, of_workspace: bool| -> Arrows {
@@ -116,18 +147,18 @@ fn list(names: &str) -> impl Iterator<Item = String> {
 
 #[test]
 fn the_picture_of_crates_is_that_of_the_manifests() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/ARCHITECTURE.md");
+    let file = workspace().join("docs/architecture/README.md");
     let (normal, dev) = drawn(&fs::read_to_string(file).unwrap());
     let crates = Crates::read();
     assert_eq!(
         normal, crates.normal,
-        "left: docs/ARCHITECTURE.md, right: Cargo.toml"
+        "left: docs/architecture/README.md, right: Cargo.toml"
     );
     let with_tests = crates.dev.into_iter().filter(|(_, tests)| !tests.is_empty());
     assert_eq!(
         dev,
         with_tests.collect(),
-        "left: docs/ARCHITECTURE.md, right: Cargo.toml"
+        "left: docs/architecture/README.md, right: Cargo.toml"
     );
 }
 

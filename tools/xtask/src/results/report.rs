@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{
     DOCUMENT, FOLDER, RESULTS,
-    records::{self, Record},
+    medians::{self, Record},
 };
 use crate::{
     files,
@@ -98,7 +98,7 @@ impl Report {
     /// A table with its caption and footnotes, by its heading. Otherwise, medians of measurements, or the
     /// findings that begin with these words.
     pub(super) fn text(&self, part: &str) -> Option<String> {
-        if let Some(medians) = records::table(&self.records, part) {
+        if let Some(medians) = medians::table(&self.records, part) {
             return Some(medians);
         }
         let (findings, tables) = self.divided();
@@ -116,7 +116,7 @@ impl Report {
     pub(super) fn parts(&self) -> Vec<&str> {
         let (_, tables) = self.divided();
         let tables = tables.into_iter().map(|(heading, _)| heading);
-        let medians = (!self.records.is_empty()).then_some(records::PART);
+        let medians = (!self.records.is_empty()).then_some(medians::PART);
         let plots = self.plots.keys().map(String::as_str);
         tables.chain(medians).chain(plots).collect()
     }

@@ -1,10 +1,11 @@
 //! Metrics of echoes.
 
 use perfrun_contract::{
+    distribution::Distribution,
     measure::{count_mismatch, metrics},
-    node::{Distribution, EchoSample, Measured, Plateau, Resources, Sample},
+    metric::Metric,
+    node::{EchoSample, Measured, Plateau, Resources, Sample},
     plan::Cell,
-    record::Metric,
 };
 
 use super::{MIB, assert_metrics, cell, cpu, histogram, nodes};

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
+    distribution::Distribution,
     measure::{count_mismatch, metrics},
-    node::{Distribution, Measured, Resources, Role, Sample},
-    record::{Metric, NodeRecord},
+    metric::Metric,
+    node::{Measured, Resources, Sample},
+    record::NodeRecord,
+    role::Role,
 };
 
 use super::{MIB, assert_metrics, cell, cpu, histogram, nodes, received};

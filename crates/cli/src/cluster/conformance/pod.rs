@@ -13,7 +13,7 @@ use perfrun_api::{
     },
 };
 use perfrun_conformance::bench::Who;
-use perfrun_contract::{matrix::IpFamily, node::Role};
+use perfrun_contract::{matrix::IpFamily, role::Role};
 
 use crate::cluster::access::FIELD_MANAGER;
 
@@ -97,7 +97,7 @@ pub(super) fn obstacle(pod: &Pod) -> String {
     };
     let advice = match trouble.reason {
         Reason::ImagePullFailed => {
-            "; check the name of the image (--image, --peer-image), and that every Kubernetes node has it or may \
+            "; check the name of the image (--image, --reference-image), and that every Kubernetes node has it or may \
              pull it"
         }
         Reason::Unschedulable => "; make room: a pod requests 100m of CPU and 64 MiB of memory",

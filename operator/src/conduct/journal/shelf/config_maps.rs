@@ -13,9 +13,9 @@ use perfrun_api::{
 
 use super::{Error, Shelf};
 use crate::{
+    api::call::within_timeout,
     build::{RunIdentity, part::part},
     conduct::Job,
-    refusal::within_timeout,
 };
 
 /// How many ConfigMaps one request lists.
@@ -29,7 +29,7 @@ pub(super) struct ConfigMaps {
 impl ConfigMaps {
     pub(super) fn of(job: &Job) -> Self {
         Self {
-            api: Api::namespaced(job.client.clone(), &job.run.namespace),
+            api: Api::namespaced(job.services.client.clone(), &job.run.namespace),
             run: job.run.clone(),
         }
     }

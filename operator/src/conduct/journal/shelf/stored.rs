@@ -20,9 +20,8 @@ use crate::{
     access::{Access, Address},
     build::RunIdentity,
     conduct::Job,
-    decide::alive,
-    fence::Term,
-    observe::pod,
+    process::fence::Term,
+    run::pods::{self, alive},
 };
 
 /// How long a call may take. The pod itself repeats requests to the store.
@@ -44,10 +43,10 @@ impl Stored {
     pub(super) fn of(job: &Job) -> Self {
         Self {
             run: job.run.clone(),
-            pods: job.pods.clone(),
-            access: job.access.clone(),
-            token: job.store_token.clone(),
-            term: job.term.clone(),
+            pods: job.services.pods.clone(),
+            access: job.services.access.clone(),
+            token: job.store_token(),
+            term: job.services.term.clone(),
         }
     }
 
@@ -58,7 +57,7 @@ impl Stored {
         body: Option<Vec<u8>>,
         most_bytes: usize,
     ) -> Result<Response, Error> {
-        let pods = pod::of_run(&self.run, &self.pods);
+        let pods = pods::of_run(&self.run, &self.pods);
         let ready = alive(&pods, STORE_NODE).and_then(|pod| match pod.state {
             PodState::Ready(ip) => Some((pod, ip)),
             _ => None,

@@ -33,10 +33,10 @@ use crate::{
         tests::{job, record, urgent},
         without_records,
     },
-    fence::Term,
-    lease::GIVE_UP,
+    process::fence::{GIVE_UP, Term},
     store,
     test_server::TestServer,
+    token::TokenKey,
 };
 
 /// What the pod proxy puts before each path.
@@ -68,9 +68,10 @@ impl Scene {
                 Ok::<_, Infallible>(calls.oneshot(Request::from_parts(head, body)).await.unwrap())
             }
         };
-        job.access = Access::Proxy(Client::new(service_fn(proxy), "default"));
+        let services = Arc::make_mut(&mut job.services);
+        services.access = Access::Proxy(Client::new(service_fn(proxy), "default"));
         let (pods, writer) = reflector::store();
-        job.pods = pods;
+        services.pods = pods;
         let mut scene = Self {
             server,
             job,
@@ -82,7 +83,7 @@ impl Scene {
     }
 
     fn new() -> Self {
-        Self::of(store::in_memory("token of the store"))
+        Self::of(store::in_memory(&TokenKey::fixed().store_token("uid-1")))
     }
 
     /// Sets whether the pod is ready.
@@ -106,7 +107,8 @@ impl Scene {
 
     /// A part in the store.
     async fn part(&self, name: &str) -> Part {
-        let request = Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", "token of the store");
+        let request =
+            Request::get(format!("{PARTS}/{name}")).header("X-Perfrun-Token", self.job.store_token());
         let answer = self.program.clone().oneshot(request.body(Body::empty()).unwrap());
         let body = answer.await.unwrap().into_body();
         let key = if name.contains("trials") {
@@ -171,7 +173,7 @@ async fn measurements_continue_while_the_pod_is_replaced_and_nothing_is_lost() {
 async fn an_operator_that_may_no_longer_lead_writes_nothing_to_a_store() {
     let mut scene = Scene::new();
     let (renew, term) = Term::begin(1, Instant::now());
-    scene.job.term = term;
+    Arc::make_mut(&mut scene.job.services).term = term;
     let mut journal = scene.open().await;
     assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::Safely);
     tokio::time::sleep(GIVE_UP).await;

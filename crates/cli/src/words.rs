@@ -1,0 +1,54 @@
+//! Plans in words.
+
+use std::collections::BTreeMap;
+
+use perfrun_contract::plan::Plan;
+
+/// A number and a noun in singular or plural.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// The number of trials of a plan, in words. Interim checks may make some of them unnecessary.
+pub(crate) fn trials(plan: &Plan) -> String {
+    let most = if plan.judging.interim_checks.len() > 1 {
+        "up to "
+    } else {
+        ""
+    };
+    format!("{most}{}", counted(plan.trials.len(), "trial"))
+}
+
+/// The least time of a plan, in words. None if nothing is known of it.
+pub(crate) fn least_time(plan: &Plan) -> Option<String> {
+    let least = plan.least_time();
+    (!least.time.is_zero()).then(|| least.to_string())
+}
+
+/// Cells that are not measured, by the reason.
+pub(crate) fn skipped(plan: &Plan, is_all: bool) -> Vec<String> {
+    let skipped = &plan.skipped;
+    if skipped.is_empty() {
+        return vec![];
+    }
+    let head = format!("  {} skipped:", counted(skipped.len(), "cell"));
+    if is_all {
+        let rows = skipped
+            .iter()
+            .map(|cell| format!("    {}  {}", cell.id, cell.reason));
+        return [head].into_iter().chain(rows).collect();
+    }
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for cell in skipped {
+        reasons.entry(&cell.reason).or_default().push(&cell.id);
+    }
+    let rows = reasons.into_iter().map(|(reason, ids)| {
+        let more = match ids.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("    {}{more}: {reason}", ids[0])
+    });
+    [head].into_iter().chain(rows).collect()
+}

@@ -1,0 +1,50 @@
+//! What the node under test supports, alone and together with perfrun's node.
+
+use perfrun_contract::{
+    capabilities::Capabilities,
+    matrix::{Stack, Transport},
+    parameters::Parameters,
+    role::Role,
+    support::{self, End, Ends},
+};
+
+use crate::bench::Who;
+
+/// The stack of perfrun's node that speaks the wire of the node under test.
+pub(super) fn reference(capabilities: &Capabilities) -> Option<Stack> {
+    Stack::built_in().find(|stack| stack.wire() == Some(&capabilities.wire))
+}
+
+/// Why a plan would skip a trial of these nodes, each with its stack and role.
+pub(super) fn lack(
+    stack: &str,
+    capabilities: &Capabilities,
+    transport: Transport,
+    roles: &[(Who, &str, Role)],
+    parameters: &Parameters,
+) -> Option<String> {
+    if transport.is_in_process() {
+        return Some("peers of one process are not checked with separate ones".to_owned());
+    }
+    let end = |part: &'static str, role: Role| {
+        let (_, name, _) = roles.iter().find(|(.., played)| *played == role)?;
+        // By its own name, a node is a built-in stack with the rules that plans have for it.
+        let built_in = Stack::built_in().find(|built_in| built_in.as_ref() == *name);
+        Some(End {
+            name: part,
+            stack: built_in.unwrap_or(Stack::External),
+            capabilities: built_in.is_none().then_some(capabilities),
+        })
+    };
+    let ends = Ends {
+        client: end("the client", Role::Client)?,
+        server: end("the server", Role::Server)?,
+        relay: end("the relay", Role::Relay),
+    };
+    // What the node itself claims counts as well, also for a built-in stack.
+    roles
+        .iter()
+        .filter(|(who, ..)| *who != Who::Reference)
+        .find_map(|(.., role)| capabilities.lack(stack, *role, transport, parameters))
+        .or_else(|| support::unsupported_by_ends(ends, transport, parameters))
+}

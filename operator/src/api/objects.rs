@@ -1,0 +1,122 @@
+//! Objects that perfrun creates and deletes, and never changes.
+
+use std::{borrow::Cow, fmt::Debug};
+
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, PostParams, Preconditions},
+    core::NamespaceResourceScope,
+};
+use perfrun_api::{cluster::MANAGER, spec::PerfRun};
+use serde::{Serialize, de::DeserializeOwned};
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+use crate::api::call::{CallError, within_timeout};
+
+/// Why an object was not created or deleted.
+#[derive(Debug, Error, IntoStaticStr)]
+pub(crate) enum Error {
+    #[error("failed to create {kind} {name:?}")]
+    Create {
+        kind: Cow<'static, str>,
+        name: String,
+        source: CallError,
+    },
+    #[error(
+        "{kind} {name:?} exists and does not belong to this {owner}: delete it, or give the {owner} another name"
+    )]
+    NameConflict {
+        kind: Cow<'static, str>,
+        name: String,
+        owner: &'static str,
+    },
+    #[error("failed to delete the run's pods")]
+    DeletePods(#[source] CallError),
+    #[error("failed to delete the run")]
+    DeleteRun(#[source] CallError),
+}
+
+impl Error {
+    /// A bounded value for metric labels, e.g. `Create`.
+    pub(crate) fn category(&self) -> &'static str {
+        self.into()
+    }
+}
+
+/// What an existing object of the same name means.
+pub(crate) enum Existing {
+    IsFine,
+    MustBeOurs,
+}
+
+/// Creates an object of an owner with this UID. `owner` is what the owner is for people.
+pub(crate) async fn create_object<K>(
+    object: K,
+    owner: &'static str,
+    uid: &str,
+    existing: Existing,
+    client: &Client,
+) -> Result<(), Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let (kind, name) = (K::kind(&()), object.name_any());
+    let params = PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let result = match within_timeout(api.create(&params, &object)).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
+            Existing::IsFine => Ok(()),
+            Existing::MustBeOurs => match within_timeout(api.get_metadata(&name)).await {
+                Ok(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => Ok(()),
+                Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
+                Err(error) => Err(error),
+            },
+        },
+        Err(error) => Err(error),
+    };
+    result.map_err(|source| Error::Create { kind, name, source })
+}
+
+/// Deletes the object with this name and UID, if it still exists.
+pub(crate) async fn delete<K>(
+    api: &Api<K>,
+    name: &str,
+    uid: &str,
+    params: DeleteParams,
+) -> Result<(), CallError>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let params = params.preconditions(Preconditions {
+        uid: Some(uid.to_owned()),
+        resource_version: None,
+    });
+    match within_timeout(api.delete(name, &params)).await {
+        Ok(_) => Ok(()),
+        // It is gone, or another one has its name.
+        Err(error)
+            if error
+                .answer()
+                .is_some_and(|answer| matches!(answer.code, 404 | 409)) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a run. A run of the same name with another UID stays.
+pub(crate) async fn remove_run(namespace: &str, name: &str, uid: &str, client: &Client) -> Result<(), Error> {
+    let api: Api<PerfRun> = Api::namespaced(client.clone(), namespace);
+    let deleted = delete(&api, name, uid, DeleteParams::background()).await;
+    deleted.map_err(Error::DeleteRun)
+}

@@ -1,0 +1,120 @@
+//! The only write of a status, and then the events that report it.
+
+use std::{fmt::Debug, time::Duration};
+
+use kube::{
+    Api, Client, Resource,
+    api::{Patch, PatchParams},
+    core::{NamespaceResourceScope, ObjectMeta},
+    runtime::{
+        controller::Action,
+        events::{Event, Recorder},
+        reflector::ObjectRef,
+    },
+};
+use perfrun_api::cluster::MANAGER;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+use crate::api::{
+    call::{CallError, within_timeout},
+    events::record,
+};
+
+/// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
+pub(crate) const CONFLICT_RETRY: Duration = Duration::from_secs(1);
+
+/// Why a status was not written.
+#[derive(Debug, Error, IntoStaticStr)]
+pub(crate) enum Error {
+    #[error("failed to write the status")]
+    Status(#[source] CallError),
+}
+
+impl Error {
+    /// A bounded value for metric labels, e.g. `Status`.
+    pub(crate) fn category(&self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Whether the API server has the status.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Published {
+    /// It has, or the object no longer exists.
+    Yes,
+    /// The object has changed since it was observed.
+    Conflict,
+}
+
+/// Writes the status of a run or a schedule if it differs from the observed one, unless the object has
+/// changed in the meantime. Then publishes events.
+pub(crate) async fn publish<K, S>(
+    object: &K,
+    previous: &S,
+    next: &S,
+    events: &[Event],
+    client: &Client,
+    recorder: &Recorder,
+) -> Result<Published, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    S: PartialEq + Serialize,
+{
+    if previous == next {
+        return Ok(Published::Yes);
+    }
+    if write::<K>(object.meta(), MANAGER, &json!(next), client).await? == Published::Conflict {
+        let object = ObjectRef::from_obj(object);
+        tracing::debug!(%object, "the object has changed in the meantime");
+        return Ok(Published::Conflict);
+    }
+    for event in events {
+        record(event, &object.object_ref(&()), recorder).await;
+    }
+    Ok(Published::Yes)
+}
+
+/// Writes a status by server-side apply.
+pub(crate) async fn write<K>(
+    metadata: &ObjectMeta,
+    manager: &str,
+    status: &Value,
+    client: &Client,
+) -> Result<Published, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let patch = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": { "resourceVersion": metadata.resource_version },
+        "status": status,
+    });
+    let params = PatchParams::apply(manager).force();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    match within_timeout(api.patch_status(name, &params, &Patch::Apply(&patch))).await {
+        Ok(_) => Ok(Published::Yes),
+        // The answer is the object, which may still be unreadable.
+        Err(CallError::Api(kube::Error::SerdeError(_))) => Ok(Published::Yes),
+        Err(error) => match error.answer() {
+            Some(answer) if answer.is_conflict() => Ok(Published::Conflict),
+            // The object has been deleted in the meantime.
+            Some(answer) if answer.is_not_found() => Ok(Published::Yes),
+            _ => Err(Error::Status(error)),
+        },
+    }
+}
+
+/// When the next pass is due.
+pub(crate) fn after(published: Published, wake: Option<Duration>) -> Action {
+    match (published, wake) {
+        (Published::Conflict, _) => Action::requeue(CONFLICT_RETRY),
+        (Published::Yes, Some(wake)) => Action::requeue(wake),
+        (Published::Yes, None) => Action::await_change(),
+    }
+}

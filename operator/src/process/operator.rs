@@ -1,0 +1,323 @@
+//! The process: leadership, controllers, graceful end.
+
+use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use backon::{ConstantBuilder, Retryable};
+use error_reporter::Report;
+use futures::{StreamExt, TryStreamExt, future, join};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
+use kube::{
+    Client, ResourceExt,
+    runtime::{
+        Controller, WatchStreamExt, controller,
+        events::{Recorder, Reporter},
+        reflector, watcher,
+    },
+};
+use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{IntervalStream, UnboundedReceiverStream};
+
+use crate::{
+    access::Access,
+    api::call::within_timeout,
+    args::Args,
+    build::Site,
+    conduct::Conductors,
+    process::{
+        admin, clock,
+        fence::Term,
+        health::Health,
+        lease::Leadership,
+        metrics::Metrics,
+        signal::stop_signal,
+        watch::{note_failure, watch},
+    },
+    run::{
+        context::Context,
+        controller::{after_error, reconcile},
+        plans::Plans,
+        turns::Turns,
+        watched::WatchedRun,
+    },
+    schedule::{self, reconcile_schedules},
+    services::Services,
+    token::TokenKey,
+};
+
+/// Pause between two attempts to reach the API server at the start.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// How often the first waiting run is woken, whatever happens: a run that others wait behind may be deleted
+/// or suspended, and then nothing else wakes the next.
+const RECHECK: Duration = Duration::from_secs(5);
+
+/// Passes over runs at the same time. Each may have a connection to the API server of its own: an operator
+/// that starts with a thousand runs must not open a thousand.
+pub(crate) const PASSES: u16 = 64;
+
+/// Runs the operator until a signal stops it.
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let listener = admin::bind(args.admin).await?;
+    let metrics = Arc::new(Metrics::new());
+    let health = Arc::new(Health::default());
+    let serving = admin::serve_all(listener, metrics.clone(), health.clone());
+    let client = Client::try_default()
+        .await
+        .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
+    tokio::select! {
+        () = serving => {}
+        () = lead(&args, client, &metrics, &health) => {}
+    }
+    Ok(())
+}
+
+/// Leads whenever it can, until a signal stops it.
+async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<Health>) {
+    let holder = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
+    let holder = format!("{holder}-{:08x}", rand::random::<u32>());
+    let stop = stop_signal();
+    tokio::pin!(stop);
+    let key = tokio::select! {
+        key = key(&client, &args.lease_namespace) => key,
+        () = &mut stop => return,
+    };
+    let tcp_sysctls = tokio::select! {
+        version = version(&client) => tcp_sysctls_are_safe(&version),
+        () = &mut stop => return,
+    };
+    let site = Site {
+        node_image: args.node_image.clone(),
+        node_image_go: args.node_image_go.clone(),
+        image: args.image.clone(),
+        image_pull_policy: args.image_pull_policy.clone(),
+        pull_policy: args.node_image_pull_policy.clone(),
+        pull_secrets: args.node_image_pull_secrets.clone(),
+        tcp_sysctls,
+    };
+    health.answered();
+    let mut leadership = Leadership::new(
+        client.clone(),
+        &args.lease_namespace,
+        &args.lease_name,
+        holder,
+        health.clone(),
+    );
+    loop {
+        let term = tokio::select! {
+            term = leadership.acquire() => term,
+            () = &mut stop => return,
+        };
+        tracing::info!(lease = args.lease_name, epoch = term.epoch, "leading");
+        metrics.lead(true);
+        health.lead(true);
+        let stopped = tokio::select! {
+            () = reconcile_all(args, &client, &term, &key, &site, metrics, health) => false,
+            () = leadership.keep() => false,
+            () = &mut stop => true,
+        };
+        // All conductors have been dropped here. Another operator resumes their runs.
+        metrics.lead(false);
+        health.lead(false);
+        metrics.watch(None);
+        metrics.watch_schedules(None);
+        if stopped {
+            tracing::info!("stopping; another operator may lead");
+            return leadership.release().await;
+        }
+        tracing::warn!(
+            lease = args.lease_name,
+            "no longer leading: the lease could not be renewed"
+        );
+    }
+}
+
+async fn key(client: &Client, namespace: &str) -> TokenKey {
+    (|| TokenKey::get_or_create(client.clone(), namespace))
+        .retry(forever())
+        .notify(
+            |error, _| tracing::error!(error = %Report::new(error), "the key for tokens is not available"),
+        )
+        .await
+        .expect("it is retried without a limit")
+}
+
+/// The version of the API server.
+async fn version(client: &Client) -> Info {
+    (|| within_timeout(client.apiserver_version()))
+        .retry(forever())
+        .notify(|error, _| tracing::warn!(%error, "failed to get the version of the API server"))
+        .await
+        .expect("it is retried without a limit")
+}
+
+fn forever() -> ConstantBuilder {
+    ConstantBuilder::default().with_delay(RETRY).without_max_times()
+}
+
+/// Whether any pod may set the sizes of TCP's windows, even in a namespace with Pod Security `baseline`. Some
+/// providers add a `+` to the minor version.
+fn tcp_sysctls_are_safe(version: &Info) -> bool {
+    let number = |text: &str| {
+        let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        digits.parse::<u32>().unwrap_or(0)
+    };
+    (number(&version.major), number(&version.minor)) >= (1, 32)
+}
+
+/// Reconciles all runs and schedules during a term. Does not end on its own.
+pub(crate) async fn reconcile_all(
+    args: &Args,
+    client: &Client,
+    term: &Term,
+    key: &TokenKey,
+    site: &Site,
+    metrics: &Arc<Metrics>,
+    health: &Arc<Health>,
+) {
+    let client = &term.fenced(client);
+    let (wake, woken) = mpsc::unbounded_channel();
+    let (runs, runs_writer) = reflector::store::<WatchedRun>();
+    let (pods, pods_writer) = reflector::store::<Pod>();
+    metrics.watch(Some(runs.clone()));
+    let reporter = Reporter {
+        controller: MANAGER.to_owned(),
+        instance: std::env::var("HOSTNAME").ok(),
+    };
+    let services = Services {
+        client: client.clone(),
+        term: term.clone(),
+        clock: clock::system(),
+        access: Access::new(args.node_access, client.clone()),
+        key: key.clone(),
+        site: site.clone(),
+        operators: args.lease_namespace.clone(),
+        result_bytes: u64::from(args.max_result_bytes),
+        recorder: Recorder::new(client.clone(), reporter),
+        metrics: metrics.clone(),
+        pods: pods.clone(),
+    };
+    let schedules = schedule::Context {
+        client: client.clone(),
+        clock: services.clock.clone(),
+        recorder: services.recorder.clone(),
+        metrics: metrics.clone(),
+        runs: runs.clone(),
+    };
+    let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
+    let context = Arc::new(Context {
+        services: Arc::new(services),
+        turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
+        plans: Plans::default(),
+        conductors: Conductors::default(),
+    });
+    let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
+    let schedules = reconcile_schedules(schedules, &args.watch_namespaces, woken_schedules);
+    let (watched, stored, health) = (context.clone(), runs.clone(), health.clone());
+    let mut listed = BTreeSet::new();
+    let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
+        .reflect(runs_writer)
+        // A deleted run is not reconciled, so that its conductor is stopped here, when the store no longer
+        // has the run. A run that was deleted during an outage of the watch has no event, but is missing in
+        // the next list.
+        .inspect_ok(move |event| match event {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(run) => listed.extend(run.uid()),
+            watcher::Event::InitDone => {
+                watched.remove_others(&mem::take(&mut listed));
+                health.listed();
+            }
+            watcher::Event::Apply(_) => {}
+            watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),
+        })
+        .inspect_ok(move |event| schedule::wake(event, &stored, &wake_schedule))
+        .applied_objects();
+    let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+    let pods_seen = watch::<Pod>(client, &args.watch_namespaces, managed)
+        .reflect(pods_writer)
+        .touched_objects();
+    let rechecked = context.clone();
+    let recheck = IntervalStream::new(tokio::time::interval(RECHECK)).for_each(|_| {
+        rechecked.turns.wake_first();
+        future::ready(())
+    });
+    let runs = Controller::for_stream(runs_seen, runs)
+        .with_config(controller::Config::default().concurrency(PASSES))
+        .owns_stream(pods_seen)
+        .reconcile_on(UnboundedReceiverStream::new(woken))
+        .run(reconcile, after_error, context)
+        .for_each(|result| {
+            note_failure(result, metrics);
+            future::ready(())
+        });
+    join!(runs, schedules, recheck);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::json;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::test_server::TestServer;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_is_cut_off_from_the_api_server_is_replaced_and_doubles_nothing() {
+        let server = TestServer::new();
+        let version = json!({"major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+        server.put("/version", version);
+        let create = |name: &str| {
+            let spec = json!({"workload": {"ping": {}}, "topology": {"exclusive": false},
+                "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false}});
+            let metadata = json!({"name": name, "namespace": "bench", "uid": name, "generation": 1});
+            let run = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "metadata": metadata, "spec": spec});
+            let runs = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";
+            server.put(&format!("{runs}/{name}"), run);
+        };
+        let start = |client: Client| {
+            let metrics = Arc::new(Metrics::new());
+            let exported = metrics.clone();
+            tokio::spawn(async move {
+                let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
+                lead(&args, client, &metrics, &Arc::default()).await;
+            });
+            move || exported.encode().contains("perfrun_operator_leader 1")
+        };
+        let later = async || sleep(Duration::from_secs(30)).await;
+        let cut_off = Arc::new(AtomicBool::new(false));
+        let first_leads = start(server.client_cut_off_by(&cut_off));
+        create("before");
+        later().await;
+        let second_leads = start(server.client());
+        later().await;
+        assert!(first_leads() && !second_leads());
+        cut_off.store(true, Ordering::Relaxed);
+        create("meanwhile");
+        later().await;
+        assert!(!first_leads() && second_leads());
+        cut_off.store(false, Ordering::Relaxed);
+        create("after");
+        later().await;
+        assert!(!first_leads() && second_leads());
+        let changes = server.take_changes();
+        let pods = changes.iter().filter(|call| call.path.ends_with("/pods"));
+        assert_eq!(pods.count(), 6, "two for each run: {changes:?}");
+    }
+
+    #[test]
+    fn pods_set_tcp_windows_where_every_pod_may() {
+        let safe = |major: &str, minor: &str| {
+            tcp_sysctls_are_safe(&Info {
+                major: major.to_owned(),
+                minor: minor.to_owned(),
+                ..Info::default()
+            })
+        };
+        assert!(safe("1", "32") && safe("1", "36") && safe("1", "33+") && safe("2", "0"));
+        assert!(!safe("1", "31") && !safe("1", "31+") && !safe("", ""));
+    }
+}

@@ -1,0 +1,171 @@
+//! Stage 3 of a pass: does what was decided, except for the status.
+//!
+//! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer
+//! ones.
+
+use std::{fmt::Debug, sync::Arc};
+
+use error_reporter::Report;
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Resource, api::DeleteParams, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+use perfrun_api::{pod::store::STORE_NODE, spec::PerfRun};
+use perfrun_contract::plan::Plan;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    api::objects::{Error, Existing, create_object, delete, remove_run},
+    build::{self, NewPod, RunIdentity},
+    conduct::Job,
+    names,
+    run::{
+        context::Context,
+        decide::{ConductorCommand, Decision},
+        observe::Observed,
+        pods::NodePod,
+        stage::last_progress,
+        watched::WatchedRun,
+    },
+    services::Services,
+};
+
+/// How many pods of a run are deleted at the same time.
+const DELETIONS_AT_ONCE: usize = 16;
+
+/// Carries out a decision. Commands to the conductor are given even if an object cannot be created.
+pub(crate) async fn apply(
+    run: &PerfRun,
+    observed: &Observed<'_>,
+    decision: &Decision,
+    context: &Context,
+) -> Result<(), Error> {
+    let Decision {
+        stage: _,
+        create,
+        create_store,
+        delete_pods,
+        delete_store,
+        command,
+        delete_run,
+        wake: _,
+    } = decision;
+    let identity = &observed.identity;
+    let mut applied = Ok(());
+    if let Some(plan) = observed.inputs.planned.plan() {
+        applied = create_objects(run, identity, plan, create, *create_store, context).await;
+        let refused = applied.as_ref().err();
+        let refused = refused.map(|error: &Error| Report::new(error).to_string());
+        context.conductors.set_refused(&identity.uid, refused);
+        match command {
+            ConductorCommand::None => {}
+            ConductorCommand::Cancel => context.conductors.cancel(&identity.uid),
+            ConductorCommand::Start => context.conductors.start(job(run, observed, plan, false, context)),
+            ConductorCommand::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
+        }
+    }
+    if *delete_pods || *delete_store {
+        let pods = observed.inputs.pods.iter();
+        let pods: Vec<_> = pods
+            .filter(|pod| *delete_pods || pod.node == STORE_NODE)
+            .collect();
+        applied = applied.and(delete_all(identity, &pods, context).await);
+    }
+    if *delete_run {
+        let RunIdentity {
+            namespace, name, uid, ..
+        } = identity;
+        let deleted = remove_run(namespace, name, uid, &context.services.client).await;
+        applied = applied.and(deleted);
+    }
+    applied
+}
+
+/// Creates pods and what they need. Pods come last: they mount the token, and the policy has to protect them
+/// from the first moment.
+async fn create_objects(
+    run: &PerfRun,
+    identity: &RunIdentity,
+    plan: &Plan,
+    pods: &[NewPod],
+    store: Option<u32>,
+    context: &Context,
+) -> Result<(), Error> {
+    let Services {
+        access,
+        key,
+        operators,
+        site,
+        ..
+    } = &*context.services;
+    if pods.iter().any(|pod| pod.incarnation == 0) {
+        let name = names::token(&identity.name, &identity.uid);
+        let secret = build::secret::secret(identity, name, key.token(&identity.uid));
+        // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
+        // them. Nodes refuse a conductor that has another token than theirs.
+        create(identity, secret, Existing::IsFine, context).await?;
+        let operators = (!access.is_proxy()).then_some(operators.as_str());
+        let policy = build::policy::policy(identity, operators);
+        create(identity, policy, Existing::MustBeOurs, context).await?;
+    }
+    for new in pods {
+        let pod = build::pod::pod(identity, &run.spec, plan, new, site);
+        create(identity, pod, Existing::MustBeOurs, context).await?;
+    }
+    if let Some((incarnation, store)) = store.zip(run.spec.store()) {
+        if incarnation == 0 {
+            let name = names::store_token(&identity.name, &identity.uid);
+            let secret = build::secret::secret(identity, name, key.store_token(&identity.uid));
+            create(identity, secret, Existing::IsFine, context).await?;
+        }
+        let settings = &run.spec.template.server;
+        let pod = build::store::pod(identity, store, settings, incarnation, site);
+        create(identity, pod, Existing::MustBeOurs, context).await?;
+    }
+    Ok(())
+}
+
+async fn create<K>(run: &RunIdentity, object: K, existing: Existing, context: &Context) -> Result<(), Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    create_object(object, "run", &run.uid, existing, &context.services.client).await?;
+    context.turns.begin(run);
+    Ok(())
+}
+
+/// Deletes pods of the run one by one: a pod of another owner stays, whatever its labels are.
+async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> Result<(), Error> {
+    let api: Api<Pod> = Api::namespaced(context.services.client.clone(), &run.namespace);
+    let mut deletions = vec![];
+    for pod in pods.iter().filter(|pod| !pod.deleting) {
+        deletions.push(delete(&api, &pod.name, &pod.uid, DeleteParams::default()));
+    }
+    let mut deletions = stream::iter(deletions).buffer_unordered(DELETIONS_AT_ONCE);
+    let mut all = Ok(());
+    while let Some(deleted) = deletions.next().await {
+        all = all.and(deleted);
+    }
+    all.map_err(Error::DeletePods)
+}
+
+fn job(run: &PerfRun, observed: &Observed<'_>, plan: &Arc<Plan>, conclude: bool, context: &Context) -> Job {
+    let Observed { identity, inputs, .. } = observed;
+    let wake = context.turns.waker();
+    let object = ObjectRef::<WatchedRun>::new(&identity.name).within(&identity.namespace);
+    Job {
+        services: context.services.clone(),
+        run: identity.clone(),
+        reference: run.object_ref(&()),
+        spec: run.spec.clone(),
+        plan: plan.clone(),
+        since: inputs.running_since().unwrap_or(inputs.now),
+        progress: last_progress(inputs.status),
+        conclude,
+        // Nobody listens when the operator ends.
+        wake: Arc::new(move || drop(wake.send(object.clone()))),
+    }
+}

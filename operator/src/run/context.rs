@@ -1,0 +1,53 @@
+//! What passes over runs share.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    conduct::Conductors,
+    run::{plans::Plans, turns::Turns},
+    services::Services,
+};
+
+/// What all passes share.
+pub(crate) struct Context {
+    pub(crate) services: Arc<Services>,
+    pub(crate) turns: Turns,
+    pub(crate) plans: Plans,
+    pub(crate) conductors: Conductors,
+}
+
+impl Context {
+    /// The run has ended, and its status shows it. The watch may not: that is remembered before another run
+    /// is woken.
+    pub(crate) fn end(&self, uid: &str) {
+        self.plans.forget(uid);
+        self.conductors.forget(uid);
+        self.turns.end(uid);
+    }
+
+    /// The run has ended before, is being deleted, or cannot be read.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.plans.forget(uid);
+        self.stand_back(uid);
+    }
+
+    /// The run no longer exists.
+    pub(crate) fn remove(&self, uid: &str) {
+        self.forget(uid);
+        self.turns.remove(uid);
+    }
+
+    /// Removes runs that no longer exist, given the UIDs of all that do.
+    pub(crate) fn remove_others(&self, existing: &BTreeSet<String>) {
+        let others = [self.plans.others_than(existing), self.turns.others_than(existing)];
+        for uid in others.iter().flatten() {
+            self.remove(uid);
+        }
+    }
+
+    /// Ends the turn of a run, so that another run may start.
+    pub(crate) fn stand_back(&self, uid: &str) {
+        self.conductors.forget(uid);
+        self.turns.stand_back(uid);
+    }
+}

@@ -1,0 +1,142 @@
+//! The driver: one pass over one run, stage by stage.
+//!
+//! | stage | does | reaches the API server |
+//! |---|---|---|
+//! | [`observe`] | collects what is known of the run | no |
+//! | [`decide`] | decides what to do, and where the run stands | no |
+//! | [`apply`] | creates and deletes objects, commands the conductor | yes |
+//! | [`publish`] | writes the status and its events | yes |
+//!
+//! Every pass applies once and writes the status once. The status is written even if applying failed:
+//! whatever the API server answers becomes a condition, and with the condition the time that the run may take
+//! begins.
+
+use std::{sync::Arc, time::Duration};
+
+use error_reporter::Report;
+use kube::{Resource, ResourceExt, runtime::controller::Action};
+use perfrun_api::spec::PerfRun;
+use strum::IntoStaticStr;
+use thiserror::Error;
+
+use crate::{
+    api::{
+        objects,
+        publish::{self, Published, after, publish},
+    },
+    run::{
+        apply::apply,
+        conditions::has_ended,
+        context::Context,
+        decide::{after_failure, decide},
+        observe::{self, observe},
+        refusal::Refusal,
+        stage::Stage,
+        status,
+        unreadable::report_unreadable,
+        watched::WatchedRun,
+    },
+    services::Services,
+};
+
+/// Pause after a pass that failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why a pass failed, by stage.
+#[derive(Debug, Error, IntoStaticStr)]
+pub(crate) enum Error {
+    #[error("failed to observe the run")]
+    Observe(#[from] observe::Error),
+    #[error("failed to publish the run's state")]
+    Publish(#[from] publish::Error),
+}
+
+impl Error {
+    /// A bounded value for metric labels, e.g. `Status`.
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Observe(_) => self.into(),
+            Self::Publish(error) => error.category(),
+        }
+    }
+}
+
+/// One pass over one run.
+pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -> Result<Action, Error> {
+    let began = tokio::time::Instant::now();
+    let result = match &*watched {
+        WatchedRun::Readable(run) => pass(run, &context).await,
+        WatchedRun::Unreadable(run) => {
+            context.services.metrics.failed("Unreadable");
+            // Nobody knows what such a run would do, so that it is in nobody's way.
+            context.forget(run.metadata.uid.as_deref().unwrap_or_default());
+            let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
+            published
+                .map(|published| after(published, None))
+                .map_err(Error::from)
+        }
+    };
+    context.services.metrics.reconciled(began.elapsed());
+    if let Err(error) = &result {
+        context.services.metrics.failed(error.category());
+    }
+    result
+}
+
+/// What to do after a pass that failed.
+pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, _: Arc<Context>) -> Action {
+    let (name, namespace) = (run.name_any(), run.namespace());
+    let error = Report::new(error);
+    tracing::warn!(run = name, namespace, %error, "reconciling failed");
+    Action::requeue(RETRY)
+}
+
+async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
+    let previous = run.status.clone().unwrap_or_default();
+    let observed = match observe(run, &previous, context) {
+        // The watch wakes the run when it is up to date.
+        Err(observe::Error::Stale) => return Ok(Action::await_change()),
+        observed => observed?,
+    };
+    let (identity, inputs) = (&observed.identity, &observed.inputs);
+    let mut decision = decide(inputs);
+    if let Err(error) = apply(run, &observed, &decision, context).await {
+        context.services.metrics.failed(error.category());
+        report(&error, &identity.label());
+        let plan = inputs.planned.plan().map(AsRef::as_ref);
+        let refusal = Refusal::of(&error, &identity.namespace, plan);
+        decision = after_failure(decision, refusal, inputs);
+    }
+    let outline = inputs.planned.outline();
+    let next = status::next(inputs, run.metadata.generation, &decision.stage);
+    let events = status::events(&previous, &next, outline, &decision.stage);
+    let Services { client, recorder, .. } = &*context.services;
+    let published = publish(run, &previous, &next, &events, client, recorder).await?;
+    if published == Published::Yes {
+        if has_ended(&next) && !has_ended(&previous) {
+            context.end(&identity.uid);
+        } else if inputs.deleting || has_ended(&next) {
+            context.forget(&identity.uid);
+        } else if matches!(decision.stage, Stage::Held(_)) {
+            context.stand_back(&identity.uid);
+        }
+    }
+    let uid = identity.uid.clone();
+    // The run gives back a turn that it could not use.
+    drop(observed);
+    let has_tried = matches!(decision.stage, Stage::Provisioning { .. });
+    if published == Published::Yes && has_tried && !context.turns.is_active(&uid) {
+        // The API server refused the first object. Another run goes first now.
+        context.turns.wake_first();
+    }
+    Ok(after(published, decision.wake))
+}
+
+fn report(error: &objects::Error, run: &str) {
+    let category = error.category();
+    let error = Report::new(error);
+    tracing::warn!(run, category, %error, "the decision was not carried out");
+}
+
+#[cfg(test)]
+mod tests;

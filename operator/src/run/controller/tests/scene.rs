@@ -1,0 +1,292 @@
+//! A scripted API server, and an operator whose watches the test moves.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::{
+    reflector::{self, ObjectRef, store::Writer},
+    watcher::Event,
+};
+use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
+use tokio::{
+    sync::{
+        mpsc::{self, UnboundedReceiver},
+        watch,
+    },
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::*;
+use crate::{
+    access::Access,
+    args::Args,
+    build::Site,
+    conduct::Conductors,
+    names,
+    policy::Policy,
+    process::{fence::Term, health::Health, metrics::Metrics, operator},
+    run::{plans::Plans, stage::Progress, turns::Turns},
+    test_server::{SYSTEM, TestServer, paused_clock},
+};
+
+/// The part of an object with its labels and times.
+pub(super) const POD: &str = "metadata";
+
+pub(super) struct Scene {
+    pub(super) server: TestServer,
+    pub(super) context: Arc<Context>,
+    runs: Writer<WatchedRun>,
+    pods: Writer<Pod>,
+    term: Option<watch::Sender<Instant>>,
+    woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
+}
+
+impl Scene {
+    pub(super) async fn new() -> Self {
+        Self::beside(&TestServer::new()).await
+    }
+
+    /// An operator of this API server, perhaps beside another.
+    pub(super) async fn beside(server: &TestServer) -> Self {
+        let server = server.clone();
+        // It lasts as long as no test ends it.
+        let (sender, term) = Term::begin(7, Instant::now() + Duration::from_secs(1 << 30));
+        let (runs, runs_writer) = reflector::store();
+        let (pods, pods_writer) = reflector::store();
+        let (wake, woken) = mpsc::unbounded_channel();
+        let services = Services {
+            client: term.fenced(&server.client()),
+            clock: paused_clock(),
+            term,
+            access: Access::Proxy(server.client()),
+            key: server.key().await,
+            site: site(),
+            operators: SYSTEM.to_owned(),
+            result_bytes: 64 << 20,
+            recorder: server.recorder(),
+            metrics: Arc::new(Metrics::new()),
+            pods: pods.clone(),
+        };
+        let context = Context {
+            services: Arc::new(services),
+            turns: Turns::new(Policy::default(), 10, runs, pods, wake),
+            plans: Plans::default(),
+            conductors: Conductors::default(),
+        };
+        Self {
+            server,
+            context: Arc::new(context),
+            runs: runs_writer,
+            pods: pods_writer,
+            term: Some(sender),
+            woken,
+        }
+    }
+
+    pub(super) fn path(name: &str) -> String {
+        Self::path_in("bench", name)
+    }
+
+    fn path_in(namespace: &str, name: &str) -> String {
+        format!("/apis/perfrun.io/v1alpha1/namespaces/{namespace}/perfruns/{name}")
+    }
+
+    /// Another operator begins with this policy.
+    pub(super) fn allow(&mut self, policy: Policy) {
+        Arc::get_mut(&mut self.context).unwrap().turns.policy = policy;
+    }
+
+    /// Creates a run that has a minute to provision, and with these fields of its spec.
+    pub(super) fn create(&self, name: &str, fields: Value) {
+        self.create_in("bench", name, fields);
+    }
+
+    /// Creates a run in another namespace.
+    pub(super) fn create_in(&self, namespace: &str, name: &str, fields: Value) {
+        let mut spec = json!({
+            "workload": {"ping": {}},
+            "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false},
+            "timeouts": {"provision": "1m", "run": "10m"},
+        });
+        let all = spec.as_object_mut().unwrap();
+        all.extend(fields.as_object().unwrap().clone());
+        let metadata = json!({"name": name, "namespace": namespace, "uid": format!("uid-of-{name}"), "generation": 1,
+            "creationTimestamp": (self.context.services.clock)()});
+        let run = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "metadata": metadata, "spec": spec});
+        self.server.put(&Self::path_in(namespace, name), run);
+    }
+
+    pub(super) fn change(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        self.server.change(&Self::path(name), change);
+    }
+
+    /// The operator no longer leads.
+    pub(super) fn depose(&mut self) {
+        self.term = None;
+    }
+
+    /// The operator renews its Lease so that its term lasts for
+    /// [`GIVE_UP`](crate::process::fence::GIVE_UP) and this.
+    pub(super) fn renew(&self, lasts: Duration) {
+        let term = self.term.as_ref().unwrap();
+        term.send_replace(Instant::now() + lasts);
+    }
+
+    /// Time passes.
+    pub(super) async fn later(&self, seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
+    /// The watches catch up.
+    pub(super) fn sync(&mut self) {
+        self.sync_runs();
+        self.sync_pods();
+    }
+
+    /// The watch of runs catches up.
+    pub(super) fn sync_runs(&mut self) {
+        refill(&mut self.runs, self.server.objects("/perfruns"));
+    }
+
+    /// The watch of pods catches up.
+    pub(super) fn sync_pods(&mut self) {
+        refill(&mut self.pods, self.server.objects("/pods"));
+    }
+
+    /// The run, as the watch shows it.
+    pub(super) fn watched(&self, name: &str) -> Arc<WatchedRun> {
+        let object = ObjectRef::new(name).within("bench");
+        self.context.turns.runs.get(&object).unwrap()
+    }
+
+    /// One pass by watches that have caught up.
+    pub(super) async fn pass(&mut self, name: &str) -> Result<Action, Error> {
+        self.sync();
+        self.pass_by_old_objects(name).await
+    }
+
+    /// One pass by what the watches have shown before. The first one shows the run.
+    pub(super) async fn pass_by_old_objects(&mut self, name: &str) -> Result<Action, Error> {
+        if self.context.turns.runs.state().is_empty() {
+            self.sync();
+        }
+        reconcile(self.watched(name), self.context.clone()).await
+    }
+
+    pub(super) fn status(&self, name: &str) -> Value {
+        self.server.object(&Self::path(name)).unwrap()["status"].clone()
+    }
+
+    pub(super) fn phase(&self, name: &str) -> String {
+        self.status(name)["phase"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Status, reason and message of a condition.
+    pub(super) fn condition(&self, name: &str, type_: Type) -> (String, String, String) {
+        let status = self.status(name);
+        let conditions = status["conditions"].as_array().unwrap();
+        let condition = conditions
+            .iter()
+            .find(|condition| condition["type"].as_str() == Some(type_.as_ref()))
+            .unwrap();
+        let text = |key: &str| condition[key].as_str().unwrap().to_owned();
+        (text("status"), text("reason"), text("message"))
+    }
+
+    pub(super) fn pod_name(&self, run: &str, node: &str, incarnation: u32) -> String {
+        names::pod(run, &format!("uid-of-{run}"), node, incarnation)
+    }
+
+    pub(super) fn pod_paths(&self) -> Vec<String> {
+        let pods = self.server.objects("/pods");
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap());
+        names
+            .map(|name| format!("/api/v1/namespaces/bench/pods/{name}"))
+            .collect()
+    }
+
+    /// The kubelets report all pods as ready.
+    pub(super) fn pods_are_ready(&self) {
+        for path in self.pod_paths() {
+            self.server.change(&path, |pod| {
+                pod["status"] = json!({"phase": "Running", "podIP": "127.0.0.1",
+                    "conditions": [{"type": "Ready", "status": "True"}]});
+            });
+        }
+    }
+
+    /// The conductor of a run panics.
+    pub(super) async fn panic(&self, name: &str) {
+        let run = self.watched(name);
+        let run = crate::build::RunIdentity::of(run.readable().unwrap()).unwrap();
+        let (woken, mut wakes) = mpsc::unbounded_channel();
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            let _ = woken.send(());
+        });
+        let conductors = &self.context.conductors;
+        conductors.spawn(&run, Progress::default(), wake, |_, _| async {
+            panic!("out of order")
+        });
+        wakes.recv().await.unwrap();
+    }
+
+    /// The names of runs that were woken since the last time.
+    pub(super) fn woken(&mut self) -> Vec<String> {
+        let woken = std::iter::from_fn(|| self.woken.try_recv().ok());
+        woken.map(|run| run.name).collect()
+    }
+
+    /// A whole operator with watches of its own.
+    pub(super) fn operate(&self) -> JoinHandle<()> {
+        let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
+        let client = self.server.client();
+        let Services {
+            key, metrics, term, ..
+        } = Services::clone(&self.context.services);
+        let health = Arc::new(Health::default());
+        tokio::spawn(async move {
+            operator::reconcile_all(&args, &client, &term, &key, &site(), &metrics, &health).await;
+        })
+    }
+}
+
+fn site() -> Site {
+    Site {
+        node_image: "node".to_owned(),
+        node_image_go: "node-go".to_owned(),
+        image: "operator".to_owned(),
+        image_pull_policy: None,
+        pull_policy: None,
+        pull_secrets: vec!["registry".to_owned()],
+        tcp_sysctls: true,
+    }
+}
+
+/// Waits until the run has all its pods.
+pub(super) async fn is_created(server: &TestServer, run: &str) {
+    let has_pods = || {
+        let pods = server.objects("/pods");
+        let own = pods.iter().filter(|pod| pod[POD]["labels"][RUN_LABEL] == run);
+        own.filter(|pod| !pod[POD]["labels"][NODE_LABEL].is_null())
+            .count()
+            == 2
+    };
+    tokio::time::timeout(Duration::from_secs(600), async {
+        while !has_pods() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
+    .unwrap_or_else(|_| panic!("{run} has no pods"));
+}
+
+fn refill<K>(writer: &mut Writer<K>, objects: Vec<Value>)
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned,
+{
+    writer.apply_watcher_event(&Event::Init);
+    for object in objects {
+        let object = serde_json::from_value(object).unwrap();
+        writer.apply_watcher_event(&Event::InitApply(object));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+}

@@ -1,0 +1,429 @@
+//! What happens to a run now: a function of its document, of what was observed, and of the time.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use perfrun_api::{
+    cluster::condition::{self, Reason, Status, Type},
+    pod::{PodState, store::STORE_NODE},
+    spec::{PerfRunSpec, PerfRunStatus},
+};
+use perfrun_contract::{
+    plan::{Plan, PlannedNode},
+    role::Role,
+    run::Phase,
+    tally::EndReason,
+};
+
+use crate::{
+    build::NewPod,
+    run::{
+        conditions::{has_ended, since},
+        plans::{Need, Planned},
+        pods::{NodePod, alive},
+        refusal::{REFUSALS, Refusal},
+        stage::{ConductorState, Progress, RunOutcome, Stage, Trouble, last_progress},
+    },
+};
+
+/// How often a node may exit before all nodes have been ready. After that, another attempt is unlikely to
+/// succeed.
+const STARTS_MAX: u32 = 3;
+
+/// How many pods may keep results of one run. After that, another would be lost as well.
+const STORE_STARTS_MAX: u32 = 10;
+
+/// How often a run's conductor may panic in one process. After that, another attempt is unlikely to succeed.
+const PANICS_MAX: u32 = 3;
+
+/// Pause before an object that was not created is requested again. It doubles: the run waits as long as it
+/// has waited.
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_LAST: Duration = Duration::from_secs(15);
+
+/// Pause between passes over a run whose `timeouts.run` is over while its conductor still keeps the results.
+const OVERTIME_PAUSE: Duration = Duration::from_secs(30);
+
+/// What a decision depends on.
+pub(crate) struct Inputs<'a> {
+    pub(crate) spec: &'a PerfRunSpec,
+    /// The status as the API server has it.
+    pub(crate) status: &'a PerfRunStatus,
+    /// Whether the run is being deleted, and waits for somebody's finalizer.
+    pub(crate) deleting: bool,
+    pub(crate) planned: Planned,
+    pub(crate) pods: Vec<NodePod>,
+    pub(crate) conductor: ConductorState,
+    /// The Kubernetes nodes on which nodes of the run were lost, by node of the run.
+    pub(crate) lost_on: BTreeMap<String, String>,
+    pub(crate) now: Timestamp,
+}
+
+impl Inputs<'_> {
+    /// Since when trials have been in progress.
+    pub(crate) fn running_since(&self) -> Option<Timestamp> {
+        since(self.status, Type::Running, Status::True)
+    }
+
+    /// The time that is left of `timeouts.run`.
+    fn left_of_run(&self) -> Duration {
+        let begun = self.running_since().unwrap_or(self.now);
+        Duration::from(self.spec.timeouts.run).saturating_sub(elapsed(begun, self.now))
+    }
+
+    /// How long nodes have been starting.
+    fn provisioning(&self) -> Duration {
+        let begun = since(self.status, Type::Provisioned, Status::False);
+        elapsed(begun.unwrap_or(self.now), self.now)
+    }
+
+    /// The time that is left of `timeouts.provision`.
+    fn left_of_provision(&self) -> Duration {
+        Duration::from(self.spec.timeouts.provision).saturating_sub(self.provisioning())
+    }
+}
+
+/// What to do, and where the run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Decision {
+    pub(crate) stage: Stage,
+    /// Pods to create. The objects that pods need are created before the first incarnations.
+    pub(crate) create: Vec<NewPod>,
+    /// The incarnation of the pod that keeps results, to create after the others.
+    pub(crate) create_store: Option<u32>,
+    pub(crate) delete_pods: bool,
+    /// Whether to delete the pods that keep results, even if others stay.
+    pub(crate) delete_store: bool,
+    pub(crate) command: ConductorCommand,
+    pub(crate) delete_run: bool,
+    /// When to decide again if nothing changes.
+    pub(crate) wake: Option<Duration>,
+}
+
+/// What a run's conductor has to do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ConductorCommand {
+    /// Continue.
+    None,
+    /// Start, or resume what another process began.
+    Start,
+    /// Run no trials; keep the results that the journal has.
+    Conclude,
+    /// Stop the trials, and keep the results.
+    Cancel,
+}
+
+impl Decision {
+    fn new(stage: Stage) -> Self {
+        Self {
+            stage,
+            create: vec![],
+            create_store: None,
+            delete_pods: false,
+            delete_store: false,
+            command: ConductorCommand::None,
+            delete_run: false,
+            wake: None,
+        }
+    }
+
+    /// The end of the run. Its pods are deleted once the status shows it, see [`over`]: until then another
+    /// pass would take them for lost.
+    fn end(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
+        Self::new(Stage::Ended {
+            reason: reason.into(),
+            message: message.into(),
+            outcome: None,
+        })
+    }
+}
+
+/// Decides how much of its plan a run needs. `turn` says whether the run may start beside the others, or what
+/// it waits for.
+pub(crate) fn need(
+    spec: &PerfRunSpec,
+    status: &PerfRunStatus,
+    conductor: &ConductorState,
+    turn: Result<(), String>,
+) -> Need {
+    let has_begun =
+        *conductor != ConductorState::None || since(status, Type::Running, Status::True).is_some();
+    let held = |reason, message| Need::Outline(Trouble { reason, message });
+    match turn {
+        _ if has_ended(status) => Need::Nothing,
+        _ if has_begun || spec.cancel => Need::Whole,
+        _ if spec.suspend => held(Reason::Suspended, "set spec.suspend to false to start".to_owned()),
+        Err(why) => held(Reason::WaitingForOtherRuns, why),
+        Ok(()) => Need::Whole,
+    }
+}
+
+/// Decides.
+pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
+    let spec = inputs.spec;
+    if inputs.deleting {
+        return Decision {
+            delete_pods: any_to_delete(&inputs.pods),
+            ..Decision::new(Stage::Over)
+        };
+    }
+    let plan = match &inputs.planned {
+        Planned::Over => return over(inputs),
+        Planned::Refused(why) => return Decision::new(Stage::Rejected(why.clone())),
+        Planned::Held(_, trouble) => {
+            return Decision {
+                delete_pods: any_to_delete(&inputs.pods),
+                ..Decision::new(Stage::Held(trouble.clone()))
+            };
+        }
+        Planned::Whole(_, plan) => plan,
+    };
+    match &inputs.conductor {
+        ConductorState::Ended(outcome) => ended(outcome),
+        ConductorState::Running(progress) => Decision {
+            command: if spec.cancel {
+                ConductorCommand::Cancel
+            } else {
+                ConductorCommand::None
+            },
+            create: missing(plan, inputs),
+            create_store: missing_store(inputs),
+            // The conductor ends in time. Should it not wake the run, this does.
+            wake: Some(inputs.left_of_run().max(OVERTIME_PAUSE)),
+            ..Decision::new(Stage::Running(progress.clone()))
+        },
+        ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
+            EndReason::Internal,
+            format!("the conductor panicked {times} times, which is a fault of perfrun: {message}"),
+        ),
+        ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
+            Some(_) if spec.cancel => Decision {
+                create_store: missing_store(inputs),
+                command: ConductorCommand::Conclude,
+                wake: Some(OVERTIME_PAUSE),
+                ..Decision::new(Stage::Running(last_progress(inputs.status)))
+            },
+            Some(_) => take_over(plan, inputs),
+            None if spec.cancel => Decision::end(EndReason::Cancelled, "cancelled before it started"),
+            None => begin(plan, inputs),
+        },
+    }
+}
+
+/// The decision after the API server did not do all of it. `refusal` says why an object of the run was not
+/// created; `None` if something else failed.
+pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs: &Inputs<'_>) -> Decision {
+    let pause = inputs.provisioning().clamp(RETRY_FIRST, RETRY_LAST);
+    match (decision.stage, refusal) {
+        (Stage::Provisioning { .. }, Some(Refusal::Final(trouble))) => {
+            Decision::end(trouble.reason, trouble.message)
+        }
+        (Stage::Provisioning { ready, .. }, Some(Refusal::Temporary(Some(trouble)))) => Decision {
+            wake: Some(pause.min(inputs.left_of_provision())),
+            ..Decision::new(Stage::Provisioning {
+                ready,
+                trouble: Some(trouble),
+            })
+        },
+        // A conductor that waits for the pod gives up in time.
+        (stage, _) => Decision {
+            wake: Some(decision.wake.map_or(pause, |wake| wake.min(pause))),
+            ..Decision::new(stage)
+        },
+    }
+}
+
+/// A run that has ended needs nothing, except to be cleaned up.
+fn over(inputs: &Inputs<'_>) -> Decision {
+    let Inputs { spec, status, .. } = inputs;
+    let cleanup = &spec.cleanup;
+    // How a run ended in a phase of a newer version is not known, so whatever may be kept is.
+    let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
+    let keeps_pods = cleanup.keep_pods_on_failure && has_failed;
+    let ttl = match status.phase {
+        Some(Phase::Succeeded) => cleanup.ttl_seconds_after_success,
+        #[cfg(next)]
+        Some(Phase::Next) => cleanup.ttl_seconds_after_success,
+        Some(Phase::Newer(_)) => None,
+        _ => cleanup.ttl_seconds_after_failure,
+    };
+    let left = ttl.map(|ttl| {
+        let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);
+        Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, inputs.now))
+    });
+    Decision {
+        delete_pods: !keeps_pods && any_to_delete(&inputs.pods),
+        // They mount the author's Secret, and have nothing to show.
+        delete_store: inputs
+            .pods
+            .iter()
+            .any(|pod| pod.node == STORE_NODE && !pod.deleting),
+        delete_run: left.is_some_and(|left| left.is_zero()),
+        wake: left,
+        ..Decision::new(Stage::Over)
+    }
+}
+
+/// The conductor's end is the run's.
+fn ended(outcome: &RunOutcome) -> Decision {
+    let conclusion = &outcome.conclusion;
+    Decision::new(Stage::Ended {
+        reason: conclusion.reason.into(),
+        message: conclusion.message.clone(),
+        outcome: Some(Box::new(outcome.clone())),
+    })
+}
+
+/// Trials were in progress, and their conductor no longer exists.
+fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
+    let left = inputs.left_of_run();
+    let all_ready = ready(plan, &inputs.pods) == plan.nodes.len() && store_is_ready(inputs);
+    let has_lost_store = next_store(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
+    Decision {
+        create: missing(plan, inputs),
+        create_store: missing_store(inputs),
+        command: match (all_ready, left.is_zero() || has_lost_store) {
+            (true, false) => ConductorCommand::Start,
+            (_, true) => ConductorCommand::Conclude,
+            (false, false) => ConductorCommand::None,
+        },
+        wake: Some(if left.is_zero() { OVERTIME_PAUSE } else { left }),
+        ..Decision::new(Stage::Running(last_progress(inputs.status)))
+    }
+}
+
+/// No trial has been run yet.
+fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
+    let pods = &inputs.pods;
+    let ready = ready(plan, pods);
+    if ready == plan.nodes.len() && store_is_ready(inputs) {
+        return Decision {
+            command: ConductorCommand::Start,
+            wake: Some(inputs.left_of_run()),
+            ..Decision::new(Stage::Running(Progress::default()))
+        };
+    }
+    let hopeless = pods
+        .iter()
+        .filter(|pod| pod.incarnation + 1 >= STARTS_MAX)
+        .find_map(|pod| match &pod.state {
+            PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some(trouble),
+            _ => None,
+        });
+    if let Some(Trouble { reason, message }) = hopeless {
+        return Decision::end(*reason, format!("{message} (tried {STARTS_MAX} times)"));
+    }
+    let trouble = trouble(plan, inputs);
+    let left = inputs.left_of_provision();
+    if left.is_zero() {
+        return provision_timeout(plan, ready, trouble, inputs);
+    }
+    Decision {
+        create: missing(plan, inputs),
+        create_store: missing_store(inputs),
+        wake: Some(left),
+        ..Decision::new(Stage::Provisioning { ready, trouble })
+    }
+}
+
+fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs: &Inputs<'_>) -> Decision {
+    let trouble = trouble.or_else(|| last_refusal(inputs.status));
+    let trouble = trouble.or_else(|| {
+        // The kubelet reports a claim or a Secret that does not exist in events only.
+        let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
+        let waits_for_store = ready == plan.nodes.len() && !store_is_ready(inputs);
+        waits_for_store.then(|| Trouble::new(Reason::StoreNotReady, why))
+    });
+    let (reason, why) = trouble.map_or((Reason::ProvisionTimeout, String::new()), |trouble| {
+        (trouble.reason, format!(": {}", trouble.message))
+    });
+    let (nodes, limit) = (plan.nodes.len(), Duration::from(inputs.spec.timeouts.provision));
+    let message = format!("{ready} of {nodes} nodes were ready within timeouts.provision, {limit:?}{why}");
+    Decision::end(reason, message)
+}
+
+/// The refusal in the status: an object that was not created cannot report it.
+fn last_refusal(status: &PerfRunStatus) -> Option<Trouble> {
+    let provisioned = condition::find(&status.conditions, Type::Provisioned)?;
+    let reason = REFUSALS
+        .into_iter()
+        .find(|reason| provisioned.reason == reason.as_ref())?;
+    Some(Trouble::new(reason, provisioned.message.clone()))
+}
+
+fn any_to_delete(pods: &[NodePod]) -> bool {
+    pods.iter().any(|pod| !pod.deleting)
+}
+
+fn ready(plan: &Plan, pods: &[NodePod]) -> usize {
+    let is_ready = |node: &&PlannedNode| {
+        alive(pods, &node.name).is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
+    };
+    plan.nodes.iter().filter(is_ready).count()
+}
+
+/// Whether the pod that keeps results is ready, if the run needs one.
+fn store_is_ready(inputs: &Inputs<'_>) -> bool {
+    let pod = alive(&inputs.pods, STORE_NODE);
+    inputs.spec.store().is_none() || pod.is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
+}
+
+/// Why the first pod that is not ready is not.
+fn trouble(plan: &Plan, inputs: &Inputs<'_>) -> Option<Trouble> {
+    let nodes = plan.nodes.iter().map(|node| node.name.as_str());
+    nodes
+        .chain(inputs.spec.store().map(|_| STORE_NODE))
+        .find_map(|node| match &latest(&inputs.pods, node)?.state {
+            PodState::Stuck(trouble) | PodState::Gone(trouble) => Some(trouble.clone()),
+            PodState::Starting | PodState::Ready(_) => None,
+        })
+}
+
+/// The pod of a node that was created last.
+fn latest<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
+    let of_node = pods.iter().filter(|pod| pod.node == node);
+    of_node.max_by_key(|pod| pod.incarnation)
+}
+
+/// The next incarnation of a node.
+fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
+    latest(pods, node).map_or(0, |pod| pod.incarnation + 1)
+}
+
+/// The next incarnation of the pod that keeps results, if the run needs the pod and has none.
+fn next_store(inputs: &Inputs<'_>) -> Option<u32> {
+    let is_missing = inputs.spec.store().is_some() && alive(&inputs.pods, STORE_NODE).is_none();
+    is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
+}
+
+/// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too
+/// many.
+fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
+    next_store(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
+}
+
+/// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
+/// leave room, see `build::pod`.
+fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
+    let new = |node: &PlannedNode| NewPod {
+        node: node.clone(),
+        incarnation: next_incarnation(&inputs.pods, &node.name),
+        avoid: inputs.lost_on.get(&node.name).cloned(),
+    };
+    let mut missing: Vec<_> = plan
+        .nodes
+        .iter()
+        .filter(|node| alive(&inputs.pods, &node.name).is_none())
+        .map(new)
+        .collect();
+    missing.sort_by_key(|pod| pod.node.role == Role::Client);
+    missing
+}
+
+/// The time since a moment. Clocks of API servers differ a little, so that the moment may be in the future.
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(since).max(SignedDuration::ZERO).unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests;

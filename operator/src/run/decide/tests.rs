@@ -1,0 +1,578 @@
+//! A run's life, decision by decision.
+
+mod links;
+mod store;
+mod verdict;
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::runtime::events::Event;
+use perfrun_api::{document, planning::plan, spec::Stored};
+use perfrun_contract::{
+    newer::NewerName,
+    tally::{Conclusion, Counts, EndReason},
+};
+
+use super::*;
+use crate::run::{links::Links, plans::Outline, status};
+
+const DOCUMENT: &str = "
+apiVersion: perfrun.io/v1alpha1
+kind: PerfRun
+metadata: {name: tcp}
+spec:
+  iterations: 2
+  warmup: 0
+  workload: {ping: {}}
+  matrix: {clients: [libp2p], servers: [litep2p], rawReference: false}
+  timeouts: {provision: 1m, run: 10m}
+";
+
+/// A run, its status so far, and a clock.
+struct Life {
+    spec: PerfRunSpec,
+    plan: Arc<Plan>,
+    status: PerfRunStatus,
+    pods: Vec<NodePod>,
+    deleting: bool,
+    conductor: ConductorState,
+    turn: Result<(), String>,
+    now: Timestamp,
+    /// The events of the last pass.
+    events: Vec<Event>,
+}
+
+impl Life {
+    fn new() -> Self {
+        Self::of(DOCUMENT)
+    }
+
+    /// A run with an impaired network beside `none`.
+    fn impaired() -> Self {
+        Self::of(&DOCUMENT.replace("rawReference", "networks: [none, wan], rawReference"))
+    }
+
+    /// A run that compares two variants, and expects something of round trips.
+    fn comparing(expect: &str) -> Self {
+        let compares = format!(
+            "  stacks: [{{name: main, stack: litep2p}}, {{name: pr, stack: litep2p}}]\n  \
+             compare: [{{baseline: main, candidate: pr}}]\n  expect: {expect}\n"
+        );
+        let variants = "clients: [main], servers: [main]";
+        Self::of(&(DOCUMENT.replace("clients: [libp2p], servers: [litep2p]", variants) + &compares))
+    }
+
+    fn of(document: &str) -> Self {
+        let run = document::parse(document).unwrap().remove(0);
+        Self {
+            plan: Arc::new(plan(&run.spec).unwrap()),
+            spec: run.spec,
+            status: PerfRunStatus::default(),
+            pods: vec![],
+            deleting: false,
+            conductor: ConductorState::None,
+            turn: Ok(()),
+            now: Timestamp::UNIX_EPOCH,
+            events: vec![],
+        }
+    }
+
+    /// One pass. Returns the decision, and keeps the new status.
+    fn pass(&mut self) -> Decision {
+        self.pass_with(None)
+    }
+
+    /// One pass in which the API server refuses pods.
+    fn pass_with(&mut self, refusal: Option<Refusal>) -> Decision {
+        let outline = Outline::of(&self.plan, &self.spec);
+        let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
+            Need::Nothing => Planned::Over,
+            Need::Outline(trouble) => Planned::Held(outline, trouble),
+            Need::Whole => Planned::Whole(outline, self.plan.clone()),
+        };
+        let inputs = Inputs {
+            spec: &self.spec,
+            status: &self.status,
+            deleting: self.deleting,
+            planned,
+            pods: self.pods.clone(),
+            conductor: self.conductor.clone(),
+            lost_on: BTreeMap::new(),
+            now: self.now,
+        };
+        let mut decision = decide(&inputs);
+        if refusal.is_some() {
+            decision = after_failure(decision, refusal, &inputs);
+        }
+        let outline = inputs.planned.outline();
+        let next = status::next(&inputs, Some(1), &decision.stage);
+        self.events = status::events(&self.status, &next, outline, &decision.stage);
+        self.status = next;
+        decision
+    }
+
+    fn later(&mut self, seconds: i64) -> &mut Self {
+        self.now += SignedDuration::from_secs(seconds);
+        self
+    }
+
+    /// Creates the pods of a decision, in this state.
+    fn create(&mut self, decision: &Decision, state: &PodState) {
+        self.pods.extend(decision.create.iter().map(|new| NodePod {
+            name: format!("{}-{}", new.node.name, new.incarnation),
+            uid: String::new(),
+            node: new.node.name.clone(),
+            incarnation: new.incarnation,
+            deleting: false,
+            state: state.clone(),
+            foreign: vec![],
+        }));
+    }
+
+    fn running() -> Self {
+        Self::new().started()
+    }
+
+    fn started(self) -> Self {
+        let mut life = self;
+        let first = life.pass();
+        life.create(&first, &ready());
+        assert_eq!(life.pass().command, ConductorCommand::Start);
+        life.conductor = ConductorState::Running(Progress::default());
+        life
+    }
+
+    /// Status, reason and message of the condition LinksVerified.
+    fn links(&self) -> (&str, &str, &str) {
+        self.parts(Type::LinksVerified)
+    }
+
+    /// Status, reason and message of the condition Verdict.
+    fn verdict(&self) -> (&str, &str, &str) {
+        self.parts(Type::Verdict)
+    }
+
+    /// Status, reason and message of a condition.
+    fn parts(&self, type_: Type) -> (&str, &str, &str) {
+        let condition = self.condition(type_);
+        (&condition.status, &condition.reason, &condition.message)
+    }
+
+    /// The reasons of the events of the last pass.
+    fn reasons(&self) -> Vec<&str> {
+        self.events.iter().map(|event| event.reason.as_str()).collect()
+    }
+
+    fn condition(&self, type_: Type) -> &Condition {
+        condition::find(&self.status.conditions, type_).unwrap()
+    }
+
+    /// The phase, and the reason of the condition Complete.
+    fn end(&self) -> (Phase, &str) {
+        (self.status.phase.unwrap(), &self.condition(Type::Complete).reason)
+    }
+}
+
+fn ready() -> PodState {
+    PodState::Ready(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn gone() -> PodState {
+    PodState::Gone(Trouble {
+        reason: Reason::NodeCrashed,
+        message: "the node ended with exit code 1".to_owned(),
+    })
+}
+
+fn going(completed: usize, failed: usize) -> Progress {
+    Progress {
+        counts: Counts {
+            planned: 2,
+            completed,
+            failed,
+            not_needed: 0,
+        },
+        links: Links::default(),
+    }
+}
+
+/// A conductor that has ended like this, with this many trials completed and failed.
+fn outcome(reason: EndReason, completed: usize, failed: usize) -> ConductorState {
+    let phase = match reason {
+        EndReason::Succeeded => Phase::Succeeded,
+        EndReason::Cancelled => Phase::Cancelled,
+        _ => Phase::Failed,
+    };
+    ConductorState::Ended(Box::new(RunOutcome {
+        conclusion: Conclusion {
+            phase,
+            reason,
+            message: format!("it ended as {reason}"),
+        },
+        progress: going(completed, failed),
+        summary: vec![],
+        judged: None,
+        merged: None,
+        results: vec!["tcp-results-0".to_owned()],
+        stored: None,
+    }))
+}
+
+fn names(new: &[NewPod]) -> Vec<String> {
+    new.iter()
+        .map(|pod| format!("{}-{}", pod.node.name, pod.incarnation))
+        .collect()
+}
+
+#[test]
+fn a_run_passes_from_pods_to_trials_to_its_end() {
+    let mut life = Life::new();
+    let first = life.pass();
+    assert_eq!(names(&first.create), ["server-0-0", "client-0-0"]);
+    assert_eq!(life.status.phase, Some(Phase::Provisioning));
+    life.create(&first, &PodState::Starting);
+    assert_eq!(life.later(3).pass().create, []);
+
+    life.pods[0].state = ready();
+    assert_eq!(life.pass().command, ConductorCommand::None);
+    assert_eq!(
+        life.condition(Type::Provisioned).message,
+        "1 of 2 nodes are ready"
+    );
+    life.pods[1].state = ready();
+    assert_eq!(life.pass().command, ConductorCommand::Start);
+
+    life.conductor = ConductorState::Running(going(1, 0));
+    life.later(5).pass();
+    assert_eq!(life.status.trials.progress, "1/2");
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
+    let last = life.later(5).pass();
+    assert!(!last.delete_pods, "not before the status shows the end");
+    assert_eq!(life.end(), (Phase::Succeeded, "Succeeded"));
+    assert_eq!(life.status.results, ["tcp-results-0"]);
+    assert_eq!(life.status.completion_time.as_ref().unwrap().0, life.now);
+    assert!(life.pass().delete_pods);
+}
+
+#[test]
+fn trials_that_are_not_needed_are_no_part_of_the_progress() {
+    let mut life = Life::running();
+    let mut progress = going(1, 0);
+    progress.counts.not_needed = 1;
+    life.conductor = ConductorState::Running(progress);
+    life.pass();
+    let trials = &life.status.trials;
+    assert_eq!((trials.total, trials.not_needed), (2, 1));
+    assert_eq!(trials.progress, "1/1");
+}
+
+#[test]
+fn a_run_that_has_ended_needs_nothing() {
+    let mut life = Life::running();
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
+    life.pass();
+    life.pods.clear();
+    life.conductor = ConductorState::None;
+    let before = life.status.clone();
+    let after = life.later(3600).pass();
+    assert_eq!(after, Decision::new(Stage::Over));
+    assert_eq!(life.status, before);
+}
+
+#[test]
+fn trials_that_failed_make_the_run_fail_with_their_reason() {
+    let mut life = Life::running();
+    life.conductor = outcome(EndReason::TrialTimeout, 1, 1);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
+    assert_eq!(life.condition(Type::Complete).message, "it ended as TrialTimeout");
+}
+
+#[test]
+fn a_run_says_that_its_samples_were_merged() {
+    let mut life = Life::running();
+    let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
+        unreachable!("it has ended")
+    };
+    ended.merged = Some("samples of 2 trials are merged".to_owned());
+    life.conductor = ConductorState::Ended(ended);
+    life.pass();
+    let merged = condition::find(&life.status.conditions, Type::SamplesMerged).unwrap();
+    assert_eq!(
+        (merged.status.as_str(), merged.reason.as_str()),
+        ("True", "ResultsTooLarge")
+    );
+    assert_eq!(merged.message, "samples of 2 trials are merged");
+    assert!(life.events.iter().any(|event| event.reason == "ResultsTooLarge"));
+}
+
+#[test]
+fn a_lost_node_is_replaced_while_trials_are_in_progress() {
+    let mut life = Life::running();
+    life.pods[1].state = gone();
+    let decision = life.pass();
+    assert_eq!(names(&decision.create), ["client-0-1"]);
+    assert_eq!(life.status.phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_node_that_ends_at_every_start_ends_the_run() {
+    let mut life = Life::new();
+    for _ in 0..STARTS_MAX {
+        let decision = life.pass();
+        life.create(&decision, &ready());
+        life.pods.last_mut().unwrap().state = gone();
+    }
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+}
+
+#[test]
+fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
+    let mut life = Life::new();
+    let decision = life.pass();
+    let stuck = PodState::Stuck(Trouble {
+        reason: Reason::Unschedulable,
+        message: "no Kubernetes node takes pod server-0-0".to_owned(),
+    });
+    life.create(&decision, &stuck);
+    let decision = life.later(1).pass();
+    assert_eq!(life.condition(Type::Provisioned).reason, "Unschedulable");
+    assert_eq!(decision.wake, Some(Duration::from_secs(59)));
+    life.later(59).pass();
+    assert_eq!(life.end(), (Phase::Failed, "Unschedulable"));
+    assert_eq!(
+        life.condition(Type::Complete).message,
+        "0 of 2 nodes were ready within timeouts.provision, 60s: no Kubernetes node takes pod server-0-0"
+    );
+}
+
+#[test]
+fn a_run_waits_for_its_turn_and_for_its_user() {
+    let mut life = Life::new();
+    life.turn = Err("ns/other is active".to_owned());
+    assert_eq!(life.pass().create, []);
+    assert_eq!(life.condition(Type::Provisioned).reason, "WaitingForOtherRuns");
+    assert_eq!(life.status.phase, Some(Phase::Pending));
+    life.spec.suspend = true;
+    life.pass();
+    assert_eq!(life.condition(Type::Provisioned).reason, "Suspended");
+    (life.spec.suspend, life.turn) = (false, Ok(()));
+    // `timeouts.provision` starts now, and not when the run was first seen.
+    assert_eq!(life.later(3600).pass().create.len(), 2);
+}
+
+#[test]
+fn an_operator_that_takes_over_uses_the_existing_pods() {
+    let mut life = Life::running();
+    life.conductor = ConductorState::None;
+    let decision = life.later(60).pass();
+    assert_eq!(
+        (decision.command, decision.create.len()),
+        (ConductorCommand::Start, 0)
+    );
+    assert_eq!(life.status.phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_run_that_cannot_be_resumed_ends_in_time() {
+    let mut life = Life::running();
+    life.conductor = ConductorState::None;
+    life.pods[0].state = PodState::Starting;
+    assert_eq!(life.later(599).pass().command, ConductorCommand::None);
+    assert_eq!(life.later(1).pass().command, ConductorCommand::Conclude);
+}
+
+#[test]
+fn a_run_can_be_cancelled_at_any_time() {
+    let mut life = Life::new();
+    life.spec.cancel = true;
+    assert!(life.pass().create.is_empty());
+    assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
+
+    let mut life = Life::running();
+    life.spec.cancel = true;
+    assert_eq!(life.pass().command, ConductorCommand::Cancel);
+    life.conductor = ConductorState::None;
+    assert_eq!(life.pass().command, ConductorCommand::Conclude);
+    life.conductor = outcome(EndReason::Cancelled, 1, 0);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
+    assert_eq!(life.condition(Type::Complete).message, "it ended as Cancelled");
+}
+
+#[test]
+fn pods_of_a_failed_run_are_kept_if_the_run_says_so() {
+    let mut life = Life::running();
+    life.spec.cleanup.keep_pods_on_failure = true;
+    life.conductor = outcome(EndReason::Internal, 0, 0);
+    life.pass();
+    assert!(!life.later(9).pass().delete_pods);
+    life.spec.cleanup.keep_pods_on_failure = false;
+    assert!(life.pass().delete_pods);
+}
+
+#[test]
+fn a_run_is_deleted_when_its_time_is_over() {
+    let mut life = Life::running();
+    life.spec.cleanup.ttl_seconds_after_success = Some(30);
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
+    life.pass();
+    life.pods.clear();
+    let decision = life.later(10).pass();
+    assert_eq!(
+        (decision.delete_run, decision.wake),
+        (false, Some(Duration::from_secs(20)))
+    );
+    assert!(life.later(20).pass().delete_run);
+}
+
+#[test]
+fn a_run_that_ended_in_a_phase_of_a_newer_version_is_kept_with_its_pods() {
+    let mut life = Life::running();
+    let cleanup = &mut life.spec.cleanup;
+    cleanup.keep_pods_on_failure = true;
+    cleanup.ttl_seconds_after_success = Some(30);
+    cleanup.ttl_seconds_after_failure = Some(30);
+    life.conductor = outcome(EndReason::Internal, 0, 0);
+    life.pass();
+    life.status.phase = NewerName::new("Hibernating").map(Phase::Newer);
+    let decision = life.later(60).pass();
+    assert_eq!((decision.delete_run, decision.delete_pods), (false, false));
+}
+
+#[test]
+fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
+    let mut life = Life::new();
+    let full = || {
+        let trouble = Trouble::new(
+            Reason::PodRefused,
+            "the API server refuses the run's Pod: exceeded quota",
+        );
+        Some(Refusal::Temporary(Some(trouble)))
+    };
+    assert_eq!(life.pass_with(full()).wake, Some(RETRY_FIRST));
+    let provisioned = life.condition(Type::Provisioned);
+    assert_eq!(
+        (provisioned.status.as_str(), provisioned.reason.as_str()),
+        ("False", "PodRefused")
+    );
+    let pauses: Vec<_> = [5, 5, 20, 29]
+        .iter()
+        .map(|seconds| life.later(*seconds).pass_with(full()).wake.unwrap().as_secs())
+        .collect();
+    assert_eq!(
+        pauses,
+        [5, 10, 15, 1],
+        "longer each time, and never beyond the limit"
+    );
+    life.later(1).pass();
+    assert_eq!(life.end(), (Phase::Failed, "PodRefused"));
+    let message = &life.condition(Type::Complete).message;
+    assert!(message.ends_with("exceeded quota"), "{message}");
+}
+
+#[test]
+fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
+    let mut life = Life::running();
+    life.pods[1].state = gone();
+    let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
+    let decision = life.pass_with(Some(Refusal::Final(trouble)));
+    assert_eq!(
+        (decision.command, decision.wake),
+        (ConductorCommand::None, Some(RETRY_FIRST))
+    );
+    assert_eq!(life.status.phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_conductor_that_panics_is_resumed_but_not_forever() {
+    let mut life = Life::running();
+    let panicked = |times| ConductorState::Panicked {
+        times,
+        message: "index out of bounds".to_owned(),
+    };
+    for times in 1..PANICS_MAX {
+        life.conductor = panicked(times);
+        assert_eq!(life.pass().command, ConductorCommand::Start);
+    }
+    life.conductor = panicked(PANICS_MAX);
+    life.pass();
+    assert_eq!(life.end(), (Phase::Failed, "Internal"));
+    let message = &life.condition(Type::Complete).message;
+    assert!(
+        message.ends_with("panicked 3 times, which is a fault of perfrun: index out of bounds"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_run_in_progress_is_looked_at_when_its_time_is_over() {
+    let mut life = Life::running();
+    assert_eq!(life.later(30).pass().wake, Some(Duration::from_secs(570)));
+    assert_eq!(life.later(600).pass().wake, Some(OVERTIME_PAUSE));
+}
+
+#[test]
+fn pods_of_a_run_that_is_being_deleted_are_deleted_at_any_time() {
+    let mut life = Life::running();
+    life.deleting = true;
+    let before = life.status.clone();
+    let decision = life.pass();
+    assert!(decision.delete_pods && decision.create.is_empty());
+    assert_eq!(life.status, before);
+    life.pods.iter_mut().for_each(|pod| pod.deleting = true);
+    assert!(!life.pass().delete_pods);
+}
+
+#[test]
+fn times_of_conditions_stay_while_they_do() {
+    let mut life = Life::running();
+    let since = life.condition(Type::Running).last_transition_time.clone();
+    life.later(60).pass();
+    assert_eq!(life.condition(Type::Running).last_transition_time, since);
+}
+
+#[test]
+fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
+    let mut life = Life::new();
+    let first = life.pass();
+    life.create(&first, &PodState::Starting);
+    life.pods[0].foreign = vec!["istio-proxy".to_owned()];
+    life.pass();
+    assert_eq!(life.reasons(), ["ForeignContainers"]);
+    let (status, _, message) = life.parts(Type::ContainersInjected);
+    assert!(
+        status == "True" && message.contains("did not make: istio-proxy. "),
+        "{message}"
+    );
+    life.pods[0].foreign.clear();
+    life.pass();
+    assert!(life.reasons().is_empty());
+    assert_eq!(life.parts(Type::ContainersInjected).0, "True");
+}
+
+#[test]
+fn every_change_that_matters_is_one_event() {
+    let mut life = Life::new();
+    let mut reasons = vec![];
+    let mut pass = |life: &mut Life| {
+        let decision = life.pass();
+        reasons.extend(life.reasons().into_iter().map(str::to_owned));
+        decision
+    };
+    let first = pass(&mut life);
+    life.create(&first, &PodState::Starting);
+    pass(&mut life);
+    life.pods.iter_mut().for_each(|pod| pod.state = ready());
+    pass(&mut life);
+    life.conductor = ConductorState::Running(Progress::default());
+    pass(&mut life);
+    life.conductor = outcome(EndReason::Succeeded, 2, 0);
+    pass(&mut life);
+    assert_eq!(reasons, ["Starting", "Ready", "Measuring", "Succeeded"]);
+}

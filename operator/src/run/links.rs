@@ -1,0 +1,160 @@
+//! The state of a run's links according to the records of its trials: which networks were measured, and
+//! whether each was as configured the last time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perfrun_api::cluster::condition::{self, Status};
+use perfrun_contract::{node::Reason, record::TrialRecord, tally::EndReason};
+
+use crate::run::conditions::ConditionParts;
+
+/// Reason of the condition about links that are not as configured.
+pub(crate) const NOT_EFFECTIVE: condition::Reason = condition::Reason::End(EndReason::ImpairmentNotEffective);
+
+/// The networks of a run that were measured.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Links {
+    /// By name: why the network was not as configured the last time. `None` if it was.
+    networks: BTreeMap<String, Option<String>>,
+    /// The backends that impaired links in any trial.
+    backends: BTreeSet<String>,
+}
+
+impl Links {
+    /// Adds the record of a trial on a network. Records are added in the order of the trials.
+    pub(crate) fn add(&mut self, network: &str, record: &TrialRecord) {
+        let failure = record.failure.as_ref();
+        let wrong = failure.filter(|failure| failure.reason == Reason::ImpairmentNotEffective);
+        // Other records hold no measurement of links.
+        if wrong.is_some() || record.links.is_some() {
+            let wrong = wrong.map(|failure| failure.message.clone());
+            self.networks.insert(network.to_owned(), wrong);
+        }
+        let links = record.nodes.values().filter_map(|node| node.link.as_ref());
+        self.backends.extend(links.map(|link| link.backend.to_string()));
+    }
+
+    /// Status, reason and message of the condition of a run with this number of networks. `None` if none was
+    /// measured.
+    pub(crate) fn condition(&self, of: usize) -> Option<ConditionParts<'static>> {
+        if self.networks.is_empty() {
+            return None;
+        }
+        let mut wrong = self.networks.values().flatten();
+        let Some(first) = wrong.next() else {
+            let verified = self.networks.len();
+            let by = match self.backends.is_empty() {
+                true => String::new(),
+                false => format!(
+                    "; impaired by: {}",
+                    Vec::from_iter(self.backends.iter().cloned()).join(", ")
+                ),
+            };
+            let message = format!("{verified} of {of} networks were measured and are as configured{by}");
+            return Some((Status::True, condition::Reason::AsConfigured, message.into()));
+        };
+        let others = match wrong.count() {
+            0 => String::new(),
+            others => format!("; and {others} other networks"),
+        };
+        Some((Status::False, NOT_EFFECTIVE, format!("{first}{others}").into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_contract::{
+        node::Measured,
+        record::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
+        role::Role,
+    };
+    use perfrun_link::{Kind, Mode};
+    use perfrun_test_kit::records::{completed, failed};
+
+    use super::*;
+
+    #[test]
+    fn networks_are_counted_as_they_are_measured() {
+        let mut links = Links::default();
+        assert_eq!(links.condition(2), None);
+        links.add("none", &measured("none", None));
+        let first = links.condition(2).unwrap();
+        assert_eq!(
+            first,
+            (
+                Status::True,
+                condition::Reason::AsConfigured,
+                "1 of 2 networks were measured and are as configured".into()
+            )
+        );
+        links.add("wan", &measured("wan", None));
+        links.add("wan", &completed("c1.i1"));
+        links.add("wan", &failed("c1.i2", Reason::Timeout));
+        assert!(links.condition(2).unwrap().2.starts_with("2 of 2"));
+    }
+
+    #[test]
+    fn the_condition_names_the_backend() {
+        let impaired = |backend| LinkRecord {
+            backend,
+            mode: Mode::SuperPackets,
+            traffic: vec![],
+            worker: None,
+        };
+        let node = NodeRecord {
+            role: Role::Client,
+            measured: Measured::default(),
+            link: Some(impaired(Kind::Userspace)),
+        };
+        let mut record = measured("wan", None);
+        record.nodes = [("client-0".to_owned(), node)].into();
+        let mut links = Links::default();
+        links.add("wan", &record);
+        let message = links.condition(1).unwrap().2;
+        assert!(
+            message.ends_with("as configured; impaired by: userspace"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_network_is_as_it_was_measured_last() {
+        let mut links = Links::default();
+        links.add(
+            "wan",
+            &measured("wan", Some("wan, client-0 to server-0: too fast")),
+        );
+        links.add("none", &measured("none", None));
+        let wrong = links.condition(2).unwrap();
+        assert_eq!(
+            wrong,
+            (
+                Status::False,
+                NOT_EFFECTIVE,
+                "wan, client-0 to server-0: too fast".into()
+            )
+        );
+        // Not measured again, and not to be used.
+        links.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
+        assert_eq!(links.condition(2).unwrap().0, Status::False);
+        links.add("wan", &measured("wan", None));
+        assert_eq!(links.condition(2).unwrap().0, Status::True);
+    }
+
+    fn measured(network: &str, wrong: Option<&str>) -> TrialRecord {
+        TrialRecord {
+            links: Some(LinkCheck {
+                network: network.to_owned(),
+                set_seconds: 0.1,
+                probe_seconds: 1.0,
+                legs: vec![],
+            }),
+            failure: wrong.map(|message| TrialFailure {
+                node: None,
+                reason: Reason::ImpairmentNotEffective,
+                message: message.to_owned(),
+            }),
+            ..completed("c1.i0")
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Stage 1 of a pass: what is known of a run, from the watched objects and from this process. Makes no
+//! request.
+
+use kube::Resource;
+use perfrun_api::spec::{PerfRun, PerfRunStatus};
+use thiserror::Error;
+
+use crate::{
+    build::RunIdentity,
+    run::{
+        conditions::{has_ended, is_running},
+        context::Context,
+        decide::{self, Inputs},
+        ledger::Claim,
+        plans::{self, Need, Planned},
+        pods,
+    },
+};
+
+/// Why a run cannot be observed.
+#[derive(Debug, Error)]
+pub(crate) enum Error {
+    #[error("the API server sent a PerfRun without a name, a namespace or a UID")]
+    Anonymous,
+    #[error("the watch still shows the run as in progress, though its end has been written")]
+    Stale,
+}
+
+/// A run as it is now.
+pub(crate) struct Observed<'a> {
+    pub(crate) identity: RunIdentity,
+    pub(crate) inputs: Inputs<'a>,
+    /// The turn of a run that may start now. Other runs wait while the pass holds it.
+    _claim: Option<Claim<'a>>,
+}
+
+/// Observes a run. `status` is the run's, or the default if it has none.
+pub(crate) fn observe<'a>(
+    run: &'a PerfRun,
+    status: &'a PerfRunStatus,
+    context: &'a Context,
+) -> Result<Observed<'a>, Error> {
+    let identity = RunIdentity::of(run).ok_or(Error::Anonymous)?;
+    let uid = &identity.uid;
+    if context.turns.is_stale(uid, has_ended(status)) {
+        return Err(Error::Stale);
+    }
+    let deleting = run.meta().deletion_timestamp.is_some();
+    let pods = pods::of_run(&identity, &context.services.pods);
+    let (conductor, lost_on) = context.conductors.state(uid);
+    let (turn, claim) = match context.turns.claim(run, status, &pods) {
+        Ok(claim) => (Ok(()), claim),
+        Err(why) => (Err(why), None),
+    };
+    let need = if deleting {
+        Need::Nothing
+    } else {
+        decide::need(&run.spec, status, &conductor, turn)
+    };
+    let planned = context.plans.plan(uid, run, need);
+    // A stricter policy or operator costs no measurements: it does not apply to runs whose trials have begun.
+    let refusal = planned
+        .outline()
+        .filter(|_| !is_running(status))
+        .and_then(|outline| {
+            let policy = &context.turns.policy;
+            let not_allowed =
+                || policy.refusal(&run.spec, &outline.capabilities, &context.services.operators);
+            let hopeless = outline.hopeless.clone().map(plans::invalid);
+            hopeless.or_else(not_allowed)
+        });
+    let planned = refusal.map_or(planned, Planned::Refused);
+    let inputs = Inputs {
+        spec: &run.spec,
+        status,
+        deleting,
+        planned,
+        pods,
+        conductor,
+        lost_on,
+        now: (context.services.clock)(),
+    };
+    Ok(Observed {
+        identity,
+        inputs,
+        _claim: claim,
+    })
+}

@@ -1,0 +1,103 @@
+//! The pods of a run, as a decision needs them.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt, runtime::reflector::Store};
+use perfrun_api::{
+    cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL},
+    pod::{LINK_CONTAINER, NODE_CONTAINER, PodState, state},
+};
+
+use crate::build::RunIdentity;
+
+/// A pod of a run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct NodePod {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// The plan's name of the node.
+    pub(crate) node: String,
+    /// How many pods the node has had before.
+    pub(crate) incarnation: u32,
+    pub(crate) deleting: bool,
+    pub(crate) state: PodState,
+    /// Names of the containers that perfrun did not make.
+    pub(crate) foreign: Vec<String>,
+}
+
+impl NodePod {
+    /// Reads a pod. `None` if it lacks the labels of a node, or a UID.
+    pub(crate) fn from_pod(pod: &Pod) -> Option<Self> {
+        let label = |key| pod.labels().get(key).cloned();
+        Some(Self {
+            name: pod.name_any(),
+            uid: pod.uid()?,
+            node: label(NODE_LABEL)?,
+            incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            state: state(pod),
+            foreign: foreign(pod),
+        })
+    }
+
+    /// Whether the pod is the node, or will be.
+    pub(crate) fn is_alive(&self) -> bool {
+        !matches!(self.state, PodState::Gone(_))
+    }
+}
+
+/// The latest pod of a node, unless it is gone.
+pub(crate) fn alive<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
+    pods.iter()
+        .filter(|pod| pod.node == node && pod.is_alive())
+        .max_by_key(|pod| pod.incarnation)
+}
+
+/// Names of the containers of a pod that perfrun did not make.
+fn foreign(pod: &Pod) -> Vec<String> {
+    let spec = pod.spec.iter();
+    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let names = containers.map(|container| container.name.as_str());
+    names
+        .filter(|name| ![NODE_CONTAINER, LINK_CONTAINER].contains(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The pods of a run, as the watch shows them.
+pub(crate) fn of_run(run: &RunIdentity, watched: &Store<Pod>) -> Vec<NodePod> {
+    let pods = watched.state();
+    let own = pods
+        .iter()
+        .filter(|pod| is_of(pod, &run.namespace, &run.name, &run.uid));
+    own.filter_map(|pod| NodePod::from_pod(pod)).collect()
+}
+
+/// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods
+/// behind.
+pub(crate) fn is_of(pod: &Pod, namespace: &str, run: &str, uid: &str) -> bool {
+    pod.namespace().as_deref() == Some(namespace)
+        && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
+        && pod.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn containers_of_a_service_mesh_are_foreign() {
+        let foreign = |containers, init| {
+            let spec = json!({"containers": containers, "initContainers": init});
+            foreign(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
+        };
+        let named = |name: &str| json!({"name": name});
+        assert!(foreign(json!([named("node")]), json!([named("link")])).is_empty());
+        let meshed = foreign(
+            json!([named("node"), named("istio-proxy")]),
+            json!([named("istio-init")]),
+        );
+        assert_eq!(meshed, ["istio-init", "istio-proxy"]);
+    }
+}

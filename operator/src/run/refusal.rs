@@ -1,0 +1,175 @@
+//! What an error of the API server means for the run whose object was not created.
+
+use perfrun_api::cluster::condition::Reason;
+use perfrun_contract::{plan::Plan, tally::EndReason};
+
+use crate::{
+    api::{
+        call::{CallError, NEVER_APPLIES},
+        objects::Error,
+    },
+    run::stage::Trouble,
+};
+
+/// Reasons that only the status remembers, because the refused object does not exist.
+pub(crate) const REFUSALS: [Reason; 3] = [
+    Reason::PodRefused,
+    Reason::ApiServerRefuses,
+    Reason::ApiServerUnreachable,
+];
+
+/// Phrases in the messages of admission plug-ins that judge the rights of pods: Pod Security, and OpenShift.
+const RIGHTS: [&str; 2] = ["violates PodSecurity", "security context constraint"];
+/// A new namespace has no service account for a few moments.
+const NAMESPACE_IS_NEW: &str = "error looking up service account";
+/// What a refusal means for the run.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Refusal {
+    /// The same request may succeed later. `None` if nothing is wrong: the namespace is new.
+    Temporary(Option<Trouble>),
+    /// The same request will always be refused.
+    Final(Trouble),
+}
+
+impl Refusal {
+    /// What an error means for a run of this plan in a namespace. `None` if no object was refused.
+    pub(crate) fn of(error: &Error, namespace: &str, plan: Option<&Plan>) -> Option<Self> {
+        let impairs = plan.is_some_and(|plan| !plan.networks.is_empty());
+        match error {
+            Error::Create { kind, source, .. } => Some(refusal(source, kind, namespace, impairs)),
+            Error::NameConflict { .. } => {
+                let trouble = Trouble::new(Reason::NameConflict, error.to_string());
+                Some(Self::Final(trouble))
+            }
+            Error::DeletePods(_) | Error::DeleteRun(_) => None,
+        }
+    }
+}
+
+/// Judges an error with which an object of this kind was not created in a namespace. `impairs` says whether
+/// the run's pods have link agents.
+fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Refusal {
+    let Some(answer) = error.answer() else {
+        let message = format!("failed to create a {kind}: {error}");
+        return Refusal::Temporary(Some(Trouble::new(Reason::ApiServerUnreachable, message)));
+    };
+    let is_pod = kind == "Pod";
+    let text = &answer.message;
+    if answer.code == 403 && text.contains(NAMESPACE_IS_NEW) {
+        return Refusal::Temporary(None);
+    }
+    if is_pod && impairs && answer.code == 403 && RIGHTS.iter().any(|phrase| text.contains(phrase)) {
+        let message = format!(
+            "impairing links needs a container with the capability NET_ADMIN, which namespace {namespace} does not \
+             allow: use another namespace, or `kubectl label --overwrite namespace {namespace} \
+             pod-security.kubernetes.io/enforce=privileged`, or keep only the network `none`. The API server \
+             answered: {text}"
+        );
+        return Refusal::Final(Trouble::new(EndReason::ImpairmentUnsupported, message));
+    }
+    let reason = match answer.code {
+        400..=408 | 410..=428 | 430..=499 if is_pod => Reason::PodRefused,
+        _ => Reason::ApiServerRefuses,
+    };
+    let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));
+    match answer.code {
+        // A quota may be raised, a namespace be relabelled, a right be granted.
+        403 => Refusal::Temporary(Some(trouble)),
+        400 | 413 | 422 => Refusal::Final(trouble),
+        500 if text.contains(NEVER_APPLIES) => Refusal::Final(trouble),
+        _ => Refusal::Temporary(Some(trouble)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_does_not_allow_link_agents_is_told_from_one_that_has_no_room() {
+        let restricted =
+            "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": unrestricted capabilities";
+        let Refusal::Final(trouble) = refusal_of("Pod", 403, restricted, true) else {
+            panic!("may go away")
+        };
+        assert_eq!(trouble.reason, EndReason::ImpairmentUnsupported.into());
+        let fix = "`kubectl label --overwrite namespace bench pod-security.kubernetes.io/enforce=privileged`";
+        assert!(trouble.message.contains(fix), "{}", trouble.message);
+        assert!(trouble.message.ends_with(restricted), "{}", trouble.message);
+        // On the host's network, nodes violate the same level.
+        assert_eq!(
+            reason(&refusal_of("Pod", 403, restricted, false)),
+            Reason::PodRefused
+        );
+        let full = "pods \"a\" is forbidden: exceeded quota: small";
+        assert_eq!(reason(&refusal_of("Pod", 403, full, true)), Reason::PodRefused);
+    }
+
+    #[test]
+    fn a_new_namespace_is_no_trouble() {
+        let new = "pods \"a\" is forbidden: error looking up service account bench/default: serviceaccount \"default\" not found";
+        assert_eq!(refusal_of("Pod", 403, new, true), Refusal::Temporary(None));
+    }
+
+    #[test]
+    fn an_api_server_in_trouble_is_asked_again() {
+        for code in [409, 429, 500, 503, 504] {
+            let refusal = refusal_of("Pod", code, "try again", true);
+            assert!(
+                matches!(refusal, Refusal::Temporary(Some(_))),
+                "{code}: {refusal:?}"
+            );
+            assert_eq!(reason(&refusal), Reason::ApiServerRefuses, "{code}");
+        }
+        let silent = refusal(&CallError::TimedOut, "Secret", "bench", true);
+        assert_eq!(reason(&silent), Reason::ApiServerUnreachable);
+    }
+
+    #[test]
+    fn what_can_never_be_created_is_not_asked_for_again() {
+        for (code, message) in [
+            (400, "quantities must match the regular expression"),
+            (413, "request entity too large"),
+            (422, "spec.topologySpreadConstraints[1]: Duplicate value"),
+            (
+                500,
+                "failed to create typed patch object (bench/a; /v1, Kind=Pod): duplicate entries",
+            ),
+        ] {
+            let refusal = refusal_of("Pod", code, message, false);
+            let Refusal::Final(trouble) = refusal else {
+                panic!("{code}: {refusal:?}")
+            };
+            assert!(trouble.message.ends_with(message), "{}", trouble.message);
+        }
+    }
+
+    #[test]
+    fn every_kind_of_object_can_be_refused() {
+        let full = refusal_of("Secret", 403, "exceeded quota: secrets", true);
+        let trouble = Trouble::new(
+            Reason::ApiServerRefuses,
+            "the API server refuses the run's Secret: exceeded quota: secrets",
+        );
+        assert_eq!(full, Refusal::Temporary(Some(trouble)));
+    }
+
+    fn reason(refusal: &Refusal) -> Reason {
+        match refusal {
+            Refusal::Temporary(trouble) => trouble.as_ref().unwrap().reason,
+            Refusal::Final(trouble) => trouble.reason,
+        }
+    }
+
+    fn refusal_of(kind: &str, code: u16, message: &str, impairs: bool) -> Refusal {
+        let status = Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        let error = CallError::Api(kube::Error::Api(Box::new(status)));
+        refusal(&error, kind, "bench", impairs)
+    }
+}

@@ -1,0 +1,58 @@
+//! Runs that this version cannot read.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use perfrun_api::{
+    cluster::condition::{Reason, Status, Type},
+    spec::PerfRun,
+};
+use serde_json::json;
+
+use crate::{
+    api::{
+        events::{event, record},
+        publish::{Error, Published, write},
+    },
+    run::{
+        conditions::condition,
+        watched::{Part, UnreadableRun},
+    },
+    services::Services,
+};
+
+/// The field manager that writes the condition of a run that cannot be read. It owns nothing else, so that
+/// its writes remove nothing from the status.
+const READER: &str = "perfrun-operator-reader";
+
+/// Reports that a run cannot be read. Of an unreadable spec by the condition Accepted, unless the run has
+/// ended; of an unreadable status, which is never written, by an event.
+pub(crate) async fn report_unreadable(
+    run: &UnreadableRun,
+    reference: &ObjectReference,
+    services: &Services,
+) -> Result<Published, Error> {
+    let error = &run.error;
+    match run.part {
+        Part::Spec if run.has_ended() => Ok(Published::Yes),
+        Part::Spec => {
+            let message = format!(
+                "this version of perfrun cannot read the spec; another version or hand wrote it: {error}"
+            );
+            let verdict = (Status::False, Reason::Malformed, message.into());
+            let generation = run.metadata.generation;
+            let now = (services.clock)();
+            let accepted = condition(&run.conditions, Type::Accepted, verdict, generation, now);
+            if run.conditions.contains(&accepted) {
+                return Ok(Published::Yes);
+            }
+            let status = json!({"conditions": [accepted]});
+            write::<PerfRun>(&run.metadata, READER, &status, &services.client).await
+        }
+        Part::Status => {
+            let message =
+                format!("this version of perfrun cannot read the status and leaves the run alone: {error}");
+            let event = event(false, Reason::StatusUnreadable, &message, "Read");
+            record(&event, reference, &services.recorder).await;
+            Ok(Published::Yes)
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a run found, as its status and its events state it.
+
+use std::collections::BTreeMap;
+
+use kube::runtime::events::Event;
+use perfrun_api::cluster::condition::{Reason, Status};
+use perfrun_contract::{
+    compare::{Bound, Comparison, Gate, Judged, Judging, Outcome, Verdict},
+    metric::Metric,
+};
+
+use crate::{api::events::event, run::conditions::ConditionParts};
+
+/// The largest number of rows in `status.comparisons`.
+const ROWS_MAX: usize = 64;
+/// The largest number of expectations that have an event of their own.
+const EVENTS_MAX: usize = 8;
+
+/// An expectation of a run, without its cells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Expected {
+    metric: Metric,
+    /// The reason of the condition and of the event if the expectation does not hold.
+    otherwise: Reason,
+}
+
+impl Expected {
+    /// What a plan expects. `None` if it neither compares nor expects anything.
+    pub(crate) fn of(judging: &Judging) -> Option<Vec<Self>> {
+        let expected = judging.expect.iter().map(|expectation| Self {
+            metric: expectation.metric,
+            otherwise: match expectation.bound {
+                Bound::MaxRegression(_) => Reason::Regressed,
+                Bound::Min(_) => Reason::BelowMinimum,
+                Bound::Max(_) => Reason::AboveMaximum,
+                Bound::MinShareOfRaw(_) => Reason::BelowShareOfRaw,
+            },
+        });
+        (!judging.is_empty()).then(|| expected.collect())
+    }
+}
+
+/// Status, reason and message of the condition of a run that has ended.
+pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionParts<'static> {
+    let first = judged
+        .gates
+        .iter()
+        .find(|gate| Some(gate.verdict) == judged.verdict);
+    let sentence = first.map(|gate| sentence(gate, expected)).unwrap_or_default();
+    match judged.verdict {
+        Some(Verdict::Pass) => {
+            let count = expected.len();
+            let message = format!("all expectations hold, {count} in number");
+            (Status::True, Reason::ExpectationsHold, message.into())
+        }
+        Some(Verdict::Fail) => {
+            let expected = first.and_then(|gate| expected.get(gate.expectation));
+            let reason = expected.map_or(Reason::ExpectationsFail, |expected| expected.otherwise);
+            (Status::False, reason, sentence.into())
+        }
+        Some(Verdict::Inconclusive | Verdict::Newer(_)) => {
+            let reason = first.and_then(|gate| why(gate, judged, expected));
+            (
+                Status::Unknown,
+                reason.unwrap_or(Reason::NotPrecise),
+                sentence.into(),
+            )
+        }
+        None => (
+            Status::Unknown,
+            Reason::NothingExpected,
+            found(&judged.comparisons).into(),
+        ),
+    }
+}
+
+/// A warning for each expectation that does not hold, up to a limit, and one about the others.
+pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
+    // Events that differ in their notes only would be counted as one. So each has an action of its own.
+    let warning = |reason: Reason, text: &str, action: &str| event(false, reason, text, action);
+    let mut broken = expected.iter().enumerate().filter_map(|(index, one)| {
+        let mut failed = judged
+            .gates
+            .iter()
+            .filter(|gate| gate.expectation == index && gate.verdict == Verdict::Fail);
+        let first = sentence(failed.next()?, expected);
+        let text = match failed.count() {
+            0 => first,
+            others => format!("{first}; and {others} other cells"),
+        };
+        Some(warning(one.otherwise, &text, &format!("Expect{index}")))
+    });
+    let mut events: Vec<_> = broken.by_ref().take(EVENTS_MAX).collect();
+    let others = broken.count();
+    if others > 0 {
+        let text = format!("and {others} more expectations do not hold");
+        events.push(warning(Reason::ExpectationsFail, &text, "Expect"));
+    }
+    events
+}
+
+/// The comparisons that fit. Those that are worse or undecided come first if not all fit.
+pub(crate) fn bounded(comparisons: &[Comparison]) -> Vec<Comparison> {
+    let mut rows: Vec<_> = comparisons.iter().collect();
+    if rows.len() > ROWS_MAX {
+        rows.sort_by_key(|row| matches!(row.finding, Outcome::Better | Outcome::Same));
+    }
+    rows.into_iter().take(ROWS_MAX).cloned().collect()
+}
+
+/// What a gate is based on, and of what.
+fn sentence(gate: &Gate, expected: &[Expected]) -> String {
+    let Gate { cell, evidence, .. } = gate;
+    match expected.get(gate.expectation) {
+        Some(Expected { metric, .. }) => format!("{metric} of {cell}: {evidence}"),
+        None => format!("{cell}: {evidence}"),
+    }
+}
+
+/// Why the comparison behind a gate says nothing. `None` if its pairs do not tell, or if there is none.
+fn why(gate: &Gate, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
+    let metric = expected.get(gate.expectation)?.metric;
+    let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;
+    let row = judged.comparisons.iter().find(is_behind)?;
+    row.reason.map(Reason::from)
+}
+
+/// How many comparisons found what.
+fn found(comparisons: &[Comparison]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in comparisons {
+        *counts.entry(row.finding.as_ref()).or_default() += 1;
+    }
+    let counts: Vec<_> = counts
+        .iter()
+        .map(|(finding, count)| format!("{count} {finding}"))
+        .collect();
+    format!("comparisons: {}", counts.join(", "))
+}

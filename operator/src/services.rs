@@ -1,0 +1,38 @@
+//! What all passes and conductors share.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Client,
+    runtime::{events::Recorder, reflector::Store},
+};
+
+use crate::{
+    access::Access,
+    build::Site,
+    process::{clock::TimeSource, fence::Term, metrics::Metrics},
+    token::TokenKey,
+};
+
+/// What all passes and conductors share.
+#[derive(Clone)]
+pub(crate) struct Services {
+    /// Changes nothing after the term.
+    pub(crate) client: Client,
+    pub(crate) term: Term,
+    pub(crate) clock: TimeSource,
+    /// How nodes are reached.
+    pub(crate) access: Access,
+    /// The key that tokens of runs are derived from.
+    pub(crate) key: TokenKey,
+    pub(crate) site: Site,
+    /// The namespace of operators' pods.
+    pub(crate) operators: String,
+    /// Most bytes of a run's compressed records before samples are merged.
+    pub(crate) result_bytes: u64,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Pods of runs, as the watch shows them.
+    pub(crate) pods: Store<Pod>,
+}
