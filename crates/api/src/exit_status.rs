@@ -122,7 +122,7 @@ pub const COMMANDS: [Statuses; 18] = [
         meanings: &[
             (
                 SUCCESS,
-                "nothing is worse; of a single run, what it expects holds",
+                "nothing is worse; of a single run that expects something, it holds",
             ),
             (
                 INCOMPLETE,
@@ -130,7 +130,7 @@ pub const COMMANDS: [Statuses; 18] = [
             ),
             (
                 FAIL,
-                "something is worse; of a single run, an expectation does not hold",
+                "something is worse; of a single run that expects something, it does not hold",
             ),
             (
                 INCONCLUSIVE,

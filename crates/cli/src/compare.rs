@@ -175,9 +175,10 @@ impl Sides {
             !plan.judging.cell_pairs.is_empty(),
             "the runs have no cell in common, beside the raw reference: compare runs of one document"
         );
-        are_alike(&plan, &baselines, &candidates, args)?;
+        let has_allowed_differences = are_alike(&plan, &baselines, &candidates, args)?;
         let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
-        compared.is_same_program = args.allow.is_empty() && self.are_of_one_program();
+        compared.is_same_program = self.are_of_one_program();
+        compared.has_allowed_differences = has_allowed_differences;
         let verdict = verdict(&compared.judged);
         print(&self.rendered(&compared, verdict, args)?)?;
         Ok(match (verdict, args.shown.inconclusive) {
@@ -290,14 +291,16 @@ fn take_turns(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.
 fn are_alike(
     plan: &Plan,
     baselines: &[Account<'_>],
     candidates: &[Account<'_>],
     args: &args::Compare,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let runs: Vec<&Account<'_>> = baselines.iter().chain(candidates).collect();
     let mut unlike = differences(plan, &runs);
+    let all = unlike.len();
     unlike.retain(|difference| !args.allow.contains(&difference.field));
     let fields: BTreeSet<String> = unlike
         .iter()
@@ -311,7 +314,7 @@ fn are_alike(
         fields.join(","),
         differences_table(&unlike, baselines.len(), terminal_width())
     );
-    Ok(())
+    Ok(all > 0)
 }
 
 /// Whether a run compared variants that are one program with the same settings.

@@ -107,8 +107,7 @@ fn text(name: &str, plan: &Plan, is_all: bool) -> String {
             settings.map(|(name, settings)| (name, settings.to_string())),
         ));
     }
-    let least =
-        least_time(plan).unwrap_or_else(|| "least time: not known, the workload sets no time".to_owned());
+    let least = least_time(plan).unwrap_or_else(|| "least time: not known before the run".to_owned());
     lines.push(format!("  {least}"));
     lines.extend(cells(plan, is_all));
     if let [first @ .., last] = &plan.judging.interim_checks[..]

@@ -348,7 +348,10 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
     let detectable = comparison
         .detectable_difference
         .map_or_else(String::new, |share| {
-            format!("; this run detects differences from {}", at_least(share))
+            format!(
+                "; this comparison detects differences from {} in four of five cases",
+                at_least(share)
+            )
         });
     let pairs = comparison.pairs_needed.map_or_else(String::new, |pairs| {
         format!(
@@ -363,7 +366,7 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
 /// How small a difference controls without one could have shown.
 fn control_sight(alike: &[&Comparison]) -> String {
     let seen = least_seen(alike).map_or_else(String::new, |least| {
-        format!("; differences from {least} would be detected")
+        format!("; differences from {least} would be detected in four of five cases")
     });
     let blind = alike
         .iter()
@@ -397,7 +400,7 @@ fn undecided(comparisons: &[Comparison], basis: Basis) -> Option<String> {
         .filter(|comparison| comparison.finding == Outcome::Undecided)
         .collect();
     let seen = least_seen(&undecided).map_or_else(String::new, |least| {
-        format!("; this run detects differences from {least}")
+        format!("; differences from {least} are detected in four of five cases")
     });
     // Those of the comparison that needs most are enough for all.
     let most = undecided

@@ -33,6 +33,8 @@ pub struct Compared<'a> {
     pub judged: Judged,
     /// Whether all of them ran one program with the same settings, so that nothing should differ.
     pub is_same_program: bool,
+    /// Whether the runs differ in something else than their programs, which the reader has accepted.
+    pub has_allowed_differences: bool,
 }
 
 impl<'a> Compared<'a> {
@@ -57,6 +59,7 @@ impl<'a> Compared<'a> {
             plan,
             judged,
             is_same_program: false,
+            has_allowed_differences: false,
         }
     }
 
@@ -93,7 +96,7 @@ impl<'a> Compared<'a> {
     /// What to know about all findings: before them, and after them.
     fn about_all(&self) -> [Option<Finding>; 2] {
         [
-            self.is_same_program.then(|| Finding {
+            (self.is_same_program && !self.has_allowed_differences).then(|| Finding {
                 verdict: Verdict::Pass,
                 text: IS_SAME_PROGRAM.to_owned(),
             }),

@@ -97,12 +97,13 @@ struct Range<'a> {
     values: Vec<(&'a str, &'a Value)>,
 }
 
-/// From which value to which each pair goes that is alone in its cases. Empty if there are too many pairs.
+/// From which median to which each pair goes. Empty if a case has several pairs, or if there are too many
+/// pairs.
 fn ranges(cases: &[Case]) -> Vec<String> {
     let mut ranges: Vec<Range<'_>> = vec![];
     for Case { metric, place, shown } in cases {
         let Shown::Single(value) = shown else {
-            continue;
+            return vec![];
         };
         let mut known = ranges.iter_mut();
         match known.find(|range| range.metric == *metric && range.pair == value.pair) {
@@ -129,7 +130,7 @@ impl Range<'_> {
         let (what, pair) = (phrase(self.metric), self.pair);
         Some(table::sentence(&match self.values.len() {
             1 => format!("{what}: {pair} has {best}"),
-            _ => format!("{what}: {pair} has from {worst} to {best}"),
+            _ => format!("{what}: the medians of {pair} are from {worst} to {best}"),
         }))
     }
 }
@@ -402,7 +403,9 @@ mod tests {
         ];
         assert_eq!(
             ranges(&cases),
-            ["Upload: a has from 1.5 Gbit/s [1, 2] over quic-v1 to 8.5 Gbit/s [8, 9] over tcp."]
+            [
+                "Upload: the medians of a are from 1.5 Gbit/s [1, 2] over quic-v1 to 8.5 Gbit/s [8, 9] over tcp."
+            ]
         );
         assert_eq!(ranges(&cases[..1]), ["Upload: a has 2.5 Gbit/s [2, 3] over ws."]);
         let pairs = |count: usize| -> Vec<Case> {
@@ -414,6 +417,11 @@ mod tests {
         };
         assert_eq!(ranges(&pairs(MOST_SENTENCES)).len(), MOST_SENTENCES);
         assert_eq!(ranges(&pairs(MOST_SENTENCES + 1)).len(), 0);
+        let compared = Case {
+            shown: shown(values(&[("a", 1.0, 2.0), ("b", 3.0, 4.0)])).unwrap(),
+            ..case("memory", 1.0, 2.0)
+        };
+        assert_eq!(ranges(&[case("ws", 2.0, 3.0), compared]).len(), 0);
     }
 
     #[test]
@@ -425,10 +433,10 @@ mod tests {
             "Fastest: b in 2 of 4 cases; a in 1 of 4 cases; not decided in 1 of 4, where intervals overlap or are missing."
         );
         assert_eq!(counted(vec![shown(values(&[("a", 1.0, 3.0)])).unwrap()]), None);
-        let open = shown(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
+        let open = || shown(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
         assert_eq!(
-            counted(vec![open]).unwrap(),
-            "No pair is the fastest in any of 1 cases: intervals overlap or are missing."
+            counted(vec![open(), open()]).unwrap(),
+            "No pair is the fastest in any of 2 cases: intervals overlap or are missing."
         );
     }
 }

@@ -160,7 +160,7 @@ fn warnings(source: &Source<'_>) -> Vec<String> {
     warnings
 }
 
-/// Flags of trials whose values are not those of what the document describes.
+/// Flags of trials whose values may not be those of the stacks on the links that the document describes.
 const LIMITS: [Flag; 5] = [
     Flag::BelowNominal,
     Flag::ImpairmentLate,
@@ -181,7 +181,7 @@ fn limited(source: &Source<'_>, flag: Flag) -> Option<String> {
     (count > 0).then(|| {
         let of = cells.len();
         format!(
-            "In {count} of {of} cells, most trials are limited: {}.",
+            "In {count} of {of} cells, more than half of the completed trials have this note: {}.",
             explained(flag)
         )
     })
@@ -220,11 +220,15 @@ fn method(source: &Source<'_>) -> String {
         "[low, high] is the 95 % confidence interval of the median of this run, whatever the distribution, as far as its \
          trials do not depend on one another (Hettmansperger and Sheather)"
     };
-    let [least, most] = source.needed();
-    let count = match most {
-        1 => "1 trial".to_owned(),
-        _ if least < most => format!("{least} to {most} trials"),
-        _ => format!("{most} trials"),
+    // Until the run has ended, interim checks may leave out more.
+    let needed = match (results.state, source.needed()) {
+        (RunState::Complete, [least, most]) if least < most => format!("{least} to {most}"),
+        (RunState::Complete, [_, most]) => most.to_string(),
+        _ => settings.measured(),
+    };
+    let count = match needed.as_str() {
+        "1" => "1 trial".to_owned(),
+        several => format!("{several} trials"),
     };
     let ip_families = ip_families(results);
     format!("Each value is the median over {count}, {warmup}; {interval}.{ip_families}")

@@ -140,7 +140,7 @@ fn a_control_that_does_not_differ_says_what_could_be_seen() {
     let start = "The control shows no difference in 1 of 1 comparisons with its baseline; differences from ";
     let seen = found[0].text.strip_prefix(start).unwrap();
     let seen: f64 = seen
-        .strip_suffix(" % would be detected.")
+        .strip_suffix(" % would be detected in four of five cases.")
         .unwrap()
         .parse()
         .unwrap();
@@ -243,7 +243,7 @@ fn controls_that_could_show_nothing_say_so() {
     );
     assert!(
         text.ends_with(
-            " % would be detected; 1 of them could show none, for too few pairs or too many failures."
+            " % would be detected in four of five cases; 1 of them could show none, for too few pairs or too many failures."
         ),
         "{text}"
     );

@@ -640,7 +640,7 @@ fn findings_are_sentences() {
          failed trials 0 → 1.",
         "1 of 4 the same within 5 %.",
         "Undecided: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
-         this run detects differences from 5.9 %; about 28 pairs would detect a difference of 5 %.",
+         this comparison detects differences from 5.9 % in four of five cases; about 28 pairs would detect a difference of 5 %.",
         "Not comparable: upload over ws: only 5 pairs of trials count, and 0 do not.",
         "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
@@ -656,7 +656,8 @@ fn findings_are_sentences() {
         "Undecided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
         "Undecided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
         "1 of 4 the same within 5 %.",
-        "Undecided: 1 of 4; this run detects differences from 5.9 %; about 28 pairs would detect a difference of 5 %.",
+        "Undecided: 1 of 4; differences from 5.9 % are detected in four of five cases; about 28 pairs would detect a \
+         difference of 5 %.",
         "Not comparable: 1 of 4: only 5 pairs of trials count, and 0 do not.",
         "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
     ];
