@@ -15,6 +15,21 @@ const ABOUT_CODE: [&str; 2] = ["docs/architecture/", "docs/how-to/contribute/"];
 /// Endings of files whose words are symbols.
 const SOURCES: [&str; 7] = ["rs", "go", "toml", "yaml", "json", "py", "tpl"];
 
+/// What stands before a name that is defined.
+const DEFINE: [&str; 11] = [
+    "fn",
+    "struct",
+    "enum",
+    "trait",
+    "const",
+    "static",
+    "type",
+    "mod",
+    "union",
+    "func",
+    "macro_rules",
+];
+
 /// The repository as documents see it.
 struct Repository {
     root: PathBuf,
@@ -52,19 +67,20 @@ impl Repository {
             .map(|path| (path.as_str(), fs::read_to_string(self.root.join(path)).unwrap()))
     }
 
-    /// The words of all sources.
-    fn words(&self) -> BTreeSet<String> {
+    fn sources(&self) -> Vec<Source> {
         let is_source = |path: &&String| {
             let ending = Path::new(path).extension().and_then(|ending| ending.to_str());
             !path.starts_with("docs/") && ending.is_some_and(|ending| SOURCES.contains(&ending))
         };
-        let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-        let mut words = BTreeSet::new();
-        for path in self.paths.iter().filter(is_source) {
-            let text = fs::read_to_string(self.root.join(path)).unwrap_or_default();
-            words.extend(text.split(|letter| !is_part(letter)).map(str::to_owned));
-        }
-        words
+        let sources = self.paths.iter().filter(is_source);
+        sources
+            .map(|path| {
+                Source::of(
+                    path,
+                    &fs::read_to_string(self.root.join(path)).unwrap_or_default(),
+                )
+            })
+            .collect()
     }
 
     fn has(&self, path: &str) -> bool {
@@ -142,24 +158,68 @@ fn is_path(quote: &str, repository: &Repository) -> bool {
     plain && !placeholder && (below_the_root || quote.ends_with(".rs"))
 }
 
-/// The first word of a symbol in backticks that is not among these. `None` for a symbol that exists, and for
-/// anything else. A symbol is `a::b`, or a name with a capital letter or an underscore.
-fn dead<'a>(quote: &'a str, words: &BTreeSet<String>) -> Option<&'a str> {
+/// The words of a file.
+struct Source {
+    /// Those of its path, without the ending.
+    place: BTreeSet<String>,
+    text: BTreeSet<String>,
+    /// Those that the file defines.
+    defined: BTreeSet<String>,
+}
+
+impl Source {
+    fn of(path: &str, text: &str) -> Self {
+        let words = |text: &str| -> Vec<String> {
+            let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+            let words = text.split(|letter| !is_part(letter));
+            words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        };
+        let text = words(text);
+        let pairs = text.iter().zip(text.iter().skip(1));
+        let defined = pairs.filter(|(keyword, _)| DEFINE.contains(&keyword.as_str()));
+        Self {
+            place: words(path).into_iter().collect(),
+            defined: defined.map(|(_, name)| name.clone()).collect(),
+            text: text.into_iter().collect(),
+        }
+    }
+
+    /// Whether it has `b` of `a`: of a module, or of a type.
+    fn has(&self, [a, b]: [&str; 2]) -> bool {
+        match a.starts_with(char::is_uppercase) {
+            true => {
+                self.defined.contains(a) && self.text.contains(b)
+                    || self.defined.contains(b) && self.text.contains(a)
+            }
+            false => self.place.contains(a) && self.defined.contains(b),
+        }
+    }
+}
+
+/// Whether something in backticks is a symbol that no source has. A symbol is `a::b`, or a name with a
+/// capital letter or an underscore.
+fn is_dead(quote: &str, sources: &[Source]) -> bool {
     let symbol = quote.trim_end_matches("()");
-    let parts = || symbol.split("::");
-    let is_name = |part: &str| {
+    let parts: Vec<&str> = symbol.split("::").collect();
+    let is_name = |part: &&str| {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         !part.is_empty() && part.chars().all(is_part)
     };
     let is_marked = symbol.contains(['_', ':']) || symbol.contains(char::is_uppercase);
-    let is_symbol = is_marked && parts().all(is_name);
-    parts().find(|part| is_symbol && !words.contains(*part))
+    let exists = || match parts[..] {
+        [name] => sources.iter().any(|source| source.text.contains(name)),
+        _ => {
+            let mut pairs = parts.iter().zip(parts.iter().skip(1));
+            pairs.all(|(a, b)| sources.iter().any(|source| source.has([*a, *b])))
+        }
+    };
+    is_marked && parts.iter().all(is_name) && !exists()
 }
 
 #[test]
 fn every_symbol_on_pages_about_the_code_exists() {
     let repository = Repository::read();
-    let words = repository.words();
+    let sources = repository.sources();
     let (mut wrong, mut checked) = (vec![], 0);
     for (document, text) in repository.documents() {
         if !ABOUT_CODE.iter().any(|folder| document.starts_with(folder)) {
@@ -167,8 +227,9 @@ fn every_symbol_on_pages_about_the_code_exists() {
         }
         for quote in prose(&text).flat_map(quotes) {
             checked += 1;
-            wrong
-                .extend(dead(quote, &words).map(|word| format!("{document}: {quote}: no source has {word}")));
+            if is_dead(quote, &sources) {
+                wrong.push(format!("{document}: {quote}"));
+            }
         }
     }
     assert!(wrong.is_empty(), "no such symbol:\n{}", wrong.join("\n"));
@@ -177,22 +238,33 @@ fn every_symbol_on_pages_about_the_code_exists() {
 
 #[test]
 fn dead_symbols_are_found() {
-    let words = ["Known", "of", "is_known"].map(str::to_owned).into();
-    let quotes = [
+    let sources = [
+        Source::of(
+            "src/known.rs",
+            "fn is_known() {} struct Known; impl Known { fn of() {} }",
+        ),
+        Source::of("src/other.rs", "struct Tasks;"),
+    ];
+    for alive in [
         "Known::of",
-        "Dead::of",
-        "Known::dead",
+        "known::Known",
         "is_known()",
-        "is_dead()",
+        "other::Tasks",
         "--option",
         "tcp",
         "a b_c",
-    ];
-    let found: Vec<&str> = quotes
-        .into_iter()
-        .filter_map(|quote| dead(quote, &words))
-        .collect();
-    assert_eq!(found, ["Dead", "dead", "is_dead"]);
+    ] {
+        assert!(!is_dead(alive, &sources), "{alive}");
+    }
+    for dead in [
+        "Dead::of",
+        "Known::dead",
+        "known::Tasks",
+        "is_dead()",
+        "crate::known::Tasks",
+    ] {
+        assert!(is_dead(dead, &sources), "{dead}");
+    }
 }
 
 #[test]
