@@ -167,10 +167,11 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
             }
             if let Amount::Seconds(seconds) = amount {
                 let least = Duration::from_secs_f64(*seconds);
-                if Duration::from_secs_f64(client.seconds) < least
-                    || client.bytes_sent + client.bytes_received == 0
-                {
+                if Duration::from_secs_f64(client.seconds) < least {
                     return Err(format!("a transfer of {least:?} took {} s", client.seconds));
+                }
+                if client.bytes_sent + client.bytes_received == 0 {
+                    return Err(format!("a transfer of {least:?} had no byte"));
                 }
             }
             Ok(())

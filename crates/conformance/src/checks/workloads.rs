@@ -329,10 +329,10 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
         let id = format!("{}-{i}", load.name);
         let mut ended = trial(id.clone(), &parameters).run(client, server).await;
         if let (Ok(short), Some(longer)) = (&ended, longer(&parameters))
-            && has_timed_out(short)
+            && (has_timed_out(short) || has_moved_nothing(short))
         {
             repeated.push(format!(
-                "{parameters} timed out and was repeated with ten times its duration"
+                "{parameters} did not get far enough and was repeated with ten times its duration"
             ));
             parameters = longer;
             ended = trial(id + "-longer", &parameters).run(client, server).await;
@@ -355,6 +355,10 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
 
 fn has_timed_out(ended: &Ended) -> bool {
     (ended.client.failure.as_ref()).is_some_and(|failure| failure.reason == Reason::Timeout)
+}
+
+fn has_moved_nothing(ended: &Ended) -> bool {
+    ended.client.measured.bytes_sent + ended.client.measured.bytes_received == 0
 }
 
 /// The load with ten times its duration, for a machine that is too busy for the short one. `None` if it has
