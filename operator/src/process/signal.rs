@@ -9,7 +9,7 @@ pub(crate) async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
-        // Without signals there is no graceful end, only SIGKILL.
+        // Only SIGKILL can end a process that gets no signals.
         return pending().await;
     };
     tokio::select! {

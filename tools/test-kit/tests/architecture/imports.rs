@@ -1,7 +1,7 @@
 //! Which file of a crate imports which: no circles, and the walls of the operator.
 //!
-//! A file imports another one if it names something that the other one defines. A module's own items are at
-//! hand in the modules below it, so naming them from there is no import.
+//! A file imports another one if it names something that the other one defines. A module below
+//! another one may use its items: that does not count as an import.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
