@@ -9,7 +9,7 @@ use perfrun_contract::{
     metric::Metric,
     node::Reason,
     plan::Cell,
-    record::{Flag, Leg, LinkCheck, LinkRecord, Standstill, TrialRecord},
+    record::{Flag, Leg, LinkCheck, LinkRecord, TrialRecord},
     role::Role,
     tally::EndReason,
 };
@@ -26,7 +26,7 @@ use perfrun_report::{
 
 use perfrun_test_kit::results::{Run, run};
 
-const QUICKSTART: &str = "
+pub(super) const QUICKSTART: &str = "
   workload:
     bandwidth: {sizes: [64Mi]}
   matrix: {clients: [libp2p, litep2p], servers: [libp2p, litep2p], transports: [tcp, quic-v1]}
@@ -547,34 +547,6 @@ fn the_summary_is_one_line_for_each_metric_of_a_cell() {
 }
 
 #[test]
-fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
-    let results = run(QUICKSTART)
-        .flagged("/c1.i2", Flag::Disturbed)
-        .flagged("/c1.i7", Flag::Disturbed)
-        .results();
-    let drawn = markdown(&results.account());
-    let note = "Up to half of the trials: other processes or the hypervisor kept the machine busy";
-    assert!(drawn.contains(note), "{drawn}");
-    let warning = "it disturbed 2 of 200 trials";
-    assert!(drawn.contains(warning), "{drawn}");
-    let first = shown(&results, 100);
-    assert!(first.starts_with("WARNING: The machine was busy: "), "{first}");
-}
-
-#[test]
-fn a_flag_of_no_trial_that_counts_has_no_footnote() {
-    let mut results = run(QUICKSTART).results();
-    for row in &mut results.summary {
-        row.flags.insert(Flag::Disturbed, 0);
-    }
-    let drawn = markdown(&results.account());
-    assert!(
-        !drawn.contains("0 of 10 trials") && !drawn.contains("kept the machine busy"),
-        "{drawn}"
-    );
-}
-
-#[test]
 fn a_run_that_has_not_ended_is_not_reported_as_cancelled() {
     let mut results = run(QUICKSTART).results();
     results.conclusion = Some(results.tally().in_progress());
@@ -700,39 +672,4 @@ fn networks() {
         line.starts_with("links: lat10, median round trip (ms) 10.07"),
         "{line}"
     );
-}
-
-#[test]
-fn a_node_that_stood_still_is_named() {
-    let spec = "
-  workload: {ping: {count: 10}}
-  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
-  iterations: 3
-";
-    let busy = "other processes or the hypervisor kept the machine busy";
-    let mut results = run(spec).flagged("c0.i", Flag::Disturbed).results();
-    let mut still = |trial: &str, node: &str, seconds| {
-        let of_trial = |record: &&mut TrialRecord| record.trial.id == trial;
-        let record = results.trials.iter_mut().find(of_trial).unwrap();
-        record.standstill = Some(Standstill {
-            node: node.to_owned(),
-            seconds,
-        });
-        markdown(&results.account())
-    };
-    let drawn = still("c0.i1", "client-0", 4.12);
-    assert!(
-        drawn.contains("1 of 3 trials: client-0 stood still for 4.1 s"),
-        "{drawn}"
-    );
-    assert!(
-        drawn.contains(&format!("More than half of the trials: {busy}")),
-        "{drawn}"
-    );
-    let drawn = still("c0.i0", "server-0", 5.3);
-    let worst = "2 of 3 trials: a node stood still; in the worst, server-0 stood still for 5.3 s";
-    assert!(drawn.contains(worst), "{drawn}");
-    let drawn = still("c0.i2", "server-0", 1.2);
-    assert!(drawn.contains("3 of 3 trials: a node stood still"), "{drawn}");
-    assert!(!drawn.contains(busy), "{drawn}");
 }
