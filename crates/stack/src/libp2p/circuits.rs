@@ -88,6 +88,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn refusals_have_their_kind_and_status() {
+        let (src_peer_id, dst_peer_id) = (PeerId::random(), PeerId::random());
+        let mut circuits = Circuits::default();
+        let mut refused = |event| match circuits.event(event) {
+            Some(RelayEvent::Refused { what, status }) => format!("{what}: {status}"),
+            other => format!("{other:?}"),
+        };
+        let reservation = refused(relay::Event::ReservationReqDenied {
+            src_peer_id,
+            status: StatusCode::ResourceLimitExceeded,
+        });
+        let circuit = refused(relay::Event::CircuitReqDenied {
+            src_peer_id,
+            dst_peer_id,
+            status: StatusCode::ResourceLimitExceeded,
+        });
+        assert_eq!(reservation, "reservation: RESOURCE_LIMIT_EXCEEDED (201)");
+        assert_eq!(circuit, "circuit: RESOURCE_LIMIT_EXCEEDED (201)");
+    }
+
+    #[test]
     fn a_circuit_ends_once_however_often_its_end_is_reported() {
         let (src_peer_id, dst_peer_id) = (PeerId::random(), PeerId::random());
         let accepted = || relay::Event::CircuitReqAccepted {
