@@ -1,5 +1,5 @@
 //! The program that cargo starts in place of rustc for the workspace's own crates. It compiles, lints and
-//! documents in one build.
+//! documents in one build, and reads crates with features once more without them, as the demo builds them.
 //!
 //! `cargo clippy` and `cargo doc` only check dependencies and cannot reuse those that a build has compiled:
 //! each of them would compile some five hundred crates again. clippy-driver is rustc with more lints, so it
@@ -11,6 +11,8 @@
 use std::{
     env,
     ffi::OsString,
+    fs,
+    path::Path,
     process::{Command, ExitCode},
 };
 
@@ -49,20 +51,57 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     let Some(documented) = text.as_deref().and_then(documented) else {
         return Ok(ExitCode::SUCCESS);
     };
-    let pages = env::current_exe()
-        .context("failed to find the path of the compiler itself")?
-        .with_file_name("doc");
+    let scratch = env::current_exe().context("failed to find the path of the compiler itself")?;
     let mut rustdoc = Command::new("rustdoc");
     rustdoc.args(&documented).args(DENY_WARNINGS);
     if documented.contains(&"bin") {
         // A program has no public items.
         rustdoc.arg("--document-private-items");
     }
-    rustdoc.arg("--out-dir").arg(pages);
-    Ok(match shell::status(&mut rustdoc)?.success() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    rustdoc.arg("--out-dir").arg(scratch.with_file_name("doc"));
+    if !shell::status(&mut rustdoc)?.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let manifest =
+        Path::new(&env::var_os("CARGO_MANIFEST_DIR").context("cargo names the folder")?).join("Cargo.toml");
+    let manifest =
+        fs::read_to_string(&manifest).with_context(|| format!("failed to read {}", manifest.display()))?;
+    let Some(bare) = without_features(&documented, &manifest) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut check = Command::new(rustc);
+    check.args(&bare).args(DENY_WARNINGS).arg("--emit=metadata");
+    check
+        .arg("--out-dir")
+        .arg(scratch.with_file_name("without-features"));
+    if shell::status(&mut check)?.success() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("error: the above is without features, as `cargo xtask demo` builds");
+    Ok(ExitCode::FAILURE)
+}
+
+/// Arguments with which rustc reads a crate without its features and their dependencies. `None` if the crate
+/// has none. Messages do not name what is written, which cargo would take for its own.
+fn without_features(documented: &[&str], manifest: &str) -> Option<Vec<String>> {
+    let is_optional = |name: &str| manifest.contains(&format!("\"dep:{}\"", name.replace('_', "-")));
+    let mut kept: Vec<String> = vec![];
+    let mut has_features = false;
+    for &argument in documented {
+        let after = kept.last().map_or("", String::as_str);
+        let is_left_out = match after {
+            "--cfg" => argument.starts_with("feature="),
+            "--extern" => is_optional(argument.split('=').next().unwrap_or_default()),
+            _ => false,
+        };
+        if is_left_out {
+            has_features |= after == "--cfg";
+            kept.pop();
+        } else {
+            kept.push(argument.replace(",artifacts", ""));
+        }
+    }
+    has_features.then_some(kept)
 }
 
 /// Selects the arguments of rustc that rustdoc needs: the source, its dependencies, and the format of
@@ -94,7 +133,7 @@ fn documented<'a>(rustc: &[&'a str]) -> Option<Vec<&'a str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::documented;
+    use super::{documented, without_features};
 
     const LIBRARY: &str = "--crate-name perfrun_link --edition=2024 crates/link/src/lib.rs --error-format=json \
         --json=diagnostic-rendered-ansi,artifacts --crate-type lib --emit=dep-info,metadata,link -C embed-bitcode=no \
@@ -121,5 +160,20 @@ mod tests {
             kept(&LIBRARY.replace("crates/link/src/lib.rs", "crates/link/build.rs")),
             None
         );
+    }
+
+    #[test]
+    fn features_are_left_out_with_their_dependencies() {
+        let manifest = r#"web = ["dep:hyper-util"]"#;
+        let with = "--crate-name a --edition=2024 a/src/lib.rs --json=diagnostic-short,artifacts --cfg tokio \
+            --cfg feature=\"web\" --extern hyper=/a.rmeta --extern hyper_util=/b.rmeta";
+        let kept = |rustc: &str| {
+            let rustc: Vec<_> = rustc.split_whitespace().collect();
+            without_features(&rustc, manifest).map(|kept| kept.join(" "))
+        };
+        let expected = "--crate-name a --edition=2024 a/src/lib.rs --json=diagnostic-short --cfg tokio \
+            --extern hyper=/a.rmeta";
+        assert_eq!(kept(with).unwrap(), expected);
+        assert_eq!(kept(expected), None);
     }
 }
