@@ -1,15 +1,18 @@
-//! Ctrl-C, SIGTERM, and a terminal that is closed.
+//! Ctrl-C, SIGTERM, a terminal that is closed, and a node that is stopped for a while.
 
 use std::{
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
 use perfrun_contract::{
+    record::Flag,
     run::{Phase, RunState},
     tally::EndReason,
 };
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::{
     document,
@@ -189,4 +192,28 @@ fn a_report_of_a_run_in_progress_says_how_far_it_is() {
         report.stdout.contains("Cancelled: stopped on request after "),
         "{report}"
     );
+}
+
+#[test]
+fn a_node_that_was_stopped_for_a_while_is_named_in_the_results() {
+    for mode in Mode::available() {
+        let place = Place::new();
+        let upload = json!({ "bandwidth": { "duration": "6s", "directions": ["upload"] } });
+        let perfrun = place.start(mode, &document::run("still").with("workload", upload));
+        perfrun.client_in_a_trial(None);
+        let server = perfrun.node("server", None);
+        // Samples before and after, which show how long they are without a stop.
+        thread::sleep(Duration::from_secs(1));
+        send(server, Signal::STOP);
+        thread::sleep(Duration::from_secs(3));
+        send(server, Signal::CONT);
+        let ended = perfrun.ended().expect(0);
+        let results = results(&place.only_run());
+        let record = &results.trials[0];
+        let still = record.standstill.as_ref().expect("a standstill");
+        assert_eq!(still.node, "server-0");
+        assert!((2.0..5.0).contains(&still.seconds), "{still:?}");
+        assert!(record.flags.contains(&Flag::Disturbed), "{:?}", record.flags);
+        assert!(ended.stdout.contains("server-0 stood still for "), "{ended}");
+    }
 }
