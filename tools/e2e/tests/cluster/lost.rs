@@ -18,7 +18,7 @@ use perfrun_e2e::{
     lab::Lab,
     operators::{isolate, kill, processes},
     results::{check_every_trial_once, failures},
-    run::{LONG, describe, phase, reason},
+    run::{LONG, describe, message, phase, reason},
     seconds, shared, until,
 };
 use perfrun_test_kit::{Need, skip};
@@ -62,6 +62,38 @@ fn a_server_whose_process_is_killed_is_replaced_and_its_trial_retried() {
             failure.message.contains("ended with exit code 137"),
             "it does not say how the server ended: {failure:?}"
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_the_kernel_kills_for_its_memory_is_named_with_that_reason() {
+    shared(async |scene| {
+        // Enough for a server that waits. Each stream reads into a buffer of a chunk.
+        let spec = "workload: {bandwidth: {duration: 5s, directions: [upload], streams: [16], chunkBytes: 16Mi}}\n\
+             matrix: {clients: [raw], servers: [raw], transports: [tcp]}\n\
+             iterations: 1\n\
+             warmup: 0\n\
+             template: {server: {resources: {limits: {memory: 64Mi}}}}\n";
+        scene.create("hungry", spec).await?;
+        let run = scene.ended("hungry", seconds(240)).await?;
+        ensure!(
+            phase(&run) == Some(Phase::Failed),
+            "it ended as {}",
+            describe(&run)
+        );
+        let results = scene.results(&run).await?;
+        let failed = failures(&results);
+        ensure!(!failed.is_empty(), "no trial failed");
+        for record in failed {
+            let failure = record.failure.as_ref().context("it failed")?;
+            ensure!(
+                failure.reason == Reason::NodeLost && failure.message.contains("OOMKilled"),
+                "the trial does not say why the server ended: {failure:?}"
+            );
+        }
+        let said = message(&run, Type::Complete);
+        ensure!(said.contains("OOMKilled"), "the condition says only {said:?}");
         Ok(())
     });
 }
