@@ -88,7 +88,12 @@ impl<'a> Cluster<'a> {
         cluster.down()?;
         install::lab(workspace)?;
         let programs = programs::of_cluster(workspace)?;
-        shell::succeed(cluster.lab(lab::UP).args(["--nodes", nodes]).args(programs))?;
+        let mut up = cluster.lab(lab::UP);
+        up.args(["--nodes", nodes]).args(programs);
+        if Path::new("/proc/net/if_inet6").exists() {
+            up.arg("--dual-stack");
+        }
+        shell::succeed(&mut up)?;
         let done = work(&cluster);
         cluster.down()?;
         done

@@ -8,6 +8,7 @@ mod crashes;
 mod dashboards;
 mod deleted;
 mod examples;
+mod families;
 mod hopeless;
 mod installed;
 mod lifecycle;
