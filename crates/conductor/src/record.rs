@@ -277,8 +277,6 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap
                     .is_some_and(|buffers| buffers.are_limited())
             }),
         ),
-        #[cfg(next)]
-        (Flag::NextVersion, true),
     ]
     .into_iter()
     .filter_map(|(flag, holds)| holds.then_some(flag))

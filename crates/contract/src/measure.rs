@@ -52,14 +52,6 @@ pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Me
             .operation()
             .and_then(|operation| cost::per_operation(&ends, operation)),
     );
-    #[cfg(next)]
-    metrics.extend(
-        nodes
-            .values()
-            .map(|node| node.measured.seconds)
-            .reduce(f64::max)
-            .map(|seconds| (Metric::NextSeconds, seconds)),
-    );
     metrics.retain(|_, value| value.is_finite());
     metrics
 }

@@ -168,9 +168,6 @@ pub enum Metric {
     ClientAllocatedPerStream,
     /// What a server had allocated with all streams open, less the least in any sample, for each stream.
     ServerAllocatedPerStream,
-    /// Time of the node that took the longest, in the next version.
-    #[cfg(next)]
-    NextSeconds,
     /// A metric of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]

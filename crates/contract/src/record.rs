@@ -285,9 +285,6 @@ pub enum Flag {
     Disturbed,
     /// The kernel let a node's UDP sockets have smaller buffers than its stack wants.
     UdpBuffersLimited,
-    /// Recorded by the next version.
-    #[cfg(next)]
-    NextVersion,
     /// A flag of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]

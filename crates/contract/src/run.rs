@@ -27,9 +27,6 @@ pub enum Phase {
     Failed,
     /// Stopped on request.
     Cancelled,
-    /// Running or succeeded, in the next version.
-    #[cfg(next)]
-    Next,
     /// A phase of a newer version, which this version carries.
     #[schemars(skip)]
     #[serde(skip_deserializing)]

@@ -242,8 +242,6 @@ fn over(inputs: &Inputs<'_>) -> Decision {
     let keeps_pods = cleanup.keep_pods_on_failure && has_failed;
     let ttl = match status.phase {
         Some(Phase::Succeeded) => cleanup.ttl_seconds_after_success,
-        #[cfg(next)]
-        Some(Phase::Next) => cleanup.ttl_seconds_after_success,
         Some(Phase::Newer(_)) => None,
         _ => cleanup.ttl_seconds_after_failure,
     };

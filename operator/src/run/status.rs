@@ -110,13 +110,6 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
     }
     status.phase = Some(phase(&status.conditions));
     status.reason = condition::main(&status.conditions).map(|main| main.reason.clone());
-    #[cfg(next)]
-    if let Some(known @ (perfrun_contract::run::Phase::Running | perfrun_contract::run::Phase::Succeeded)) =
-        status.phase
-    {
-        status.next = Some(format!("{known} in the next version"));
-        status.phase = Some(perfrun_contract::run::Phase::Next);
-    }
     status
 }
 

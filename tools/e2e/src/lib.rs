@@ -6,7 +6,6 @@
 //! | `PERFRUN_E2E_KUBECONFIG` | the cluster, with the operator installed; without it every test is skipped. `KUBECONFIG` is not looked at: that cluster might be somebody's |
 //! | `PERFRUN_E2E_KUBECTL` | kubectl, if it is not the one on PATH |
 //! | `PERFRUN_E2E_HELM`, `PERFRUN_E2E_HELM_BEFORE` | the current helm and the one before; without them, nothing is installed |
-//! | `PERFRUN_E2E_NEXT` | the chart of the next version, whose operator has an image with the tag `next`; without it, nothing is upgraded to it |
 //! | `PERFRUN_E2E_LAB_PROGRAM`, `PERFRUN_E2E_LAB` | perfrun-lab, and the name of the lab that the cluster is; without them, parts of the cluster are not killed |
 //! | `PERFRUN_E2E_PROMETHEUS` | a Prometheus that finds pods, to ask what dashboards ask |
 //! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |

@@ -16,7 +16,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::shell;
 
@@ -74,11 +74,11 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode> {
     check
         .arg("--out-dir")
         .arg(scratch.with_file_name("without-features"));
-    if shell::status(&mut check)?.success() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    eprintln!("error: the above is without features, as `cargo xtask demo` builds");
-    Ok(ExitCode::FAILURE)
+    ensure!(
+        shell::status(&mut check)?.success(),
+        "the errors above are those of a build without features, as that of `cargo xtask demo`"
+    );
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Arguments with which rustc reads a crate without its features and their dependencies. `None` if the crate

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use crate::{
     cluster::Cluster,
     image::{self, Image},
-    install, next, programs,
+    install, programs,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
     timed_tests,
@@ -42,23 +42,15 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
 /// those of runs waiting.
 const APART: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 
-/// Tests that upgrade to the next version, which takes a minute to build. Without that, they are skipped.
-const UPGRADES: &str = "newer::";
-
 /// Runs the tests on a cluster with the operator, or all tests on two clusters side by side. `perfrun` is
 /// already built. `logs` are the variables that name logs of tests, and the paths of these logs.
 pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Path)]) -> Result<Outcome> {
     let times = Times::of_step(workspace)?;
-    let mut images = times.timed("images", || {
+    let images = times.timed("images", || {
         let images = [Image::Node, Image::NodeGo, Image::Operator];
         let built = images.map(|image| image::build(workspace, image, Profile::Dev));
         built.into_iter().collect::<Result<Vec<_>>>()
     })?;
-    let has_upgrade =
-        names.is_empty() || lists_upgrade(&shell::output(tests(workspace)?.arg("--list").args(names))?);
-    let next = || times.timed("next version", || next::build(workspace));
-    let next = has_upgrade.then(next).transpose()?;
-    images.extend(next.iter().map(|next| next.image.clone()));
     let prometheus = programs::prometheus(workspace)?;
     let on_cluster = |workspace: &Workspace, lab, names: &[&str]| {
         Cluster::with(workspace, lab, &images, image::tag(Profile::Dev), |cluster| {
@@ -67,7 +59,6 @@ pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Pat
                 .args(names)
                 .envs(logs.iter().copied())
                 .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
-                .envs(next.iter().map(|next| ("PERFRUN_E2E_NEXT", &next.chart)))
                 .envs(cluster.environment(Profile::Dev)?);
             step::check(
                 &mut test,
@@ -95,22 +86,4 @@ fn tests(workspace: &Workspace) -> Result<Command> {
     // Selects the target by name. Selecting the package would build its dependencies again.
     tests.args(["--test", "cluster", "--"]);
     Ok(tests)
-}
-
-/// Whether a test that upgrades is in a list of tests, as `--list` prints it.
-fn lists_upgrade(list: &str) -> bool {
-    list.lines().any(|line| line.starts_with(UPGRADES))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::lists_upgrade;
-
-    #[test]
-    fn an_upgrade_is_found_in_a_list() {
-        assert!(lists_upgrade(
-            "list::a: test\nnewer::an_upgrade_loses_nothing: test\n\n2 tests, 0 benchmarks\n"
-        ));
-        assert!(!lists_upgrade("schedule::a_newer::b: test\n"));
-    }
 }

@@ -129,11 +129,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Builds an image with its default tag and returns the path of its archive.
 pub(crate) fn build(workspace: &Workspace, image: Image, profile: Profile) -> Result<PathBuf> {
-    build_as(workspace, image, profile, tag(profile))
-}
-
-/// Builds an image with this tag and returns the path of its archive.
-pub(crate) fn build_as(workspace: &Workspace, image: Image, profile: Profile, tag: &str) -> Result<PathBuf> {
+    let tag = tag(profile);
     let output = default_output(workspace, image, tag)?;
     write(workspace, image, profile, &[], tag, &output)?;
     Ok(output)
@@ -283,7 +279,8 @@ fn static_program(
     cargo.args(["auditable", "rustc", "--package", name, "--bin", name]);
     cargo.args(["--profile", profile.name()]);
     cargo.args(["--", "-Ctarget-feature=+crt-static"]);
-    shell::build_apart(&mut cargo, workspace.artifacts(), &folder);
+    cargo.env("CARGO_BUILD_BUILD_DIR", workspace.artifacts());
+    cargo.env("CARGO_TARGET_DIR", &folder);
     if !patches.is_empty() {
         cargo.current_dir(patch::workspace(workspace, patches)?);
     }

@@ -21,7 +21,6 @@ mod graph;
 mod image;
 mod install;
 mod lab;
-mod next;
 mod programs;
 mod prose;
 mod results;
@@ -121,7 +120,6 @@ fn main() -> ExitCode {
     let ended = match stand_in::started_as() {
         Some((StandIn::Checking, arguments)) => compiler::run(&arguments),
         Some((StandIn::Fuzzing, arguments)) => fuzz::compile(&arguments),
-        Some((StandIn::Next, arguments)) => next::compile(&arguments),
         Some((StandIn::Timing, arguments)) => timed_tests::run(&arguments),
         None => run(Args::parse().command),
     };

@@ -31,8 +31,6 @@ pub(crate) struct Workspace {
     xtask: PathBuf,
     /// The program that compiles the workspace's own crates. `None` for rustc.
     compiler: Option<PathBuf>,
-    /// The folder in which cargo compiles, if it is not `artifacts`.
-    intermediate: Option<PathBuf>,
     /// The file to which commands print. `None` for the output of this program.
     log: Option<PathBuf>,
 }
@@ -57,7 +55,6 @@ impl Workspace {
             artifacts: artifacts.to_owned(),
             xtask: program.clone(),
             compiler: None,
-            intermediate: None,
             log: None,
         })
     }
@@ -66,17 +63,6 @@ impl Workspace {
     /// apart and shares dependencies between them.
     pub(crate) fn compile_with(&mut self, compiler: PathBuf) {
         self.compiler = Some(compiler);
-    }
-
-    /// Returns this workspace with another compiler, and with folders of its own for programs, images and
-    /// scratch files: no program replaces another of its name. Dependencies are shared.
-    pub(crate) fn apart(&self, name: &str, compiler: PathBuf) -> Result<Self> {
-        Ok(Self {
-            artifacts: self.scratch()?.join(name),
-            compiler: Some(compiler),
-            intermediate: Some(self.artifacts.clone()),
-            ..self.clone()
-        })
     }
 
     /// Returns this workspace with commands that print to a new file.
@@ -145,9 +131,6 @@ impl Workspace {
         let mut command = self.command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         if let Some(compiler) = &self.compiler {
             command.env("RUSTC_WORKSPACE_WRAPPER", compiler);
-        }
-        if let Some(intermediate) = &self.intermediate {
-            build_apart(&mut command, intermediate, &self.artifacts);
         }
         command.args(args);
         command
@@ -230,13 +213,6 @@ fn variables_of_this_package(names: impl IntoIterator<Item = String>) -> impl It
     names.into_iter().filter(|name| {
         name.starts_with("CARGO_PKG_") || matches!(&name[..], "CARGO_MANIFEST_DIR" | "CARGO_MANIFEST_PATH")
     })
-}
-
-/// Lets cargo compile in one folder, with what other builds have left there, and put programs into another.
-pub(crate) fn build_apart(cargo: &mut Command, intermediate: &Path, artifacts: &Path) {
-    cargo
-        .env("CARGO_BUILD_BUILD_DIR", intermediate)
-        .env("CARGO_TARGET_DIR", artifacts);
 }
 
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {

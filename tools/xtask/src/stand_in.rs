@@ -19,21 +19,18 @@ pub(crate) enum StandIn {
     Checking,
     /// Compiles for `cargo xtask fuzz`.
     Fuzzing,
-    /// Compiles the next version, for the test of an upgrade.
-    Next,
     /// Starts test programs and notes how long each test takes.
     Timing,
 }
 
 impl StandIn {
-    const ALL: [Self; 4] = [Self::Checking, Self::Fuzzing, Self::Next, Self::Timing];
+    const ALL: [Self; 3] = [Self::Checking, Self::Fuzzing, Self::Timing];
 
     /// The name of the copy.
     fn name(self) -> &'static str {
         match self {
             Self::Checking => "checking-rustc",
             Self::Fuzzing => "fuzzing-rustc",
-            Self::Next => "next-rustc",
             Self::Timing => "timing-tests",
         }
     }

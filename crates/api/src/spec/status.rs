@@ -73,10 +73,6 @@ pub struct PerfRunStatus {
     /// Where `results` are. Absent if they are ConfigMaps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<Stored>,
-    /// What the next version says beside the phase.
-    #[cfg(next)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
     /// State of the run, for programs. The types are `Accepted`, `Provisioned`, `Running`, `LinksVerified`,
     /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is
     /// in docs/reference/conditions.md of perfrun.

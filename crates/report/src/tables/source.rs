@@ -445,8 +445,6 @@ pub(super) fn explained(flag: Flag) -> String {
         Flag::UdpBuffersLimited => {
             "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
         }
-        #[cfg(next)]
-        Flag::NextVersion => "recorded by the next version".to_owned(),
         Flag::Newer(name) => format!("{name}, a flag of a newer version of perfrun"),
     }
 }

@@ -167,8 +167,8 @@ async fn a_transfer_goes_through_a_relay_and_all_of_it_arrives() {
         let all = bytes * u64::from(sinks);
         assert_eq!((source.bytes_sent, sink.bytes_received), (all, all), "{kind:?}");
         assert_eq!(sink.download.unwrap().bytes, all);
-        // libp2p opens circuits before the start. The proxy connects with the first byte, and one transfer may
-        // end before the other begins.
+        // libp2p opens circuits before the start. The proxy connects with the first byte, and one transfer
+        // may end before the other begins.
         let open_together = match kind.0 {
             Stack::Libp2p => 2..=2,
             _ => 1..=2,
@@ -215,8 +215,8 @@ async fn a_transfer_without_a_relay_works_between_all_pairs() {
     }
 }
 
-/// Asserts that one refusal was counted. The relay may miss it: libp2p reports a refusal only after the stream
-/// has closed, and nothing if the refused peer has closed the connection by then.
+/// Asserts that one refusal was counted. The relay may miss it: libp2p reports a refusal only after the
+/// stream has closed, and nothing if the refused peer has closed the connection by then.
 fn assert_refused(peer: &Measured, relay: &Measured, what: &str) {
     let refused: BTreeMap<String, u64> = [(what.to_owned(), 1)].into();
     assert_eq!(peer.refused, refused);

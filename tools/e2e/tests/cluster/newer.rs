@@ -1,9 +1,15 @@
-//! An upgrade to the next version and its rollback. The next version is a build with one more metric, flag,
-//! phase and field of the status: `cargo xtask e2e` compiles it with `--cfg next`.
+//! An upgrade to the next version and its rollback. The test plays the next version. It upgrades to a chart
+//! whose CRDs know one more metric, phase and field of the status. While no operator runs, it writes what an
+//! operator of that version would write into the status of runs and into what is kept of them.
 
-use std::{collections::BTreeMap, env};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Write},
+};
 
 use anyhow::{Context, Result, ensure};
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
 use k8s_openapi::{
     ByteString, api::core::v1::ConfigMap,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -13,7 +19,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use perfrun_api::{
-    cluster::{Allowance, RUN_LABEL, TRIALS_KEY, condition::Type, read_trials},
+    cluster::{Allowance, RESULTS_KEY, RUN_LABEL, TRIALS_KEY, condition::Type, read_trials},
     results::Results,
     schedule::{EndedRun, PerfSchedule},
     spec::PerfRun,
@@ -23,15 +29,16 @@ use perfrun_e2e::{
     Scene, e2e,
     helm::Helm,
     operators::NAMESPACE,
+    repository,
     results::{check_every_trial_once, failures},
     run::{ENDLESS, TINY, describe, phase, reason},
     seconds, until,
 };
-use perfrun_test_kit::{Need, skip};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{
-    chart::{CHART, Values, helms, installing, values},
+    chart::{CHART, Values, copy, helms, installing, values},
     plugin::{Plugin, succeeded},
     schedule::every_minute,
 };
@@ -47,20 +54,13 @@ fn an_upgrade_and_its_rollback_lose_nothing() {
         let (Some([helm, _]), Some(plugin)) = (helms(scene), Plugin::install(scene)?) else {
             return Ok(());
         };
-        let Ok(next) = env::var("PERFRUN_E2E_NEXT") else {
-            skip(
-                Need::Cluster,
-                "all of it",
-                "needs the next version: PERFRUN_E2E_NEXT is not set",
-            );
-            return Ok(());
-        };
+        let next = chart_of_next()?;
         let values = values(&helm).await?;
         let release = Release {
             scene,
             helm: &helm,
             values: &values,
-            next: &next,
+            next: next.path().to_str().context("the path is text")?,
         };
         let ran = there_and_back(&release, &plugin).await;
         // The release is restored for other tests, even after a failure.
@@ -70,8 +70,7 @@ fn an_upgrade_and_its_rollback_lose_nothing() {
     });
 }
 
-/// Begins a run with this version, continues it with the next one, and returns to this one. One run ends with
-/// each version.
+/// A run in progress and one that has ended go through the next version and back, beside one that has not.
 async fn there_and_back(release: &Release<'_>, plugin: &Plugin<'_>) -> Result<()> {
     let scene = release.scene;
     // No run waits for another.
@@ -80,28 +79,28 @@ async fn there_and_back(release: &Release<'_>, plugin: &Plugin<'_>) -> Result<()
     scene.create("old", &tiny).await?;
     let old = scene.succeeded("old", seconds(60)).await?;
     scene.create("going", &endless).await?;
-    scene.measuring("going", 1, seconds(60)).await?;
     let mut schedule = every_minute("often")?;
     // The test creates its runs, because a schedule creates at most one in a minute.
     schedule.spec.suspend = true;
     let schedules: Api<PerfSchedule> = scene.api();
     let schedule = schedules.create(&PostParams::default(), &schedule).await?;
-
-    release.upgrade(&["--set", "image.tag=next"]).await?;
-    kept_until(scene, |records| records.iter().any(is_of_next)).await?;
-    let going = scene.run("going").await?;
-    ensure!(
-        has_next_phase(&going),
-        "the next version did not write {}",
-        describe(&going)
-    );
     create_owned(scene, &schedule, "new", &tiny).await?;
-    let new = scene.ended("new", seconds(120)).await?;
-    ensure!(
-        has_next_phase(&new) && reason(&new, Type::Complete) == "Succeeded",
-        "it ended as {}",
-        describe(&new)
-    );
+    scene.succeeded("new", seconds(60)).await?;
+    history_from(scene, "new").await?;
+    kept_until(scene, |records| !records.is_empty()).await?;
+
+    release.upgrade().await?;
+    let operators = scene.operators();
+    let replicas = operators.deployment().await?.spec.replicas;
+    operators.scale(0).await?;
+    continue_as_next(scene, "going", "Running").await?;
+    continue_as_next(scene, "new", "Succeeded").await?;
+    let history = Patch::Merge(json!({"status": {"history": history_of_next(scene).await?}}));
+    schedules
+        .patch_status("often", &PatchParams::default(), &history)
+        .await?;
+    let new = scene.run("new").await?;
+    ensure!(has_next_phase(&new), "it is {}", describe(&new));
 
     let history = history_from(scene, "new").await?;
     ensure!(
@@ -109,6 +108,7 @@ async fn there_and_back(release: &Release<'_>, plugin: &Plugin<'_>) -> Result<()
         "the schedule says {history:?}"
     );
     let written = [stored(scene, "old").await?, stored(scene, "new").await?];
+    operators.scale(replicas.unwrap_or(2)).await?;
     release.roll_back().await?;
     is_continued_with_all_that_is_kept(scene).await?;
     for (before, written) in [&old, &new].into_iter().zip(written) {
@@ -136,7 +136,7 @@ async fn there_and_back(release: &Release<'_>, plugin: &Plugin<'_>) -> Result<()
 
     // The older CRD hides a field that it does not know. An object that nobody writes still has it. The CRD
     // of the next version is enough to see it.
-    release.upgrade(&[]).await?;
+    release.upgrade().await?;
     until("the field of the next version is back", seconds(30), async || {
         let field = "--output=jsonpath={.status.next}";
         let said = scene.kubectl(&["get", "perfrun", "new", field]).await?;
@@ -201,6 +201,92 @@ async fn is_read_by_this_version(scene: &Scene, plugin: &Plugin<'_>) -> Result<(
     Ok(())
 }
 
+/// The chart of the next version.
+fn chart_of_next() -> Result<TempDir> {
+    let folder = TempDir::new()?;
+    copy(&repository().join(CHART), folder.path())?;
+    let file = folder.path().join("files/crds/perfruns.perfrun.io.yaml");
+    let mut crd: Value = serde_saphyr::from_str(&fs::read_to_string(&file)?)?;
+    let status = crd
+        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status/properties")
+        .context("the CRD has a status")?;
+    status["next"] = json!({"type": "string"});
+    let names = [
+        ("/phase/enum", PHASE),
+        ("/summary/items/properties/metric/enum", METRIC),
+    ];
+    for (names, name) in names {
+        let names = status.pointer_mut(names).and_then(Value::as_array_mut);
+        names.context("the CRD lists its names")?.push(json!(name));
+    }
+    fs::write(&file, crd.to_string())?;
+    Ok(folder)
+}
+
+/// Writes what an operator of the next version would write of a run in this phase.
+async fn continue_as_next(scene: &Scene, name: &str, phase: &str) -> Result<()> {
+    let maps: Api<ConfigMap> = scene.api();
+    for (map, mut data) in stored(scene, name).await? {
+        for (key, value) in &mut data {
+            *value = written_by_next(key, value)?;
+        }
+        let patch = Patch::Merge(json!({"binaryData": data}));
+        maps.patch(&map, &PatchParams::default(), &patch).await?;
+    }
+    let mut summary = json!(scene.run(name).await?.status.context("it has a status")?.summary);
+    add_row_of_next(&mut summary);
+    let status = json!({"phase": PHASE, "next": format!("{phase} in the next version"), "summary": summary});
+    let patch = Patch::Merge(json!({"status": status}));
+    let runs: Api<PerfRun> = scene.api();
+    runs.patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Records and results, with the metric and the flag of the next version.
+fn written_by_next(key: &str, value: &ByteString) -> Result<ByteString> {
+    let mut text = String::new();
+    MultiGzDecoder::new(&*value.0).read_to_string(&mut text)?;
+    let mut compressed = GzEncoder::new(vec![], Compression::default());
+    for line in text.lines() {
+        let mut document: Value = serde_json::from_str(line)?;
+        match key {
+            TRIALS_KEY => {
+                document["metrics"][METRIC] = json!(1.5);
+                let flags = document["flags"].as_array_mut();
+                match flags {
+                    Some(flags) => flags.push(json!(FLAG)),
+                    None => document["flags"] = json!([FLAG]),
+                }
+            }
+            RESULTS_KEY => add_row_of_next(&mut document["summary"]),
+            _ => {}
+        }
+        writeln!(compressed, "{document}")?;
+    }
+    Ok(ByteString(compressed.finish()?))
+}
+
+/// Adds the flag to all rows of a summary, and one more row, unless the summary is empty.
+fn add_row_of_next(summary: &mut Value) {
+    let Some(rows) = summary.as_array_mut() else {
+        return;
+    };
+    for row in &mut *rows {
+        row["flags"][FLAG] = json!(2);
+    }
+    if let Some(mut row) = rows.first().cloned() {
+        row["metric"] = json!(METRIC);
+        rows.push(row);
+    }
+}
+
+/// The history of the schedule, as the next version would have written it.
+async fn history_of_next(scene: &Scene) -> Result<Value> {
+    let mut history = json!(history_from(scene, "new").await?);
+    history[0]["phase"] = json!(PHASE);
+    Ok(history)
+}
+
 /// The operator's release, on the way between two versions.
 struct Release<'a> {
     scene: &'a Scene,
@@ -211,11 +297,9 @@ struct Release<'a> {
 }
 
 impl Release<'_> {
-    /// Upgrades to the chart of the next version, with further options of helm.
-    async fn upgrade(&self, options: &[&str]) -> Result<()> {
-        self.helm
-            .output(&[&installing(self.next, self.values)[..], options].concat())
-            .await?;
+    /// Upgrades to the chart of the next version.
+    async fn upgrade(&self) -> Result<()> {
+        self.helm.output(&installing(self.next, self.values)).await?;
         self.scene.operators().await_ready().await?;
         ensure!(
             self.crd_has_metric().await?,
