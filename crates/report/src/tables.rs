@@ -93,13 +93,15 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     }
 }
 
-/// What was found of comparisons and expectations. Without a comparison, what the values show.
+/// What was found of comparisons and expectations. Without a comparison, what the values show. At the end,
+/// how many sinks saturate a relay.
 fn findings(source: &Source<'_>) -> Vec<String> {
     let judged = source.results.judged;
     let mut findings = judged.map_or_else(Vec::new, |judged| summary(source.plan(), judged, Basis::Trials));
     if judged.is_none_or(|judged| judged.comparisons.is_empty()) {
         findings.extend(shown::sentences(source));
     }
+    findings.extend(relay::saturation(source));
     findings
 }
 

@@ -12,12 +12,10 @@ use crate::{
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let of = |wanted: fn(&Parameters) -> bool| -> Vec<&Cell> {
-        let cells = source.plan().cells.iter();
-        cells.filter(|cell| wanted(&cell.parameters)).collect()
-    };
-    let transfers = of(|parameters| matches!(parameters, Parameters::Relay { .. }));
-    let levels = of(|parameters| matches!(parameters, Parameters::RelayStress { .. }));
+    let transfers = cells(source, |parameters| {
+        matches!(parameters, Parameters::Relay { .. })
+    });
+    let levels = levels(source);
     let mut tables = vec![];
     if !transfers.is_empty() {
         tables.push(times(source, &transfers));
@@ -28,6 +26,19 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         tables.extend(refusals(source, &levels));
     }
     tables
+}
+
+/// Cells whose parameters are wanted.
+fn cells<'a>(source: &Source<'a>, wanted: fn(&Parameters) -> bool) -> Vec<&'a Cell> {
+    let cells = source.plan().cells.iter();
+    cells.filter(|cell| wanted(&cell.parameters)).collect()
+}
+
+/// The cells of stress tests.
+fn levels<'a>(source: &Source<'a>) -> Vec<&'a Cell> {
+    cells(source, |parameters| {
+        matches!(parameters, Parameters::RelayStress { .. })
+    })
 }
 
 /// How sink and source met, and over which link; what tells cells apart.
@@ -180,15 +191,10 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Failures", Metric::Failures),
     ]
     .map(|(name, metric)| Column { name, metric });
-    let found = saturation(source, cells)
-        .iter()
-        .map(|found| format!(". {found}"))
-        .collect::<String>();
     Table {
         title: "Relay stress".to_owned(),
-        caption: format!(
-            "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do{found}"
-        ),
+        caption: "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do"
+            .to_owned(),
         kind: Kind::Main,
         ..detail(source, cells, &LEVEL, level, &columns)
     }
@@ -238,11 +244,13 @@ struct Level<'a> {
     cpus: Option<f64>,
 }
 
-/// From which level on more sinks do not bring more goodput, for each pair and path.
-fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
+/// A sentence for each pair and path of a stress test: from which level on more sinks do not bring more
+/// goodput.
+pub(super) fn saturation(source: &Source<'_>) -> Vec<String> {
+    let cells = levels(source);
     let ratios = Ratios::new(source);
     let mut groups = vec![];
-    for cell in cells {
+    for cell in &cells {
         push_new(&mut groups, (Pair::of(cell), Path::of(cell)));
     }
     let says = |(pair, path): &(Pair<'_>, Path<'_>)| {
@@ -264,7 +272,7 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
         });
         let mut levels: Vec<_> = levels.collect();
         levels.sort_by_key(|level| level.sinks);
-        let whose = format!("Over {path}, {}", pair.label());
+        let whose = format!("Saturation over {path}: {}", pair.label());
         let saturated = levels.array_windows().find_map(|[few, many]| {
             let more = ratios.share(many.cell, few.cell, Metric::DownloadGoodput)?;
             let is_saturated =
@@ -280,7 +288,7 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
                     .cpus
                     .map(|cpus| format!(", and its relay keeps {cpus:.2} CPUs busy"));
                 Some(format!(
-                    "{whose} {word} saturated by {} sinks with {}{}. At {} sinks it carries {}",
+                    "{whose} {word} saturated by {} sinks with {}{}; at {} sinks it carries {}.",
                     few.sinks,
                     goodput(few),
                     cpus.unwrap_or_default(),
@@ -288,7 +296,7 @@ fn saturation(source: &Source<'_>, cells: &[&Cell]) -> Vec<String> {
                     goodput(many),
                 ))
             }
-            None if levels.len() > 1 => Some(format!("{whose} shows no sign of saturation at these levels")),
+            None if levels.len() > 1 => Some(format!("{whose} shows no sign of it at these levels.")),
             None => None,
         }
     };

@@ -265,8 +265,8 @@ fn a_relay_under_stress() {
 ")
     .results();
     let drawn = shown(&results, 120);
-    let found = "Over tcp, libp2p → libp2p may be saturated by 500 sinks";
-    assert!(drawn.contains(found), "{drawn}");
+    let found = "Saturation over tcp: libp2p → libp2p may be saturated by 500 sinks";
+    assert_eq!(drawn.matches(found).count(), 1, "{drawn}");
     assert_snapshot!("stress.txt", drawn);
 }
 
@@ -291,7 +291,7 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
 ")
     .results();
     let drawn = markdown(&results.account());
-    let found = "Over tcp, libp2p → libp2p shows no sign of saturation";
+    let found = "Saturation over tcp: libp2p → libp2p shows no sign of it";
     assert!(drawn.contains(found), "{drawn}");
     assert!(!drawn.contains(" saturated by "), "{drawn}");
 }
