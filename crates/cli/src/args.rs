@@ -392,8 +392,8 @@ pub struct Report {
     /// Show only cells with all of these fields: `client`, `server`, `transport`, `network` and `ipFamily`,
     /// as `where` in a document, and `load`, the last part of a cell's id, without its network, such as
     /// `echo-10x1000`. Repeat the option to add cells. The raw reference of these cells is shown, too.
-    /// Skipped cells are those of the whole run. Findings are left out, because they are of the
-    /// whole run.
+    /// Skipped cells are those of the whole run, and so is the verdict. Findings are left out, because they
+    /// are of the whole run.
     #[arg(long = "where", value_name = "FIELD=VALUE,...")]
     pub cells: Vec<Where>,
     /// Write plots to this folder as SVG files.

@@ -67,13 +67,12 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
     if is_program_with_itself(&results) {
         let _ = writeln!(stderr(), "perfrun: {IS_SAME_PROGRAM}");
     }
-    let profiles = store::read_profiles(run, &results.plan);
-    print(&report::rendered(
-        &results,
-        &profiles,
-        args.shown,
-        report::report_all(run),
-    )?)?;
+    let kept = report::Kept {
+        results: &results,
+        profiles: &store::read_profiles(run, &results.plan),
+        verdict_of_whole_run: None,
+    };
+    print(&report::rendered(kept, args.shown, report::report_all(run))?)?;
     // Without expectations, the findings decide.
     let verdict = results.verdict().or_else(|| results.judged.as_ref().map(verdict));
     let status = exit_status(results.conclusion().phase, verdict);

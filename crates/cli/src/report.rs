@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context, ensure};
 
 use perfrun_api::results::Results;
-use perfrun_contract::{account::Account, plan::Cell, profile::Profile};
-use perfrun_report::{Basis, Form};
+use perfrun_contract::{account::Account, compare::Judged, plan::Cell, profile::Profile};
+use perfrun_report::{Basis, Form, Shown};
 
 use crate::{
-    args::{self, Format, Shown, Where, typed},
+    args::{self, Format, Where, typed},
     ci, print,
     store::{self, Store},
     terminal_width,
@@ -22,16 +22,22 @@ use crate::{
 /// Prints results, and writes plots and samples if requested.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
     let mut results = store::read(&args.results)?;
-    if !args.cells.is_empty() {
-        ensure!(
-            !matches!(args.shown.output, Format::Junit | Format::Github),
-            "findings are of the whole run: leave out --where, or choose another --output"
-        );
-        keep(&mut results, &args.cells)?;
-    }
+    ensure!(
+        args.cells.is_empty() || !matches!(args.shown.output, Format::Junit | Format::Github),
+        "findings are of the whole run: leave out --where, or choose another --output"
+    );
+    let verdict_of_whole_run = match args.cells.is_empty() {
+        true => None,
+        false => keep(&mut results, &args.cells)?,
+    };
     let profiles = store::read_profiles(&args.results, &results.plan);
     let all = report_all(&args.results);
-    print(&rendered(&results, &profiles, args.shown, all)?)?;
+    let kept = Kept {
+        results: &results,
+        profiles: &profiles,
+        verdict_of_whole_run: verdict_of_whole_run.as_deref(),
+    };
+    print(&rendered(kept, args.shown, all)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -50,8 +56,8 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restricts results to some cells.
-fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<()> {
+/// Restricts results to some cells. Returns the verdict of the whole run, in words; `None` if it expects nothing.
+fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<Option<String>> {
     let is_wanted = |cell: &Cell| cells.iter().any(|wanted| wanted.selects(cell));
     let all = &results.plan.cells;
     for wanted in cells {
@@ -69,8 +75,16 @@ fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<()> {
         &mut results.summary,
         is_wanted,
     );
-    results.judged = None;
-    Ok(())
+    let judged = results.judged.take();
+    // Findings are of all cells together.
+    results.judged = judged
+        .as_ref()
+        .and_then(|judged| judged.verdict)
+        .map(|verdict| Judged {
+            verdict: Some(verdict),
+            ..Judged::default()
+        });
+    Ok(judged.as_ref().and_then(perfrun_report::verdict_of_whole_run))
 }
 
 /// Writes files to a folder, which is created if it does not exist.
@@ -89,17 +103,27 @@ pub fn report_all(results: &Path) -> String {
     format!("{} report {} --all", typed(), results.display())
 }
 
-/// Results, and profiles if there are any, in a format for printing. `all` is the command that prints all
-/// tables. Findings for GitHub go to standard error.
-pub fn rendered(
-    results: &Results,
-    profiles: &[Profile],
-    shown: Shown,
-    all: String,
-) -> anyhow::Result<String> {
+/// Results to print.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    pub results: &'a Results,
+    /// Empty if there are none.
+    pub profiles: &'a [Profile],
+    /// What the whole run says of what was expected, if the results are of some cells.
+    pub verdict_of_whole_run: Option<&'a str>,
+}
+
+/// Results in a format for printing. `all` is the command that prints all tables. Findings for GitHub go to
+/// standard error.
+pub fn rendered(kept: Kept<'_>, shown: args::Shown, all: String) -> anyhow::Result<String> {
+    let results = kept.results;
     let account = Account {
-        profiles,
+        profiles: kept.profiles,
         ..results.account()
+    };
+    let drawn = Shown {
+        results: &account,
+        verdict_of_whole_run: kept.verdict_of_whole_run,
     };
     Ok(match shown.output {
         Format::Table => {
@@ -109,12 +133,12 @@ pub fn rendered(
                 all,
                 ending: vec![],
             };
-            perfrun_report::terminal(&account, &form)
+            perfrun_report::terminal(drawn, &form)
         }
-        Format::Md => perfrun_report::markdown(&account),
+        Format::Md => perfrun_report::markdown(drawn),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
         Format::Csv => perfrun_report::samples_csv(&account),
-        Format::Html => perfrun_report::html(&account),
+        Format::Html => perfrun_report::html(drawn),
         Format::Junit => {
             let judged = results.judged.as_ref().with_context(|| {
                 format!(
@@ -130,7 +154,7 @@ pub fn rendered(
             let findings =
                 judged.flat_map(|judged| perfrun_report::findings(&results.plan, judged, Basis::Trials));
             ci::annotate(&results.name, findings, shown.inconclusive);
-            perfrun_report::markdown(&account)
+            perfrun_report::markdown(drawn)
         }
     })
 }

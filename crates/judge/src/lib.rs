@@ -37,7 +37,10 @@ use crate::analysis::{Analysis, Compared, Expected};
 
 pub use self::{
     median::median_interval,
-    sentences::{Finding, control_differs, findings, phrase, sentence, sentences, summary, verdict},
+    sentences::{
+        Finding, control_differs, findings, phrase, sentence, sentences, summary, verdict,
+        verdict_of_whole_run,
+    },
     signed_rank::Location,
 };
 

@@ -519,6 +519,15 @@ fn together(overall: &Overall) -> String {
 
 /// The verdict and what it counts. None if nothing was expected.
 pub fn verdict(judged: &Judged) -> Option<String> {
+    Some(format!("Verdict: {}", counted_verdict(judged)?))
+}
+
+/// The verdict and what it counts, for a report that shows a part of the run. None if nothing was expected.
+pub fn verdict_of_whole_run(judged: &Judged) -> Option<String> {
+    Some(format!("Verdict of the whole run: {}", counted_verdict(judged)?))
+}
+
+fn counted_verdict(judged: &Judged) -> Option<String> {
     let verdict = judged.verdict?;
     let count = |verdict| judged.gates.iter().filter(|gate| gate.verdict == verdict).count();
     let (all, hold, fail) = (judged.gates.len(), count(Verdict::Pass), count(Verdict::Fail));
@@ -531,5 +540,5 @@ pub fn verdict(judged: &Judged) -> Option<String> {
         Verdict::Inconclusive | Verdict::Newer(_) => are(all - hold - fail, "is undecided", "are undecided"),
         Verdict::Fail => are(fail, "does not hold", "do not hold"),
     };
-    Some(format!("Verdict: {verdict} · {what}"))
+    Some(format!("{verdict} · {what}"))
 }

@@ -1,9 +1,10 @@
 //! `report.html`: the report for a browser, in one file that needs no other.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use perfrun_contract::{account::Account, text::plain};
+use perfrun_contract::text::plain;
 
 use crate::{
+    keep::Shown,
     plot::{self, Plot},
     table::{Cell, Kind, Table, mark, sentence},
     tables::document,
@@ -13,8 +14,9 @@ use crate::{
 const STYLE: &str = include_str!("html.css");
 
 /// The whole report as a page, plots included. It loads nothing and runs nothing.
-pub fn html(results: &Account<'_>) -> String {
-    let document = document(results);
+pub fn html<'a>(shown: impl Into<Shown<'a>>) -> String {
+    let shown = shown.into();
+    let document = document(shown);
     let tables = document.measurements.iter().chain(&document.problems);
     let page = html! {
         (DOCTYPE)
@@ -37,7 +39,7 @@ pub fn html(results: &Account<'_>) -> String {
                     p { (document.method) }
                     @if let Some(congestion) = &document.congestion { p { (congestion) } }
                 }
-                @for (name, plot) in plot::drawn(results) { figure id=(name) { (pictured(&plot)) } }
+                @for (name, plot) in plot::drawn(shown.results) { figure id=(name) { (pictured(&plot)) } }
                 @for table in tables.chain([&document.environment]) { (drawn(table)) }
             }
         }

@@ -3,12 +3,31 @@
 use std::collections::HashSet;
 
 use perfrun_contract::{
+    account::Account,
     compare::Judging,
     plan::{Cell, Plan},
     record::TrialRecord,
     summary::SummaryRow,
 };
 use perfrun_judge::needs;
+
+/// Results to show.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// All of them, or those of [some cells](keep_cells).
+    pub results: &'a Account<'a>,
+    /// What the whole run says of what was expected, if the results are of some cells.
+    pub verdict_of_whole_run: Option<&'a str>,
+}
+
+impl<'a> From<&'a Account<'a>> for Shown<'a> {
+    fn from(results: &'a Account<'a>) -> Self {
+        Self {
+            results,
+            verdict_of_whole_run: None,
+        }
+    }
+}
 
 /// Keeps the wanted cells of a run, and the raw cells that they are held against. The plan then compares and
 /// expects nothing, because findings are of all cells together.

@@ -34,11 +34,12 @@ use perfrun_contract::{compare::Judged, node::Info, plan::Plan, record::TrialRec
 pub use checks::{Check, checks};
 pub use history::history_csv;
 pub use html::html;
-pub use keep::keep_cells;
+pub use keep::{Shown, keep_cells};
 pub use markdown::markdown;
 pub use perfrun_judge::{
     Finding, findings,
     runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
+    verdict_of_whole_run,
 };
 pub use plot::plots;
 pub use published::echo_csv;

@@ -1,16 +1,16 @@
 //! `report.md`.
 
-use perfrun_contract::account::Account;
 use std::fmt::Write as _;
 
 use crate::{
+    keep::Shown,
     table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document},
 };
 
 /// The whole report as Markdown (GitHub's dialect, for its tables).
-pub fn markdown(results: &Account<'_>) -> String {
-    drawn(&document(results))
+pub fn markdown<'a>(shown: impl Into<Shown<'a>>) -> String {
+    drawn(&document(shown.into()))
 }
 
 pub(crate) fn drawn(document: &Document) -> String {

@@ -36,7 +36,7 @@ pub use links::line as links_line;
 use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths, push_new};
 
-use crate::{shown, statistics::LEAST_VALUES, table::Table};
+use crate::{keep::Shown, shown, statistics::LEAST_VALUES, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,8 @@ pub(crate) struct Document {
 }
 
 /// What there is to say of results.
-pub(crate) fn document(results: &Account<'_>) -> Document {
+pub(crate) fn document(shown: Shown<'_>) -> Document {
+    let results = shown.results;
     let source = Source::new(results);
     let mut measurements = comparisons::tables(&source);
     measurements.extend(bandwidth::tables(&source));
@@ -82,7 +83,7 @@ pub(crate) fn document(results: &Account<'_>) -> Document {
     Document {
         title: results.name.to_owned(),
         warnings: warnings(&source),
-        outcome: Some(outcome(results)),
+        outcome: Some(outcome(shown)),
         findings: findings(&source),
         has_all_in_first: comparisons::have_all_cells(&source),
         measurements,
@@ -106,10 +107,14 @@ fn findings(source: &Source<'_>) -> Vec<String> {
 }
 
 /// How the run ended, in a few words.
-pub(crate) fn outcome(results: &Account<'_>) -> String {
+pub(crate) fn outcome(shown: Shown<'_>) -> String {
+    let results = shown.results;
     let counts = results.tally.counts();
     let phase = results.conclusion.phase;
     let ended = format!("{phase} · {} of {} trials", counts.completed, counts.needed());
+    if let Some(verdict) = shown.verdict_of_whole_run {
+        return format!("{ended} of these cells · {verdict}");
+    }
     match results.judged.and_then(verdict) {
         Some(verdict) if phase == Phase::Succeeded => verdict,
         Some(verdict) => format!("{ended} · {verdict}"),

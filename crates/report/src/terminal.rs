@@ -2,9 +2,10 @@
 //! logs, too.
 
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
-use perfrun_contract::{account::Account, text::plain};
+use perfrun_contract::text::plain;
 
 use crate::{
+    keep::Shown,
     table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document, outcome},
 };
@@ -36,8 +37,9 @@ pub struct Form {
 
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
-pub fn terminal(results: &Account<'_>, form: &Form) -> String {
-    drawn(&document(results), form, Some(outcome(results)))
+pub fn terminal<'a>(shown: impl Into<Shown<'a>>, form: &Form) -> String {
+    let shown = shown.into();
+    drawn(&document(shown), form, Some(outcome(shown)))
 }
 
 pub(crate) fn drawn(document: &Document, form: &Form, outcome: Option<String>) -> String {

@@ -6,7 +6,12 @@ use perfrun_api::exit_status::INTERRUPTED;
 use super::{
     access::Cluster, end::complaint, fetch::fetch, find::find, run::stop_on_signal, status::StatusSummary,
 };
-use crate::{args, print, report::rendered, tell, ui::Screen};
+use crate::{
+    args, print,
+    report::{Kept, rendered},
+    tell,
+    ui::Screen,
+};
 
 /// Prints the results of a run that has ended. Returns the exit status.
 pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
@@ -31,7 +36,12 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         bail!("{complaint}; it has no results");
     };
     let all = cluster.command(&format!("get results {name} --all"));
-    print(&rendered(&results, &[], args.shown, all)?)?;
+    let kept = Kept {
+        results: &results,
+        profiles: &[],
+        verdict_of_whole_run: None,
+    };
+    print(&rendered(kept, args.shown, all)?)?;
     if let Some(complaint) = complaint(name, &run) {
         tell(format_args!("perfrun: {complaint}"));
     }

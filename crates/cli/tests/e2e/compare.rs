@@ -5,6 +5,7 @@ use std::{fs, io::Write};
 use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{
     compare::{NoFinding, Outcome, Verdict},
+    matrix::Transport,
     metric::Metric,
     plan::Cell,
     run::RunState,
@@ -285,6 +286,32 @@ fn a_new_run_is_held_against_earlier_ones() {
         json!(Outcome::Undecided)
     );
     place.call(&["compare", "--history", "kept"]).expect(2);
+}
+
+#[test]
+fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
+    let place = Place::new();
+    let both = json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "quic-v1"], "rawReference": false});
+    let expects = json!([{"metric": "uploadGoodput", "maxRegression": "5%"}]);
+    let document = compared().with("matrix", both).with("expect", expects);
+    let is_worse = |cell: &Cell| cell.client.0 == "pr" && cell.transport == Transport::QuicV1;
+    run(&document, 1, |cell| if is_worse(cell) { 0.7 } else { 1.0 }).keep(&place, "a");
+    let report = |args: &[&str]| place.call(&[&["report", "a"], args].concat()).expect(0).stdout;
+    let verdict = "Fail · 1 of 2 expectations does not hold";
+    assert!(report(&[]).contains(&format!("Verdict: {verdict}")));
+    for output in ["table", "md", "html"] {
+        let some = report(&["--where", "transport=tcp", "-o", output]);
+        let whole = format!("of 24 trials of these cells · Verdict of the whole run: {verdict}");
+        assert_eq!(some.matches(&whole).count(), 1, "{some}");
+        assert!(!some.contains("Not as expected"), "{some}");
+    }
+    let some: Value = serde_json::from_str(&report(&["--where", "transport=tcp", "-o", "json"])).unwrap();
+    assert_eq!(some["judged"], json!({"comparisons": [], "verdict": "Fail"}));
+    run(&uploads(), 1, as_fast).keep(&place, "plain");
+    let plain = place
+        .call(&["report", "plain", "--where", "transport=tcp"])
+        .expect(0);
+    assert!(!plain.stdout.contains("Verdict"), "it expects nothing: {plain}");
 }
 
 #[test]
