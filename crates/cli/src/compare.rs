@@ -17,7 +17,7 @@ use perfrun_contract::{
     account::Account,
     compare::{Comparison, Verdict},
     node::Info,
-    plan::Plan,
+    plan::{Cell, Plan},
 };
 use perfrun_report::{
     Basis, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
@@ -32,7 +32,7 @@ use crate::{
     ci, print, report,
     run::exit_status,
     store, terminal_width,
-    words::counted,
+    words::{counted, named},
 };
 
 /// Compares the results of the arguments. Returns the exit status.
@@ -172,7 +172,9 @@ impl Sides {
         let plan = shared(&baselines, &candidates);
         ensure!(
             !plan.judging.cell_pairs.is_empty(),
-            "the runs have no cell in common, beside the raw reference: compare runs of one document"
+            "the runs have no cell in common, beside the raw reference{}: compare runs of one document",
+            self.what_differs()
+                .map_or_else(String::new, |differs| format!(", since {differs}"))
         );
         let has_allowed_differences = are_alike(&plan, &baselines, &candidates, args)?;
         let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
@@ -185,6 +187,24 @@ impl Sides {
             (Verdict::Inconclusive, Inconclusive::Fail) => INCONCLUSIVE,
             _ => 0,
         })
+    }
+
+    /// Two runs with different workloads, and what each measures. Otherwise, two runs with different cells,
+    /// and what each has.
+    fn what_differs(&self) -> Option<String> {
+        let runs: Vec<&Kept> = self.baselines.iter().chain(&self.candidates).collect();
+        let apart = |verb: &str, of: fn(&Results) -> String| {
+            let (first, others) = runs.split_first()?;
+            let one = of(&first.results);
+            let mut others = others.iter().map(|kept| (kept, of(&kept.results)));
+            let (second, other) = others.find(|(_, other)| *other != one)?;
+            Some(format!(
+                "{} {verb} {one}, and {} {verb} {other}",
+                first.path.display(),
+                second.path.display()
+            ))
+        };
+        apart("measures", workload).or_else(|| apart("has", cells))
     }
 
     fn rendered(
@@ -288,6 +308,22 @@ fn take_turns(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
          measure both in turn, or compare a new run with earlier ones (--history)"
     );
     Ok(())
+}
+
+/// The workload of a run, and its loads.
+fn workload(results: &Results) -> String {
+    let loads = measured(results).map(|cell| cell.parameters.to_string());
+    format!("{} ({})", results.spec.workload.name(), named(loads))
+}
+
+/// The cells of a run.
+fn cells(results: &Results) -> String {
+    named(measured(results).map(|cell| cell.id.clone()))
+}
+
+/// The cells that runs may have in common.
+fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
+    results.plan.cells.iter().filter(|cell| !cell.is_baseline())
 }
 
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.

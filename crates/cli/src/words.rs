@@ -10,6 +10,25 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
+/// The most names of a list in a message.
+const NAMED: usize = 4;
+
+/// Different names, or the first of them and how many more there are.
+pub(crate) fn named(names: impl Iterator<Item = String>) -> String {
+    let mut all: Vec<String> = vec![];
+    for name in names {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    let more = all.len().saturating_sub(NAMED);
+    all.truncate(NAMED);
+    match (all.join(", "), more) {
+        (names, 0) => names,
+        (names, more) => format!("{names} and {more} more"),
+    }
+}
+
 /// The number of trials of a plan, in words. Interim checks may make some of them unnecessary.
 pub(crate) fn trials(plan: &Plan) -> String {
     let most = if plan.judging.interim_checks.len() > 1 {

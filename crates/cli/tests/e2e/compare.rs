@@ -190,7 +190,7 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
         .keep(&place, "b");
     refused(place.call(&["compare", "a", "b"]), "--allow stacks\n");
     let compat = json!({"bandwidth": {"directions": ["upload"], "duration": "1s", "timing": "compat"}});
-    run(&document.with("workload", compat), 3, as_fast)
+    run(&document.clone().with("workload", compat), 3, as_fast)
         .where_nodes(version("1"))
         .keep(&place, "c");
     let ended = refused(place.call(&["compare", "a", "c"]), "--allow workload\n");
@@ -201,7 +201,14 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
     run(&compared(), 4, as_fast).keep(&place, "d");
     refused(
         place.call(&["compare", "a", "d"]),
-        "the runs have no cell in common",
+        "the runs have no cell in common, beside the raw reference, since a has litep2p.libp2p.tcp.upload-1s, and d has \
+         main.main.tcp.upload-1s, pr.pr.tcp.upload-1s: compare runs of one document",
+    );
+    let ping = json!({"ping": {"count": 20}});
+    run(&document.with("workload", ping), 4, as_fast).keep(&place, "ping");
+    refused(
+        place.call(&["compare", "a", "ping"]),
+        "since a measures bandwidth (upload-1s), and ping measures ping (ping-20): compare runs of one document",
     );
     let stacks = json!([{"name": "main", "stack": "libp2p"}, {"name": "pr", "stack": "litep2p"}]);
     run(&compared().with("stacks", stacks), 5, as_fast).keep(&place, "e");
