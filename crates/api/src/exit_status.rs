@@ -115,7 +115,7 @@ pub const COMMANDS: [Statuses; 18] = [
             (SUCCESS, "the results were printed, whatever they are"),
             (INCOMPLETE, "the results cannot be read, or a file not be written"),
         ],
-        note: "",
+        note: "A `--where` that selects no cell is an invalid command line.",
     },
     Statuses {
         command: "compare",

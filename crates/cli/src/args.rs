@@ -4,6 +4,7 @@ mod cells;
 mod cluster;
 mod help;
 mod link;
+mod usage;
 mod versus;
 
 use std::{
@@ -34,6 +35,7 @@ pub use self::link::{
     Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
+pub use self::usage::InvalidCommandLine;
 pub use self::versus::{MaxRegression, Versus};
 
 const RUN_NOTES: &str = "\
@@ -277,7 +279,7 @@ pub struct Run {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "127.0.0.1:0",
-        value_parser = listening_address,
+        value_parser = address_here,
         help_heading = OBSERVATION
     )]
     pub ui: Option<SocketAddr>,
@@ -309,6 +311,19 @@ pub struct Run {
     pub cluster: bool,
     #[command(flatten)]
     pub target: Target,
+}
+
+/// The address of a page without a password.
+fn address_here(text: &str) -> Result<SocketAddr, String> {
+    let address = listening_address(text)?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err(
+            "the page has no password and is only for this machine: use a loopback address, and `ssh -L` to reach it from \
+             elsewhere"
+                .to_owned(),
+        ),
+    }
 }
 
 /// A program for nodes.

@@ -28,7 +28,7 @@ use perfrun_report::{
 use serde::Serialize;
 
 use crate::{
-    args::{self, Format, Inconclusive},
+    args::{self, Format, Inconclusive, InvalidCommandLine},
     ci, print, report,
     run::exit_status,
     store, terminal_width,
@@ -39,15 +39,19 @@ use crate::{
 pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
     match (&args.history, args.results.as_slice()) {
         (Some(folder), [new]) => Sides::of_history(folder, new)?.compare(args),
-        (Some(_), _) => bail!("--history compares one run with earlier ones: name that run"),
+        (Some(_), _) => invalid("--history compares one run with earlier ones: name that run"),
         (None, [run]) => compared_itself(run, args),
         (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate))?.compare(args),
         (None, []) => Sides::of(&args.base, &args.candidate)?.compare(args),
-        (None, several) => bail!(
+        (None, several) => invalid(format!(
             "{} results: name those of each side with --base and --candidate",
             several.len()
-        ),
+        )),
     }
+}
+
+fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
+    Err(InvalidCommandLine(problem.into()).into())
 }
 
 /// Prints the medians of all runs in a folder.
@@ -244,7 +248,7 @@ impl Sides {
                 compared.markdown()
             }
             Format::Csv | Format::Html => {
-                bail!("csv and html show one run: use table, md, json, junit or github")
+                return invalid("csv and html show one run: use table, md, json, junit or github");
             }
         })
     }

@@ -10,7 +10,11 @@ use perfrun_conformance::{
 };
 use perfrun_local::nodes;
 
-use crate::{args, cluster, print, run::programs};
+use crate::{
+    args::{self, InvalidCommandLine},
+    cluster, print,
+    run::programs,
+};
 
 /// Checks a node program, here or on a cluster, and prints each check as it ends. Returns the exit status.
 pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
@@ -18,7 +22,8 @@ pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
         return cluster::conformance(args, |place| check(args, place)).await;
     };
     let words: Vec<&str> = node.split_whitespace().collect();
-    let (program, first) = words.split_first().context("--node names no program")?;
+    let program = words.split_first();
+    let (program, first) = program.ok_or_else(|| InvalidCommandLine("--node names no program".to_owned()))?;
     let tested = Program {
         path: programs::in_path(program).with_context(|| format!("unable to run {program}"))?,
         args: first.iter().map(|word| (*word).to_owned()).collect(),

@@ -6,8 +6,9 @@ use std::{
 };
 
 use anyhow::Context;
+use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
-    args::{Cli, Command, Get},
+    args::{Cli, Command, Get, InvalidCommandLine},
     block_on, cluster, compare, conformance, describe, link, report, run, show, tell,
 };
 use perfrun_local::{LocalIsolation, privilege};
@@ -18,17 +19,20 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             tell(format_args!("perfrun: {error:#}"));
-            ExitCode::FAILURE
+            ExitCode::from(match error.is::<InvalidCommandLine>() {
+                true => USAGE,
+                false => INCOMPLETE,
+            })
         }
     }
 }
 
 fn perfrun(cli: Cli) -> anyhow::Result<u8> {
-    let filter = EnvFilter::try_new(&cli.log).with_context(|| {
-        format!(
-            "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}",
+    let filter = EnvFilter::try_new(&cli.log).map_err(|error| {
+        InvalidCommandLine(format!(
+            "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}: {error}",
             cli.log
-        )
+        ))
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

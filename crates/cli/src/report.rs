@@ -13,7 +13,7 @@ use perfrun_contract::{account::Account, compare::Judged, plan::Cell, profile::P
 use perfrun_report::{Basis, Form, Shown};
 
 use crate::{
-    args::{self, Format, Where, typed},
+    args::{self, Format, InvalidCommandLine, Where, typed},
     ci, print,
     store::{self, Store},
     terminal_width,
@@ -21,11 +21,11 @@ use crate::{
 
 /// Prints results, and writes plots and samples if requested.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
+    if !args.cells.is_empty() && matches!(args.shown.output, Format::Junit | Format::Github) {
+        let problem = "findings are of the whole run: leave out --where, or choose another --output";
+        return Err(InvalidCommandLine(problem.to_owned()).into());
+    }
     let mut results = store::read(&args.results)?;
-    ensure!(
-        args.cells.is_empty() || !matches!(args.shown.output, Format::Junit | Format::Github),
-        "findings are of the whole run: leave out --where, or choose another --output"
-    );
     let verdict_of_whole_run = match args.cells.is_empty() {
         true => None,
         false => keep(&mut results, &args.cells)?,
@@ -56,18 +56,21 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restricts results to some cells. Returns the verdict of the whole run, in words; `None` if it expects nothing.
+/// Restricts results to some cells. Returns the verdict of the whole run, in words. `None` if it expects
+/// nothing.
 fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<Option<String>> {
     let is_wanted = |cell: &Cell| cells.iter().any(|wanted| wanted.selects(cell));
     let all = &results.plan.cells;
     for wanted in cells {
-        ensure!(
-            all.iter().any(|cell| wanted.selects(cell)),
-            "{} has no cell that --where {wanted} selects: the first of its {} cells is {}",
-            results.name,
-            all.len(),
-            all.first().map(Where::naming).unwrap_or_default()
-        );
+        if !all.iter().any(|cell| wanted.selects(cell)) {
+            return Err(InvalidCommandLine(format!(
+                "{} has no cell that --where {wanted} selects: the first of its {} cells is {}",
+                results.name,
+                all.len(),
+                all.first().map(Where::naming).unwrap_or_default()
+            ))
+            .into());
+        }
     }
     perfrun_report::keep_cells(
         &mut results.plan,

@@ -20,7 +20,7 @@ use super::{
     status::StatusSummary,
 };
 use crate::{
-    args::{self, Output},
+    args::{self, InvalidCommandLine, Output},
     label, read_documents, report,
     run::{cancel_on_signal, runnable, worse},
     store::{self, Store},
@@ -31,11 +31,11 @@ use crate::{
 
 /// Runs every document of a file on a cluster. Returns the exit status.
 pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
-    ensure!(
-        args.profile.is_none(),
-        "unable to profile on a cluster: the pods of nodes have no right to use perf; run the document on one Linux \
-         machine, without --cluster"
-    );
+    if args.profile.is_some() {
+        let problem = "unable to profile on a cluster: the pods of nodes have no right to use perf; run the document on \
+                       one Linux machine, without --cluster";
+        return Err(InvalidCommandLine(problem.to_owned()).into());
+    }
     let stop = stop_on_signal();
     let file = args.file.as_deref().context("name a file to run")?;
     let documents = read_documents(file)?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use perfrun_emulator::{Emulator, Options, Status, Whereabouts, capabilities, whereabouts};
 use perfrun_link::{Ability, Backend, Link, LinkState};
@@ -12,7 +12,12 @@ use tokio::{
 };
 
 use super::{place::check_interface, show, words};
-use crate::{args, block_on, print, signals::HangUp, tell};
+use crate::{
+    args::{self, InvalidCommandLine},
+    block_on, print,
+    signals::HangUp,
+    tell,
+};
 
 /// How often to check that the emulator still works.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,11 +25,12 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Impairs a link, in the kernel until it is cleared, in user space until this process stops. Returns the
 /// exit status.
 pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
-    let impairment = args.figures.impairment()?;
-    ensure!(
-        !impairment.is_none(),
-        "no impairment given: add --delay, --loss or another option; `perfrun link clear` removes an impairment"
-    );
+    let impairment = args.figures.impairment();
+    let impairment = impairment.map_err(|problem| InvalidCommandLine(problem.to_string()))?;
+    if impairment.is_none() {
+        let problem = "no impairment given: add --delay, --loss or another option; `perfrun link clear` removes an impairment";
+        return Err(InvalidCommandLine(problem.to_owned()).into());
+    }
     let link = Link::to(args.to.iter().copied(), impairment)?;
     let interface = &args.interface;
     let (mut emulator, state) = args.place.enter(|| start(interface, &link, args.backend))?;

@@ -238,10 +238,10 @@ fn a_report_may_show_some_cells() {
     let sentence = "uploads has no cell that --where transport=ws selects: the first of its 2 cells is \
                     client=litep2p,server=litep2p,transport=tcp,network=none,ipFamily=IPv4,load=";
     for others in [&["--where", "transport=tcp"][..], &[]] {
-        let none = report(&[others, &["--where", "transport=ws"]].concat()).expect(1);
+        let none = report(&[others, &["--where", "transport=ws"]].concat()).expect(2);
         assert!(none.stderr.contains(sentence), "{none}");
     }
-    let findings = report(&["--where", "transport=tcp", "--output", "junit"]).expect(1);
+    let findings = report(&["--where", "transport=tcp", "--output", "junit"]).expect(2);
     assert!(
         findings.stderr.contains("findings are of the whole run"),
         "{findings}"

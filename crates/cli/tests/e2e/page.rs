@@ -77,6 +77,6 @@ fn the_page_is_for_this_machine_only() {
     let place = Place::new();
     let ended = place
         .run(Mode::Loopback, &document::run("open"), &["--ui=0.0.0.0:0"])
-        .expect(1);
+        .expect(2);
     assert!(ended.stderr.contains("use a loopback address"), "{ended}");
 }

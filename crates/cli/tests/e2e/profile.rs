@@ -166,7 +166,7 @@ fn a_cluster_is_not_profiled() {
     place.write("document.yaml", &document::run("pods").text());
     let ended = place
         .call(&["run", "document.yaml", "--cluster", "--profile"])
-        .expect(1);
+        .expect(2);
     assert!(
         ended
             .stderr

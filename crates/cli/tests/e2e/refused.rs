@@ -310,17 +310,66 @@ fn an_unknown_option_is_a_matter_of_the_command_line() {
         .expect(2);
     let ended = place
         .call(&["--log", "][", "validate", "document.yaml"])
-        .expect(1);
+        .expect(2);
     assert!(ended.stderr.contains("unable to read --log"), "{ended}");
     let mut command = place.perfrun(&["validate", "document.yaml"]);
     command.env("RUST_LOG", "][");
-    let ended = Running::start(command).ended().expect(1);
+    let ended = Running::start(command).ended().expect(2);
     assert!(
         ended
             .stderr
             .contains("RUST_LOG in the environment, as a filter: \"][\""),
         "{ended}"
     );
+}
+
+#[test]
+fn options_that_are_not_for_each_other_are_a_matter_of_the_command_line_and_files_are_not() {
+    let place = Place::new();
+    place.write("document.yaml", &document::run("pods").text());
+    for (line, sentence) in [
+        (
+            "report nowhere --where transport=tcp -o junit",
+            "findings are of the whole run",
+        ),
+        ("report nowhere --where transport=teleport", "is not a transport"),
+        ("compare a b c", "3 results: name those of each side"),
+        (
+            "compare --history kept a b",
+            "--history compares one run with earlier ones",
+        ),
+        (
+            "run document.yaml --cluster --profile",
+            "unable to profile on a cluster",
+        ),
+        ("run document.yaml --ui=0.0.0.0:0", "use a loopback address"),
+        ("link set --to 10.0.0.2", "no impairment given"),
+        (
+            "link set --to 10.0.0.2 --jitter 5ms",
+            "set a delay of at least as much",
+        ),
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        let ended = place.call(&args).expect(2);
+        assert!(ended.stderr.contains(sentence), "{line}: {ended}");
+        assert_eq!(ended.stdout, "", "{line}");
+    }
+    let ended = place.call(&["conformance", "--node", " "]).expect(2);
+    assert!(ended.stderr.contains("--node names no program"), "{ended}");
+    for line in [
+        "report nowhere",
+        "report nowhere --where transport=tcp",
+        "compare nowhere elsewhere",
+        "history nowhere",
+        "plan nowhere.yaml",
+        "validate nowhere.yaml",
+        "run nowhere.yaml",
+        "run --resume nowhere",
+        "link set --netns nowhere --to 10.0.0.2 --delay 5ms",
+    ] {
+        let args: Vec<&str> = line.split(' ').collect();
+        place.call(&args).expect(1);
+    }
 }
 
 #[test]
