@@ -19,6 +19,8 @@ pub(crate) struct Table {
     pub footnotes: Vec<String>,
     /// What may be left out where space is short.
     pub kind: Kind,
+    /// Whether each column beside the keys is of a pair of stacks.
+    pub has_pairs_across: bool,
 }
 
 /// What a table is to the report.
@@ -118,6 +120,44 @@ pub(crate) fn sentence(text: &str) -> String {
 }
 
 impl Table {
+    /// The table with a row for each pair of stacks in place of a column, where there is no room for all
+    /// columns. The intervals have a column of their own. What was skipped has no row: another table names
+    /// it.
+    pub(crate) fn with_pairs_down(&self) -> Self {
+        let values = || self.rows.iter().flat_map(|row| row.iter().skip(self.keys));
+        let has_intervals = values().any(|cell| cell.interval.is_some());
+        let rows = self.rows.iter().flat_map(|row| {
+            let (keys, values) = row.split_at(self.keys.min(row.len()));
+            let pairs = self.header.iter().skip(self.keys).zip(values);
+            let shown = pairs.filter(|(_, cell)| cell.is_planned() && cell.text != SKIPPED);
+            shown.map(move |(pair, cell)| {
+                let value = Cell {
+                    text: cell.text.replace('\n', " "),
+                    interval: None,
+                    ..cell.clone()
+                };
+                let interval = cell.interval.as_deref().unwrap_or_default();
+                let of_pair = [pair.replace('\n', " ").into(), value];
+                let interval = has_intervals.then(|| interval.into());
+                keys.iter().cloned().chain(of_pair).chain(interval).collect()
+            })
+        });
+        let keys = self.header.iter().take(self.keys).cloned();
+        let others = ["Pair", "Value"]
+            .into_iter()
+            .chain(has_intervals.then_some("Interval"));
+        Self {
+            title: self.title.clone(),
+            caption: self.caption.clone(),
+            keys: self.keys + 1,
+            header: keys.chain(others.map(str::to_owned)).collect(),
+            rows: rows.collect(),
+            footnotes: self.footnotes.clone(),
+            kind: self.kind,
+            has_pairs_across: false,
+        }
+    }
+
     /// The table without the rows in which no field beyond the keys satisfies the condition.
     pub(crate) fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
         let keys = self.keys;
@@ -128,6 +168,9 @@ impl Table {
 
 /// What a field without a value says.
 pub(crate) const NOTHING: &str = "–";
+
+/// What a field says whose cell was skipped.
+pub(crate) const SKIPPED: &str = "skipped";
 
 #[cfg(test)]
 mod tests {

@@ -16,6 +16,9 @@ const LEAST_WIDTH: usize = 40;
 const GAP: usize = 2;
 /// Intervals double the height of a table.
 const MOST_ROWS_WITH_INTERVALS: usize = 24;
+/// A table that is too wide has pairs of stacks down in place of across, unless it then has more rows than
+/// this: two parts are easier to read than that.
+const MOST_ROWS_OF_PAIRS: usize = 64;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
@@ -88,6 +91,12 @@ pub(crate) fn draw(table: &Table, width: usize) -> String {
         out = wrapped(&format!("{out}: {}", table.caption), width);
     }
     let mut shape = Shape::new(table, true);
+    if table.has_pairs_across && shape.total() > width {
+        let down = table.with_pairs_down();
+        if down.rows.len() <= MOST_ROWS_OF_PAIRS && Shape::new(&down, true).total() <= width {
+            return draw(&down, width);
+        }
+    }
     let has_intervals = table.rows.iter().flatten().any(|cell| cell.interval.is_some());
     let too_wide = table.kind == Kind::Detail && shape.total() > width;
     if has_intervals && (too_wide || table.rows.len() > MOST_ROWS_WITH_INTERVALS) {

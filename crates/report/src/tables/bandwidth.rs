@@ -272,6 +272,7 @@ impl<'a> Layout<'a> {
             rows,
             footnotes: notes.into_footnotes(),
             kind: Kind::Companion,
+            has_pairs_across: true,
         }
     }
 
@@ -351,5 +352,6 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
         rows,
         footnotes: notes.into_footnotes(),
         kind: Kind::Main,
+        has_pairs_across: true,
     })
 }

@@ -75,15 +75,20 @@ pub(crate) fn comparisons<'a>(
         ),
     };
     let pair_of = |id: &str| pair(cell_of(id), id);
-    let candidates: BTreeSet<String> = judged
-        .comparisons
-        .iter()
-        .map(|comparison| pair_of(&comparison.candidate))
-        .collect();
-    // A difference between stacks says nothing without the name of the one that is compared with.
-    let (has_baseline, has_candidate) = match plan.compares_stacks() {
-        true => (true, true),
-        false => (false, candidates.len() > 1),
+    let pairs = |side: fn(&Comparison) -> &str| -> BTreeSet<String> {
+        let comparisons = judged.comparisons.iter();
+        comparisons.map(|comparison| pair_of(side(comparison))).collect()
+    };
+    let baselines = pairs(|comparison| &comparison.baseline);
+    let candidates = pairs(|comparison| &comparison.candidate);
+    // A difference between stacks says nothing without the name of the one that is compared with. Names that
+    // hold for all rows are in the caption, so that the rest fits beside each other.
+    let names_baselines = plan.compares_stacks();
+    let (has_baseline, has_candidate) = (names_baselines && baselines.len() > 1, candidates.len() > 1);
+    // Where a column is narrow, it breaks here.
+    let broken = |text: String| match has_baseline || has_candidate {
+        true => text.replace(" → ", " →\n").replace(", ", ",\n"),
+        false => text,
     };
     let columns = [
         (true, "load"),
@@ -97,11 +102,11 @@ pub(crate) fn comparisons<'a>(
     ];
     let row = |comparison: &Comparison| -> Vec<table::Cell> {
         let fields: [table::Cell; 8] = [
-            load(cell_of(&comparison.baseline), &comparison.baseline).into(),
+            broken(load(cell_of(&comparison.baseline), &comparison.baseline)).into(),
             comparison.metric.as_ref().into(),
-            pair_of(&comparison.baseline).into(),
-            pair_of(&comparison.candidate).into(),
-            medians(comparison).into(),
+            broken(pair_of(&comparison.baseline)).into(),
+            broken(pair_of(&comparison.candidate)).into(),
+            broken(medians(comparison)).into(),
             difference(comparison.ratio),
             finding(comparison).into(),
             comparison.pairs.to_string().into(),
@@ -112,9 +117,15 @@ pub(crate) fn comparisons<'a>(
     };
     let rows: Vec<_> = judged.comparisons.iter().map(row).collect();
     let header = columns.iter().filter(|(is_shown, _)| *is_shown);
-    let of = match candidates.first() {
-        Some(candidate) if !has_candidate => format!("candidate {candidate}; "),
-        _ => String::new(),
+    let of_all = [
+        ("baseline", &baselines, names_baselines && !has_baseline),
+        ("candidate", &candidates, !has_candidate),
+    ];
+    let of_all = of_all.into_iter().filter(|(.., is_of_all)| *is_of_all);
+    let of_all = of_all.filter_map(|(side, pairs, _)| Some(format!("{side} {}", pairs.first()?)));
+    let of = match of_all.collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => names,
+        names => format!("{names}; "),
     };
     (!rows.is_empty()).then(|| Table {
         title: "Comparisons".to_owned(),

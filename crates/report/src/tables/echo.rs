@@ -151,6 +151,7 @@ fn webrtc_against(source: &Source<'_>, cells: &[&Cell], name: &str, transport: T
         rows,
         footnotes: notes.into_footnotes(),
         kind: Kind::Companion,
+        ..Table::default()
     })
 }
 

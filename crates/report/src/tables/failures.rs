@@ -48,6 +48,7 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
         rows,
         footnotes,
         kind: Kind::Detail,
+        ..Table::default()
     })
 }
 

@@ -182,6 +182,7 @@ fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         rows,
         footnotes: notes.into_footnotes(),
         kind: Kind::Companion,
+        ..Table::default()
     };
     let table = table.with_rows_where_any(table::Cell::is_value);
     (!table.rows.is_empty()).then_some(table)

@@ -60,6 +60,7 @@ fn shares(profiles: &[Profile]) -> Table {
         rows: profiles.iter().map(row).collect(),
         footnotes: vec![],
         kind: Kind::Detail,
+        ..Table::default()
     }
 }
 
@@ -85,6 +86,7 @@ fn functions(profiles: &[Profile]) -> Table {
         rows: rows.collect(),
         footnotes: vec![],
         kind: Kind::Detail,
+        ..Table::default()
     }
 }
 

@@ -145,6 +145,7 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         rows,
         footnotes: notes.into_footnotes(),
         kind: Kind::Detail,
+        ..Table::default()
     })
 }
 
@@ -227,6 +228,7 @@ fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         rows,
         footnotes: vec![],
         kind: Kind::Detail,
+        ..Table::default()
     })
 }
 

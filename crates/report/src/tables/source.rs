@@ -18,7 +18,7 @@ use crate::{
     path::Path,
     statistics::LEAST_VALUES,
     summary::{measured, share, summarize},
-    table::{self, Kind, NOTHING, Origin, Table},
+    table::{self, Kind, NOTHING, Origin, SKIPPED, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
 
@@ -285,7 +285,7 @@ impl<'a> Source<'a> {
         match self.place(&id) {
             Some(place) if self.results.tally.failed_of_cell(place) > 0 => "failed".into(),
             Some(_) => "not run".into(),
-            None if self.plan().skipped.iter().any(|skipped| skipped.id == id) => "skipped".into(),
+            None if self.plan().skipped.iter().any(|skipped| skipped.id == id) => SKIPPED.into(),
             None => NOTHING.into(),
         }
     }

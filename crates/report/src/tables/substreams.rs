@@ -104,6 +104,7 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
         rows,
         footnotes: notes.into_footnotes(),
         kind: Kind::Main,
+        has_pairs_across: true,
     }
     .with_rows_where_any(table::Cell::is_planned)
 }

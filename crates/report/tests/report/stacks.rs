@@ -5,7 +5,7 @@ use perfrun_contract::{matrix::Stack, metric::Metric};
 use perfrun_report::{judged, markdown};
 use perfrun_test_kit::results::run;
 
-use crate::drawn::COMPARED;
+use crate::drawn::{COMPARED, shown};
 
 #[test]
 fn a_comparison_of_two_stacks_names_both() {
@@ -15,11 +15,55 @@ fn a_comparison_of_two_stacks_names_both() {
     let drawn = markdown(&results.account());
     for words in [
         "Not as expected: upload over tcp (upload-64Mi), pr → pr against main → main, ",
-        "| load | metric | baseline | candidate | medians |",
-        "| upload-64Mi, tcp | uploadGoodput | main → main | pr → pr | ",
+        "\nBaseline main → main, candidate pr → pr; medians, baseline → candidate; ",
+        "| upload-64Mi, tcp | uploadGoodput | ",
     ] {
         assert!(drawn.contains(words), "{words:?} is not in: {drawn}");
     }
+}
+
+#[test]
+fn a_comparison_of_two_stacks_is_one_table_of_a_hundred_columns() {
+    let results = run("
+  workload: {bandwidth: {sizes: [64Mi]}}
+  stacks: [{name: rust-libp2p, stack: libp2p}, {name: rust-litep2p, stack: litep2p}]
+  matrix: {clients: [rust-libp2p], servers: [rust-libp2p], transports: [tcp], rawReference: false}
+  compare: [{baseline: rust-libp2p, candidate: rust-litep2p}]
+  iterations: 20
+")
+    .results();
+    let drawn = shown(&results, 100);
+    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
+    assert_eq!(
+        drawn.lines().filter(|line| line.starts_with('─')).count(),
+        1,
+        "{drawn}"
+    );
+    let both = "Comparisons: baseline rust-libp2p → rust-libp2p, candidate rust-litep2p → rust-litep2p; ";
+    assert!(drawn.contains(both), "{drawn}");
+}
+
+#[test]
+fn all_pairs_of_three_stacks_are_one_table_of_a_hundred_columns() {
+    let results = run("
+  workload: {bandwidth: {sizes: [64Mi]}}
+  matrix: {clients: [libp2p, litep2p, go-libp2p], servers: [libp2p, litep2p, go-libp2p], transports: [tcp, quic-v1]}
+  iterations: 6
+")
+    .results();
+    let drawn = shown(&results, 100);
+    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
+    assert_eq!(
+        drawn.lines().filter(|line| line.starts_with('─')).count(),
+        1,
+        "{drawn}"
+    );
+    let rows: Vec<&str> = drawn.lines().filter(|line| line.contains(" MiB  ")).collect();
+    assert_eq!(rows.len(), 2 * 2 * (3 * 3 + 1), "{drawn}");
+    assert!(
+        rows.iter().all(|row| row.ends_with(']')),
+        "each has its interval: {drawn}"
+    );
 }
 
 #[test]
