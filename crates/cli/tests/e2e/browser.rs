@@ -17,8 +17,9 @@ pub(crate) enum Screen {
     DarkPhone,
 }
 
-/// Width of the phone, in CSS pixels.
+/// Size of the phone, in CSS pixels.
 pub(crate) const PHONE_WIDTH: u32 = 360;
+const PHONE_HEIGHT: u32 = 740;
 
 /// The program that drives the browser, until it is dropped.
 pub(crate) struct Driver {
@@ -67,7 +68,7 @@ impl Driver {
                 .unwrap()
                 .push("--force-dark-mode".into());
             chrome["mobileEmulation"] =
-                json!({ "deviceMetrics": { "width": PHONE_WIDTH, "height": 800, "pixelRatio": 2 } });
+                json!({ "deviceMetrics": { "width": PHONE_WIDTH, "height": PHONE_HEIGHT, "pixelRatio": 2 } });
         }
         let options = serde_json::Map::from_iter([("goog:chromeOptions".to_owned(), chrome)]);
         let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());

@@ -51,6 +51,30 @@ const VALUES: &str = r#"
         [field.dataset.cell, field.dataset.metric, Number(field.dataset.value), field.textContent]);
 "#;
 
+/// Each text of each plot: its size on the screen, and whether a part of it is outside its plot.
+const LABELS: &str = r#"
+    return [...document.querySelectorAll("svg text")].map((text) => {
+        const [whole, own] = [text.ownerSVGElement, text].map((element) => element.getBoundingClientRect());
+        return {
+            text: text.textContent.trim(),
+            pixels: parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getScreenCTM().a,
+            isCut: own.left < whole.left || own.right > whole.right || own.top < whole.top || own.bottom > whole.bottom,
+        };
+    });
+"#;
+
+/// The smallest text that people read on a phone, in CSS pixels.
+const LEAST_TEXT: f64 = 11.0;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "the text is for messages")]
+struct Label {
+    text: String,
+    pixels: f64,
+    is_cut: bool,
+}
+
 #[derive(Debug, Deserialize)]
 struct Drawn {
     texts: Vec<Text>,
@@ -271,7 +295,7 @@ fn shows_medians_by_delay_and_loss(drawn: &Drawn, results: &Results) {
 }
 
 #[tokio::test]
-async fn a_phone_shows_a_dark_page_that_does_not_scroll_sideways() {
+async fn a_phone_shows_a_dark_page_that_does_not_scroll_sideways_and_can_be_read() {
     let Some(driver) = Driver::start() else { return };
     let (place, results) = (Place::new(), results());
     let browser = driver.open(Screen::DarkPhone).await;
@@ -282,6 +306,12 @@ async fn a_phone_shows_a_dark_page_that_does_not_scroll_sideways() {
     )
     .await;
     assert_eq!((width, content), (PHONE_WIDTH, PHONE_WIDTH));
+    let labels: Vec<Label> = read(&browser, LABELS).await;
+    assert!(labels.len() > 20, "{labels:?}");
+    for label in &labels {
+        assert!(label.pixels >= LEAST_TEXT, "too small: {label:?}");
+        assert!(!label.is_cut, "cut off at the edge of its plot: {label:?}");
+    }
     let (is_dark, text): (bool, String) = read(
         &browser,
         "return [matchMedia('(prefers-color-scheme: dark)').matches, getComputedStyle(document.body).color]",
