@@ -56,6 +56,16 @@ pub enum Replaces {
 }
 
 impl Replaces {
+    /// Whether it takes the place of a baseline that dials.
+    pub(crate) fn has_client(self) -> bool {
+        self != Self::Server
+    }
+
+    /// Whether it takes the place of a baseline that listens.
+    pub(crate) fn has_server(self) -> bool {
+        self != Self::Client
+    }
+
     /// Where the matrix has what can be replaced.
     pub(crate) fn places(self) -> &'static str {
         match self {

@@ -8,6 +8,7 @@ mod loads;
 mod names;
 mod order;
 mod points;
+mod stacks;
 mod support;
 
 use std::{
@@ -20,7 +21,7 @@ use perfrun_contract::{
     capabilities::Capabilities,
     compare::Judging,
     limits::DIAL_TIMEOUT,
-    matrix::{Stack, StackName, StackSettings, Transport},
+    matrix::{StackName, Transport},
     network::Conditions,
     parameters::Parameters,
     plan::{Cell, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
@@ -31,10 +32,10 @@ use thiserror::Error;
 
 use self::{
     bounds::Size,
-    cell_pairs::{Comparisons, Ids, Others, variant},
+    cell_pairs::{Comparisons, Ids, Others},
     expectations::expectations,
     loads::loads,
-    names::{Sides, relay, side},
+    names::Sides,
     order::Iterations,
     points::{Axes, Point},
     support::unsupported,
@@ -42,6 +43,7 @@ use self::{
 pub use self::{
     bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
     hopeless::check,
+    stacks::ResolvedStack,
 };
 use crate::{
     compare::{Compare, Replaces},
@@ -83,8 +85,8 @@ pub enum Error {
          workload"
     )]
     TooManyMeasurements(u64),
-    /// The matrix names a stack that is neither built in nor listed. Validation refuses such documents.
-    #[error("the matrix names the stack {0}, which is neither built in nor listed in stacks")]
+    /// The document names a stack that is neither built in nor listed. Validation refuses such documents.
+    #[error("the document names the stack {0}, which is neither built in nor listed in stacks")]
     UnknownStack(StackName),
     /// The matrix names a network that is neither a preset nor listed. Validation refuses such documents.
     #[error("the matrix names the network {0}, which is neither a preset nor listed in networks")]
@@ -226,6 +228,7 @@ pub fn plan(spec: &PerfRunSpec) -> Result<Plan, Error> {
 pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     let Content {
         networks,
+        nodes,
         cells,
         skipped,
         cell_pairs,
@@ -238,7 +241,7 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
         seed: spec.seed,
     };
     Ok(Plan {
-        nodes: nodes(spec, &cells),
+        nodes,
         networks: if networks.iter().all(Conditions::is_none) {
             vec![]
         } else {
@@ -281,15 +284,16 @@ pub fn cells(spec: &PerfRunSpec) -> Result<Vec<Cell>, Error> {
     content(spec).map(|content| content.cells)
 }
 
-/// The part of a plan without nodes and trials.
+/// The part of a plan without trials.
 struct Content {
     networks: Vec<Conditions>,
+    nodes: Vec<PlannedNode>,
     cells: Vec<Cell>,
     skipped: Vec<Skipped>,
     cell_pairs: Vec<Ids>,
 }
 
-fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
+fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
     let loads = loads(&spec.workload, &spec.topology);
     if loads.is_empty() {
         return Err(Error::NoWorkload);
@@ -298,53 +302,49 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     for load in &loads {
         load.check().map_err(Error::Parameters)?;
     }
-    check_names(spec)?;
-    let axes = Axes::of(&spec.matrix);
+    let axes = Axes::of(spec)?;
     let networks = networks(spec, &axes)?;
-    let comparisons = Comparisons::of(spec);
+    let comparisons = Comparisons::of(spec)?;
     Size::of(spec, &axes, &comparisons, &loads).check()?;
-    let mut sides = Sides::of(spec);
+    let mut sides = Sides::of(&spec.topology);
     let (mut cells, mut skipped, mut cell_pairs) = (vec![], vec![], vec![]);
     // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
         let mut measured = vec![];
-        let mut measurable = |point: &Point<'_>, load: &Parameters| -> Result<_, Error> {
-            let cell = cell(spec, &mut sides, point, load.clone())?;
+        let mut measurable = |point: &Point<'a>, load: &Parameters| {
+            let cell = cell(&mut sides, point, load.clone());
+            if let Some(reason) = unsupported(point, &cell) {
+                skipped.push(Skipped {
+                    id: cell.id,
+                    client: Some(cell.client),
+                    server: Some(cell.server),
+                    reason,
+                });
+                return None;
+            }
             let id = cell.id.clone();
-            Ok(match unsupported(spec, &cell) {
-                Some(reason) => {
-                    skipped.push(Skipped { id, reason });
-                    None
-                }
-                None => {
-                    measured.push(cell);
-                    Some(id)
-                }
-            })
+            measured.push(cell);
+            Some(id)
         };
         for point in axes.points(network) {
             for load in &loads {
-                let baseline = measurable(&point, load)?;
+                let baseline = measurable(&point, load);
                 let Some(Others { candidate, control }) = comparisons.others(&point) else {
                     continue;
                 };
-                let candidate = measurable(&candidate, load)?;
+                let candidate = measurable(&candidate, load);
                 let Some((baseline, candidate)) = baseline.zip(candidate) else {
                     continue;
-                };
-                let control = match control {
-                    Some(control) => measurable(&control, load)?,
-                    None => None,
                 };
                 cell_pairs.push(Ids {
                     baseline,
                     candidate,
-                    control,
+                    control: control.and_then(|control| measurable(&control, load)),
                 });
             }
         }
         if spec.matrix.raw_reference {
-            measured = with_baseline(spec, &mut sides, measured)?;
+            measured = with_baseline(&mut sides, network, measured);
         }
         cells.append(&mut measured);
     }
@@ -371,6 +371,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     }
     Ok(Content {
         networks: networks.collect(),
+        nodes: sides.nodes(&cells),
         cells,
         skipped,
         cell_pairs,
@@ -382,15 +383,10 @@ fn incomparable(compare: &Compare, skipped: &[Skipped]) -> Error {
     let Compare {
         baseline, candidate, ..
     } = compare;
-    let are_replaced = match compare.replaces {
-        Replaces::Client => [true, false],
-        Replaces::Server => [false, true],
-        Replaces::Both => [true, true],
-    };
+    let is_either = |stack: &Option<StackName>| [baseline, candidate].map(Some).contains(&stack.as_ref());
     let of_either = |cell: &&Skipped| {
-        // Ids of cells begin with the variants of client and server.
-        let mut sides = cell.id.split('.').zip(are_replaced);
-        sides.any(|(name, is_replaced)| is_replaced && (name == baseline.0 || name == candidate.0))
+        (compare.replaces.has_client() && is_either(&cell.client))
+            || (compare.replaces.has_server() && is_either(&cell.server))
     };
     let skipped: Vec<Skipped> = skipped.iter().filter(of_either).cloned().collect();
     let (baseline, candidate) = (baseline.clone(), candidate.clone());
@@ -405,26 +401,6 @@ fn incomparable(compare: &Compare, skipped: &[Skipped]) -> Error {
         baseline,
         candidate,
         skipped,
-    }
-}
-
-/// Checks that the document names no control as a stack: only comparisons have them. Validation refuses such
-/// documents.
-fn check_names(spec: &PerfRunSpec) -> Result<(), Error> {
-    let matrix = &spec.matrix;
-    let added = matrix
-        .include
-        .iter()
-        .flat_map(|added| [&added.client, &added.server]);
-    let mut names = matrix
-        .clients
-        .iter()
-        .chain(&matrix.servers)
-        .chain(added)
-        .chain(&spec.topology.relay);
-    match names.find(|name| variant(name).1) {
-        Some(name) => Err(Error::UnknownStack(name.clone())),
-        None => Ok(()),
     }
 }
 
@@ -462,57 +438,47 @@ fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Erro
 /// Puts the raw reference of some cells before them: their workloads without a peer-to-peer stack, once for
 /// each kind of transport. Baselines that raw does not support are left out, not skipped: no document
 /// requests them.
-fn with_baseline(spec: &PerfRunSpec, sides: &mut Sides<'_>, cells: Vec<Cell>) -> Result<Vec<Cell>, Error> {
-    let raw = StackName(Stack::Raw.to_string());
+fn with_baseline<'a>(sides: &mut Sides<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
     let mut baseline = vec![];
     let mut ids = BTreeSet::new();
     for measured in &cells {
-        let transport = measured.transport.raw();
-        let point = Point {
-            client: &raw,
-            server: &raw,
-            transport,
-            network: &measured.network,
-            ip_family: measured.ip_family,
-        };
-        let cell = cell(spec, sides, &point, measured.parameters.clone())?;
-        if unsupported(spec, &cell).is_none() && ids.insert(cell.id.clone()) {
+        let point = Point::raw(measured.transport.raw(), network, measured.ip_family);
+        let cell = cell(sides, &point, measured.parameters.clone());
+        if unsupported(&point, &cell).is_none() && ids.insert(cell.id.clone()) {
             baseline.push(cell);
         }
     }
     // The matrix may name raw as well.
     let others = cells.into_iter().filter(|cell| !ids.contains(&cell.id));
-    Ok(baseline.into_iter().chain(others).collect())
+    baseline.into_iter().chain(others).collect()
 }
 
-fn cell(
-    spec: &PerfRunSpec,
-    sides: &mut Sides<'_>,
-    point: &Point<'_>,
-    parameters: Parameters,
-) -> Result<Cell, Error> {
+fn cell<'a>(sides: &mut Sides<'a>, point: &Point<'a>, parameters: Parameters) -> Cell {
     let Point {
         client,
         server,
         transport,
         network,
         ip_family,
+        ..
     } = *point;
-    let (client_stack, client_settings) = stack(spec, client)?;
-    let (server_stack, server_settings) = stack(spec, server)?;
-    let (relay_stack, relay_settings) = match spec.topology.relay.is_some() && parameters.is_relayed() {
-        true => {
-            let (relay_stack, settings) = stack(spec, relay(spec, server))?;
-            (Some(relay_stack), settings)
-        }
-        false => (None, StackSettings::default()),
-    };
-    Ok(Cell {
-        id: cell_id(&client.0, &server.0, transport, &parameters, network, ip_family),
-        client_stack,
-        server_stack,
-        client_settings,
-        server_settings,
+    let topology = sides.topology;
+    let [client_name, server_name] = [client, server].map(|stack| stack.name());
+    let is_of_document = topology.relay.is_some() && parameters.is_relayed();
+    let relay = is_of_document.then(|| point.relay());
+    Cell {
+        id: cell_id(
+            &client_name.0,
+            &server_name.0,
+            transport,
+            &parameters,
+            network,
+            ip_family,
+        ),
+        client_stack: client.stack,
+        server_stack: server.stack,
+        client_settings: client.settings(),
+        server_settings: server.settings(),
         clients: sides.names(Role::Client, client, ip_family),
         servers: match transport.is_in_process() || parameters.is_in_process() {
             // Client nodes are their own servers.
@@ -520,33 +486,22 @@ fn cell(
             false => sides.names(Role::Server, server, ip_family),
         },
         relays: match parameters.is_relayed() {
-            true => sides.names(Role::Relay, relay(spec, server), ip_family),
+            true => sides.names(Role::Relay, point.relay(), ip_family),
             false => Names::default(),
         },
-        relay_stack,
-        relay_settings,
+        relay_stack: relay.map(|relay| relay.stack),
+        relay_settings: relay.map(|relay| relay.settings()).unwrap_or_default(),
         peers_per_client: match parameters.sinks_and_sources() {
-            Some((sinks, _)) => sinks / spec.topology.clients.max(1),
-            None => spec.topology.peers_per_client,
+            Some((sinks, _)) => sinks / topology.clients.max(1),
+            None => topology.peers_per_client,
         },
-        client: client.clone(),
-        server: server.clone(),
+        client: client_name,
+        server: server_name,
         transport,
         network: network.to_owned(),
         ip_family,
         parameters,
-    })
-}
-
-/// The stack that a name stands for, and its settings.
-fn stack(spec: &PerfRunSpec, name: &StackName) -> Result<(Stack, StackSettings), Error> {
-    let (own, _) = variant(name);
-    if let Some(listed) = spec.stacks.iter().find(|listed| listed.name == own) {
-        return Ok((listed.stack, listed.settings.clone()));
     }
-    let built_in = Stack::built_in().find(|stack| stack.as_ref() == name.0);
-    let stack = built_in.ok_or_else(|| Error::UnknownStack(name.clone()))?;
-    Ok((stack, StackSettings::default()))
 }
 
 /// What the document says that external stacks can do.
@@ -555,30 +510,4 @@ fn external(spec: &PerfRunSpec) -> BTreeMap<String, Capabilities> {
     stacks
         .filter_map(|stack| Some((stack.name.clone(), stack.capabilities.clone()?)))
         .collect()
-}
-
-/// All nodes of the cells. A cell has all nodes of a side, or none.
-fn nodes(spec: &PerfRunSpec, cells: &[Cell]) -> Vec<PlannedNode> {
-    let mut seen = HashSet::new();
-    let mut nodes = vec![];
-    let sides = cells.iter().flat_map(|cell| {
-        [
-            (Role::Relay, relay(spec, &cell.server), &cell.relays),
-            (Role::Server, &cell.server, &cell.servers),
-            (Role::Client, &cell.client, &cell.clients),
-        ]
-        .map(|(role, stack, names)| (side(spec, role, stack, cell.ip_family), names))
-    });
-    for (side, names) in sides {
-        if !names.is_empty() && seen.insert(side) {
-            nodes.extend(names.iter().map(|name| PlannedNode {
-                name: name.clone(),
-                role: side.role,
-                variant: side.variant.map(str::to_owned),
-                program: side.program,
-                ip_family: side.ip_family,
-            }));
-        }
-    }
-    nodes
 }

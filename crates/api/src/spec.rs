@@ -216,6 +216,11 @@ impl PerfRunSpec {
         self.max_iterations.unwrap_or(self.iterations)
     }
 
+    /// The entry of `stacks` with a name. None if it lists none.
+    pub fn variant(&self, name: &str) -> Option<&StackVariant> {
+        self.stacks.iter().find(|variant| variant.name == name)
+    }
+
     /// Where complete results are kept. `None` for ConfigMaps.
     pub fn store(&self) -> Option<&Store> {
         self.results.as_ref()?.store.as_ref()

@@ -369,11 +369,7 @@ fn is_program_with_itself(results: &Results) -> bool {
     let nodes = names
         .into_iter()
         .filter_map(|name| results.environment.nodes.get(name));
-    let variant = |name: &str| {
-        let mut stacks = results.spec.stacks.iter();
-        let variant = stacks.find(|variant| variant.name == name)?;
-        Some(without_program(variant))
-    };
+    let variant = |name: &str| results.spec.variant(name).map(without_program);
     let mut compared = results.spec.compare.iter();
     let is_alike = compared.all(|compare| {
         let pair = variant(&compare.baseline.0).zip(variant(&compare.candidate.0));

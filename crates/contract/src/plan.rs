@@ -343,6 +343,12 @@ fn is_unimpaired(network: &String) -> bool {
 pub struct Skipped {
     /// What the cell would have been called.
     pub id: String,
+    /// The stack that would dial. Absent in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<StackName>,
+    /// The stack that would listen. Absent in results of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<StackName>,
     /// Why it cannot be measured.
     pub reason: String,
 }

@@ -131,10 +131,7 @@ fn container(
     new: &NewPod,
     site: &Site,
 ) -> Container {
-    let variant = spec
-        .stacks
-        .iter()
-        .find(|variant| Some(&variant.name) == new.node.variant.as_ref());
+    let variant = new.node.variant.as_deref().and_then(|name| spec.variant(name));
     let image = variant
         .and_then(|variant| variant.image.as_deref())
         .unwrap_or(match new.node.program {

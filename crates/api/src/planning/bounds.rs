@@ -6,18 +6,15 @@
 
 use std::collections::HashSet;
 
-use perfrun_contract::{
-    matrix::{Stack, StackName},
-    parameters::Parameters,
-    role::Role,
-};
+use perfrun_contract::{parameters::Parameters, role::Role};
 
 use crate::{
     planning::{
         Error,
         cell_pairs::{Comparisons, Others},
-        names::{self, side},
+        names::{self, Side},
         points::{Axes, Point},
+        stacks::ResolvedStack,
     },
     spec::PerfRunSpec,
 };
@@ -47,20 +44,20 @@ pub(super) struct Size {
 
 impl Size {
     /// Counts in a time that depends only on the length of the document.
-    pub(super) fn of(
-        spec: &PerfRunSpec,
-        axes: &Axes<'_>,
-        comparisons: &Comparisons<'_>,
+    pub(super) fn of<'a>(
+        spec: &'a PerfRunSpec,
+        axes: &Axes<'a>,
+        comparisons: &Comparisons<'a>,
         loads: &[Parameters],
     ) -> Self {
         let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
         let served = loads.iter().filter(|load| !load.is_in_process()).count() as u64;
         let (mut cells, mut measurements) = (0_u64, 0_u64);
         let mut sides = HashSet::new();
-        let mut add = |point: &Point<'_>| {
-            let mut measured_by = |role, stack, loads: u64| {
+        let mut add = |point: &Point<'a>| {
+            let mut measured_by = |role, stack: ResolvedStack<'a>, loads: u64| {
                 if loads > 0 {
-                    sides.insert(side(spec, role, stack, point.ip_family));
+                    sides.insert(Side::of(stack, role, point.ip_family));
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
@@ -72,9 +69,8 @@ impl Size {
             cells += loads.len() as u64;
             measurements += measured_by(Role::Client, point.client, loads.len() as u64)
                 + measured_by(Role::Server, point.server, served)
-                + measured_by(Role::Relay, names::relay(spec, point.server), relayed);
+                + measured_by(Role::Relay, point.relay(), relayed);
         };
-        let raw = StackName(Stack::Raw.to_string());
         for network in axes.networks() {
             let (mut baseline, mut named) = (HashSet::new(), HashSet::new());
             for point in axes.points(network) {
@@ -83,7 +79,7 @@ impl Size {
                     add(&candidate);
                     control.iter().for_each(&mut add);
                 }
-                if (point.client, point.server) == (&raw, &raw) {
+                if [point.client, point.server] == [ResolvedStack::RAW; 2] {
                     named.insert((point.transport, point.ip_family));
                 }
                 baseline.insert((point.transport.raw(), point.ip_family));
@@ -92,13 +88,7 @@ impl Size {
                 .difference(&named)
                 .filter(|(transport, _)| spec.matrix.raw_reference && !transport.is_in_process());
             needed.for_each(|(transport, ip_family)| {
-                add(&Point {
-                    client: &raw,
-                    server: &raw,
-                    transport: *transport,
-                    network,
-                    ip_family: *ip_family,
-                });
+                add(&Point::raw(*transport, network, *ip_family));
             });
         }
         let iterations = u64::from(spec.warmup) + u64::from(spec.most_iterations());

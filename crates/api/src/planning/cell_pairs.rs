@@ -1,23 +1,18 @@
 //! Cells that a document compares with each other.
 
-use perfrun_contract::{compare::CellPair, matrix::StackName, plan::Cell};
+use perfrun_contract::{compare::CellPair, plan::Cell};
 
-use super::points::Point;
-use crate::{
-    compare::{Compare, Replaces},
-    spec::PerfRunSpec,
-};
-
-/// The end of a control's name, after that of its baseline. No variant has a name with `_`.
-const CONTROL: &str = "_control";
+use super::{Error, points::Point, stacks::ResolvedStack};
+use crate::{compare::Replaces, spec::PerfRunSpec};
 
 /// What a document compares.
 pub(super) struct Comparisons<'a>(Vec<Compared<'a>>);
 
 struct Compared<'a> {
-    compare: &'a Compare,
-    /// The name of its control, if it has one.
-    control: Option<StackName>,
+    baseline: ResolvedStack<'a>,
+    candidate: ResolvedStack<'a>,
+    replaces: Replaces,
+    has_control: bool,
 }
 
 /// The points that are compared with another one.
@@ -34,47 +29,45 @@ pub(super) struct Ids {
 }
 
 impl<'a> Comparisons<'a> {
-    pub(super) fn of(spec: &'a PerfRunSpec) -> Self {
-        let all = spec.compare.iter().map(|compare| Compared {
-            compare,
-            control: compare
-                .control
-                .then(|| StackName(format!("{}{CONTROL}", compare.baseline))),
+    pub(super) fn of(spec: &'a PerfRunSpec) -> Result<Self, Error> {
+        let all = spec.compare.iter().map(|compare| {
+            Ok(Compared {
+                baseline: ResolvedStack::named(spec, &compare.baseline)?,
+                candidate: ResolvedStack::named(spec, &compare.candidate)?,
+                replaces: compare.replaces,
+                has_control: compare.control,
+            })
         });
-        Self(all.collect())
+        all.collect::<Result<_, _>>().map(Self)
     }
 
     /// The points with the candidate, and with the control, in place of the baseline. None if the document
     /// does not compare this point.
-    pub(super) fn others<'b>(&'b self, point: &Point<'b>) -> Option<Others<'b>> {
-        self.0.iter().find_map(|Compared { compare, control }| {
-            let candidate = replaced(point, compare, &compare.candidate);
+    pub(super) fn others(&self, point: &Point<'a>) -> Option<Others<'a>> {
+        self.0.iter().find_map(|compared| {
+            let candidate = compared.replaced(point, compared.candidate);
             (candidate != *point).then(|| Others {
                 candidate,
-                control: control.as_ref().map(|control| replaced(point, compare, control)),
+                control: compared
+                    .has_control
+                    .then(|| compared.replaced(point, compared.baseline.control())),
             })
         })
     }
 }
 
-/// The point with this variant in place of the baseline.
-fn replaced<'a>(point: &Point<'a>, compare: &Compare, by: &'a StackName) -> Point<'a> {
-    let replace = |name: &'a StackName, sides: [Replaces; 2]| {
-        let is_replaced = *name == compare.baseline && sides.contains(&compare.replaces);
-        if is_replaced { by } else { name }
-    };
-    Point {
-        client: replace(point.client, [Replaces::Client, Replaces::Both]),
-        server: replace(point.server, [Replaces::Server, Replaces::Both]),
-        ..*point
-    }
-}
-
-/// The variant that a name stands for, and whether it names the control of that variant.
-pub(super) fn variant(name: &StackName) -> (&str, bool) {
-    match name.0.strip_suffix(CONTROL) {
-        Some(baseline) => (baseline, true),
-        None => (&name.0, false),
+impl<'a> Compared<'a> {
+    /// The point with this stack in place of the baseline.
+    fn replaced(&self, point: &Point<'a>, by: ResolvedStack<'a>) -> Point<'a> {
+        let replace = |stack, is_replaced| match is_replaced && stack == self.baseline {
+            true => by,
+            false => stack,
+        };
+        Point {
+            client: replace(point.client, self.replaces.has_client()),
+            server: replace(point.server, self.replaces.has_server()),
+            ..*point
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use perfrun_contract::{
-    matrix::{IpFamily, NodeProgramKind, Stack, StackName},
-    plan::Names,
+    matrix::{IpFamily, NodeProgramKind, Stack},
+    plan::{Cell, Names, PlannedNode},
     role::Role,
 };
 
-use super::cell_pairs::variant;
-use crate::spec::{PerfRunSpec, Topology};
+use super::stacks::ResolvedStack;
+use crate::spec::Topology;
 
 /// The nodes of one role, variant, program and IP family, which all cells with that variant in that role
 /// share.
@@ -24,31 +24,17 @@ pub(super) struct Side<'a> {
     pub is_control: bool,
 }
 
-/// The side of a stack in a role, with an IP family.
-pub(super) fn side<'a>(
-    spec: &'a PerfRunSpec,
-    role: Role,
-    stack: &StackName,
-    ip_family: IpFamily,
-) -> Side<'a> {
-    let (name, is_control) = variant(stack);
-    let listed = spec.stacks.iter().find(|listed| listed.name == name);
-    let kind = listed.map_or_else(|| name.parse().unwrap_or(Stack::Raw), |listed| listed.stack);
-    Side {
-        role,
-        variant: listed.map(|listed| listed.name.as_str()),
-        program: kind.program(),
-        ip_family,
-        is_control,
+impl<'a> Side<'a> {
+    /// The nodes of a stack in a role, with an IP family.
+    pub(super) fn of(stack: ResolvedStack<'a>, role: Role, ip_family: IpFamily) -> Self {
+        Self {
+            role,
+            variant: stack.variant.map(|variant| variant.name.as_str()),
+            program: stack.stack.program(),
+            ip_family,
+            is_control: stack.is_control,
+        }
     }
-}
-
-/// The stack of the relay between clients and a server. The raw reference has a proxy of its own.
-pub(super) fn relay<'a>(spec: &'a PerfRunSpec, server: &'a StackName) -> &'a StackName {
-    let chosen = spec.topology.relay.as_ref();
-    chosen
-        .filter(|_| server.0 != Stack::Raw.as_ref())
-        .unwrap_or(server)
 }
 
 /// The number of nodes in a role.
@@ -62,24 +48,48 @@ pub(super) fn count(topology: &Topology, role: Role) -> u32 {
 
 /// Names of the nodes of all sides, made on first use.
 pub(super) struct Sides<'a> {
-    spec: &'a PerfRunSpec,
+    pub topology: &'a Topology,
     made: HashMap<Side<'a>, Names>,
 }
 
 impl<'a> Sides<'a> {
-    pub(super) fn of(spec: &'a PerfRunSpec) -> Self {
+    pub(super) fn of(topology: &'a Topology) -> Self {
         Self {
-            spec,
+            topology,
             made: HashMap::new(),
         }
     }
 
     /// Names of the nodes in this role with this stack and this IP family.
-    pub(super) fn names(&mut self, role: Role, stack: &StackName, ip_family: IpFamily) -> Names {
-        let side = side(self.spec, role, stack, ip_family);
-        let count = count(&self.spec.topology, role);
+    pub(super) fn names(&mut self, role: Role, stack: ResolvedStack<'a>, ip_family: IpFamily) -> Names {
+        let side = Side::of(stack, role, ip_family);
+        let count = count(self.topology, role);
         let make = || (0..count).map(|index| name(side, index)).collect();
         self.made.entry(side).or_insert_with(make).clone()
+    }
+
+    /// All nodes of these cells. A cell has all nodes of a side, or none.
+    pub(super) fn nodes(&self, cells: &[Cell]) -> Vec<PlannedNode> {
+        let made = self.made.iter();
+        let mut left: HashMap<&String, &Side<'a>> = made
+            .filter_map(|(side, names)| Some((names.first()?, side)))
+            .collect();
+        let mut nodes = vec![];
+        for names in cells
+            .iter()
+            .flat_map(|cell| [&cell.relays, &cell.servers, &cell.clients])
+        {
+            if let Some(side) = names.first().and_then(|first| left.remove(first)) {
+                nodes.extend(names.iter().map(|name| PlannedNode {
+                    name: name.clone(),
+                    role: side.role,
+                    variant: side.variant.map(str::to_owned),
+                    program: side.program,
+                    ip_family: side.ip_family,
+                }));
+            }
+        }
+        nodes
     }
 }
 

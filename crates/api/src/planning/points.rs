@@ -7,38 +7,85 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use crate::spec::{Matrix, Selector};
+use super::{Error, stacks::ResolvedStack};
+use crate::spec::{Combination, Matrix, PerfRunSpec, Selector};
 
 /// A pair of stacks, a transport, a network and an IP family.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Point<'a> {
-    pub client: &'a StackName,
-    pub server: &'a StackName,
+    pub client: ResolvedStack<'a>,
+    pub server: ResolvedStack<'a>,
+    /// The relay that the document names, for servers that are not raw.
+    pub chosen_relay: Option<ResolvedStack<'a>>,
     pub transport: Transport,
     pub network: &'a str,
     pub ip_family: IpFamily,
 }
 
+impl<'a> Point<'a> {
+    /// The point without a peer-to-peer stack.
+    pub(super) fn raw(transport: Transport, network: &'a str, ip_family: IpFamily) -> Self {
+        Self {
+            client: ResolvedStack::RAW,
+            server: ResolvedStack::RAW,
+            chosen_relay: None,
+            transport,
+            network,
+            ip_family,
+        }
+    }
+
+    /// The stack of the relay between clients and servers. The raw reference has a proxy of its own.
+    pub(super) fn relay(&self) -> ResolvedStack<'a> {
+        let chosen = self.chosen_relay.filter(|_| self.server != ResolvedStack::RAW);
+        chosen.unwrap_or(self.server)
+    }
+}
+
 /// The axes of a matrix, without iterations.
 pub(super) struct Axes<'a> {
     matrix: &'a Matrix,
-    clients: Vec<&'a StackName>,
-    servers: Vec<&'a StackName>,
+    clients: Vec<ResolvedStack<'a>>,
+    servers: Vec<ResolvedStack<'a>>,
+    relay: Option<ResolvedStack<'a>>,
     transports: Vec<Transport>,
     networks: Vec<&'a str>,
     ip_families: Vec<IpFamily>,
+    added: Vec<Added<'a>>,
+}
+
+/// What `include` adds.
+struct Added<'a> {
+    client: ResolvedStack<'a>,
+    server: ResolvedStack<'a>,
+    combination: &'a Combination,
 }
 
 impl<'a> Axes<'a> {
-    pub(super) fn of(matrix: &'a Matrix) -> Self {
-        Self {
+    pub(super) fn of(spec: &'a PerfRunSpec) -> Result<Self, Error> {
+        let matrix = &spec.matrix;
+        let named = |name: &StackName| ResolvedStack::named(spec, name);
+        let all = |names: &[StackName]| {
+            let stacks: Vec<_> = names.iter().map(named).collect::<Result<_, _>>()?;
+            Ok::<_, Error>(distinct(stacks))
+        };
+        let added = matrix.include.iter().map(|combination| {
+            Ok(Added {
+                client: named(&combination.client)?,
+                server: named(&combination.server)?,
+                combination,
+            })
+        });
+        Ok(Self {
             matrix,
-            clients: distinct(&matrix.clients),
-            servers: distinct(&matrix.servers),
+            clients: all(&matrix.clients)?,
+            servers: all(&matrix.servers)?,
+            relay: spec.topology.relay.as_ref().map(named).transpose()?,
             transports: distinct(matrix.transports.iter().copied()),
             networks: distinct(matrix.networks.iter().map(String::as_str)),
             ip_families: distinct(matrix.ip_families.iter().copied()),
-        }
+            added: added.collect::<Result<_, Error>>()?,
+        })
     }
 
     /// Names of all networks; those that only `include` names come last.
@@ -52,13 +99,15 @@ impl<'a> Axes<'a> {
     /// since there may be very many.
     pub(super) fn points(&self, network: &'a str) -> impl Iterator<Item = Point<'a>> {
         let is_crossed = self.networks.contains(&network);
+        let chosen_relay = self.relay;
         let ip_families = self.ip_families.iter().filter(move |_| is_crossed);
         let crossed = ip_families.flat_map(move |ip_family| {
             self.transports.iter().flat_map(move |transport| {
                 self.clients.iter().flat_map(move |client| {
                     self.servers.iter().map(move |server| Point {
-                        client,
-                        server,
+                        client: *client,
+                        server: *server,
+                        chosen_relay,
                         transport: *transport,
                         network,
                         ip_family: *ip_family,
@@ -66,23 +115,25 @@ impl<'a> Axes<'a> {
                 })
             })
         });
-        let added = self.matrix.include.iter().filter(move |added| {
+        let added = self.added.iter().filter(move |added| {
             added
+                .combination
                 .network
                 .as_deref()
                 .map_or(is_crossed, |named| named == network)
         });
         let added = distinct(added.flat_map(|added| {
-            let named = added.ip_family.as_slice();
+            let named = added.combination.ip_family.as_slice();
             let ip_families: &[IpFamily] = if named.is_empty() {
                 &self.ip_families
             } else {
                 named
             };
             ip_families.iter().map(move |ip_family| Point {
-                client: &added.client,
-                server: &added.server,
-                transport: added.transport,
+                client: added.client,
+                server: added.server,
+                chosen_relay,
+                transport: added.combination.transport,
                 network,
                 ip_family: *ip_family,
             })
@@ -103,7 +154,9 @@ impl<'a> Axes<'a> {
     }
 
     fn is_excluded(&self, point: &Point<'_>) -> bool {
-        self.matrix.exclude.iter().any(|selector| selector.matches(point))
+        let stacks = [point.client, point.server].map(|stack| stack.matrix_name());
+        let mut excluded = self.matrix.exclude.iter();
+        excluded.any(|selector| selector.matches(stacks, point.transport, point.network, point.ip_family))
     }
 }
 
@@ -116,27 +169,21 @@ pub(super) fn distinct<T: Copy + Eq + Hash>(all: impl IntoIterator<Item = T>) ->
 impl Selector {
     /// Whether it selects a cell.
     pub fn selects(&self, cell: &Cell) -> bool {
-        self.matches(&Point {
-            client: &cell.client,
-            server: &cell.server,
-            transport: cell.transport,
-            network: &cell.network,
-            ip_family: cell.ip_family,
-        })
+        let stacks = [cell.client.0.as_str(), &cell.server.0];
+        self.matches(stacks, cell.transport, &cell.network, cell.ip_family)
     }
 
-    fn matches(&self, point: &Point<'_>) -> bool {
-        self.client.as_ref().is_none_or(|client| client == point.client)
-            && self.server.as_ref().is_none_or(|server| server == point.server)
-            && self
-                .transport
-                .is_none_or(|transport| transport == point.transport)
-            && self
-                .network
-                .as_ref()
-                .is_none_or(|network| network == point.network)
-            && self
-                .ip_family
-                .is_none_or(|ip_family| ip_family == point.ip_family)
+    fn matches(
+        &self,
+        [client, server]: [&str; 2],
+        transport: Transport,
+        network: &str,
+        ip_family: IpFamily,
+    ) -> bool {
+        self.client.as_ref().is_none_or(|named| named.0 == client)
+            && self.server.as_ref().is_none_or(|named| named.0 == server)
+            && self.transport.is_none_or(|named| named == transport)
+            && self.network.as_ref().is_none_or(|named| named == network)
+            && self.ip_family.is_none_or(|named| named == ip_family)
     }
 }

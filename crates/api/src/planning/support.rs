@@ -11,26 +11,14 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::{cell_pairs::variant, names};
-use crate::spec::PerfRunSpec;
+use super::points::Point;
 
-/// Why a cell is skipped; `None` if it can be measured.
-pub(super) fn unsupported(spec: &PerfRunSpec, cell: &Cell) -> Option<String> {
-    let end = |name, stack| End {
-        name,
-        stack,
-        capabilities: spec
-            .stacks
-            .iter()
-            .find(|listed| listed.name == name)
-            .and_then(|listed| listed.capabilities.as_ref()),
-    };
-    let (relay, _) = variant(names::relay(spec, &cell.server));
-    let relay = cell.relay_stack.map(|stack| end(relay, stack));
+/// Why a cell of a point is skipped; `None` if it can be measured.
+pub(super) fn unsupported(point: &Point<'_>, cell: &Cell) -> Option<String> {
     let ends = Ends {
-        client: end(variant(&cell.client).0, cell.client_stack),
-        server: end(variant(&cell.server).0, cell.server_stack),
-        relay,
+        client: point.client.end(),
+        server: point.server.end(),
+        relay: cell.relay_stack.map(|_| point.relay().end()),
     };
     unsupported_by_ends(ends, cell.transport, &cell.parameters)
         .or_else(|| unsettable(ends, cell))

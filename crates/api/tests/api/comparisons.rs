@@ -313,12 +313,14 @@ fn a_document_cannot_name_a_control_as_a_stack() {
         network: None,
         ip_family: None,
     };
-    let mut specs = vec![spec(&with_control("")); 5];
+    let mut specs = vec![spec(&with_control("")); 7];
     specs[0].matrix.clients.push(control.clone());
     specs[1].matrix.servers.push(control.clone());
     specs[2].matrix.include.push(added(&control, &main));
     specs[3].matrix.include.push(added(&main, &control));
     specs[4].topology.relay = Some(control.clone());
+    specs[5].compare[0].baseline = control.clone();
+    specs[6].compare[0].candidate = control.clone();
     for spec in specs {
         assert_eq!(
             planning::plan(&spec),

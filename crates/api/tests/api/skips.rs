@@ -1,5 +1,8 @@
 //! What stacks support, and the reasons for skipped cells.
 
+use perfrun_contract::{matrix::StackName, plan::Skipped};
+use serde_json::json;
+
 use crate::fixtures::plan;
 
 const NO_TLS: &str = "litep2p secures TCP by Noise only, it has no TLS";
@@ -369,6 +372,17 @@ fn a_variant_can_do_what_its_stack_can() {
         (plan.skipped[0].id.as_str(), plan.skipped[0].reason.as_str()),
         ("other.next.tcp-tls.ping-1000", NO_TLS)
     );
+    let named = |name: &str| Some(StackName(name.to_owned()));
+    let Skipped { client, server, .. } = &plan.skipped[0];
+    assert_eq!([client, server], [&named("other"), &named("next")]);
+}
+
+#[test]
+fn a_skipped_cell_of_earlier_results_is_read_without_its_stacks() {
+    let written = json!({"id": "other.next.tcp-tls.ping-1000", "reason": NO_TLS});
+    let read: Skipped = serde_json::from_value(written.clone()).unwrap();
+    assert_eq!([&read.client, &read.server], [&None; 2]);
+    assert_eq!(serde_json::to_value(read).unwrap(), written);
 }
 
 /// The reasons for which a relayed transfer is skipped.

@@ -61,10 +61,7 @@ pub(super) fn of_plan(
     );
     let programs = Programs::of(plan, |node| {
         let variant = node.and_then(|node| node.variant.as_deref());
-        let stack = spec
-            .stacks
-            .iter()
-            .find(|stack| Some(stack.name.as_str()) == variant);
+        let stack = variant.and_then(|name| spec.variant(name));
         let (path, args) = match path(given, variant).filter(|_| variant.is_some()) {
             Some(path) => (path, vec![]),
             None => own_or_default(node, stack, given)?,

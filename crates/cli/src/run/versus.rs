@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use anyhow::{bail, ensure};
 use perfrun_api::{
     compare::{Compare, Expect, Replaces},
-    planning::cells,
+    planning::{ResolvedStack, cells},
     spec::{PerfRunSpec, Selector, StackVariant},
 };
 use perfrun_contract::{
@@ -89,7 +89,7 @@ fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     if stacks.len() > 1 {
         stacks.remove(Stack::Raw.as_ref());
     }
-    stacks.retain(|name| variant(spec, name).is_some());
+    stacks.retain(|name| ResolvedStack::of(spec, name).is_some());
     stacks
 }
 
@@ -112,23 +112,16 @@ fn covering(spec: &mut PerfRunSpec) -> BTreeSet<String> {
 
 /// What a name of the matrix stands for.
 fn variant(spec: &PerfRunSpec, name: &str) -> Option<StackVariant> {
-    let mut listed = spec.stacks.iter();
-    let built_in = || {
-        let stack = Stack::built_in().find(|stack| stack.as_ref() == name)?;
-        Some(StackVariant {
-            name: name.to_owned(),
-            stack,
-            image: None,
-            command: vec![],
-            env: Default::default(),
-            settings: Default::default(),
-            capabilities: None,
-        })
-    };
-    listed
-        .find(|listed| listed.name == name)
-        .cloned()
-        .or_else(built_in)
+    let ResolvedStack { stack, variant, .. } = ResolvedStack::of(spec, name)?;
+    Some(variant.cloned().unwrap_or_else(|| StackVariant {
+        name: name.to_owned(),
+        stack,
+        image: None,
+        command: vec![],
+        env: Default::default(),
+        settings: Default::default(),
+        capabilities: None,
+    }))
 }
 
 /// Compares each of these stacks as two variants. The first of them takes the place of the stack.
@@ -144,7 +137,7 @@ fn compare(spec: &mut PerfRunSpec, stacks: BTreeSet<String>) -> anyhow::Result<(
         });
         for name in [&base, &candidate] {
             ensure!(
-                spec.stacks.iter().all(|listed| listed.name != *name),
+                spec.variant(name).is_none(),
                 "stacks lists {name}, a name that --candidate and --aa give: rename it"
             );
             spec.stacks.push(StackVariant {
