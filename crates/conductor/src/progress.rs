@@ -84,12 +84,12 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+        matrix::{Negotiation, Protocol, Stack},
         parameters::Parameters,
-        plan::Names,
         quantity::ByteSize,
         workload::Timing,
     };
+    use perfrun_test_kit::records;
 
     use super::*;
 
@@ -131,23 +131,9 @@ mod tests {
 
     fn cell(parameters: Parameters) -> Cell {
         Cell {
-            id: "raw.raw.tcp".into(),
-            client: StackName("raw".into()),
-            server: StackName("raw".into()),
-            client_stack: Stack::Raw,
-            server_stack: Stack::Raw,
-            client_settings: StackSettings::default(),
-            server_settings: StackSettings::default(),
-            relay_stack: None,
-            relay_settings: StackSettings::default(),
-            transport: Transport::Tcp,
-            network: "none".into(),
-            ip_family: IpFamily::IPv4,
-            parameters,
             clients: vec!["client-0".into(), "client-1".into()].into(),
-            servers: vec!["server-0".into()].into(),
-            relays: Names::default(),
             peers_per_client: 3,
+            ..records::cell(Stack::Raw, Stack::Raw, parameters)
         }
     }
 }

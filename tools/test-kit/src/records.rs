@@ -21,35 +21,47 @@ pub fn plan_of(trials: &[&str]) -> Plan {
     }
 }
 
-/// A cell of uploads of a second, between a client and a server of one stack.
-pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
+/// A cell between a client and a server of these stacks, over TCP.
+pub fn cell(client: Stack, server: Stack, parameters: Parameters) -> Cell {
     let names = |name: &str| [name.to_owned()].into_iter().collect::<Names>();
     Cell {
-        id: format!("{name}.{name}.{transport}.upload-1s"),
-        client: StackName(name.to_owned()),
-        server: StackName(name.to_owned()),
-        client_stack: stack,
-        server_stack: stack,
+        id: format!("{client}.{server}.tcp"),
+        client: StackName(client.to_string()),
+        server: StackName(server.to_string()),
+        client_stack: client,
+        server_stack: server,
         client_settings: StackSettings::default(),
         server_settings: StackSettings::default(),
         relay_stack: None,
         relay_settings: StackSettings::default(),
-        transport,
+        transport: Transport::Tcp,
         network: "none".to_owned(),
         ip_family: IpFamily::IPv4,
-        parameters: Parameters::Bandwidth {
-            protocol: Protocol::Perf,
-            direction: Direction::Upload,
-            amount: Amount::Seconds(1.0),
-            streams: 1,
-            chunk_bytes: ByteSize(1 << 16),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        },
+        parameters,
         clients: names("client-0"),
         servers: names("server-0"),
         relays: Names::default(),
         peers_per_client: 1,
+    }
+}
+
+/// A cell of uploads of a second, between a client and a server of one stack.
+pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
+    let upload = Parameters::Bandwidth {
+        protocol: Protocol::Perf,
+        direction: Direction::Upload,
+        amount: Amount::Seconds(1.0),
+        streams: 1,
+        chunk_bytes: ByteSize(1 << 16),
+        timing: Timing::Strict,
+        negotiation: Negotiation::V1,
+    };
+    Cell {
+        id: format!("{name}.{name}.{transport}.upload-1s"),
+        client: StackName(name.to_owned()),
+        server: StackName(name.to_owned()),
+        transport,
+        ..cell(stack, stack, upload)
     }
 }
 

@@ -1,14 +1,14 @@
 //! Whole records from whole facts.
 
 use perfrun_contract::{
-    matrix::{Identity, IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    matrix::{Identity, Negotiation, Protocol, Stack},
     metric::Metric,
     node::{Failure, Measured, Plateau, Resources, UdpBuffers},
     parameters::{Amount, Echo, Pace, Parameters},
-    plan::Names,
     quantity::ByteSize,
     workload::{Direction, Timing},
 };
+use perfrun_test_kit::records;
 
 use super::*;
 
@@ -366,32 +366,18 @@ fn caused_by(name: &str, reason: Reason) -> TrialFailure {
 
 /// 900 bytes up, by `clients` clients.
 fn cell(clients: u64) -> Cell {
+    let upload = Parameters::Bandwidth {
+        protocol: Protocol::Perf,
+        direction: Direction::Upload,
+        amount: Amount::Count(900 / clients),
+        streams: 1,
+        chunk_bytes: ByteSize(1024),
+        timing: Timing::Strict,
+        negotiation: Negotiation::V1,
+    };
     Cell {
-        id: "litep2p.libp2p.tcp.upload".into(),
-        client: StackName("litep2p".into()),
-        server: StackName("libp2p".into()),
-        client_stack: Stack::Litep2p,
-        server_stack: Stack::Libp2p,
-        client_settings: StackSettings::default(),
-        server_settings: StackSettings::default(),
-        relay_stack: None,
-        relay_settings: StackSettings::default(),
-        transport: Transport::Tcp,
-        network: "none".into(),
-        ip_family: IpFamily::IPv4,
-        parameters: Parameters::Bandwidth {
-            protocol: Protocol::Perf,
-            direction: Direction::Upload,
-            amount: Amount::Count(900 / clients),
-            streams: 1,
-            chunk_bytes: ByteSize(1024),
-            timing: Timing::Strict,
-            negotiation: Negotiation::V1,
-        },
         clients: (0..clients).map(|i| format!("client-{i}")).collect(),
-        servers: vec!["server-0".into()].into(),
-        relays: Names::default(),
-        peers_per_client: 1,
+        ..records::cell(Stack::Litep2p, Stack::Libp2p, upload)
     }
 }
 

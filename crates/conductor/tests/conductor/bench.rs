@@ -12,13 +12,14 @@ use perfrun_conductor::{
     AgentClient, Conductor, Contact, Event, Kept, Nodes, Replaced, RunEnd, RunOptions, Sink, client::Epoch,
 };
 use perfrun_contract::{
-    matrix::{IpFamily, NodeProgramKind, Stack, StackName, StackSettings, Transport},
+    matrix::{IpFamily, NodeProgramKind, Stack},
     parameters::Parameters,
-    plan::{Cell, Names, Plan, PlannedNode, Trial},
+    plan::{Cell, Names, Plan, PlannedNode},
     record::TrialRecord,
     role::Role,
     run::Limits,
 };
+use perfrun_test_kit::records::{cell, trial};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -280,33 +281,16 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
             })
             .collect()
     };
+    let ping = Parameters::Ping {
+        count: 3,
+        interval_seconds: 0.0,
+    };
     let cell = Cell {
         id: "libp2p.litep2p.tcp.ping-3".into(),
-        client: StackName("libp2p".into()),
-        server: StackName("litep2p".into()),
-        client_stack: Stack::Libp2p,
-        server_stack: Stack::Litep2p,
-        client_settings: StackSettings::default(),
-        server_settings: StackSettings::default(),
-        relay_stack: None,
-        relay_settings: StackSettings::default(),
-        transport: Transport::Tcp,
-        network: "none".into(),
-        ip_family: IpFamily::IPv4,
-        parameters: Parameters::Ping {
-            count: 3,
-            interval_seconds: 0.0,
-        },
         clients: names(clients),
         servers: names(servers),
         relays: names(relays),
-        peers_per_client: 1,
-    };
-    let trial = |iteration| Trial {
-        id: format!("c0.i{iteration}"),
-        cell: 0,
-        iteration,
-        warmup: false,
+        ..cell(Stack::Libp2p, Stack::Litep2p, ping)
     };
     Plan {
         nodes: [
@@ -316,7 +300,7 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
         ]
         .concat(),
         cells: vec![cell],
-        trials: (0..2).map(trial).collect(),
+        trials: ["c0.i0", "c0.i1"].map(trial).into(),
         ..Plan::default()
     }
 }

@@ -2,10 +2,11 @@
 
 use perfrun_contract::{
     compare::{CellPair, Judging},
-    plan::{Cell, Plan, Trial},
+    plan::{Cell, Plan},
     record::Flag,
     run::RunState,
 };
+use perfrun_test_kit::records::trial;
 
 use crate::{
     bench::{Bench, bench},
@@ -24,12 +25,6 @@ fn cell_pairs(disturbed: &'static [&'static str]) -> Bench {
         id: "litep2p.litep2p.tcp.ping-3".into(),
         ..baseline.clone()
     };
-    let trial = |cell, iteration| Trial {
-        id: format!("c{cell}.i{iteration}"),
-        cell,
-        iteration,
-        warmup: false,
-    };
     let cell_pair = CellPair {
         baseline: 0,
         candidate: 1,
@@ -38,7 +33,7 @@ fn cell_pairs(disturbed: &'static [&'static str]) -> Bench {
     bench.plan = Plan {
         cells: vec![baseline, candidate],
         trials: (0..4)
-            .flat_map(|i| [trial(i as usize % 2, i), trial(1 - i as usize % 2, i)])
+            .flat_map(|i| [i % 2, 1 - i % 2].map(|cell| trial(&format!("c{cell}.i{i}"))))
             .collect(),
         judging: Judging {
             cell_pairs: vec![cell_pair],

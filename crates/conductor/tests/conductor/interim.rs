@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     compare::{Bound, CellPair, Expectation, Judging, Verdict},
     metric::Metric,
-    plan::{Cell, Plan, Trial},
+    plan::{Cell, Plan},
     record::TrialRecord,
     run::RunState,
 };
 use perfrun_judge::judge;
+use perfrun_test_kit::records;
 
 use crate::bench::{Bench, bench};
 
@@ -27,12 +28,7 @@ fn two_pairs() -> Bench {
         ..first.clone()
     };
     let trial = |warmup: bool, iteration: u32| {
-        move |cell| Trial {
-            id: format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }),
-            cell,
-            iteration,
-            warmup,
-        }
+        move |cell| records::trial(&format!("c{cell}.{}{iteration}", if warmup { 'w' } else { 'i' }))
     };
     let iterations = (0..INTERIM_CHECKS[1]).map(|iteration| (false, iteration));
     let iterations = [(true, 0)].into_iter().chain(iterations);

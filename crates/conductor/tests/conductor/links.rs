@@ -11,6 +11,7 @@ use perfrun_contract::{
     run::{Cause, RunState},
 };
 use perfrun_link::{Backend, Link};
+use perfrun_test_kit::records::trial;
 
 use crate::{
     agent::Fault,
@@ -48,14 +49,8 @@ fn over(networks: &[&str], mut bench: Bench) -> Bench {
             ..cell.clone()
         })
         .collect();
-    let trials = (0..2).flat_map(|iteration| {
-        (0..networks.len()).map(move |cell| Trial {
-            id: format!("c{cell}.i{iteration}"),
-            cell,
-            iteration,
-            warmup: false,
-        })
-    });
+    let trials = (0..2)
+        .flat_map(|iteration| (0..networks.len()).map(move |cell| trial(&format!("c{cell}.i{iteration}"))));
     bench.plan.trials = trials.collect();
     bench
 }
