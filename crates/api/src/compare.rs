@@ -77,6 +77,7 @@ impl Replaces {
 }
 
 /// What is expected of a metric. Set one of `maxRegression`, `min`, `max` and `minShareOfRaw`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = one_bound())]
 #[serde(rename_all = "camelCase")]
@@ -85,24 +86,19 @@ pub struct Expect {
     /// higher or a lower value is better.
     pub metric: Metric,
     /// The cells that it is expected of. Default: all, without the raw reference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(rename = "where")]
     #[serde(rename = "where")]
     pub cells: Option<Selector>,
     /// The candidate of each comparison is worse than its baseline by at most this share, for example `10%`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub max_regression: Option<Percent>,
     /// The median is at least this, in the metric's unit: `2Gbit`, `64Mi`, `5ms`, `95%` or `1000`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub min: Option<String>,
     /// The median is at most this, in the metric's unit: `2Gbit`, `64Mi`, `5ms`, `95%` or `1000`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32))]
     pub max: Option<String>,
     /// The value is at least this share of the raw reference's, for example `30%`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub min_share_of_raw: Option<Percent>,
 }

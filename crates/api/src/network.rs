@@ -24,6 +24,7 @@ pub use self::presets::{PRESETS, Preset, preset};
 use crate::{rule, structural::is_default};
 
 /// A named condition of the links between servers and clients.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::to_server_has_effect())]
 #[x_kube(validation = rules::to_client_has_effect())]
@@ -47,14 +48,11 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "is_default")]
     pub direction: Heading,
     /// Differences on the way to servers: fields set here replace those above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_server: Option<Way>,
     /// Differences on the way to clients: fields set here replace those above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_client: Option<Way>,
     /// Links of a relay, where they differ from those above. A link that is not set here is like the one
     /// between a client and a server, with the relay in place of the other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayLinks>,
     /// What impairs packets. `kernel`: sch_netem. `userspace`: a process of perfrun. `auto`: the kernel if it
     /// can, and perfrun otherwise. Results record which one it was. Default: `auto`.
@@ -64,82 +62,70 @@ pub struct Network {
 
 /// Links of a relay, each with the same conditions in both directions. They inherit nothing: a field that is
 /// not set has no effect.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayLinks {
     /// Between clients and the relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Way>,
     /// Between servers and the relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<Way>,
 }
 
 /// What happens to packets in one direction. The terms are those of tc-netem(8).
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Way {
     /// How much later each packet arrives, one way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("0ms", "60s"))]
     pub delay: Option<Duration>,
     /// How much the delay varies from packet to packet: the half width of a uniform distribution, the
     /// standard deviation of a normal one, the scale of the others. Packets overtake each other, unless
     /// `rate` is set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("1us", "2s"))]
     pub jitter: Option<Duration>,
     /// Distribution of the delays. Default: `uniform`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<JitterDistribution>,
     /// How much a delay resembles the previous one, e.g. `25%`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub correlation: Option<Percent>,
     /// Share of packets that are lost independently, e.g. `0.1%`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss: Option<Percent>,
     /// How much the loss of a packet depends on that of the previous one. This also changes the share of lost
     /// packets: for losses in bursts, prefer `bursts`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss_correlation: Option<Percent>,
     /// Losses in bursts (the Gilbert-Elliott model): the link alternates between good and bad periods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bursts: Option<Bursts>,
     /// Share of packets that arrive twice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub duplicate: Option<Percent>,
     /// Share of packets that arrive with one wrong bit. Most of them are then discarded because of their
     /// checksum.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub corrupt: Option<Percent>,
     /// Share of packets that skip the delay, and so overtake others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub reorder: Option<Percent>,
     /// Only one packet in this number may overtake others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1_000_000))]
     pub reorder_gap: Option<u32>,
     /// Bits per second that the link carries, e.g. `100Mbit`, counting whole Ethernet frames. All peers of a
     /// node share them, like hosts behind one line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::bit_rate())]
     pub rate: Option<BitRate>,
     /// Packets that the link holds, in transit and waiting; more are dropped. The default follows from rate
     /// and delay, with room for another round trip. It is never netem's own 1000, which would limit the rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000_000))]
     pub queue: Option<u32>,
 }
 
 /// A link that alternates between good and bad periods.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bursts {
@@ -151,11 +137,9 @@ pub struct Bursts {
     #[x_kube(validation = rule::percent())]
     pub leave: Percent,
     /// Share of packets lost in bad periods. Default: all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss_in_bad: Option<Percent>,
     /// Share of packets lost in good periods. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub loss_in_good: Option<Percent>,
 }

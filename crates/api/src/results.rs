@@ -22,6 +22,7 @@ use crate::spec::{PerfRunSpec, PodSettings, StackVariant, Template};
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// The complete results of a run.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
@@ -39,10 +40,8 @@ pub struct Results {
     /// How the run ended.
     pub state: RunState,
     /// Cause of the end, if the run is not complete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Phase and reason of the end. Absent while the run is in progress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Conclusion>,
     /// The spec, with all defaults filled in.
     pub spec: PerfRunSpec,
@@ -55,7 +54,6 @@ pub struct Results {
     /// Statistics of the measured trials, one row for each metric of each cell.
     pub summary: Vec<SummaryRow>,
     /// What was found, if the run compares or expects something.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Judged>,
 }
 

@@ -39,6 +39,7 @@ const NAME_MAX: usize = 52;
 pub const HISTORY_MAX: usize = 50;
 
 /// A benchmark that runs on a schedule: when it runs, and what runs.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "perfrun.io",
@@ -125,7 +126,6 @@ pub struct PerfScheduleSpec {
     #[x_kube(validation = five_fields())]
     pub schedule: String,
     /// The time zone of `schedule`, by its name in the IANA database, e.g. `Europe/Berlin`. Default: UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: Option<String>,
     /// Create no runs until this is false again. Then the last run that was missed is created, unless
@@ -134,7 +134,6 @@ pub struct PerfScheduleSpec {
     pub suspend: bool,
     /// How many seconds late a run may be created, for example after an outage of the operator. Later, it is
     /// missed. Default: until the next one is due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, i32::MAX as u32))]
     pub starting_deadline_seconds: Option<u32>,
     /// What to do if a run is due while an earlier one has not ended. `Allow`: create it; exclusive runs wait
@@ -196,29 +195,26 @@ pub struct RunMetadata {
 }
 
 /// State of a schedule, and what its runs found.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfScheduleStatus {
     /// Generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Runs that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     pub active: Vec<ObjectReference>,
     /// When the last run was due that has been created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_schedule_time: Option<Time>,
     /// When the last run ended that has succeeded, and whose verdict is not `Fail`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_successful_time: Option<Time>,
     /// What the last 50 runs found that have ended, newest first. It outlives their PerfRuns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<EndedRun>,
     /// Whether runs are created, and if not, why, in one word, for people: the reason of `Accepted` if no run
     /// can be created, otherwise that of `Scheduled`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// State of the schedule, for programs. The types are `Accepted`, which is true if runs can be created,
     /// and `Scheduled`. What each of their reasons means is in docs/reference/conditions.md of perfrun.
@@ -229,6 +225,7 @@ pub struct PerfScheduleStatus {
 }
 
 /// What a run of a schedule found.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndedRun {
@@ -237,7 +234,6 @@ pub struct EndedRun {
     /// When it was due.
     pub schedule_time: Time,
     /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// How it ended: `Succeeded`, `Failed` or `Cancelled`. Another word is that of a newer version.
     #[serde(deserialize_with = "newer::name")]
@@ -246,16 +242,11 @@ pub struct EndedRun {
     pub phase: Phase,
     /// Whether what it expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing. Another
     /// word is that of a newer version.
-    #[serde(
-        default,
-        deserialize_with = "newer::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "newer::optional")]
     // As for the phase.
     #[schemars(with = "Option<String>")]
     pub verdict: Option<Verdict>,
     /// Seed of the random order of its trials, to repeat it in the same order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     // Kubernetes has no unsigned format, and the signed one of this size has half of the numbers.
     #[schemars(with = "Option<i64>")]
     pub seed: Option<u32>,

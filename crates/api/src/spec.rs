@@ -39,6 +39,7 @@ use crate::{
 const NAME_MAX: usize = 63;
 
 /// One benchmark: its stacks, transports and networks, its workload, and the number of iterations.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, CustomResource, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[kube(
     group = "perfrun.io",
@@ -144,13 +145,11 @@ pub struct PerfRunSpec {
     /// comparisons after `iterations`, then each time that their number has doubled, and at the end. It stops
     /// measuring those that an interim check settles. All checks share the 5 % of error, so more of them do
     /// not make a false finding more likely. Default: one check, after `iterations`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub max_iterations: Option<u32>,
     /// An interim check settles a comparison, whatever it found, once half of the interval of each of its
     /// ratios is at most this wide, for example `3%`. Default: a comparison is settled once what `expect`
     /// says of it passed or failed or, without `expect`, once it is better, worse or the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::percent())]
     pub target_interval: Option<Percent>,
     /// Iterations of each cell before the measured ones. They are recorded, marked, and excluded from all
@@ -164,7 +163,6 @@ pub struct PerfRunSpec {
     pub order: Order,
     /// Seed of the random order of trials, to repeat a run in the same order. Default: a new one for each
     /// run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     // Kubernetes has no unsigned format, and the signed one of this size has half of the numbers.
     #[schemars(with = "Option<i64>")]
     #[x_kube(validation = rule::integer(0, u32::MAX))]
@@ -184,7 +182,6 @@ pub struct PerfRunSpec {
     /// When nodes are started again. `never`: only if they are lost. `iteration`: before each iteration of
     /// all cells, so that no comparison depends on one process. Default: `iteration` with `compare`, else
     /// `never`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew: Option<Renew>,
     /// Number of nodes, and where they run.
     #[serde(default)]
@@ -200,7 +197,6 @@ pub struct PerfRunSpec {
     #[serde(default)]
     pub cleanup: Cleanup,
     /// Where complete results are kept. No effect on local runs, which keep them in a folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub results: Option<ResultsSettings>,
     /// Hold the run until this is false again. No effect once the run has started.
     #[serde(default)]
@@ -262,15 +258,14 @@ pub struct Timeouts {
 }
 
 /// What to delete after the run, and when.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cleanup {
     /// Delete the PerfRun this number of seconds after it succeeded. Default: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_success: Option<u32>,
     /// Delete the PerfRun this number of seconds after it failed. Default: never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_failure: Option<u32>,
     /// Keep the pods of a failed run for inspection.

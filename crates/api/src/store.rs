@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 pub(crate) const VOLUME_FOLDER: &str = "/run/results";
 
 /// What happens to the results of a run on a cluster.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultsSettings {
     /// Where complete results are kept. Default: in ConfigMaps, which are deleted together with the PerfRun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<Store>,
 }
 
 /// A place for complete results, which stay there when the PerfRun is deleted. Exactly one is set.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = one_store())]
 #[serde(rename_all = "camelCase")]
 pub struct Store {
     /// A bucket of an S3-compatible store, of Google Cloud Storage, or a container of Azure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_store: Option<ObjectStore>,
     /// A PersistentVolumeClaim of the namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<Volume>,
 }
 
 /// A bucket, and the Secret that opens it. Only the pod that keeps the results mounts the Secret.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectStore {
@@ -41,7 +41,6 @@ pub struct ObjectStore {
     #[x_kube(validation = url())]
     pub url: String,
     /// Address of the store, as `https://HOST`, where it is not that of Amazon, Google or Microsoft.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     #[x_kube(validation = endpoint())]
     pub endpoint: Option<String>,

@@ -19,33 +19,26 @@ use serde::{Deserialize, Serialize};
 use crate::rule;
 
 /// What to measure. Exactly one workload is set.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::one_workload())]
 #[serde(rename_all = "camelCase")]
 pub struct Workload {
     /// Bulk transfer over streams of one connection: up, down, or one after the other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<Bandwidth>,
     /// Time to open many substreams on one connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substreams: Option<Substreams>,
     /// Time to set up a new connection, from dialling to the first byte that comes back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
     /// Round-trip time as an application sees it, on one open stream.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<Ping>,
     /// One transfer through a circuit relay, compared with a direct one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<Relay>,
     /// Many peers that fetch through one circuit relay, to find its limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_stress: Option<RelayStress>,
     /// Many streams on many connections, each echoing a line again and again at a fixed pace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<Echo>,
     /// Messages from each client peer to its server: what passing messages costs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
 }
 
@@ -73,6 +66,7 @@ impl Workload {
 }
 
 /// Bulk transfer. Set either `sizes` or `duration`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::sizes_or_duration())]
 #[x_kube(validation = rules::duration_needs_perf())]
@@ -95,7 +89,6 @@ pub struct Bandwidth {
     #[schemars(transform = rule::each(rule::size("1", "1Pi")))]
     pub sizes: Vec<ByteSize>,
     /// Transfer for this time instead of a number of bytes, e.g. `20s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Option<Duration>,
@@ -122,6 +115,7 @@ pub struct Bandwidth {
 }
 
 /// Time to open many substreams on one connection. They carry no data, and stay open until all are open.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::rate_if_paced())]
 #[serde(rename_all = "camelCase")]
@@ -138,7 +132,6 @@ pub struct Substreams {
     #[serde(default)]
     pub mode: OpenMode,
     /// Substreams per second, for mode `paced`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000))]
     pub rate: Option<u32>,
     /// How the protocol of the substreams is negotiated. With `v1lazy` (libp2p and go-libp2p), a substream
@@ -148,16 +141,15 @@ pub struct Substreams {
 }
 
 /// New connections, each closed after its first byte comes back. Set either `count` or `duration`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::count_or_duration())]
 #[serde(rename_all = "camelCase")]
 pub struct Handshakes {
     /// Connections to open in one trial.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 1_000_000))]
     pub count: Option<u32>,
     /// Open connections for this time instead, e.g. `10s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Option<Duration>,
@@ -295,6 +287,7 @@ fn default_stress_transfer() -> ByteSize {
 /// connection has its own identity and socket. On each stream, the client sends a line, reads it back, waits
 /// for its `pause` or `period`, and sends it again. Connections and streams are opened one after the other:
 /// the ramp. Results describe the plateau, from the end of the ramp to the end of `duration`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::pause_or_period())]
 #[x_kube(validation = rules::pace_before_deadline())]
@@ -330,7 +323,6 @@ pub struct Echo {
     /// lines of a client's streams are spread evenly over the period. While a stream waits for an answer, it
     /// sends nothing. A late line is sent as soon as possible, and its round trip counts from when it was
     /// due, except for what the timer added, at most 2 ms.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("1ms", "1h"))]
     pub period: Option<Duration>,
@@ -358,6 +350,7 @@ pub struct Echo {
 
 /// Messages with sequence numbers, on one long-lived exchange of each client peer with its server. Stacks
 /// with streams send them on one stream, each after its length. Set either `count` or `duration`.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::count_or_duration())]
 #[serde(rename_all = "camelCase")]
@@ -382,24 +375,22 @@ pub struct Messages {
     /// Messages per second of each peer. Each message is due at its own moment, and its times count from that
     /// moment, so they include the time it waits behind earlier messages. Default: a message follows the last
     /// as soon as the mode allows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, RATE_MAX))]
     pub rate: Option<u32>,
     /// Send with priority. Only commonware has priorities: its connections send these messages first.
     #[serde(default)]
     pub priority: bool,
     /// Messages of each peer in one trial.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, 100_000_000))]
     pub count: Option<u32>,
     /// Send for this time instead, e.g. `10s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("10ms", "1h"))]
     pub duration: Option<Duration>,
 }
 
 /// Number of connections and streams: a preset, or both numbers.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::preset_or_numbers())]
 #[x_kube(validation = rules::echo_streams())]
@@ -408,14 +399,11 @@ pub struct EchoLoad {
     /// A published load. `scenario-1`: 10 connections of 1000 streams. `scenario-2`: 100 of 100.
     /// `published-effective`: 5 of 259, which makes the 1295 streams that echoed in the published runs of
     /// both scenarios.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<EchoPreset>,
     /// Connections of each client, each with its own identity and socket.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, STREAMS_MAX))]
     pub connections: Option<u32>,
     /// Streams of each connection. litep2p as a server on QUIC allows 100, so cells with more are skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = rule::integer(1, STREAMS_MAX))]
     pub streams_per_connection: Option<u32>,
 }

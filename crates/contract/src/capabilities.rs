@@ -55,15 +55,14 @@ pub struct Capabilities {
 }
 
 /// What limits streams on a transport.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TransportLimits {
     /// Streams that a server takes on one connection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_streams: Option<u32>,
     /// Streams that a client may open on a connection with a server at the same moment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub stream_burst: Option<u32>,
 }

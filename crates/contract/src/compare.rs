@@ -33,6 +33,7 @@ pub const TOLERANCE: f64 = 0.05;
 pub const LEAST_PAIRS: u32 = 10;
 
 /// What a run compares, and what is expected of it.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judging {
@@ -49,7 +50,6 @@ pub struct Judging {
     pub interim_checks: Vec<u32>,
     /// At an interim check, a pair of cells is decided once half of the interval of each of its ratios is at
     /// most this share wide, whatever the ratios are. Absent if precision alone decides nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_interval: Option<f64>,
 }
 
@@ -61,6 +61,7 @@ impl Judging {
 }
 
 /// Two cells that differ in one variant only. The trial of a control may be between theirs.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CellPair {
@@ -69,7 +70,6 @@ pub struct CellPair {
     /// Index of the cell that is compared.
     pub candidate: usize,
     /// Index of the cell that is the baseline once more. Absent if the comparison has no control.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<usize>,
 }
 
@@ -118,6 +118,7 @@ pub enum Bound {
 }
 
 /// What was found in a run.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judged {
@@ -136,14 +137,9 @@ pub struct Judged {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
     /// Whether what was expected holds. Absent if nothing was expected.
-    #[serde(
-        default,
-        deserialize_with = "newer::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "newer::optional")]
     pub verdict: Option<Verdict>,
     /// What interim checks made unnecessary to measure. Absent if nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_needed: Option<NotNeeded>,
 }
 
@@ -181,6 +177,7 @@ impl fmt::Display for NotNeeded {
 }
 
 /// A metric of a candidate beside that of its baseline.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
@@ -203,45 +200,35 @@ pub struct Comparison {
     pub tolerance: f64,
     /// Medians of the baseline and of the candidate over pairs that count, in the metric's unit; absent
     /// without a completed trial of each.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub medians: Option<[f64; 2]>,
     /// The candidate's value as a share of the baseline's (Hodges and Lehmann's estimate), with its interval;
     /// absent without a pair, or if too many trials failed for an estimate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
     /// Probability of differences like these or larger ones if the two are equal, corrected for the number of
     /// comparisons (Holm) and for the share that this check has of the 5 % of the whole run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_adjusted: Option<f64>,
     /// What the pairs show.
     #[serde(deserialize_with = "newer::name")]
     pub finding: Outcome,
     /// Why the two cannot be compared. Only set if the finding is `NotComparable`.
-    #[serde(
-        default,
-        deserialize_with = "newer::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "newer::optional")]
     pub reason: Option<NoFinding>,
     /// The smallest difference, as a share, that this number of pairs shows in four of five runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detectable_difference: Option<f64>,
     /// Pairs that would show a difference of the tolerance in four of five runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs_needed: Option<u32>,
 }
 
 /// A ratio with its interval.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ratio {
     /// The estimate.
     pub value: f64,
     /// Lower end of the interval. Absent if there are too few pairs for one, or if failures leave it open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     /// Upper end of the interval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
 }
 

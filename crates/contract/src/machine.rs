@@ -11,6 +11,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
 
 /// CPU time of all processes of a machine over some time, of all its CPUs together.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineTime {
@@ -26,7 +27,6 @@ pub struct MachineTime {
     pub steal_seconds: f64,
     /// Time for which all processes that had work waited for memory, in seconds, where the kernel counts it.
     /// (It counts none for CPUs: somebody always has them.)
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_stalled_seconds: Option<f64>,
 }
 

@@ -96,27 +96,23 @@ impl NodeProgramKind {
 }
 
 /// Settings of a stack.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StackSettings {
     /// How commonware frames what it encrypts. Default: `v1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cups: Option<Cups>,
     /// How messages pass from peer to peer, for the workload `messages`. Default: `streams`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messaging: Option<Messaging>,
     /// The congestion control of TCP, by the name that the kernel has for it, for example `bbr` or `cubic`.
     /// Default: that of the kernel (`net.ipv4.tcp_congestion_control`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_congestion: Option<TcpCongestion>,
     /// The congestion control of QUIC. Default: that of the stack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quic_congestion: Option<QuicCongestion>,
     /// The window of yamux over TCP: bytes that the streams of a connection may receive, together, before the
     /// application reads them. Each stream begins with 256Ki, and its window grows up to what the others
     /// leave (litep2p) or to an equal part for each stream of the load (go-libp2p). Default: that of the
     /// stack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yamux_window: Option<ByteSize>,
 }
 

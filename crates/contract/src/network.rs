@@ -12,6 +12,7 @@ use crate::role::Role;
 pub const NONE: &str = "none";
 
 /// What a network does to packets in each direction, all defaults filled in.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Conditions {
@@ -22,10 +23,8 @@ pub struct Conditions {
     /// What happens to packets that servers send.
     pub to_client: Impairment,
     /// What happens between clients and a relay, if not the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_relay: Option<Impairment>,
     /// What happens between servers and a relay, if not the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_relay: Option<Impairment>,
     /// Who impairs.
     pub backend: Backend,

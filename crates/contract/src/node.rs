@@ -82,6 +82,7 @@ pub const EPOCH_HEADER: &str = "x-perfrun-epoch";
 pub const PROGRAM_SHA256_VARIABLE: &str = "PERFRUN_PROGRAM_SHA256";
 
 /// What a node is and what it runs on.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Info {
@@ -89,7 +90,6 @@ pub struct Info {
     #[serde(default = "first_contract")]
     pub contract: u32,
     /// The running program: another number after it was started again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u64>,
     /// Version of the node program.
     pub version: String,
@@ -102,33 +102,25 @@ pub struct Info {
     pub profile: String,
     /// SHA-256 digest of the program, in hexadecimal. A program that starts many nodes gives it in the
     /// variable `PERFRUN_PROGRAM_SHA256`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program_sha256: Option<String>,
     /// The commit that it was built from, if its builder named one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// What its builder calls it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The compiler with its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiler: Option<String>,
     /// Features of CPUs that the compiler used without asking the CPU, for example `avx2,sse2`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_features: Option<String>,
     /// What allocates its memory, for example `jemalloc`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocator: Option<String>,
     /// The address that trials listen on and dial from.
     pub listen_ip: std::net::IpAddr,
     /// Names the clock that [`Clock`] shows: nodes with the same name share it. Absent if that is unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<String>,
     /// Host name.
     pub host: String,
     /// Names the running kernel (`/proc/sys/kernel/random/boot_id`): nodes with the same name share a
     /// machine, though their host names may differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
     /// Kernel release.
     pub kernel: String,
@@ -137,34 +129,24 @@ pub struct Info {
     /// CPUs that the node may use.
     pub cpus: u32,
     /// CPU frequency governor, where the kernel tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
     /// The hypervisor that the machine is a guest of; `unknown` if only the CPU says that there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hypervisor: Option<String>,
     /// Whether CPUs share cores (simultaneous multithreading).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smt: Option<bool>,
     /// For which vulnerabilities of the CPU the kernel has mitigations on and off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mitigations: Option<String>,
     /// MTU of the interface of `listenIp`, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu_bytes: Option<u32>,
     /// TCP congestion control of new sockets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
     /// CPUs that the control group grants, if it limits them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<f64>,
     /// Memory that the control group grants, if it limits it, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
     /// Largest receive and send buffers that the kernel lets a UDP socket have, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_buffer_limits_bytes: Option<[u64; 2]>,
     /// Largest receive and send windows of a TCP connection (`net.ipv4.tcp_rmem`, `tcp_wmem`), in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_window_limits_bytes: Option<[u64; 2]>,
 }
 
@@ -302,6 +284,7 @@ pub enum TrialState {
 }
 
 /// What is known of a trial.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialStatus {
@@ -315,21 +298,19 @@ pub struct TrialStatus {
     /// Payload received so far, in bytes.
     pub bytes_received: u64,
     /// How it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
 
 /// How a trial ended at one node.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// Why it failed. Absent if it completed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// What was measured, until the failure if there was one.
     pub measured: Measured,
     /// What the server measured, of [`Side::Both`]. What the process used is all in `measured`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<Measured>,
 }
 
@@ -344,11 +325,11 @@ pub struct Failure {
 }
 
 /// What one node measured in a trial. Times are of its own monotonic clock.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// When the workload began, in the node's clock in nanoseconds (client).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_nanoseconds: Option<u64>,
     /// Payload bytes handed to the stack.
     pub bytes_sent: u64,
@@ -371,10 +352,8 @@ pub struct Measured {
     /// From the start to the end of the workload, in seconds (client).
     pub seconds: f64,
     /// The client-to-server transfer, as this side saw it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload: Option<Transfer>,
     /// The server-to-client transfer, as this side saw it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download: Option<Transfer>,
     /// How often what was refused, by a relay (at the relay itself) or by the peer of this side's request,
     /// e.g. `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
@@ -392,15 +371,12 @@ pub struct Measured {
     pub histograms: BTreeMap<Distribution, Histogram>,
     /// The part of the workload in which all streams are open, where they are opened one after the other
     /// (client).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plateau: Option<Plateau>,
     /// The smallest buffers of the trial's UDP sockets, where the stack wants a size. Sockets of other stacks
     /// have `net.core.rmem_default` and `wmem_default`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp_buffers: Option<UdpBuffers>,
     /// The congestion control of the trial's connections: of TCP, by the name that the kernel has for it; of
     /// QUIC `cubic`, `newReno` or `bbr`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
     /// What the node used.
     pub resources: Resources,
@@ -451,6 +427,7 @@ pub struct Plateau {
 pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 
 /// Bytes that went one way, over all streams of a node, and how long that took.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transfer {
@@ -460,14 +437,13 @@ pub struct Transfer {
     /// to its last.
     pub seconds: f64,
     /// Payload bytes after the first read: what `first_to_last_seconds` moved (receiver).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_after_first: Option<u64>,
     /// From the end of the first read to the end of the last, in seconds (receiver).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_to_last_seconds: Option<f64>,
 }
 
 /// What a node used during a trial.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
@@ -481,34 +457,28 @@ pub struct Resources {
     pub rss_peak_bytes: u64,
     /// Most memory that the program had allocated in any sample of the trial, in bytes: what it requested,
     /// without what the allocator keeps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_peak_bytes: Option<u64>,
     /// CPU cycles in user mode, where the kernel lets a program count them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_cycles: Option<u64>,
     /// Context switches because the process waited.
     pub context_switches_voluntary: u64,
     /// Context switches because it was pre-empted.
     pub context_switches_involuntary: u64,
     /// Time for which the control group held the process back, in seconds, where there is a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_seconds: Option<f64>,
     /// TCP segments sent again in the node's network namespace, where the kernel counts them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_retransmits: Option<u64>,
     /// Bytes that the interfaces of the node's network namespace received, headers and all, loopback left
     /// out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
     /// Bytes that they sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_sent_bytes: Option<u64>,
     /// What all processes of its machine used, the node included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineTime>,
 }
 
 /// What a link agent can do, and what it does.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
@@ -522,11 +492,11 @@ pub struct LinkStatus {
     /// UDP port, at the node's address, that answers probes.
     pub probe_port: u16,
     /// What is impaired, and how it went; nothing, if packets pass as they are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<LinkState>,
 }
 
 /// The impairment of the packets that a node sends.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkRequest {
@@ -536,7 +506,6 @@ pub struct LinkRequest {
     pub backend: Backend,
     /// Where the random decisions begin: equal packets have the same fate after equal seeds. By chance, if
     /// absent. netem ignores it before Linux 6.6.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
@@ -551,12 +520,12 @@ pub struct ProbeRequest {
 }
 
 /// Why a call was refused.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// What was wrong and what to do.
     pub message: String,
     /// The trial that keeps the node busy (423).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<String>,
 }

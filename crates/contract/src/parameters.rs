@@ -26,6 +26,7 @@ use crate::{
 };
 
 /// What a trial does, with all defaults filled in.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, IntoStaticStr, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "workload")]
 #[strum(serialize_all = "camelCase")]
@@ -56,7 +57,6 @@ pub enum Parameters {
         /// How they are requested.
         mode: OpenMode,
         /// Requests per second, for [`OpenMode::Paced`].
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         rate: Option<u32>,
         /// How the protocol is negotiated.
         negotiation: Negotiation,

@@ -24,6 +24,7 @@ const TCP_WINDOW_MIN: u64 = 6 << 20;
 const TCP_WINDOW_MAX: u64 = 65_535 << 14;
 
 /// What a run does: its nodes, its cells, and its trials in running order.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -39,7 +40,6 @@ pub struct Plan {
     /// Trials in running order.
     pub trials: Vec<Trial>,
     /// The seed of the order of trials. Absent if they are in the order of the document.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
     /// When nodes are started again.
     #[serde(default, skip_serializing_if = "Renew::is_never")]
@@ -53,6 +53,7 @@ pub struct Plan {
 }
 
 /// A node to start.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedNode {
@@ -61,7 +62,6 @@ pub struct PlannedNode {
     /// What the node does.
     pub role: Role,
     /// The stack variant whose image and environment the node has. Absent if it has the default ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// The kind of its program.
     #[serde(default, skip_serializing_if = "NodeProgramKind::is_default")]
@@ -73,6 +73,7 @@ pub struct PlannedNode {
 
 /// One point of the matrix: a pair of stacks, a transport, a network, an IP family and the workload's
 /// parameters.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
@@ -95,7 +96,6 @@ pub struct Cell {
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]
     pub server_settings: StackSettings,
     /// What the relay is, or is a variant of. Absent if it is what `server` is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_stack: Option<Stack>,
     /// Settings of the relay, if it is not what `server` is.
     #[serde(default, skip_serializing_if = "StackSettings::is_default")]

@@ -20,6 +20,7 @@ use crate::{
 };
 
 /// One execution of a cell.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialRecord {
@@ -29,7 +30,6 @@ pub struct TrialRecord {
     /// disturbed.
     pub attempt: u32,
     /// Why it failed. Absent if it completed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<TrialFailure>,
     /// What it says, from both ends. Empty if it failed.
     #[serde(
@@ -48,13 +48,10 @@ pub struct TrialRecord {
     /// When the trial was begun, in seconds since the start of the run.
     pub at_seconds: f64,
     /// Latest start of a client less the earliest, in seconds, by the conductor's clock.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_skew_seconds: Option<f64>,
     /// Uncertainty of the clock offsets behind the skew: half of the longest round trip used, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_uncertainty_seconds: Option<f64>,
     /// The latest start of a client after the requested moment, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_lateness_seconds: Option<f64>,
     /// Time spent on everything but the workload itself: preparing, barrier, collecting, in seconds.
     pub overhead_seconds: f64,
@@ -62,19 +59,15 @@ pub struct TrialRecord {
     #[serde(default)]
     pub session: u32,
     /// What else kept the machines busy while the workload ran; absent if no node could tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
     /// The node that stood still for longest; absent if all of them worked all the time, or if their samples
     /// do not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standstill: Option<Standstill>,
     /// The links, as they were set and measured just before; nothing, if this trial found them as one before
     /// it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<LinkCheck>,
     /// How many neighbouring samples of a node were merged into each one, where all of them would have made
     /// the results of the run too large. The metrics are computed from all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged_samples: Option<u32>,
     /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used
     /// is the client's.
@@ -175,6 +168,7 @@ pub struct LinkCheck {
 }
 
 /// The links between a client and a server, measured.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Leg {
@@ -193,7 +187,6 @@ pub struct Leg {
     /// another.
     pub measured: Measurement,
     /// The rate towards the client, measured likewise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_to_client: Option<Rate>,
     /// Each quantity beside what it should be, from the client's view: there is towards the server.
     pub findings: Vec<Finding>,
@@ -216,6 +209,7 @@ impl LinkCheck {
 }
 
 /// What was done to the packets that a node sent during a trial.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkRecord {
@@ -226,16 +220,15 @@ pub struct LinkRecord {
     /// What was done.
     pub traffic: Vec<Traffic>,
     /// The thread that did it, if the kernel did not do it alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
 }
 
 /// Why a trial failed.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialFailure {
     /// The node that failed first; none, if it was not a node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// For programs.
     #[serde(deserialize_with = "newer::name")]
@@ -245,6 +238,7 @@ pub struct TrialFailure {
 }
 
 /// What one node measured.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
@@ -253,7 +247,6 @@ pub struct NodeRecord {
     /// Its measurement.
     pub measured: Measured,
     /// What was done to the packets that it sent, on a network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkRecord>,
 }
 

@@ -82,11 +82,11 @@ pub struct Environment {
 }
 
 /// A program that nodes ran.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProgram {
     /// The stack variant whose nodes ran it. Absent for all others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// Its absolute path on the machine of the run.
     pub path: String,

@@ -17,6 +17,7 @@ use serde::{
 use crate::{metric::Metric, newer, record::Flag, units::Unit};
 
 /// Statistics of one metric of one cell over its measured trials.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SummaryRow {
@@ -35,10 +36,8 @@ pub struct SummaryRow {
     /// Arithmetic mean.
     pub mean: f64,
     /// Lower end of the 95 % confidence interval of the median of this run; none below six trials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95_low: Option<f64>,
     /// Upper end of that interval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95_high: Option<f64>,
     /// Smallest.
     pub min: f64,
@@ -46,13 +45,10 @@ pub struct SummaryRow {
     pub max: f64,
     /// Share of the raw reference's same cell in the same iterations, for rates: the estimate of Hodges and
     /// Lehmann.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw: Option<f64>,
     /// Lower end of the 95 % confidence interval of that share; none below six iterations with both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw_low: Option<f64>,
     /// Upper end of that interval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_raw_high: Option<f64>,
     /// How many of the trials have each flag; 0 for a flag that only trials have that were repeated, or that
     /// lack the metric.

@@ -112,19 +112,16 @@ pub enum RelayPath {
 
 /// Limits of a relay, which refuses requests above them. A field that is not set has no limit, and peers may
 /// send requests at any rate: libp2p's own defaults (16 circuits of 128 KiB each) end every benchmark.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelayLimits {
     /// Reservations at the same time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<u32>,
     /// Circuits at the same time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuits: Option<u32>,
     /// Circuits of one peer at the same time, as their source or their sink.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuits_per_peer: Option<u32>,
     /// Bytes of a circuit, both directions together. The relay closes it after that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub circuit_bytes: Option<ByteSize>,
 }

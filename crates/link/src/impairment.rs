@@ -47,6 +47,7 @@ const QUEUE_MIN_PACKETS: u64 = 100;
 const SMOOTH_BITS_PER_SECOND: u64 = 65_536 * 8 * 1_000;
 
 /// What happens to packets in one direction. The default does nothing.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Impairment {
@@ -59,27 +60,20 @@ pub struct Impairment {
     #[schemars(with = "f64")]
     pub delay: Duration,
     /// How the delay varies from packet to packet. Packets overtake each other, unless there is a rate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Jitter>,
     /// Which packets are lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Loss>,
     /// Packets that arrive twice. Copies can be lost, corrupted and delayed on their own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Chance>,
     /// Packets in which one bit is wrong. The receiver discards most of them because of their checksum.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub corrupt: Option<Chance>,
     /// Packets that skip the delay and so overtake others.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Reorder>,
     /// The rate in bits per second, decimal. It counts whole Ethernet frames without preamble and checksum,
     /// as netem does.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bits_per_second: Option<NonZeroU64>,
     /// The number of packets that the link holds, in flight and queued; more are dropped. By default what
     /// fits the rate and the delay, see [`Impairment::limit_packets`] and [`Impairment::longest_wait`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_packets: Option<NonZeroU32>,
 }
 

@@ -18,18 +18,17 @@ pub use self::{
 };
 
 /// What a probe measured.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measurement {
     /// Round trips. Absent if no reply came back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip: Option<RoundTrip>,
     /// Datagrams towards the server.
     pub forward: Delivery,
     /// Datagrams towards the client.
     pub backward: Delivery,
     /// The rate towards the server. Absent if the plan does not measure it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
 

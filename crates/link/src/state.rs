@@ -20,6 +20,7 @@ const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 
 /// The state of an impaired link. Counts begin when the link is set or when they are reset. Packets in flight
 /// at that moment count when they leave, unless they left over a link that was set before.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkState {
@@ -32,7 +33,6 @@ pub struct LinkState {
     /// The traffic of each route, in the order of the routes.
     pub traffic: Vec<Traffic>,
     /// The thread that impairs the link. Absent if the kernel does it alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
 }
 

@@ -67,6 +67,7 @@ pub struct Matrix {
 }
 
 /// One combination of the matrix.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Combination {
@@ -77,34 +78,28 @@ pub struct Combination {
     /// The transport.
     pub transport: Transport,
     /// The network. Default: each of `matrix.networks`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub network: Option<String>,
     /// The IP family. Default: each of `matrix.ipFamilies`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family: Option<IpFamily>,
 }
 
 /// Selects cells of the matrix. A field that is not set matches all of them.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = selects_something())]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// The stack that dials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<StackName>,
     /// The stack that listens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<StackName>,
     /// The transport.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// The network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub network: Option<String>,
     /// The IP family.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family: Option<IpFamily>,
 }
 

@@ -20,6 +20,7 @@ use crate::{rule, structural::terse};
 const RESERVED_PREFIX: &str = "perfrun.io/";
 
 /// Number of nodes, and where they run.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
@@ -38,7 +39,6 @@ pub struct Topology {
     pub peers_per_client: u32,
     /// The stack of the relay, of workloads with one. By default, the stack that listens. The raw reference
     /// keeps its own proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<StackName>,
     /// Where pods run. `SpreadNodes`: servers and clients on different Kubernetes nodes, and a relay on a
     /// third one if possible. `SameNode`: all on one Kubernetes node. `Any`: wherever the scheduler puts
@@ -92,12 +92,12 @@ pub struct Template {
 
 /// Settings of the container that impairs links. It runs as root with the capability `NET_ADMIN` only, and
 /// `MKNOD` unless every network has `backend: kernel`, because a container has no /dev/net/tun.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkSettings {
     /// Compute resources. By default, it requests 100m of CPU and 64 MiB of memory without limits. A CPU
     /// limit delays packets when it is reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = terse)]
     pub resources: Option<ResourceRequirements>,
     /// Add the capability `SYS_NICE`, so that packets leave on time on a busy machine. Results record how
@@ -107,19 +107,18 @@ pub struct LinkSettings {
 }
 
 /// Settings of a pod, as in a Kubernetes pod specification.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSettings {
     /// Compute resources of the node container. By default, it requests 100m of CPU and 64 MiB of memory
     /// without limits: without a request, a busy Kubernetes node would give it almost nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = terse)]
     pub resources: Option<ResourceRequirements>,
     /// Labels that a Kubernetes node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// Scheduling constraints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(transform = terse)]
     pub affinity: Option<Affinity>,
     /// Taints that the pod tolerates.
@@ -131,7 +130,6 @@ pub struct PodSettings {
     #[schemars(transform = terse)]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Annotations to add to the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -148,7 +146,6 @@ pub struct PodSettings {
     #[schemars(transform = terse)]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Runtime class of the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
 }
 

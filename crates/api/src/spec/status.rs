@@ -18,36 +18,27 @@ use serde::{Deserialize, Serialize};
 use crate::structural::{structural, terse};
 
 /// State of the run, and its results.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[schemars(transform = structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunStatus {
     /// Generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// State of the run in one word, for people. Programs read `conditions`.
-    #[serde(
-        default,
-        deserialize_with = "newer::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "newer::optional")]
     pub phase: Option<Phase>,
     /// Why the run is in this phase, in one word, for people: the reason of the condition that says most. Of
     /// a run that succeeded, whose verdict is not `Pass`, the reason of the verdict.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Name of the workload, e.g. `ping`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
     /// When the operator first saw the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
     /// When the run ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
     /// How long trials were in progress, for people, e.g. `3m5s`. Absent until the run has ended, and if no
     /// trial was started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
     /// Number of trials, by state.
     #[serde(default)]
@@ -57,11 +48,7 @@ pub struct PerfRunStatus {
     pub summary: Vec<SummaryRow>,
     /// Whether what the run expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing,
     /// and until it has ended.
-    #[serde(
-        default,
-        deserialize_with = "newer::optional",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "newer::optional")]
     pub verdict: Option<Verdict>,
     /// What was found in the metrics of compared cells, up to a limit. `results` holds the complete data.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -71,7 +58,6 @@ pub struct PerfRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
     /// Where `results` are. Absent if they are ConfigMaps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<Stored>,
     /// State of the run, for programs. The types are `Accepted`, `Provisioned`, `Running`, `LinksVerified`,
     /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is

@@ -16,6 +16,7 @@ use perfrun_contract::{
 use serde::{Deserialize, Serialize};
 
 /// A named variant of a stack, from another image or with other settings.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[x_kube(validation = rules::cups_of_commonware())]
 #[x_kube(validation = rules::messaging_of_its_stack())]
@@ -31,7 +32,6 @@ pub struct StackVariant {
     /// The stack that this is a variant of.
     pub stack: Stack,
     /// Container image with another build of the node, or with another node, for pods of a cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub image: Option<String>,
     /// The node's program and its first arguments, for local runs. `perfrun run --node NAME=PATH` replaces
@@ -50,6 +50,5 @@ pub struct StackVariant {
     pub settings: StackSettings,
     /// What the stack can do, for `stack: external`: `perfrun describe` prints it. Cells that need more are
     /// skipped, with the reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Capabilities>,
 }

@@ -9,6 +9,7 @@ use super::Reason;
 use crate::newer;
 
 /// What happened in one interval of a trial.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
@@ -32,16 +33,12 @@ pub struct Sample {
     pub circuits: u64,
     /// Bytes that the interfaces of the node's network namespace received in it, headers and all, loopback
     /// left out, where there is a relay.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_received_bytes: Option<u64>,
     /// Bytes that they sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface_sent_bytes: Option<u64>,
     /// Memory that the program has allocated at its end, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_bytes: Option<u64>,
     /// The activity on its streams, of an echo.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoSample>,
     /// Operations that failed in it, by kind.
     #[serde(
@@ -53,6 +50,7 @@ pub struct Sample {
 }
 
 /// The activity on the streams of an echo in one interval.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EchoSample {
@@ -62,10 +60,8 @@ pub struct EchoSample {
     /// Streams that completed a round trip in it.
     pub echoing_streams: u64,
     /// Median of these round trips, in seconds (client).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_p50_seconds: Option<f64>,
     /// 99th percentile of the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_p99_seconds: Option<f64>,
 }
 

@@ -53,11 +53,11 @@ pub enum Pace {
 }
 
 /// A pace in JSON. Each has a field of its own, so that a node that knows only one of them refuses the other.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PaceFields {
     /// Pause of a stream after each round trip, in seconds. Either this or `periodSeconds` is set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pause_seconds: Option<f64>,
     /// Time between the moments at which lines of a stream are due, in seconds. The streams of a client share
     /// each period evenly: the lines of stream `i` of `n` are due at `i/n` of each period since the start of
@@ -65,7 +65,6 @@ struct PaceFields {
     /// waits for an answer sends its next line immediately after the answer. The round trip of a late line
     /// counts from when the line was due, except for what a timer added, at most 2 ms. Late lines are sent
     /// one by one. No line is skipped, and no line is sent after the end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     period_seconds: Option<f64>,
 }
 

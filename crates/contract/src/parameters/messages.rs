@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// Messages of one size from each peer of a client to its server.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Messages {
@@ -29,7 +30,6 @@ pub struct Messages {
     pub window: u32,
     /// Messages per second of each peer, each due at its own moment. Absent if a message follows the last as
     /// soon as the mode allows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<u32>,
     /// Whether stacks that have priorities send these messages before others.
     #[serde(default, skip_serializing_if = "is_false")]

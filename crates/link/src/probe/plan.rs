@@ -75,6 +75,7 @@ const TIME_MAX: Duration = Duration::from_secs(300);
 const FILL_SANE_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 /// What a probe sends, and when.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbePlan {
@@ -87,7 +88,6 @@ pub struct ProbePlan {
     /// The total number of echoes. 0: only the rate is measured.
     pub echoes: u32,
     /// How the link is filled to measure its rate. Absent if the rate is not measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
     /// How long the last reply may take. Milliseconds in JSON.
     #[serde(rename = "patienceMs", with = "milliseconds")]

@@ -64,6 +64,7 @@ impl Listening {
 }
 
 /// A line of the published perf tools. `time_seconds` of an intermediate line is the interval.
+#[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line {
@@ -72,23 +73,19 @@ pub(super) struct Line {
     upload_bytes: u64,
     download_bytes: u64,
     /// Fields that the published tools do not print. Only on request, because a consumer may be strict.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     details: Option<Details>,
 }
 
+#[serde_with_macros::skip_serializing_none]
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Details {
     timing: Timing,
-    #[serde(skip_serializing_if = "Option::is_none")]
     connect_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     relay_round_trip_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     round_trip_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     upload: Option<Transfer>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     download: Option<Transfer>,
 }
 
