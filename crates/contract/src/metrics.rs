@@ -1,6 +1,18 @@
 //! What nodes, link agents, operators and `perfrun run --metrics-listen` export for Prometheus: the words of
 //! it. Programs register what is described here, and docs/reference/metrics.md is made from it.
 
+/// Declares families of metrics, each with its help, which is its documentation, too. Lists them all.
+macro_rules! families {
+    ($($name:ident = $family:expr, $help:literal;)*) => {
+        $(
+            #[doc = $help]
+            pub const $name: Family = Family { help: $help, ..$family };
+        )*
+        /// All of them.
+        pub const ALL: &[Family] = &[$($name),*];
+    };
+}
+
 pub mod run;
 
 use strum::Display;
@@ -67,28 +79,28 @@ impl Family {
     }
 }
 
-const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+const fn counter(name: &'static str, labels: &'static [&'static str]) -> Family {
     Family {
         name,
         unit: None,
         kind: FamilyKind::Counter,
         labels,
-        help,
+        help: "",
     }
 }
 
-const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+const fn gauge(name: &'static str, labels: &'static [&'static str]) -> Family {
     Family {
         kind: FamilyKind::Gauge,
-        ..counter(name, labels, help)
+        ..counter(name, labels)
     }
 }
 
-const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
+const fn histogram(name: &'static str, labels: &'static [&'static str]) -> Family {
     Family {
         unit: Some("seconds"),
         kind: FamilyKind::Histogram,
-        ..counter(name, labels, help)
+        ..counter(name, labels)
     }
 }
 
@@ -105,355 +117,153 @@ impl Family {
 pub mod node {
     use super::{Family, counter, gauge, histogram};
 
-    /// Payload.
-    pub const PAYLOAD: Family = counter(
-        "payload",
-        &["stack", "transport", "network", "direction"],
-        "Payload handed to the stack (direction=sent) or taken from it (received)",
-    )
-    .in_unit("bytes");
-    /// Connections.
-    pub const CONNECTIONS: Family = counter(
-        "connections",
-        &["stack", "transport", "network"],
-        "Connections established",
-    );
-    /// Streams.
-    pub const STREAMS: Family = counter("streams", &["stack", "transport", "network"], "Streams opened");
-    /// Operations.
-    pub const OPERATIONS: Family = counter(
-        "operations",
-        &["stack", "transport", "network"],
-        "Opens, handshakes, round trips, transfers of a relay and messages that clients completed",
-    );
-    /// Failures.
-    pub const FAILURES: Family = counter(
-        "operation_failures",
-        &["stack", "transport", "network"],
-        "Opens, handshakes and round trips that failed",
-    );
-    /// Echoing streams.
-    pub const ECHOING: Family = gauge(
-        "echoing_streams",
-        &["stack", "transport", "network"],
-        "Streams that completed a round trip in the last sample interval of an echo; 0 between trials",
-    );
-    /// Trials.
-    pub const TRIALS: Family = counter(
-        "trials",
-        &["stack", "transport", "network", "outcome"],
-        "Trials ended, by outcome: Completed, or the reason of the failure",
-    );
-    /// The running cell.
-    pub const CELL_RUNNING: Family = gauge(
-        "cell_running",
-        &["cell", "stack", "transport", "network"],
-        "1 for the cell of the trial in progress, 0 for the cell of the last one",
-    );
-    /// Handshakes.
-    pub const HANDSHAKE: Family = histogram(
-        "handshake",
-        &["stack", "transport", "network", "phase"],
-        "Time from the dial to the end of the phase: transport (connected), relay (connected with the relay), \
-         established (secured and multiplexed) or first_byte (a byte came back). For a source, the time until its \
-         relay had granted the reservation. Added when a trial ends",
-    );
-    /// Opens.
-    pub const OPEN: Family = histogram(
-        "substream_open",
-        &["stack", "transport", "network"],
-        "Request until a substream was open; added when a trial ends",
-    );
-    /// Round trips.
-    pub const ROUND_TRIP: Family = histogram(
-        "round_trip",
-        &["stack", "transport", "network"],
-        "Application round trip; added when a trial ends",
-    );
-    /// Transfers.
-    pub const TRANSFER: Family = histogram(
-        "transfer",
-        &["stack", "transport", "network"],
-        "Stream open until all of a transfer from a source was read; added when a trial ends",
-    );
-    /// Circuits.
-    pub const CIRCUITS: Family = gauge(
-        "relay_circuits",
-        &["stack", "transport", "network"],
-        "Circuits that are up at a relay",
-    );
-    /// Refusals.
-    pub const REFUSED: Family = counter(
-        "relay_refused",
-        &["stack", "transport", "network", "what", "status"],
-        "Reservations and circuits (what) that a relay refused, by the status it gave",
-    );
-    /// All of them.
-    pub const ALL: &[Family] = &[
-        PAYLOAD,
-        CONNECTIONS,
-        STREAMS,
-        OPERATIONS,
-        FAILURES,
-        ECHOING,
-        TRIALS,
-        CELL_RUNNING,
-        HANDSHAKE,
-        OPEN,
-        ROUND_TRIP,
-        TRANSFER,
-        CIRCUITS,
-        REFUSED,
-    ];
+    families! {
+        PAYLOAD = counter("payload", &["stack", "transport", "network", "direction"]).in_unit("bytes"),
+            "Payload handed to the stack (direction=sent) or taken from it (received)";
+        CONNECTIONS = counter("connections", &["stack", "transport", "network"]),
+            "Connections established";
+        STREAMS = counter("streams", &["stack", "transport", "network"]),
+            "Streams opened";
+        OPERATIONS = counter("operations", &["stack", "transport", "network"]),
+            "Opens, handshakes, round trips, transfers of a relay and messages that clients completed";
+        FAILURES = counter("operation_failures", &["stack", "transport", "network"]),
+            "Opens, handshakes and round trips that failed";
+        ECHOING = gauge("echoing_streams", &["stack", "transport", "network"]),
+            "Streams that completed a round trip in the last sample interval of an echo; 0 between trials";
+        TRIALS = counter("trials", &["stack", "transport", "network", "outcome"]),
+            "Trials ended, by outcome: Completed, or the reason of the failure";
+        CELL_RUNNING = gauge("cell_running", &["cell", "stack", "transport", "network"]),
+            "1 for the cell of the trial in progress, 0 for the cell of the last one";
+        HANDSHAKE = histogram("handshake", &["stack", "transport", "network", "phase"]),
+            "Time from the dial to the end of the phase: transport (connected), relay (connected with the relay), \
+             established (secured and multiplexed) or first_byte (a byte came back). For a source, the time until its \
+             relay had granted the reservation. Added when a trial ends";
+        OPEN = histogram("substream_open", &["stack", "transport", "network"]),
+            "Request until a substream was open; added when a trial ends";
+        ROUND_TRIP = histogram("round_trip", &["stack", "transport", "network"]),
+            "Application round trip; added when a trial ends";
+        TRANSFER = histogram("transfer", &["stack", "transport", "network"]),
+            "Stream open until all of a transfer from a source was read; added when a trial ends";
+        CIRCUITS = gauge("relay_circuits", &["stack", "transport", "network"]),
+            "Circuits that are up at a relay";
+        REFUSED = counter("relay_refused", &["stack", "transport", "network", "what", "status"]),
+            "Reservations and circuits (what) that a relay refused, by the status it gave";
+    }
 }
 
 /// What the process of a node or a link agent uses.
 pub mod process {
     use super::{Family, counter, gauge};
 
-    /// CPU time.
-    pub const CPU: Family = counter(
-        "process_cpu",
-        &["mode"],
-        "CPU time of the process, mode=user or system",
-    )
-    .in_unit("seconds");
-    /// Context switches.
-    pub const SWITCHES: Family = counter(
-        "process_context_switches",
-        &["kind"],
-        "Context switches of the process, voluntary (it waited) or involuntary (it was pre-empted)",
-    );
-    /// Memory.
-    pub const MEMORY: Family =
-        gauge("process_resident_memory", &[], "Resident memory of the process").in_unit("bytes");
-    /// Allocated memory.
-    pub const ALLOCATED: Family = gauge(
-        "process_allocated_memory",
-        &[],
-        "Memory that the process has allocated and not freed; less than the resident, part of which its allocator keeps",
-    )
-    .in_unit("bytes");
-    /// Throttling.
-    pub const THROTTLED: Family = counter(
-        "cgroup_throttled",
-        &[],
-        "Time for which the control group held the process back; absent where the kernel does not tell",
-    )
-    .in_unit("seconds");
-    /// Retransmits.
-    pub const RETRANSMITS: Family = counter(
-        "tcp_retransmitted_segments",
-        &[],
-        "TCP segments sent again in the network namespace of the process",
-    );
-    /// Interfaces.
-    pub const INTERFACE: Family = counter(
-        "interface",
-        &["direction"],
-        "Bytes that the interfaces of the network namespace of the process sent or received (direction), headers and all, \
-         loopback left out",
-    )
-    .in_unit("bytes");
-    /// All of them.
-    pub const ALL: &[Family] = &[
-        CPU,
-        SWITCHES,
-        MEMORY,
-        ALLOCATED,
-        THROTTLED,
-        RETRANSMITS,
-        INTERFACE,
-    ];
+    families! {
+        CPU = counter("process_cpu", &["mode"]).in_unit("seconds"),
+            "CPU time of the process, mode=user or system";
+        SWITCHES = counter("process_context_switches", &["kind"]),
+            "Context switches of the process, voluntary (it waited) or involuntary (it was pre-empted)";
+        MEMORY = gauge("process_resident_memory", &[]).in_unit("bytes"),
+            "Resident memory of the process";
+        ALLOCATED = gauge("process_allocated_memory", &[]).in_unit("bytes"),
+            "Memory that the process has allocated and not freed; less than the resident, part of which its \
+             allocator keeps";
+        THROTTLED = counter("cgroup_throttled", &[]).in_unit("seconds"),
+            "Time for which the control group held the process back; absent where the kernel does not tell";
+        RETRANSMITS = counter("tcp_retransmitted_segments", &[]),
+            "TCP segments sent again in the network namespace of the process";
+        INTERFACE = counter("interface", &["direction"]).in_unit("bytes"),
+            "Bytes that the interfaces of the network namespace of the process sent or received (direction), headers \
+             and all, loopback left out";
+    }
 }
 
 /// What a link agent is configured to do, does, and measured.
 pub mod link {
     use super::{Family, counter, gauge};
 
-    /// Packets.
-    pub const PACKETS: Family = counter(
-        "link_packets",
-        &["fate"],
-        "Packets on impaired links, by what happened to them. They arrived at the link or left it (copies included). \
-         They were lost, duplicated, corrupted or reordered as configured, dropped because the link was full \
-         (over_limit), or lost because the emulator was too slow (overflowed)",
-    );
-    /// Whether anything is impaired.
-    pub const IMPAIRED: Family = gauge("link_impaired", &[], "Whether packets to peers are impaired (1)");
-    /// The configured delay.
-    pub const CONFIGURED_DELAY: Family =
-        gauge("link_configured_delay", &[], "Configured delay, one way").in_unit("seconds");
-    /// The configured loss.
-    pub const CONFIGURED_LOSS: Family = gauge(
-        "link_configured_loss",
-        &[],
-        "Configured share of sent packets to drop",
-    )
-    .in_unit("ratio");
-    /// The configured rate.
-    pub const CONFIGURED_RATE: Family =
-        gauge("link_configured_rate", &[], "Configured rate; 0 means no limit").in_unit("bits_per_second");
-    /// Lateness.
-    pub const LATENESS: Family = gauge(
-        "link_lateness_p99",
-        &[],
-        "How much after their time one of a hundred packets left, since the link was last set or its counters were reset",
-    )
-    .in_unit("seconds");
-    /// Measured round trips.
-    pub const MEASURED_ROUND_TRIP: Family = gauge(
-        "link_measured_round_trip",
-        &["quantile"],
-        "Round trip to another agent when the link was last measured",
-    )
-    .in_unit("seconds");
-    /// Measured loss.
-    pub const MEASURED_LOSS: Family = gauge(
-        "link_measured_loss",
-        &["direction"],
-        "Share of datagrams lost when the link was last measured",
-    )
-    .in_unit("ratio");
-    /// All of them.
-    pub const ALL: &[Family] = &[
-        PACKETS,
-        IMPAIRED,
-        CONFIGURED_DELAY,
-        CONFIGURED_LOSS,
-        CONFIGURED_RATE,
-        LATENESS,
-        MEASURED_ROUND_TRIP,
-        MEASURED_LOSS,
-    ];
+    families! {
+        PACKETS = counter("link_packets", &["fate"]),
+            "Packets on impaired links, by what happened to them. They arrived at the link or left it (copies \
+             included). They were lost, duplicated, corrupted or reordered as configured, dropped because the link \
+             was full (over_limit), or lost because the emulator was too slow (overflowed)";
+        IMPAIRED = gauge("link_impaired", &[]),
+            "Whether packets to peers are impaired (1)";
+        CONFIGURED_DELAY = gauge("link_configured_delay", &[]).in_unit("seconds"),
+            "Configured delay, one way";
+        CONFIGURED_LOSS = gauge("link_configured_loss", &[]).in_unit("ratio"),
+            "Configured share of sent packets to drop";
+        CONFIGURED_RATE = gauge("link_configured_rate", &[]).in_unit("bits_per_second"),
+            "Configured rate; 0 means no limit";
+        LATENESS = gauge("link_lateness_p99", &[]).in_unit("seconds"),
+            "How much after their time one of a hundred packets left, since the link was last set or its counters \
+             were reset";
+        MEASURED_ROUND_TRIP = gauge("link_measured_round_trip", &["quantile"]).in_unit("seconds"),
+            "Round trip to another agent when the link was last measured";
+        MEASURED_LOSS = gauge("link_measured_loss", &["direction"]).in_unit("ratio"),
+            "Share of datagrams lost when the link was last measured";
+    }
 }
 
 /// What commonware counts itself, summed over peers.
 pub mod commonware {
     use super::{Family, counter};
 
-    /// Messages sent.
-    pub const SENT: Family = counter(
-        "commonware_messages_sent",
-        &[],
-        "Messages that commonware wrote to its connections, acknowledgements and greetings included; added when a trial ends",
-    );
-    /// Messages received.
-    pub const RECEIVED: Family = counter(
-        "commonware_messages_received",
-        &[],
-        "Messages that commonware read from its connections, acknowledgements and greetings included; added when a trial ends",
-    );
-    /// Messages held back.
-    pub const RATE_LIMITED: Family = counter(
-        "commonware_messages_rate_limited",
-        &[],
-        "Messages that commonware's quota held back, which fails their trial; added when a trial ends",
-    );
-    /// Connections.
-    pub const CONNECTIONS: Family = counter(
-        "commonware_connections",
-        &["direction"],
-        "TCP connections that commonware accepted (direction=inbound) or dialled (outbound); added when a trial ends",
-    );
-    /// Refused handshakes.
-    pub const REFUSED: Family = counter(
-        "commonware_handshakes_refused",
-        &[],
-        "Connections that commonware closed before their handshake: too many, or of an unknown peer; added when a trial ends",
-    );
-    /// All of them.
-    pub const ALL: &[Family] = &[SENT, RECEIVED, RATE_LIMITED, CONNECTIONS, REFUSED];
+    families! {
+        SENT = counter("commonware_messages_sent", &[]),
+            "Messages that commonware wrote to its connections, acknowledgements and greetings included; added when \
+             a trial ends";
+        RECEIVED = counter("commonware_messages_received", &[]),
+            "Messages that commonware read from its connections, acknowledgements and greetings included; added when \
+             a trial ends";
+        RATE_LIMITED = counter("commonware_messages_rate_limited", &[]),
+            "Messages that commonware's quota held back, which fails their trial; added when a trial ends";
+        CONNECTIONS = counter("commonware_connections", &["direction"]),
+            "TCP connections that commonware accepted (direction=inbound) or dialled (outbound); added when a trial \
+             ends";
+        REFUSED = counter("commonware_handshakes_refused", &[]),
+            "Connections that commonware closed before their handshake: too many, or of an unknown peer; added when \
+             a trial ends";
+    }
 }
 
 /// What schedules of runs have done.
 pub mod schedule {
     use super::{Family, gauge};
 
-    /// The last run.
-    pub const LAST_DUE: Family = gauge(
-        "schedule_last_due_timestamp",
-        &[],
-        "When the last run was due that the schedule has created, in Unix time",
-    )
-    .in_unit("seconds");
-    /// The last success.
-    pub const LAST_SUCCESS: Family = gauge(
-        "schedule_last_success_timestamp",
-        &[],
-        "When the last run of the schedule ended that succeeded, and whose verdict is not Fail, in Unix time",
-    )
-    .in_unit("seconds");
-    /// The success that is due.
-    pub const SUCCESS_DUE: Family = gauge(
-        "schedule_success_due_timestamp",
-        &[],
-        "When the first run is due after the last success, or after the schedule was created if none has succeeded, in \
-         Unix time; absent while the schedule is suspended",
-    )
-    .in_unit("seconds");
-    /// Whether it creates runs.
-    pub const SUSPENDED: Family = gauge(
-        "schedule_suspended",
-        &[],
-        "Whether the schedule is suspended (1), or creates runs (0)",
-    );
-    /// How the last run ended.
-    pub const LAST_RUN: Family = gauge(
-        "schedule_last_run_info",
-        &["phase", "verdict"],
-        "Always 1: phase of the last run that has ended (Succeeded, Failed, Cancelled), and whether what it expects holds \
-         (Pass, Fail, Inconclusive); the verdict is empty if nothing is expected",
-    );
-    /// All of them.
-    pub const ALL: &[Family] = &[LAST_DUE, LAST_SUCCESS, SUCCESS_DUE, SUSPENDED, LAST_RUN];
+    families! {
+        LAST_DUE = gauge("schedule_last_due_timestamp", &[]).in_unit("seconds"),
+            "When the last run was due that the schedule has created, in Unix time";
+        LAST_SUCCESS = gauge("schedule_last_success_timestamp", &[]).in_unit("seconds"),
+            "When the last run of the schedule ended that succeeded, and whose verdict is not Fail, in Unix time";
+        SUCCESS_DUE = gauge("schedule_success_due_timestamp", &[]).in_unit("seconds"),
+            "When the first run is due after the last success, or after the schedule was created if none has \
+             succeeded, in Unix time; absent while the schedule is suspended";
+        SUSPENDED = gauge("schedule_suspended", &[]),
+            "Whether the schedule is suspended (1), or creates runs (0)";
+        LAST_RUN = gauge("schedule_last_run_info", &["phase", "verdict"]),
+            "Always 1: phase of the last run that has ended (Succeeded, Failed, Cancelled), and whether what it \
+             expects holds (Pass, Fail, Inconclusive); the verdict is empty if nothing is expected";
+    }
 }
 
 /// What an operator does.
 pub mod operator {
     use super::{Family, counter, gauge, histogram};
 
-    /// Passes.
-    pub const RECONCILES: Family = counter("operator_reconciles", &[], "Passes over a PerfRun");
-    /// Failed passes.
-    pub const ERRORS: Family = counter(
-        "operator_reconcile_errors",
-        &["category"],
-        "Passes and watches that failed, by what failed",
-    );
-    /// How long they take.
-    pub const DURATION: Family = histogram(
-        "operator_reconcile_duration",
-        &[],
-        "Duration of a pass over a PerfRun",
-    );
-    /// Leadership.
-    pub const LEADER: Family = gauge(
-        "operator_leader",
-        &[],
-        "Whether this operator acts (1), or waits to (0)",
-    );
-    /// Runs.
-    pub const RUNS: Family = gauge(
-        "operator_runs",
-        &["phase"],
-        "PerfRuns by phase; only the one that acts knows",
-    );
-    /// Runs whose results are left out.
-    pub const LEFT_OUT: Family = gauge(
-        "operator_runs_without_results",
-        &[],
-        "Runs whose results are not exported, because those of later runs are many",
-    );
-    /// Results.
-    pub const RESULTS: Family = counter(
-        "operator_results_kept",
-        &[],
-        "Bytes of compressed results that this operator has put into ConfigMaps",
-    )
-    .in_unit("bytes");
-    /// All of them.
-    pub const ALL: &[Family] = &[RECONCILES, ERRORS, DURATION, LEADER, RUNS, LEFT_OUT, RESULTS];
+    families! {
+        RECONCILES = counter("operator_reconciles", &[]),
+            "Passes over a PerfRun";
+        ERRORS = counter("operator_reconcile_errors", &["category"]),
+            "Passes and watches that failed, by what failed";
+        DURATION = histogram("operator_reconcile_duration", &[]),
+            "Duration of a pass over a PerfRun";
+        LEADER = gauge("operator_leader", &[]),
+            "Whether this operator acts (1), or waits to (0)";
+        RUNS = gauge("operator_runs", &["phase"]),
+            "PerfRuns by phase; only the one that acts knows";
+        LEFT_OUT = gauge("operator_runs_without_results", &[]),
+            "Runs whose results are not exported, because those of later runs are many";
+        RESULTS = counter("operator_results_kept", &[]).in_unit("bytes"),
+            "Bytes of compressed results that this operator has put into ConfigMaps";
+    }
 }
 
 /// Labels of all that nodes and link agents export.
