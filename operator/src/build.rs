@@ -50,6 +50,22 @@ pub(crate) struct Site {
     pub(crate) tcp_sysctls: bool,
 }
 
+#[cfg(test)]
+impl Site {
+    /// As tests have it.
+    pub(crate) fn fixed() -> Self {
+        Self {
+            node_image: "node".to_owned(),
+            node_image_go: "node-go".to_owned(),
+            image: "operator".to_owned(),
+            image_pull_policy: None,
+            pull_policy: None,
+            pull_secrets: vec!["registry".to_owned()],
+            tcp_sysctls: true,
+        }
+    }
+}
+
 /// Identifies a run in all its objects.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIdentity {

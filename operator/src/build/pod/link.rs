@@ -314,13 +314,9 @@ spec:
     #[test]
     fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
         let site = Site {
-            node_image: "registry.example/perfrun/node:1".to_owned(),
-            node_image_go: "node-go".to_owned(),
-            image: "operator".to_owned(),
-            image_pull_policy: None,
             pull_policy: Some("Never".to_owned()),
             pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
-            tcp_sysctls: true,
+            ..Site::fixed()
         };
         let template = "{server: {imagePullSecrets: [{name: own}, {name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
         let spec = pod_of("{networks: [lat10]}", template, &site).spec.unwrap();
@@ -451,12 +447,9 @@ spec:
     fn site(tcp_sysctls: bool) -> Site {
         Site {
             node_image: "perfrun.invalid/node:default".to_owned(),
-            node_image_go: "node-go".to_owned(),
-            image: "operator".to_owned(),
-            image_pull_policy: None,
-            pull_policy: None,
             pull_secrets: vec![],
             tcp_sysctls,
+            ..Site::fixed()
         }
     }
 

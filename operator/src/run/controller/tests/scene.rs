@@ -59,7 +59,7 @@ impl Scene {
             term,
             access: Access::Proxy(server.client()),
             key: server.key().await,
-            site: site(),
+            site: Site::fixed(),
             operators: SYSTEM.to_owned(),
             result_bytes: 64 << 20,
             recorder: server.recorder(),
@@ -244,20 +244,8 @@ impl Scene {
         } = Services::clone(&self.context.services);
         let health = Arc::new(Health::default());
         tokio::spawn(async move {
-            operator::reconcile_all(&args, &client, &term, &key, &site(), &metrics, &health).await;
+            operator::reconcile_all(&args, &client, &term, &key, &Site::fixed(), &metrics, &health).await;
         })
-    }
-}
-
-fn site() -> Site {
-    Site {
-        node_image: "node".to_owned(),
-        node_image_go: "node-go".to_owned(),
-        image: "operator".to_owned(),
-        image_pull_policy: None,
-        pull_policy: None,
-        pull_secrets: vec!["registry".to_owned()],
-        tcp_sysctls: true,
     }
 }
 
