@@ -83,14 +83,7 @@ fn median(mut numbers: Vec<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{Record, table};
-
-    const LINES: &str = r#"{"started": "2026-11-27T11:18:29Z", "commit": "89abcde", "build": "debug", "cpus": 1, "upSeconds": 1}
-{"build": "debug", "cpus": 1, "upSeconds": 2.004}
-{"build": "release", "cpus": 1, "upSeconds": 0.5}
-{"build": "release", "upSeconds": 4}
-{"build": "debug", "cpus": 1, "upSeconds": 9}
-{"build": "release", "cpus": 1, "upSeconds": 0.25}
-"#;
+    use crate::results::records::tests::LINES;
 
     fn parsed(lines: &str) -> Vec<Record> {
         lines

@@ -70,10 +70,10 @@ fn texts<'a>(records: &'a [Record], field: &str) -> impl Iterator<Item = &'a str
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{environment, read};
 
-    const LINES: &str = r#"{"started": "2026-11-27T11:18:29Z", "commit": "89abcde", "build": "debug", "cpus": 1, "upSeconds": 1}
+    pub(in crate::results) const LINES: &str = r#"{"started": "2026-11-27T11:18:29Z", "commit": "89abcde", "build": "debug", "cpus": 1, "upSeconds": 1}
 {"build": "debug", "cpus": 1, "upSeconds": 2.004}
 {"build": "release", "cpus": 1, "upSeconds": 0.5}
 {"build": "release", "upSeconds": 4}
