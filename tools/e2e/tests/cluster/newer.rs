@@ -19,7 +19,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use perfrun_api::{
-    cluster::{Allowance, RESULTS_KEY, RUN_LABEL, TRIALS_KEY, condition::Type, read_trials},
+    cluster::{Allowance, RESULTS_KEY, RUN_LABEL, TRIALS_KEY, read_trials},
     results::Results,
     schedule::{EndedRun, PerfSchedule},
     spec::PerfRun,
@@ -31,7 +31,7 @@ use perfrun_e2e::{
     operators::NAMESPACE,
     repository,
     results::{check_every_trial_once, failures},
-    run::{ENDLESS, TINY, describe, phase, reason},
+    run::{ENDLESS, TINY, describe, phase},
     seconds, until,
 };
 use serde_json::{Value, json};
