@@ -10,15 +10,12 @@ pub mod store;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use k8s_openapi::{
-    api::core::v1::{
-        Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector,
-        PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-        SecurityContext, Volume, VolumeMount,
-    },
-    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements, Volume, VolumeMount,
 };
 use perfrun_contract::{matrix::IpFamily, role::Role};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
 pub use self::state::{PodState, Trouble, state};
 
@@ -42,39 +39,45 @@ pub const TOKEN_KEY: &str = "token";
 const USER: i64 = 65532;
 const TOKEN_FOLDER: &str = "/run/perfrun";
 
+/// The object of Kubernetes that this JSON is.
+///
+/// # Panics
+///
+/// If it is another one. Debug builds also panic if it has a key that the object lacks, or a null.
+pub fn object<T: DeserializeOwned + Serialize>(json: Value) -> T {
+    let object = T::deserialize(&json).expect("the JSON is of this type");
+    debug_assert_eq!(
+        serde_json::to_value(&object).ok(),
+        Some(json),
+        "all keys are those of the object"
+    );
+    object
+}
+
 /// A pod with one node, whose token is in a Secret.
 pub fn pod_spec(node: Container, token_secret: String) -> PodSpec {
-    PodSpec {
-        automount_service_account_token: Some(false),
-        containers: vec![node],
-        enable_service_links: Some(false),
-        restart_policy: Some("Never".to_owned()),
-        security_context: Some(PodSecurityContext {
-            fs_group: Some(USER),
-            run_as_group: Some(USER),
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..PodSecurityContext::default()
-        }),
+    object(json!({
+        "automountServiceAccountToken": false,
+        "containers": [node],
+        "enableServiceLinks": false,
+        "restartPolicy": "Never",
+        "securityContext": {
+            "fsGroup": USER,
+            "runAsGroup": USER,
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         // Process 1 of a namespace misses a SIGTERM that comes before it handles it, for example in a pod
         // that is deleted while it starts, and would stay for the whole grace period. In a namespace of
         // the pod, the node is not process 1.
-        share_process_namespace: Some(true),
-        volumes: Some(vec![Volume {
-            name: TOKEN_KEY.to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(token_secret),
-                default_mode: Some(0o440),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        }]),
-        ..PodSpec::default()
-    }
+        "shareProcessNamespace": true,
+        "volumes": [secret_volume(TOKEN_KEY, &token_secret)],
+    }))
+}
+
+fn secret_volume(name: &str, secret: &str) -> Volume {
+    object(json!({"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}))
 }
 
 /// Where the programs of a pod listen for calls and scrapes: at all of its addresses. A socket of IPv6 takes
@@ -94,53 +97,32 @@ pub fn node_container(
     [control, metrics]: [u16; 2],
     env: Vec<EnvVar>,
 ) -> Container {
-    Container {
-        name: NODE_CONTAINER.to_owned(),
-        image: Some(image.to_owned()),
-        args: Some(vec![
-            "control".to_owned(),
+    object(json!({
+        "name": NODE_CONTAINER,
+        "image": image,
+        "args": [
+            "control",
             format!("--control={}", everywhere(ip_family, control)),
             format!("--role={role}"),
-        ]),
-        env: Some(env),
-        ports: Some(vec![
-            named_port("control", control),
-            named_port("metrics", metrics),
-        ]),
-        readiness_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some("/readyz".to_owned()),
-                port: IntOrString::Int(control.into()),
-                ..HTTPGetAction::default()
-            }),
-            // The default of 10 s would be most of a short run.
-            period_seconds: Some(1),
-            ..Probe::default()
-        }),
-        resources: Some(modest()),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities {
-                add: None,
-                drop: Some(vec!["ALL".to_owned()]),
-            }),
-            read_only_root_filesystem: Some(true),
-            ..SecurityContext::default()
-        }),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(vec![token_mount()]),
-        ..Container::default()
-    }
+        ],
+        "env": env,
+        "ports": [named_port("control", control), named_port("metrics", metrics)],
+        // The default of 10 s would be most of a short run.
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": control}, "periodSeconds": 1},
+        "resources": modest(),
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": true,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [token_mount()],
+    }))
 }
 
 /// A TCP port of a container.
 pub fn named_port(name: &str, port: u16) -> ContainerPort {
-    ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: port.into(),
-        protocol: Some("TCP".to_owned()),
-        ..ContainerPort::default()
-    }
+    object(json!({"name": name, "containerPort": port, "protocol": "TCP"}))
 }
 
 /// Settings of the programs of a pod. They are variables and not arguments, because older images do not know
@@ -152,16 +134,9 @@ pub fn environment(
     ip_family: IpFamily,
     metrics_port: u16,
 ) -> Vec<EnvVar> {
-    let of_status = |name: &str, field: &str| EnvVar {
-        name: name.to_owned(),
-        value: None,
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                field_path: format!("status.{field}"),
-                api_version: None,
-            }),
-            ..EnvVarSource::default()
-        }),
+    let of_status = |name: &str, field: &str| {
+        let field = format!("status.{field}");
+        object(json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": field}}}))
     };
     vec![
         of_status("PERFRUN_LISTEN_IP", "podIP"),
@@ -181,30 +156,17 @@ pub fn environment(
 
 /// An environment variable.
 pub fn variable(name: &str, value: &str) -> EnvVar {
-    EnvVar {
-        name: name.to_owned(),
-        value: Some(value.to_owned()),
-        value_from: None,
-    }
+    object(json!({"name": name, "value": value}))
 }
 
 /// The folder with the token.
 pub fn token_mount() -> VolumeMount {
-    VolumeMount {
-        name: TOKEN_KEY.to_owned(),
-        mount_path: TOKEN_FOLDER.to_owned(),
-        read_only: Some(true),
-        ..VolumeMount::default()
-    }
+    object(json!({"name": TOKEN_KEY, "mountPath": TOKEN_FOLDER, "readOnly": true}))
 }
 
 /// The resources of a node without any in its template. They are small enough for small clusters. Yet any
 /// request lifts the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this
 /// one.
 pub fn modest() -> ResourceRequirements {
-    let request = |name: &str, amount: &str| (name.to_owned(), Quantity(amount.to_owned()));
-    ResourceRequirements {
-        requests: Some([request("cpu", "100m"), request("memory", "64Mi")].into()),
-        ..ResourceRequirements::default()
-    }
+    object(json!({"requests": {"cpu": "100m", "memory": "64Mi"}}))
 }

@@ -2,16 +2,12 @@
 //! nodes and link agents from operators only. On a network that does not enforce policies, the token still
 //! keeps others out. Metrics are open to everybody, because the operator does not know where scrapers run.
 
-use k8s_openapi::{
-    api::networking::v1::{
-        NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
-    },
-    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
-};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use perfrun_api::{
     cluster::RUN_LABEL,
-    pod::{CONTROL_PORT, METRICS_PORT},
+    pod::{CONTROL_PORT, METRICS_PORT, object},
 };
+use serde_json::json;
 
 use super::{LINK_METRICS_PORT, LINK_PORT, RunIdentity};
 use crate::names;
@@ -26,56 +22,33 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 /// Builds the policy. `operators` is the namespace of the operators' pods. `None` if calls come through the
 /// API server, whose address is not a pod's; then only the token protects the control ports.
 pub(crate) fn policy(run: &RunIdentity, operators: Option<&str>) -> NetworkPolicy {
-    let control = NetworkPolicyIngressRule {
-        from: operators.map(|namespace| {
-            vec![NetworkPolicyPeer {
-                namespace_selector: Some(labelled((NAMESPACE_LABEL, namespace))),
-                pod_selector: Some(labelled(OPERATOR)),
-                ..NetworkPolicyPeer::default()
-            }]
-        }),
-        ports: Some(vec![port("TCP", CONTROL_PORT, LINK_PORT)]),
-    };
-    let trials = NetworkPolicyIngressRule {
-        from: Some(vec![NetworkPolicyPeer {
-            pod_selector: Some(labelled((RUN_LABEL, &run.name))),
-            ..NetworkPolicyPeer::default()
-        }]),
+    let labelled = |(key, value): (&str, &str)| json!({"matchLabels": {key: value}});
+    let ports =
+        |protocol: &str, first: u16, last: u16| json!({"protocol": protocol, "port": first, "endPort": last});
+    let nodes = labelled((RUN_LABEL, &run.name));
+    let mut control = json!({"ports": [ports("TCP", CONTROL_PORT, LINK_PORT)]});
+    if let Some(namespace) = operators {
+        let namespace = labelled((NAMESPACE_LABEL, namespace));
+        control["from"] = json!([{"namespaceSelector": namespace, "podSelector": labelled(OPERATOR)}]);
+    }
+    let trials = json!({
+        "from": [{"podSelector": nodes}],
         // All ports except the control ports.
-        ports: Some(vec![
-            port("TCP", 1, CONTROL_PORT - 1),
-            port("TCP", LINK_PORT + 1, u16::MAX),
+        "ports": [
+            ports("TCP", 1, CONTROL_PORT - 1),
+            ports("TCP", LINK_PORT + 1, u16::MAX),
             // Probes of links use UDP on any port.
-            port("UDP", 1, u16::MAX),
-        ]),
-    };
-    let metrics = NetworkPolicyIngressRule {
-        from: None,
-        ports: Some(vec![port("TCP", LINK_METRICS_PORT, METRICS_PORT)]),
-    };
+            ports("UDP", 1, u16::MAX),
+        ],
+    });
+    let metrics = json!({"ports": [ports("TCP", LINK_METRICS_PORT, METRICS_PORT)]});
     NetworkPolicy {
         metadata: run.metadata(names::policy(&run.name, &run.uid)),
-        spec: Some(NetworkPolicySpec {
-            pod_selector: Some(labelled((RUN_LABEL, &run.name))),
-            ingress: Some(vec![control, trials, metrics]),
-            policy_types: Some(vec!["Ingress".to_owned()]),
-            egress: None,
-        }),
-    }
-}
-
-fn labelled((key, value): (&str, &str)) -> LabelSelector {
-    LabelSelector {
-        match_labels: Some([(key.to_owned(), value.to_owned())].into()),
-        ..LabelSelector::default()
-    }
-}
-
-fn port(protocol: &str, first: u16, last: u16) -> NetworkPolicyPort {
-    NetworkPolicyPort {
-        protocol: Some(protocol.to_owned()),
-        port: Some(IntOrString::Int(first.into())),
-        end_port: (last != first).then(|| last.into()),
+        spec: object(json!({
+            "podSelector": nodes,
+            "ingress": [control, trials, metrics],
+            "policyTypes": ["Ingress"],
+        })),
     }
 }
 
@@ -83,7 +56,6 @@ fn port(protocol: &str, first: u16, last: u16) -> NetworkPolicyPort {
 mod tests {
     use kube::core::ObjectMeta;
     use perfrun_api::spec::PerfRun;
-    use serde_json::json;
 
     use super::*;
 

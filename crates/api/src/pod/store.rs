@@ -1,13 +1,13 @@
 //! The pod that keeps the results of a run, or reads them again. It alone mounts the Secret of an object
 //! store, or the claim.
 
-use k8s_openapi::api::core::v1::{
-    self, LocalObjectReference, PersistentVolumeClaimVolumeSource, PodSpec, SecretVolumeSource, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{LocalObjectReference, PodSpec, VolumeMount};
 use perfrun_contract::{matrix::IpFamily, role::Role};
+use serde_json::json;
 
 use super::{
-    CONTROL_PORT, METRICS_PORT, TOKEN_FOLDER, TOKEN_KEY, named_port, node_container, pod_spec, token_mount,
+    CONTROL_PORT, METRICS_PORT, TOKEN_FOLDER, TOKEN_KEY, named_port, node_container, object, pod_spec,
+    secret_volume, token_mount,
 };
 use crate::store::{Store, VOLUME_FOLDER, Volume};
 
@@ -55,18 +55,20 @@ pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String],
                 .iter()
                 .map(|endpoint| format!("--endpoint={endpoint}")),
         );
-        volumes.push(volume(CREDENTIALS, Some(&bucket.secret), None));
+        volumes.push(secret_volume(CREDENTIALS, &bucket.secret));
         mounts.push(mount(CREDENTIALS, CREDENTIALS_FOLDER, true));
     }
     if let Some(Volume { claim, .. }) = &store.volume {
-        volumes.push(volume(RESULTS, None, Some(claim)));
+        volumes.push(object(
+            json!({"name": RESULTS, "persistentVolumeClaim": {"claimName": claim}}),
+        ));
         mounts.push(mount(RESULTS, VOLUME_FOLDER, reads_only));
     }
     match door {
         Door::Token(secret) => {
             args.push(format!("--listen=0.0.0.0:{CONTROL_PORT}"));
             args.push(format!("--token-file={TOKEN_FOLDER}/{TOKEN_KEY}"));
-            volumes.push(volume(TOKEN_KEY, Some(&secret), None));
+            volumes.push(secret_volume(TOKEN_KEY, &secret));
             mounts.push(token_mount());
         }
         Door::Forwarded => {
@@ -86,22 +88,6 @@ pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String],
         image_pull_secrets: Some(secrets.collect()).filter(|all: &Vec<_>| !all.is_empty()),
         volumes: Some(volumes),
         ..pod_spec(container, String::new())
-    }
-}
-
-fn volume(name: &str, secret: Option<&str>, claim: Option<&String>) -> v1::Volume {
-    v1::Volume {
-        name: name.to_owned(),
-        secret: secret.map(|secret| SecretVolumeSource {
-            secret_name: Some(secret.to_owned()),
-            default_mode: Some(0o440),
-            ..SecretVolumeSource::default()
-        }),
-        persistent_volume_claim: claim.map(|claim| PersistentVolumeClaimVolumeSource {
-            claim_name: claim.clone(),
-            read_only: None,
-        }),
-        ..v1::Volume::default()
     }
 }
 

@@ -4,19 +4,14 @@
 //! The agent starts before the node and ends after it (a native sidecar). Unlike a node it is restarted in
 //! place: its configuration is in a file that outlives it, and it applies that file before it answers.
 
-use k8s_openapi::{
-    api::core::v1::{
-        Capabilities, Container, EmptyDirVolumeSource, HTTPGetAction, Probe, SecurityContext, Sysctl, Volume,
-        VolumeMount,
-    },
-    apimachinery::pkg::util::intstr::IntOrString,
-};
+use k8s_openapi::api::core::v1::{Container, Sysctl, Volume};
 use perfrun_api::{
-    pod::{LINK_CONTAINER, everywhere, modest, named_port, token_mount},
+    pod::{LINK_CONTAINER, everywhere, modest, named_port, object, token_mount},
     spec::PerfRunSpec,
 };
 use perfrun_contract::plan::{Plan, PlannedNode};
 use perfrun_link::Backend;
+use serde_json::json;
 
 use super::environment;
 use crate::build::{LINK_METRICS_PORT, LINK_PORT, RunIdentity, Site};
@@ -38,75 +33,49 @@ pub(super) fn agent(
         return None;
     }
     let settings = &spec.template.link;
-    let port = i32::from(LINK_PORT);
-    let added = capabilities(plan, settings.real_time).into_iter();
     Some(Container {
-        name: LINK_CONTAINER.to_owned(),
-        // Never a variant's image: both sides of a comparison must have the same agent.
-        image: Some(site.node_image.clone()),
         image_pull_policy: site.pull_policy.clone(),
-        args: Some(vec![
-            "link-agent".to_owned(),
-            format!("--control={}", everywhere(node.ip_family, LINK_PORT)),
-            format!("--state-file={STATE_FOLDER}/link.json"),
-            // Without MKNOD the agent only reports that it cannot.
-            "--make-tun-device".to_owned(),
-        ]),
-        env: Some(environment(run, node, LINK_METRICS_PORT)),
-        ports: Some(vec![
-            named_port("link", LINK_PORT),
-            named_port("link-metrics", LINK_METRICS_PORT),
-        ]),
-        resources: Some(settings.resources.clone().unwrap_or_else(modest)),
-        // This makes an init container a sidecar.
-        restart_policy: Some("Always".to_owned()),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities {
-                add: Some(added.map(str::to_owned).collect()),
-                drop: Some(vec!["ALL".to_owned()]),
-            }),
-            read_only_root_filesystem: Some(true),
-            // Another user would not get the added capabilities, because Kubernetes sets no ambient ones.
-            run_as_group: Some(0),
-            run_as_non_root: Some(false),
-            run_as_user: Some(0),
-            ..SecurityContext::default()
-        }),
-        // The node starts when this probe succeeds.
-        startup_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some("/readyz".to_owned()),
-                port: IntOrString::Int(port),
-                ..HTTPGetAction::default()
-            }),
-            period_seconds: Some(1),
-            failure_threshold: Some(STARTS_WITHIN_SECONDS),
-            ..Probe::default()
-        }),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(vec![
-            token_mount(),
-            VolumeMount {
-                name: STATE_VOLUME.to_owned(),
-                mount_path: STATE_FOLDER.to_owned(),
-                ..VolumeMount::default()
+        ..object(json!({
+            "name": LINK_CONTAINER,
+            // Never a variant's image: both sides of a comparison must have the same agent.
+            "image": site.node_image,
+            "args": [
+                "link-agent",
+                format!("--control={}", everywhere(node.ip_family, LINK_PORT)),
+                format!("--state-file={STATE_FOLDER}/link.json"),
+                // Without MKNOD the agent only reports that it cannot.
+                "--make-tun-device",
+            ],
+            "env": environment(run, node, LINK_METRICS_PORT),
+            "ports": [named_port("link", LINK_PORT), named_port("link-metrics", LINK_METRICS_PORT)],
+            "resources": settings.resources.clone().unwrap_or_else(modest),
+            // This makes an init container a sidecar.
+            "restartPolicy": "Always",
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "capabilities": {"add": capabilities(plan, settings.real_time), "drop": ["ALL"]},
+                "readOnlyRootFilesystem": true,
+                // Another user would not get the added capabilities, because Kubernetes sets no ambient ones.
+                "runAsGroup": 0,
+                "runAsNonRoot": false,
+                "runAsUser": 0,
             },
-        ]),
-        ..Container::default()
+            // The node starts when this probe succeeds.
+            "startupProbe": {
+                "httpGet": {"path": "/readyz", "port": LINK_PORT},
+                "periodSeconds": 1,
+                "failureThreshold": STARTS_WITHIN_SECONDS,
+            },
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": [token_mount(), json!({"name": STATE_VOLUME, "mountPath": STATE_FOLDER})],
+        }))
     })
 }
 
 /// The volume for the agent's configuration. `None` if the plan does not impair links.
 pub(super) fn volume(plan: &Plan) -> Option<Volume> {
-    (!plan.networks.is_empty()).then(|| Volume {
-        name: STATE_VOLUME.to_owned(),
-        empty_dir: Some(EmptyDirVolumeSource {
-            medium: Some("Memory".to_owned()),
-            ..EmptyDirVolumeSource::default()
-        }),
-        ..Volume::default()
-    })
+    let volume = || object(json!({"name": STATE_VOLUME, "emptyDir": {"medium": "Memory"}}));
+    (!plan.networks.is_empty()).then(volume)
 }
 
 /// TCP windows that fill the links, if pods may set them. The defaults of Linux are 6 and 4 MiB at most,
