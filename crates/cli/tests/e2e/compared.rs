@@ -111,7 +111,7 @@ fn two_stacks_are_compared_on_the_transport_that_both_have() {
     }
     let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
     for words in [
-        "| load | metric | baseline | candidate |",
+        "Baseline main → main, candidate pr → pr; medians",
         "litep2p secures TCP by Noise only, it has no TLS",
     ] {
         assert!(report.contains(words), "{words:?} is not in: {report}");
