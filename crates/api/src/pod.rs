@@ -39,11 +39,11 @@ pub const TOKEN_KEY: &str = "token";
 const USER: i64 = 65532;
 const TOKEN_FOLDER: &str = "/run/perfrun";
 
-/// The object of Kubernetes that this JSON is.
+/// Reads an object of Kubernetes from JSON.
 ///
 /// # Panics
 ///
-/// If it is another one. Debug builds also panic if it has a key that the object lacks, or a null.
+/// If the JSON does not fit the type. Debug builds also panic if it has a key that the type lacks, or a null.
 pub fn object<T: DeserializeOwned + Serialize>(json: Value) -> T {
     let object = T::deserialize(&json).expect("the JSON is of this type");
     debug_assert_eq!(

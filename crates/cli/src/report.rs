@@ -112,7 +112,7 @@ pub struct Kept<'a> {
     pub results: &'a Results,
     /// Empty if there are none.
     pub profiles: &'a [Profile],
-    /// What the whole run says of what was expected, if the results are of some cells.
+    /// The verdict of the whole run, in words, if the results are of some cells.
     pub verdict_of_whole_run: Option<&'a str>,
 }
 

@@ -16,7 +16,7 @@ use perfrun_judge::needs;
 pub struct Shown<'a> {
     /// All of them, or those of [some cells](keep_cells).
     pub results: &'a Account<'a>,
-    /// What the whole run says of what was expected, if the results are of some cells.
+    /// The verdict of the whole run, in words, if the results are of some cells.
     pub verdict_of_whole_run: Option<&'a str>,
 }
 

@@ -120,9 +120,8 @@ pub(crate) fn sentence(text: &str) -> String {
 }
 
 impl Table {
-    /// The table with a row for each pair of stacks in place of a column, where there is no room for all
-    /// columns. The intervals have a column of their own. What was skipped has no row: another table names
-    /// it.
+    /// The table with a row for each pair of stacks, for a screen that is too narrow for a column for each.
+    /// Intervals have a column of their own. Skipped pairs have no row: another table names them.
     pub(crate) fn with_pairs_down(&self) -> Self {
         let values = || self.rows.iter().flat_map(|row| row.iter().skip(self.keys));
         let has_intervals = values().any(|cell| cell.interval.is_some());
@@ -169,7 +168,7 @@ impl Table {
 /// What a field without a value says.
 pub(crate) const NOTHING: &str = "–";
 
-/// What a field says whose cell was skipped.
+/// The text of a field whose cell was skipped.
 pub(crate) const SKIPPED: &str = "skipped";
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ const LEAST_WIDTH: usize = 40;
 const GAP: usize = 2;
 /// Intervals double the height of a table.
 const MOST_ROWS_WITH_INTERVALS: usize = 24;
-/// A table that is too wide has pairs of stacks down in place of across, unless it then has more rows than
-/// this: two parts are easier to read than that.
+/// A table that is too wide gets a row for each pair of stacks, unless it then has more rows than this. Two
+/// parts are easier to read than a longer table.
 const MOST_ROWS_OF_PAIRS: usize = 64;
 
 const STYLE: TableStyle = TableStyle::new()

@@ -16,22 +16,22 @@ const CONTROL: &str = "_control";
 /// A stack that cells have: a built-in one, a variant of one, or the control of either.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolvedStack<'a> {
-    /// What it is, or is a variant of.
+    /// The built-in stack that it is, or is a variant of.
     pub stack: Stack,
-    /// Its entry of `stacks`. None for built-in stacks.
+    /// Its entry of `stacks`. `None` for built-in stacks.
     pub variant: Option<&'a StackVariant>,
     pub(super) is_control: bool,
 }
 
 impl<'a> ResolvedStack<'a> {
-    /// What others are held against.
+    /// The raw reference.
     pub(super) const RAW: Self = Self {
         stack: Stack::Raw,
         variant: None,
         is_control: false,
     };
 
-    /// What a name of the matrix stands for. None if it is neither built in nor listed.
+    /// The stack with a name of the matrix. `None` if the name is neither built in nor listed.
     pub fn of(spec: &'a PerfRunSpec, name: &str) -> Option<Self> {
         let variant = spec.variant(name);
         let built_in = || Stack::built_in().find(|stack| stack.as_ref() == name);
@@ -42,8 +42,7 @@ impl<'a> ResolvedStack<'a> {
         })
     }
 
-    /// What a name of the document stands for. Validation refuses documents with names that stand for
-    /// nothing.
+    /// The stack with a name of the document. Validation refuses documents with unknown names.
     pub(super) fn named(spec: &'a PerfRunSpec, name: &StackName) -> Result<Self, Error> {
         Self::of(spec, &name.0).ok_or_else(|| Error::UnknownStack(name.clone()))
     }

@@ -22,6 +22,18 @@ fn a_comparison_of_two_stacks_names_both() {
     }
 }
 
+/// Results on a terminal of a hundred columns, which have one table there.
+fn one_table(results: &Results) -> String {
+    let drawn = shown(results, 100);
+    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
+    assert_eq!(
+        drawn.lines().filter(|line| line.starts_with('─')).count(),
+        1,
+        "{drawn}"
+    );
+    drawn
+}
+
 #[test]
 fn a_comparison_of_two_stacks_is_one_table_of_a_hundred_columns() {
     let results = run("
@@ -32,13 +44,7 @@ fn a_comparison_of_two_stacks_is_one_table_of_a_hundred_columns() {
   iterations: 20
 ")
     .results();
-    let drawn = shown(&results, 100);
-    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
-    assert_eq!(
-        drawn.lines().filter(|line| line.starts_with('─')).count(),
-        1,
-        "{drawn}"
-    );
+    let drawn = one_table(&results);
     let both = "Comparisons: baseline rust-libp2p → rust-libp2p, candidate rust-litep2p → rust-litep2p; ";
     assert!(drawn.contains(both), "{drawn}");
 }
@@ -51,13 +57,7 @@ fn all_pairs_of_three_stacks_are_one_table_of_a_hundred_columns() {
   iterations: 6
 ")
     .results();
-    let drawn = shown(&results, 100);
-    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
-    assert_eq!(
-        drawn.lines().filter(|line| line.starts_with('─')).count(),
-        1,
-        "{drawn}"
-    );
+    let drawn = one_table(&results);
     let rows: Vec<&str> = drawn.lines().filter(|line| line.contains(" MiB  ")).collect();
     assert_eq!(rows.len(), 2 * 2 * (3 * 3 + 1), "{drawn}");
     assert!(

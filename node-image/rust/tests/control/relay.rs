@@ -221,6 +221,11 @@ fn assert_refused(peer: &Measured, relay: &Measured, what: &str) {
     let refused: BTreeMap<String, u64> = [(what.to_owned(), 1)].into();
     assert_eq!(peer.refused, refused);
     assert!(relay.refused.is_empty() || relay.refused == refused, "{relay:?}");
+    assert_eq!(
+        relay.errors.get(&Reason::Refused),
+        relay.refused.get(what),
+        "{relay:?}"
+    );
 }
 
 #[tokio::test]
