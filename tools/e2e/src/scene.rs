@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::{
+    core::v1::{Namespace, ServiceAccount},
+    events::v1::Event,
+};
 use kube::{
     Api, Client, Resource,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
@@ -163,6 +166,23 @@ impl Scene {
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let mut kubectl = self.cluster.kubectl();
         program::output(kubectl.args(["--namespace", &self.namespace]).args(args)).await
+    }
+
+    /// The events about runs, as soon as one has this reason. The operator publishes events after the status
+    /// that they report.
+    pub async fn events_with(&self, reason: &str) -> Result<Vec<Event>> {
+        let events: Api<Event> = self.api();
+        until(&format!("an event reports {reason}"), seconds(30), async || {
+            let mut of_runs = events.list(&ListParams::default()).await?.items;
+            of_runs.retain(|event| {
+                event.regarding.as_ref().and_then(|about| about.kind.as_deref()) == Some("PerfRun")
+            });
+            let is_reported = of_runs
+                .iter()
+                .any(|event| event.reason.as_deref() == Some(reason));
+            Ok(is_reported.then_some(of_runs))
+        })
+        .await
     }
 
     /// Deletes the namespace. Waits only for its runs, which would affect other tests; the rest takes some

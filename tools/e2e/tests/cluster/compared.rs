@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::events::v1::Event;
-use kube::{ResourceExt, api::ListParams};
+use kube::ResourceExt;
 use perfrun_api::{
     cluster::{CELL_PAIR_LABEL, NODE_LABEL, condition::Type},
     results::Results,
@@ -130,13 +129,10 @@ fn an_expectation_that_does_not_hold_is_a_condition_and_an_event() {
             "it ended as {}",
             describe(&run)
         );
-        let events = scene.api::<Event>().list(&ListParams::default()).await?.items;
+        let events = scene.events_with("AboveMaximum").await?;
         let warnings: Vec<_> = events
             .iter()
             .filter(|event| event.type_.as_deref() == Some("Warning"))
-            .filter(|event| {
-                event.regarding.as_ref().and_then(|about| about.kind.as_deref()) == Some("PerfRun")
-            })
             .filter_map(|event| Some((event.reason.as_deref()?, event.note.as_deref()?)))
             .collect();
         let evidence = message(&run, Type::Verdict);

@@ -129,9 +129,6 @@ async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str
         Ok(scene.pods("hopeless").await?.is_empty().then_some(()))
     })
     .await?;
-    let events = scene
-        .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
-        .await?;
-    ensure!(events.contains(expected), "no event reports {expected}: {events}");
+    scene.events_with(expected).await?;
     Ok(())
 }

@@ -106,10 +106,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
             );
         }
         no_pods(scene, "links").await?;
-        let events = scene
-            .kubectl(&["get", "events", "--output=jsonpath={.items[*].reason}"])
-            .await?;
-        ensure!(events.contains("AsConfigured"), "no event reports it: {events}");
+        scene.events_with("AsConfigured").await?;
         Ok(())
     });
 }
