@@ -15,7 +15,7 @@ async fn a_browser_shows_the_run_and_then_its_report() {
     let Some(driver) = Driver::start() else { return };
     let browser = driver.open(Screen::Desktop).await;
     let place = Place::new();
-    let document = document::steady("shown", 1000, 6);
+    let document = document::steady("shown", 1000, 15);
     let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &["--ui"]));
     perfrun.says("watch it at http://127.0.0.1:");
     let stderr = perfrun.stderr();
@@ -40,7 +40,7 @@ async fn a_browser_shows_the_run_and_then_its_report() {
         .await
         .unwrap();
     assert!(
-        stage.starts_with("running, ") && stage.ends_with(" of 6 trials"),
+        stage.starts_with("running, ") && stage.ends_with(" of 15 trials"),
         "{stage}"
     );
     let cells = browser

@@ -198,8 +198,9 @@ async fn a_port_is_refused_while_it_is_used_and_free_once_its_host_is_closed() {
             counted(connection.open().await.unwrap(), 1000).await;
             let began = Instant::now();
             server.close().await;
+            // A close that is stuck is given up after five seconds.
             assert!(
-                began.elapsed() < Duration::from_secs(3),
+                began.elapsed() < Duration::from_secs(5),
                 "{stack}: {:?}",
                 began.elapsed()
             );

@@ -26,7 +26,7 @@ fn the_image_of_the_go_node_conforms() {
 fn an_image_that_does_not_exist_is_named_and_nothing_is_left() {
     admission(async |scene| {
         let image = "perfrun/no-such-image:0";
-        let args = ["--image", image, "--provision-timeout", "5s"];
+        let args = ["--image", image, "--provision-timeout", "20s"];
         let Some(mut perfrun) = perfrun(scene, &scene.namespace, &args) else {
             return Ok(());
         };
@@ -156,15 +156,19 @@ async fn image(scene: &Scene, variable: &str) -> Result<String> {
 
 async fn nothing_is_left(scene: &Scene) -> Result<()> {
     let all = ListParams::default();
-    let pods = scene.api::<Pod>().list(&all).await?.items;
-    let secrets = scene.api::<Secret>().list(&all).await?.items;
-    ensure!(
-        pods.is_empty() && secrets.is_empty(),
-        "{} pods and {} Secrets are left",
-        pods.len(),
-        secrets.len()
-    );
-    Ok(())
+    // Kubernetes collects a pod whose creation Ctrl-C cut short.
+    until("no pod and no Secret is left", seconds(30), async || {
+        let pods = scene.api::<Pod>().list(&all).await?.items;
+        let secrets = scene.api::<Secret>().list(&all).await?.items;
+        ensure!(
+            pods.is_empty() && secrets.is_empty(),
+            "{} pods and {} Secrets are left",
+            pods.len(),
+            secrets.len()
+        );
+        Ok(Some(()))
+    })
+    .await
 }
 
 /// What perfrun printed when it failed.

@@ -15,7 +15,7 @@ fn a_run_that_fits_nowhere_says_so() {
     shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
-               timeouts: {provision: 8s}\n";
+               timeouts: {provision: 20s}\n";
         fails_because_of(scene, "Unschedulable", "no Kubernetes node takes pod", &nowhere).await
     });
 }
@@ -25,7 +25,7 @@ fn a_run_whose_image_does_not_exist_says_so() {
     shared(async |scene| {
         let unknown = TINY.replace("clients: [libp2p]", "clients: [unknown]")
             + "stacks: [{name: unknown, stack: libp2p, image: 'perfrun/no-such-image:0'}]\n\
-               timeouts: {provision: 30s}\n";
+               timeouts: {provision: 40s}\n";
         fails_because_of(scene, "ImagePullFailed", "perfrun/no-such-image:0", &unknown).await
     });
 }
@@ -83,7 +83,7 @@ fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate
             run.metadata.name = Some(name.to_owned());
             run.spec.suspend = suspend;
             scene.api().create(&PostParams::default(), &run).await?;
-            let ended = scene.ended(name, seconds(10)).await?;
+            let ended = scene.ended(name, seconds(30)).await?;
             ensure!(
                 phase(&ended) == Some(Phase::Failed)
                     && [Type::Accepted, Type::Complete]
@@ -105,7 +105,7 @@ fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate
 async fn fails_because_of(scene: &Scene, expected: &str, words: &str, spec: &str) -> Result<()> {
     scene.create("hopeless", spec).await?;
     let early = scene
-        .run_until("hopeless", &format!("reports {expected}"), seconds(28), |run| {
+        .run_until("hopeless", &format!("reports {expected}"), seconds(38), |run| {
             reason(run, Type::Provisioned) == expected
         })
         .await?;

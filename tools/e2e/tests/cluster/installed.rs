@@ -58,14 +58,12 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
         check_every_trial_once(&run, &scene.results(&run).await?)?;
         ensure!(is(&run, Type::Accepted, "True"), "it was accepted");
         // Its author can see that it is not run, and delete it.
-        let said = [
-            "get",
-            "perfrun",
-            "malformed",
-            "--output=jsonpath={.status.conditions[*].reason}",
-        ];
-        let said = scene.kubectl(&said).await?;
-        ensure!(said.contains("Malformed"), "its conditions say {said:?}");
+        until("its conditions say Malformed", seconds(30), async || {
+            let reasons = "--output=jsonpath={.status.conditions[*].reason}";
+            let said = scene.kubectl(&["get", "perfrun", "malformed", reasons]).await?;
+            Ok(said.contains("Malformed").then_some(()))
+        })
+        .await?;
         scene
             .kubectl(&["delete", "perfrun", "malformed", "--timeout=30s"])
             .await?;

@@ -151,13 +151,11 @@ fn a_name_of_63_characters_fits_everywhere() {
 #[test]
 fn exclusive_runs_wait_for_one_another_and_say_so() {
     e2e(async |scene| {
-        scene
-            .create("first", &LONG.replace("iterations: 4", "iterations: 2"))
-            .await?;
+        scene.create("first", LONG).await?;
         scene.measuring("first", 0, seconds(60)).await?;
         scene.create("second", TINY).await?;
         let held = scene
-            .run_until("second", "waits", seconds(10), |run| {
+            .run_until("second", "waits", seconds(30), |run| {
                 reason(run, Type::Provisioned) == "WaitingForOtherRuns"
             })
             .await?;

@@ -35,9 +35,9 @@ topology: {placement: Any}
 template: {link: {realTime: true}}
 ";
 
-/// Three trials of three seconds over such links.
+/// Three trials of six seconds over such links.
 const LONG: &str = "
-workload: {ping: {count: 15}}
+workload: {ping: {count: 30}}
 matrix: {clients: [libp2p], servers: [litep2p], networks: [far], rawReference: false}
 networks: [{name: far, delay: 100ms, backend: userspace}]
 iterations: 3
@@ -251,8 +251,13 @@ fn a_kernel_that_cannot_impair_is_named_at_once() {
     shared(async |scene| {
         let by_kernel = TWO_NETWORKS.replace("backend: userspace", "backend: kernel");
         scene.create("by-kernel", &by_kernel).await?;
-        let run = scene.ended("by-kernel", AT_ONCE).await?;
-        if phase(&run) == Some(Phase::Succeeded) {
+        let judged = scene
+            .run_until("by-kernel", "knows its links", AT_ONCE, |run| {
+                is(run, Type::LinksVerified, "True") || is(run, Type::LinksVerified, "False")
+            })
+            .await?;
+        if is(&judged, Type::LinksVerified, "True") {
+            let run = scene.succeeded("by-kernel", seconds(60)).await?;
             check_links(&scene.results(&run).await?)?;
             skip(Need::NoNetem, "all of it", "needs a kernel without sch_netem");
             return Ok(());
@@ -319,7 +324,7 @@ fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
 async fn in_a_trial(scene: &Scene, run: &str) -> Result<Pod> {
     scene.create(run, LONG).await?;
     scene.measuring(run, 1, seconds(90)).await?;
-    // A trial takes three seconds.
+    // A trial takes six seconds.
     sleep(Duration::from_millis(500)).await;
     scene.pod(run, ROLE_LABEL, "client").await
 }

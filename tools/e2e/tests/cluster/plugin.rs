@@ -13,7 +13,7 @@ use perfrun_e2e::{
     Scene,
     results::check_every_trial_once,
     run::{LONG, TINY, in_yaml, phase},
-    seconds, shared,
+    seconds, shared, until,
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -55,12 +55,14 @@ fn kubectl_perfrun_shows_logs_cancels_and_says_so() {
         };
         scene.create("long", LONG).await?;
         scene.measuring("long", 1, seconds(60)).await?;
-        let logs = succeeded(
-            plugin
-                .run(&["logs", "perfrun/long", "--node", "client-0"])
-                .await?,
-        )?;
-        ensure!(logs.contains(r#""type":"trial""#), "{logs}");
+        // A node logs a trial after it has reported its end.
+        until("the trial is in the log", seconds(30), async || {
+            let logs = ["logs", "perfrun/long", "--node", "client-0"];
+            let logs = succeeded(plugin.run(&logs).await?)?;
+            ensure!(logs.contains(r#""type":"trial""#), "{logs}");
+            Ok(Some(()))
+        })
+        .await?;
 
         succeeded(plugin.run(&["cancel", "long"]).await?)?;
         let run = scene.run("long").await?;
