@@ -81,7 +81,8 @@ fn stress() -> Parameters {
         sources: 1,
         start_interval_seconds: 0.01,
         ramp_seconds: 0.01,
-        plateau_seconds: 0.5,
+        // Long enough for a busy machine to set a circuit up, too.
+        plateau_seconds: 1.5,
         bytes: BYTES,
         chunk_bytes: ByteSize(1024),
         limits: RelayLimits::default(),
