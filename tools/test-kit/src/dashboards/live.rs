@@ -347,13 +347,20 @@ pub async fn agrees_with(prometheus: &Prometheus, results: &Results, scope: &Sco
             let last = format!("last_over_time({family}{labels}[{window}s])");
             let series = prometheus.at(&last, scope.to).await?;
             let seen: Vec<f64> = series.iter().flat_map(Series::numbers).collect();
-            // An operator that took over has exported it, too. A number that went through JSON may end in
-            // another digit.
+            // Each operator that led meanwhile may have exported it, once.
+            let exporters: BTreeSet<_> = series
+                .iter()
+                .map(|series| series.labels.get("instance"))
+                .collect();
+            // A number that went through JSON may end in another digit.
             let same = match is {
                 Some(is) => !seen.is_empty() && seen.iter().all(|seen| (seen - is).abs() <= 1e-9 * is.abs()),
                 None => seen.is_empty(),
             };
-            ensure!(same, "{family}{labels} is {seen:?}, and results.json has {is:?}");
+            ensure!(
+                same && seen.len() == exporters.len(),
+                "{family}{labels} is {seen:?}, and results.json has {is:?}"
+            );
         }
     }
     Ok(())
