@@ -83,7 +83,7 @@ fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate
             run.metadata.name = Some(name.to_owned());
             run.spec.suspend = suspend;
             scene.api().create(&PostParams::default(), &run).await?;
-            let ended = scene.ended(name, seconds(30)).await?;
+            let ended = scene.ended(name, seconds(10)).await?;
             ensure!(
                 phase(&ended) == Some(Phase::Failed)
                     && [Type::Accepted, Type::Complete]
