@@ -347,7 +347,7 @@ pub async fn agrees_with(prometheus: &Prometheus, results: &Results, scope: &Sco
             let last = format!("last_over_time({family}{labels}[{window}s])");
             let series = prometheus.at(&last, scope.to).await?;
             let seen: Vec<f64> = series.iter().flat_map(Series::numbers).collect();
-            // Each operator that led meanwhile may have exported it, once.
+            // Each operator that has led may have exported it, once.
             let exporters: BTreeSet<_> = series
                 .iter()
                 .map(|series| series.labels.get("instance"))
