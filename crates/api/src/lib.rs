@@ -7,6 +7,7 @@ pub mod compare;
 pub mod document;
 pub mod exit_status;
 pub mod generated;
+pub mod nearest;
 pub mod network;
 pub mod planning;
 pub mod pod;

@@ -1,5 +1,7 @@
 //! The results of a run: one JSON document, versioned.
 
+mod same_program;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -16,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use self::same_program::are_of_one_program;
 use crate::spec::{PerfRunSpec, PodSettings, StackVariant, Template};
 
 /// Version of [`Results`]. It changes when a reader of the previous version would misread a document.
@@ -165,6 +168,7 @@ impl Results {
             trials,
             summary,
             judged: judged.as_ref(),
+            compares_same_program: same_program::compares_same_program(self),
             profiles: &[],
         }
     }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io::{Write, stderr},
     path::{Path, PathBuf},
     slice::from_ref,
 };
@@ -10,18 +9,16 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
-    results::Results,
-    spec::StackVariant,
+    results::{Results, are_of_one_program},
 };
 use perfrun_contract::{
     account::Account,
     compare::{Comparison, Verdict},
-    node::Info,
     plan::{Cell, Plan},
 };
 use perfrun_report::{
     Basis, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
-    runs::{Compared, IS_SAME_PROGRAM, shared},
+    runs::{Compared, shared},
     unlike::{differences, differences_table},
     verdict,
 };
@@ -68,9 +65,6 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         "{} compares nothing and expects nothing: name another run to compare it with",
         run.display()
     );
-    if is_program_with_itself(&results) {
-        let _ = writeln!(stderr(), "perfrun: {IS_SAME_PROGRAM}");
-    }
     let kept = report::Kept {
         results: &results,
         profiles: &store::read_profiles(run, &results.plan),
@@ -102,12 +96,13 @@ impl Kept {
 
 /// The runs that paths name, from the first to the last.
 fn read(paths: &[PathBuf]) -> Result<Vec<Kept>, store::Error> {
-    let runs = paths.iter().flat_map(|path| store::runs_in(path));
-    let read = runs.map(|path| {
-        let results = store::read(&path)?;
-        Ok(Kept { path, results })
-    });
-    let mut kept = read.collect::<Result<Vec<_>, store::Error>>()?;
+    let mut kept = vec![];
+    for path in paths {
+        for path in store::runs_in(path)? {
+            let results = store::read(&path)?;
+            kept.push(Kept { path, results });
+        }
+    }
     kept.sort_by_key(|kept| kept.results.started);
     Ok(kept)
 }
@@ -182,15 +177,17 @@ impl Sides {
         );
         let has_allowed_differences = are_alike(&plan, &baselines, &candidates, args)?;
         let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
-        compared.is_same_program = self.are_of_one_program();
+        let runs = self.baselines.iter().chain(&self.candidates);
+        compared.is_same_program = are_of_one_program(runs.map(|kept| &kept.results));
         compared.has_allowed_differences = has_allowed_differences;
         let verdict = verdict(&compared.judged);
-        print(&self.rendered(&compared, verdict, args)?)?;
-        Ok(match (verdict, args.shown.inconclusive) {
+        let status = match (verdict, args.shown.inconclusive) {
             (Verdict::Fail, _) => FAIL,
             (Verdict::Inconclusive, Inconclusive::Fail) => INCONCLUSIVE,
-            _ => 0,
-        })
+            _ => SUCCESS,
+        };
+        print(&self.rendered(&compared, verdict, status, args)?)?;
+        Ok(status)
     }
 
     /// Two runs with different workloads, and what each measures. Otherwise, two runs with different cells,
@@ -215,12 +212,13 @@ impl Sides {
         &self,
         compared: &Compared<'_>,
         verdict: Verdict,
+        status: u8,
         args: &args::Compare,
     ) -> anyhow::Result<String> {
         let name = &self.candidates[self.candidates.len() - 1].results.name;
         let inconclusive = args.shown.inconclusive;
         Ok(match args.shown.output {
-            Format::Table => compared.terminal(terminal_width()),
+            Format::Table => compared.terminal(terminal_width(), format!("exit {status}")),
             Format::Md => compared.markdown(),
             Format::Json => {
                 let folders = |kept: &[Kept]| kept.iter().map(|kept| kept.path.clone()).collect();
@@ -251,23 +249,6 @@ impl Sides {
                 return invalid("csv and html show one run: use table, md, json, junit or github");
             }
         })
-    }
-
-    /// Whether all nodes of all runs ran one program with the same settings.
-    fn are_of_one_program(&self) -> bool {
-        let runs = || {
-            self.baselines
-                .iter()
-                .chain(&self.candidates)
-                .map(|kept| &kept.results)
-        };
-        let settings = |results: &Results| -> Vec<StackVariant> {
-            results.spec.stacks.iter().map(without_program).collect()
-        };
-        let mut all = runs().map(settings);
-        let first = all.next();
-        let nodes = runs().flat_map(|results| results.environment.nodes.values());
-        is_one_program(nodes) && all.all(|other| Some(&other) == first.as_ref())
     }
 }
 
@@ -354,46 +335,4 @@ fn are_alike(
         differences_table(&unlike, baselines.len(), terminal_width())
     );
     Ok(all > 0)
-}
-
-/// Whether a run compared variants that are one program with the same settings.
-fn is_program_with_itself(results: &Results) -> bool {
-    let plan = &results.plan;
-    let cells = plan
-        .judging
-        .cell_pairs
-        .iter()
-        .flat_map(|cell_pair| [cell_pair.baseline, cell_pair.candidate]);
-    let cells = cells.filter_map(|cell| plan.cells.get(cell));
-    let names: BTreeSet<&String> = cells.flat_map(|cell| cell.nodes()).collect();
-    let nodes = names
-        .into_iter()
-        .filter_map(|name| results.environment.nodes.get(name));
-    let variant = |name: &str| results.spec.variant(name).map(without_program);
-    let mut compared = results.spec.compare.iter();
-    let is_alike = compared.all(|compare| {
-        let pair = variant(&compare.baseline.0).zip(variant(&compare.candidate.0));
-        pair.is_some_and(|(a, b)| {
-            a == StackVariant {
-                name: a.name.clone(),
-                ..b
-            }
-        })
-    });
-    is_alike && is_one_program(nodes)
-}
-
-/// What a variant is beside the program that it names, whose digest says more.
-fn without_program(variant: &StackVariant) -> StackVariant {
-    StackVariant {
-        image: None,
-        command: vec![],
-        ..variant.clone()
-    }
-}
-
-/// Whether all nodes name the same program.
-fn is_one_program<'a>(nodes: impl Iterator<Item = &'a Info>) -> bool {
-    let digests: BTreeSet<Option<&String>> = nodes.map(|node| node.program_sha256.as_ref()).collect();
-    digests.len() == 1 && digests.first().is_some_and(Option::is_some)
 }

@@ -17,13 +17,14 @@ mod perf;
 mod stacks;
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
 
 use perfrun_contract::{
     plan::{Cell, Names, Plan},
-    profile::Profile,
+    profile::{Group, Profile},
     role::Role,
 };
 
@@ -43,6 +44,12 @@ pub fn nodes(cell: &Cell) -> impl Iterator<Item = (Role, &Names)> {
     ]
     .into_iter()
     .filter(|(_, names)| !names.is_empty())
+}
+
+/// The samples of each group, of what `perf script` printed.
+pub fn groups(script: &[u8]) -> anyhow::Result<BTreeMap<Group, u64>> {
+    let (groups, _) = groups::tally(&stacks::fold(script)?);
+    Ok(groups)
 }
 
 /// Whether a results folder has the profiles of a cell.

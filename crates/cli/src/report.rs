@@ -16,7 +16,7 @@ use crate::{
     args::{self, Format, InvalidCommandLine, Where, typed},
     ci, print,
     store::{self, Store},
-    terminal_width,
+    tell, terminal_width,
 };
 
 /// Prints results, and writes plots and samples if requested.
@@ -134,7 +134,7 @@ pub fn rendered(kept: Kept<'_>, shown: args::Shown, all: String) -> anyhow::Resu
                 width: terminal_width(),
                 is_all: shown.all,
                 all,
-                ending: vec![],
+                ..Form::default()
             };
             perfrun_report::terminal(drawn, &form)
         }
@@ -162,11 +162,16 @@ pub fn rendered(kept: Kept<'_>, shown: args::Shown, all: String) -> anyhow::Resu
     })
 }
 
-/// Prints the results of a run that has just ended with this status: tables, or one line of JSON.
-pub fn show(store: &Store, output: &args::Output, status: u8) -> anyhow::Result<()> {
+/// Prints the results of a run that has just ended with this status: tables, or one line of JSON. `resume` is
+/// the command that measures what is missing.
+pub fn show(store: &Store, output: &args::Output, status: u8, resume: Option<String>) -> anyhow::Result<()> {
     if output.json {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
-        return print(&format!("{json}\n"));
+        print(&format!("{json}\n"))?;
+        if let Some(resume) = resume.filter(|_| !output.quiet) {
+            tell(format_args!("perfrun: run what is missing with: {resume}"));
+        }
+        return Ok(());
     }
     let page = store.folder().join(store::PAGE);
     let ending = [page.display().to_string(), format!("exit {status}")];
@@ -174,6 +179,7 @@ pub fn show(store: &Store, output: &args::Output, status: u8) -> anyhow::Result<
         width: terminal_width(),
         is_all: output.all,
         all: report_all(store.folder()),
+        resume,
         // Without the page, the results could not be saved, and the error is the last line.
         ending: if page.is_file() { ending.into() } else { vec![] },
     };

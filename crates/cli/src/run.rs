@@ -98,7 +98,7 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
     let look = Look::begin();
     // Before anything is measured, which may take hours.
     if let Some(call_graph) = args.profile {
-        profile::check(Some(call_graph)).await?;
+        profile::check(call_graph).await?;
     }
     let cancel = CancellationToken::new();
     tokio::spawn(cancel_on_signal(cancel.clone()));
@@ -181,7 +181,7 @@ impl Session<'_> {
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             let results = store.results();
             let status = exit_status(results.conclusion().phase, results.verdict());
-            report::show(&store, &self.args.output, status)?;
+            report::show(&store, &self.args.output, status, None)?;
             return Ok(status);
         }
         if !self.looked(look).await? {

@@ -1,6 +1,6 @@
 //! `perfrun plan` and `perfrun validate`.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::Context;
 use kube::ResourceExt;
@@ -9,13 +9,16 @@ use perfrun_api::{
     planning::plan,
     schedule::Timetable,
 };
-use perfrun_contract::{matrix::IpFamily, plan::Plan};
+use perfrun_contract::{
+    matrix::IpFamily,
+    plan::{Cell, Plan},
+};
 
 use crate::{
     args, label, print, read_changed, read_text,
     run::versus,
     tell,
-    words::{counted, least_time, skipped, trials},
+    words::{counted, few_pairs, least_time, skipped, trials},
 };
 
 /// Prints the plan of every document in a file.
@@ -40,13 +43,13 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     let mut status = 0;
     for file in &args.files {
         match valid(file) {
-            Ok(times) => {
+            Ok(documents) => {
                 let mut lines = vec![format!(
                     "{}: {}",
                     label(file),
-                    counted(times.len(), "valid document")
+                    counted(documents.len(), "valid document")
                 )];
-                lines.extend(times.into_iter().flatten());
+                lines.extend(documents.into_iter().flatten());
                 print(&(lines.join("\n") + "\n"))?;
             }
             Err(problem) => {
@@ -58,11 +61,11 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
     Ok(status)
 }
 
-/// What is known of how long each document in a file takes, if all of them can be run, or be run when they
-/// are due.
-fn valid(file: &Path) -> anyhow::Result<Vec<Option<String>>> {
+/// What is known in advance of each document in a file, in lines, if all of them can be run, or be run when
+/// they are due.
+fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
     let documents = document::parse_any(&read_text(file)?).with_context(|| label(file))?;
-    let time = |document: &Document| {
+    let known = |document: &Document| {
         let (name, spec, schedule) = match document {
             Document::Run(run) => (format!("perfrun/{}", run.name_any()), &run.spec, None),
             Document::Schedule(schedule) => (
@@ -76,9 +79,10 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Option<String>>> {
             Timetable::new(schedule).with_context(context)?;
         }
         let plan = plan(spec).with_context(context)?;
-        Ok(least_time(&plan).map(|least| format!("  {name} {least}")))
+        let facts = least_time(&plan).into_iter().chain(few_pairs(&plan));
+        Ok(facts.map(|fact| format!("  {name} {fact}")).collect())
     };
-    documents.iter().map(time).collect()
+    documents.iter().map(known).collect()
 }
 
 /// Names of an axis are listed up to this number, and counted beyond it.
@@ -109,6 +113,7 @@ fn text(name: &str, plan: &Plan, is_all: bool) -> String {
     }
     let least = least_time(plan).unwrap_or_else(|| "least time: not known before the run".to_owned());
     lines.push(format!("  {least}"));
+    lines.extend(few_pairs(plan).map(|note| format!("  {note}")));
     lines.extend(cells(plan, is_all));
     if let [first @ .., last] = &plan.judging.interim_checks[..]
         && !first.is_empty()
@@ -158,13 +163,28 @@ fn cells(plan: &Plan, is_all: bool) -> Vec<String> {
     });
     let of = one.iter().cloned().chain([loads]).chain(networks).chain(families);
     let line = format!(
-        "{head} {}; each {}",
+        "{head} {}{}; each {}",
         Vec::from_iter(of).join("; "),
+        if is_crossed(plan) {
+            ""
+        } else {
+            " (not all of these combinations)"
+        },
         listed(times, "numbers of times", false)
     );
     let groups = groups.into_iter().filter(|_| one.is_none());
     let groups = groups.map(|group| format!("    {}", group.join(": ")));
     [line].into_iter().chain(groups).collect()
+}
+
+/// Whether each pair of stacks is measured over each of its transports with each load, network and IP family.
+fn is_crossed(plan: &Plan) -> bool {
+    let number = |of: &dyn Fn(&Cell) -> String| plan.cells.iter().map(of).collect::<BTreeSet<_>>().len();
+    let crossed = number(&|cell| format!("{} {}", cell.pair(), cell.transport))
+        * number(&|cell| cell.parameters.to_string())
+        * number(&|cell| cell.network.clone())
+        * number(&|cell| cell.ip_family.to_string());
+    crossed == plan.cells.len()
 }
 
 /// Pairs of stacks, and the transports that they are measured over.

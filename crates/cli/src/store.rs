@@ -46,6 +46,7 @@ use perfrun_contract::{
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
 };
 use rustix::fs::{Access, FlockOperation};
+use serde_json::error::Category;
 use thiserror::Error;
 
 use crate::profile;
@@ -96,9 +97,18 @@ pub enum Error {
     Lock { folder: PathBuf },
     #[error("failed to write {}", .file.display())]
     Write { file: PathBuf, source: io::Error },
-    #[error("unable to read {}: name the results folder of a run, or its results.json; perfrun history takes the folder above", .file.display())]
+    /// `gzip` has compressed what resuming writes to.
+    #[error("unable to resume {}: its results are compressed: run `gunzip {}` first", .folder.display(), .folder.join(COMPRESSED).display())]
+    Compressed { folder: PathBuf },
+    #[error(
+        "unable to read {}: it has no results.json: name the results folder of a run, such as results/NAME-TIMESTAMP; \
+         history and compare also take a folder of such folders",
+        .folder.display()
+    )]
+    Empty { folder: PathBuf },
+    #[error("unable to read {}: {}", .file.display(), unread(.source))]
     Read { file: PathBuf, source: io::Error },
-    #[error("unable to read {} as results of schema version {SCHEMA_VERSION}", .file.display())]
+    #[error("unable to read {} as results of schema version {SCHEMA_VERSION}: {}", .file.display(), unlike_results(.source))]
     Parse {
         file: PathBuf,
         source: serde_json::Error,
@@ -113,6 +123,30 @@ pub enum Error {
         .file.display()
     )]
     Version { file: PathBuf, version: u32 },
+}
+
+/// What to do about a file that cannot be read.
+fn unread(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+            "name the results folder of a run, or its results.json"
+        }
+        io::ErrorKind::PermissionDenied => "let this user read it, or run perfrun as its owner",
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            "the file is damaged: restore it from a copy"
+        }
+        _ => "try again, or read a copy",
+    }
+}
+
+/// What to do about a file that has something else than results.
+fn unlike_results(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        Category::Syntax | Category::Eof => {
+            "it is not JSON: name another file, or restore a damaged one from a copy"
+        }
+        Category::Data | Category::Io => "something else wrote it, or another version of perfrun",
+    }
 }
 
 /// The results folder of one run. While this value exists, no other perfrun process can resume the run.
@@ -227,6 +261,9 @@ impl Store {
         } else {
             folder.parent().unwrap_or(Path::new(".")).to_owned()
         };
+        if !folder.join(RESULTS).is_file() {
+            return Err(Error::Compressed { folder });
+        }
         let refused = |source| Error::Resume {
             folder: folder.clone(),
             source,
@@ -440,8 +477,7 @@ fn results_in(folder: &Path) -> Option<PathBuf> {
 /// The results.json of a run, and where it is. Records of trials may still be in their files.
 fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
     let file = if path.is_dir() {
-        // Reading results.json says what the folder lacks.
-        results_in(path).unwrap_or_else(|| path.join(RESULTS))
+        results_in(path).ok_or_else(|| empty(path))?
     } else {
         path.to_owned()
     };
@@ -516,18 +552,27 @@ fn judged(results: &Results) -> Option<Judged> {
 
 /// The runs that a path names: that of a results folder or a results.json, or those of the results folders in
 /// it.
-pub fn runs_in(path: &Path) -> Vec<PathBuf> {
+pub fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let is_run = |folder: &Path| results_in(folder).is_some();
-    let mut runs: Vec<PathBuf> = match fs::read_dir(path) {
-        Ok(entries) if !is_run(path) => entries.flatten().map(|entry| entry.path()).collect(),
-        _ => vec![],
-    };
-    runs.retain(|run| is_run(run));
-    if runs.is_empty() {
-        // Reading it says what it lacks.
-        runs.push(path.to_owned());
+    if !path.is_dir() || is_run(path) {
+        return Ok(vec![path.to_owned()]);
     }
-    runs
+    let entries = fs::read_dir(path).map_err(|source| Error::Read {
+        file: path.to_owned(),
+        source,
+    })?;
+    let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    runs.retain(|run| is_run(run));
+    match runs.is_empty() {
+        true => Err(empty(path)),
+        false => Ok(runs),
+    }
+}
+
+fn empty(folder: &Path) -> Error {
+    Error::Empty {
+        folder: folder.to_owned(),
+    }
 }
 
 /// The profiles of a run, from its folder or its results.json.

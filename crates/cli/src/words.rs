@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::plan::Plan;
+use perfrun_contract::{compare::LEAST_PAIRS, plan::Plan};
 
 /// A number and a noun in singular or plural.
 pub(crate) fn counted(count: usize, what: &str) -> String {
@@ -43,6 +43,18 @@ pub(crate) fn trials(plan: &Plan) -> String {
 pub(crate) fn least_time(plan: &Plan) -> Option<String> {
     let least = plan.least_time();
     (!least.time.is_zero()).then(|| least.to_string())
+}
+
+/// Why comparisons of a plan cannot have a finding, and what to change. None if they can.
+pub(crate) fn few_pairs(plan: &Plan) -> Option<String> {
+    let measured = plan.trials.iter().filter(|trial| !trial.warmup);
+    let iterations = measured.map(|trial| trial.iteration + 1).max()?;
+    (!plan.judging.cell_pairs.is_empty() && iterations < LEAST_PAIRS).then(|| {
+        format!(
+            "note: nothing will be found better or worse: that takes {LEAST_PAIRS} iterations or more, and this run has \
+             {iterations}; increase `iterations`"
+        )
+    })
 }
 
 /// Cells that are not measured, by the reason.

@@ -43,6 +43,9 @@ pub struct Account<'a> {
     pub summary: &'a [SummaryRow],
     /// What was found, if the run compares or expects something.
     pub judged: Option<&'a Judged>,
+    /// Whether the variants that it compares are one program with the same settings, so that each difference
+    /// is noise.
+    pub compares_same_program: bool,
     /// Profiles of its nodes; empty unless `perfrun run --profile` took some.
     pub profiles: &'a [Profile],
 }

@@ -160,6 +160,14 @@ impl EndReason {
         Self::RecordNotKept,
         Self::Internal,
     ];
+
+    /// What the reason means and what to do, for users. Empty for a reason of a newer version.
+    pub fn meaning(self) -> String {
+        self.get_documentation()
+            .unwrap_or_default()
+            .trim()
+            .replace('\n', " ")
+    }
 }
 
 impl From<Cause> for EndReason {

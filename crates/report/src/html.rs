@@ -30,7 +30,7 @@ pub fn html<'a>(shown: impl Into<Shown<'a>>) -> String {
             }
             body {
                 h1 { (document.title) }
-                @if let Some(outcome) = &document.outcome { p.outcome { (outcome) } }
+                p.outcome { (document.outcome) }
                 @for warning in &document.warnings { p.warning role="alert" { (warning) } }
                 @for finding in &document.findings { p.finding { (finding) } }
                 @if document.measurements.is_empty() {

@@ -15,9 +15,7 @@ pub fn markdown<'a>(shown: impl Into<Shown<'a>>) -> String {
 
 pub(crate) fn drawn(document: &Document) -> String {
     let mut out = format!("# {}\n", escaped(&document.title));
-    if let Some(outcome) = &document.outcome {
-        let _ = write!(out, "\n{}\n", escaped(outcome));
-    }
+    let _ = write!(out, "\n{}\n", escaped(&document.outcome));
     for warning in &document.warnings {
         // GitHub colours this block; elsewhere it is a quotation.
         let _ = write!(out, "\n> [!WARNING]\n> {}\n", escaped(warning));

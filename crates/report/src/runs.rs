@@ -1,5 +1,7 @@
 //! Several runs, compared: what `perfrun compare` prints.
 
+use std::collections::BTreeMap;
+
 use perfrun_contract::{
     account::Account,
     compare::{Judged, Verdict},
@@ -14,7 +16,7 @@ use perfrun_judge::{
 use crate::{
     markdown,
     table::{Kind, Table},
-    tables::{Document, comparisons, environment},
+    tables::{Document, IS_SAME_PROGRAM, comparisons, environment},
     terminal::{self, Form},
 };
 
@@ -68,13 +70,28 @@ impl<'a> Compared<'a> {
         markdown::drawn(&self.document())
     }
 
-    /// The findings in tables, for a terminal of this width.
-    pub fn terminal(&self, width: usize) -> String {
+    /// The findings in tables, for a terminal of this width. The last line has the verdict and this ending.
+    pub fn terminal(&self, width: usize, ending: String) -> String {
         let form = Form {
             width,
+            ending: vec![ending],
             ..Form::default()
         };
-        terminal::drawn(&self.document(), &form, None)
+        terminal::drawn(&self.document(), &form)
+    }
+
+    /// The verdict, and how many comparisons have which finding.
+    fn outcome(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for comparison in &self.judged.comparisons {
+            *counts.entry(comparison.finding.as_ref()).or_default() += 1;
+        }
+        let counts = counts.iter().map(|(finding, count)| format!("{count} {finding}"));
+        format!(
+            "{} · {}",
+            runs::verdict(&self.judged),
+            Vec::from_iter(counts).join(", ")
+        )
     }
 
     /// A sentence for each finding, and what to know about all of them.
@@ -114,7 +131,7 @@ impl<'a> Compared<'a> {
         Document {
             title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),
             warnings: vec![],
-            outcome: None,
+            outcome: self.outcome(),
             findings: self.summary(),
             measurements: comparisons::comparisons(
                 &self.plan,
@@ -160,10 +177,6 @@ impl<'a> Compared<'a> {
         }
     }
 }
-
-/// The sentence about a comparison of a program with itself.
-pub const IS_SAME_PROGRAM: &str =
-    "Baseline and candidate are the same program, so every difference is noise.";
 
 /// The plan that runs share: see [`runs::shared`].
 pub fn shared(baselines: &[Account<'_>], candidates: &[Account<'_>]) -> Plan {

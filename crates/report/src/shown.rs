@@ -19,11 +19,15 @@ use crate::{
 /// With more cases than these, their number is all that a reader can take in.
 const MOST_SENTENCES: usize = 6;
 
+/// What "a or b is fastest" means.
+const ALTERNATIVES: &str =
+    "Where \"or\" joins stacks, their intervals overlap: this run cannot tell which is faster.";
+
 /// The value of a pair of stacks, with its 95 % confidence interval.
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     pair: String,
-    /// As tables have it, with the interval and the share of raw.
+    /// As tables have it, with the share of raw. The interval is in the table.
     text: String,
     /// The higher, the better.
     goodness: f64,
@@ -47,7 +51,7 @@ enum Shown {
     /// The first is faster than the last. Each has those with it that it cannot be told apart from.
     Apart { first: Group, last: Group },
     /// The first cannot be told apart from the last.
-    Overlapping { first: String, last: String },
+    Overlapping { first: Group, last: Group },
     /// A value lacks an interval.
     TooFew,
 }
@@ -57,7 +61,7 @@ enum Shown {
 struct Group {
     pair: String,
     text: String,
-    /// Pairs whose intervals overlap its own.
+    /// Pairs that it cannot be told apart from.
     others: Vec<String>,
 }
 
@@ -75,7 +79,11 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
         ];
     }
     match cases.len() {
-        ..=MOST_SENTENCES => cases.iter().map(Case::sentence).collect(),
+        ..=MOST_SENTENCES => {
+            let has_alternatives = cases.iter().any(|case| case.shown.has_alternatives());
+            let explained = has_alternatives.then(|| ALTERNATIVES.to_owned());
+            cases.iter().map(Case::sentence).chain(explained).collect()
+        }
         _ => {
             let ranges = ranges(&cases);
             let counted = counted(cases.into_iter().map(|case| case.shown).collect());
@@ -179,16 +187,7 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let unread = &mut Notes::default();
     let value = source.value(unread, cell, metric, Style::Scaled)?;
     let share = source.share(unread, cell, metric);
-    let parts = [
-        Some(value.text),
-        value.interval.map(|interval| format!(" {interval}")),
-        share.map(|share| {
-            let interval = share
-                .interval
-                .map_or_else(String::new, |interval| format!(" {interval}"));
-            format!(", {}{interval} of raw in the same iterations", share.text)
-        }),
-    ];
+    let share = share.map_or_else(String::new, |share| format!(", {} of raw", share.text));
     let sign = match metric.better() {
         Better::Lower => -1.0,
         _ => 1.0,
@@ -197,7 +196,7 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let ends = ends.map(|(low, high)| ((sign * low).min(sign * high), (sign * low).max(sign * high)));
     Some(Value {
         pair: Pair::of(cell).label(),
-        text: parts.into_iter().flatten().collect(),
+        text: value.text + &share,
         goodness: sign * row.median,
         interval: ends.filter(|(low, high)| low.is_finite() && high.is_finite()),
     })
@@ -213,26 +212,28 @@ fn shown(mut values: Vec<Value>) -> Option<Shown> {
     if values.iter().any(|value| value.interval.is_none()) {
         return Some(Shown::TooFew);
     }
-    if overlap(first, last) {
-        let named = |value: &Value| format!("{} ({})", value.text, value.pair);
-        return Some(Shown::Overlapping {
-            first: named(first),
-            last: named(last),
-        });
-    }
-    let group = |end: &Value| Group {
-        pair: end.pair.clone(),
-        text: end.text.clone(),
-        others: values
+    let is_apart = !overlap(first, last);
+    let group = |end: &Value| {
+        let others = values
             .iter()
-            .filter(|value| value.pair != end.pair && overlap(value, end))
-            .map(|value| value.pair.clone())
-            .collect(),
+            .filter(|value| value.pair != end.pair && overlap(value, end));
+        Group {
+            pair: end.pair.clone(),
+            text: end.text.clone(),
+            others: others.map(|value| value.pair.clone()).collect(),
+        }
     };
-    Some(Shown::Apart {
-        first: group(first),
-        last: group(last),
+    let (first, last) = (group(first), group(last));
+    Some(match is_apart {
+        true => Shown::Apart { first, last },
+        false => Shown::Overlapping { first, last },
     })
+}
+
+impl Shown {
+    fn has_alternatives(&self) -> bool {
+        matches!(self, Self::Apart { first, last } if !first.others.is_empty() || !last.others.is_empty())
+    }
 }
 
 fn overlap(a: &Value, b: &Value) -> bool {
@@ -245,26 +246,33 @@ fn overlap(a: &Value, b: &Value) -> bool {
 fn sentence(case: &str, shown: &Shown) -> String {
     let what = match shown {
         Shown::Single(Value { pair, text, .. }) => format!("{pair} has {text}"),
-        Shown::Apart { first, last } => format!("{}; {}", first.is("fastest"), last.is("slowest")),
-        Shown::Overlapping { first, last } => {
-            format!("from {last} to {first}, whose intervals overlap: no difference shows")
+        Shown::Apart { first, last } => {
+            format!(
+                "{} is fastest, {} slowest",
+                first.with_others(),
+                last.with_others()
+            )
         }
-        Shown::TooFew => "a pair has too few trials for an interval, so none is called faster".to_owned(),
+        Shown::Overlapping { first, last } => format!(
+            "no difference shows, since the intervals of {} and {} overlap",
+            first.with_value(),
+            last.with_value()
+        ),
+        Shown::TooFew => {
+            "some stacks have too few trials for an interval, so none is called faster".to_owned()
+        }
     };
     table::sentence(&format!("{case}: {what}"))
 }
 
 impl Group {
-    fn is(&self, what: &str) -> String {
-        let Self { pair, text, others } = self;
-        match others.as_slice() {
-            [] => format!("{pair} is {what}, {text}"),
-            others => format!(
-                "{pair} is among the {what}, {text} (its interval overlaps {} of {})",
-                if others.len() == 1 { "that" } else { "those" },
-                others.join(" and ")
-            ),
-        }
+    fn with_value(&self) -> String {
+        format!("{} ({})", self.pair, self.text)
+    }
+
+    fn with_others(&self) -> String {
+        let names = [self.with_value()].into_iter().chain(self.others.iter().cloned());
+        Vec::from_iter(names).join(" or ")
     }
 }
 
@@ -311,7 +319,7 @@ mod tests {
     fn values(intervals: &[(&str, f64, f64)]) -> Vec<Value> {
         let value = |(pair, low, high): &(&str, f64, f64)| Value {
             pair: (*pair).to_owned(),
-            text: format!("{} Gbit/s [{low}, {high}]", (low + high) / 2.0),
+            text: format!("{} Gbit/s", (low + high) / 2.0),
             goodness: (low + high) / 2.0,
             interval: Some((*low, *high)),
         };
@@ -326,7 +334,7 @@ mod tests {
     fn the_fastest_and_the_slowest_are_named_with_their_values() {
         assert_eq!(
             said(values(&[("b", 5.0, 6.0), ("a", 8.0, 9.0), ("c", 1.0, 2.0)])),
-            "Upload over tcp: a is fastest, 8.5 Gbit/s [8, 9]; c is slowest, 1.5 Gbit/s [1, 2]."
+            "Upload over tcp: a (8.5 Gbit/s) is fastest, c (1.5 Gbit/s) slowest."
         );
     }
 
@@ -339,13 +347,11 @@ mod tests {
                 ("c", 1.0, 3.0),
                 ("d", 1.0, 2.0)
             ])),
-            "Upload over tcp: a is among the fastest, 8.5 Gbit/s [8, 9] (its interval overlaps that of b); d is among \
-             the slowest, 1.5 Gbit/s [1, 2] (its interval overlaps that of c)."
+            "Upload over tcp: a (8.5 Gbit/s) or b is fastest, d (1.5 Gbit/s) or c slowest."
         );
         assert_eq!(
             said(values(&[("a", 5.0, 7.0), ("b", 4.0, 6.0)])),
-            "Upload over tcp: from 5 Gbit/s [4, 6] (b) to 6 Gbit/s [5, 7] (a), whose intervals overlap: no difference \
-             shows."
+            "Upload over tcp: no difference shows, since the intervals of a (6 Gbit/s) and b (5 Gbit/s) overlap."
         );
     }
 
@@ -357,7 +363,7 @@ mod tests {
         assert_eq!(shown(vec![]), None);
         assert_eq!(
             said(values(&[("a", 8.0, 9.0)])),
-            "Upload over tcp: a has 8.5 Gbit/s [8, 9]."
+            "Upload over tcp: a has 8.5 Gbit/s."
         );
     }
 
@@ -403,11 +409,9 @@ mod tests {
         ];
         assert_eq!(
             ranges(&cases),
-            [
-                "Upload: the medians of a are from 1.5 Gbit/s [1, 2] over quic-v1 to 8.5 Gbit/s [8, 9] over tcp."
-            ]
+            ["Upload: the medians of a are from 1.5 Gbit/s over quic-v1 to 8.5 Gbit/s over tcp."]
         );
-        assert_eq!(ranges(&cases[..1]), ["Upload: a has 2.5 Gbit/s [2, 3] over ws."]);
+        assert_eq!(ranges(&cases[..1]), ["Upload: a has 2.5 Gbit/s over ws."]);
         let pairs = |count: usize| -> Vec<Case> {
             let alone = |pair: usize| Case {
                 shown: shown(values(&[(&pair.to_string(), 1.0, 2.0)])).unwrap(),

@@ -97,7 +97,8 @@ pub(crate) fn measured<'a>(plan: &Plan, trials: &'a [TrialRecord]) -> Vec<Vec<&'
     cells
 }
 
-fn is_measured(record: &TrialRecord) -> bool {
+/// Whether a record has values that count.
+pub(crate) fn is_measured(record: &TrialRecord) -> bool {
     record.failure.is_none() && !record.trial.warmup
 }
 

@@ -142,7 +142,7 @@ impl Table {
             })
         });
         let keys = self.header.iter().take(self.keys).cloned();
-        let others = ["Pair", "Value"]
+        let others = ["Stacks", "Value"]
             .into_iter()
             .chain(has_intervals.then_some("Interval"));
         Self {

@@ -23,10 +23,10 @@ use perfrun_contract::{
     account::Account,
     matrix::{IpFamily, Transport},
     plan::Cell,
-    record::{Flag, TrialRecord},
+    record::Flag,
     role::Role,
     run::{Isolation, Phase, RunState},
-    tally::{Conclusion, counting},
+    tally::Conclusion,
 };
 
 use perfrun_judge::{runs::Basis, summary, verdict};
@@ -45,8 +45,8 @@ pub(crate) struct Document {
     pub title: String,
     /// What a reader must know before believing a number.
     pub warnings: Vec<String>,
-    /// How the run ended, and whether what was expected holds. `None` if it is of several runs.
-    pub outcome: Option<String>,
+    /// How the run ended, and whether what was expected holds. Of several runs, what was found.
+    pub outcome: String,
     /// What was found, in words.
     pub findings: Vec<String>,
     /// The measured values.
@@ -83,7 +83,7 @@ pub(crate) fn document(shown: Shown<'_>) -> Document {
     Document {
         title: results.name.to_owned(),
         warnings: warnings(&source),
-        outcome: Some(outcome(shown)),
+        outcome: outcome(shown),
         findings: findings(&source),
         has_all_in_first: comparisons::have_all_cells(&source),
         measurements,
@@ -94,12 +94,23 @@ pub(crate) fn document(shown: Shown<'_>) -> Document {
     }
 }
 
+/// The sentence about a comparison of a program with itself.
+pub(crate) const IS_SAME_PROGRAM: &str =
+    "Baseline and candidate are the same program, so every difference is noise.";
+
 /// What was found of comparisons and expectations. Without a comparison, what the values show. At the end,
 /// how many sinks saturate a relay.
 fn findings(source: &Source<'_>) -> Vec<String> {
     let judged = source.results.judged;
-    let mut findings = judged.map_or_else(Vec::new, |judged| summary(source.plan(), judged, Basis::Trials));
-    if judged.is_none_or(|judged| judged.comparisons.is_empty()) {
+    let compares = judged.is_some_and(|judged| !judged.comparisons.is_empty());
+    let is_noise = compares && source.results.compares_same_program;
+    let mut findings: Vec<String> = is_noise.then(|| IS_SAME_PROGRAM.to_owned()).into_iter().collect();
+    findings.extend(
+        judged
+            .into_iter()
+            .flat_map(|judged| summary(source.plan(), judged, Basis::Trials)),
+    );
+    if !compares {
         findings.extend(shown::sentences(source));
     }
     findings.extend(relay::saturation(source));
@@ -107,7 +118,7 @@ fn findings(source: &Source<'_>) -> Vec<String> {
 }
 
 /// How the run ended, in a few words.
-pub(crate) fn outcome(shown: Shown<'_>) -> String {
+fn outcome(shown: Shown<'_>) -> String {
     let results = shown.results;
     let counts = results.tally.counts();
     let phase = results.conclusion.phase;
@@ -124,7 +135,7 @@ pub(crate) fn outcome(shown: Shown<'_>) -> String {
 
 fn warnings(source: &Source<'_>) -> Vec<String> {
     let results = source.results;
-    let mut warnings: Vec<String> = busy(results).into_iter().collect();
+    let mut warnings: Vec<String> = busy(source).into_iter().collect();
     let Conclusion {
         phase,
         reason,
@@ -133,7 +144,11 @@ fn warnings(source: &Source<'_>) -> Vec<String> {
     match phase {
         Phase::Succeeded => {}
         Phase::Running => warnings.push(format!("The run is in progress: {message}.")),
-        _ => warnings.push(format!("{reason}: {message}.")),
+        _ => warnings.push(
+            format!("{reason}: {message}. {}", reason.meaning())
+                .trim_end()
+                .to_owned(),
+        ),
     }
     let is_debug = results
         .environment
@@ -156,11 +171,11 @@ fn warnings(source: &Source<'_>) -> Vec<String> {
         );
     }
     let counts = results.tally.counts();
-    let (needed, failed) = (counts.needed(), counts.failed);
-    if failed > 0 && results.state != RunState::Complete {
-        let trials = if failed == 1 { "trial" } else { "trials" };
+    if counts.failed > 0 && results.state != RunState::Complete {
         warnings.push(format!(
-            "{failed} {trials} of {needed} failed; see the list of failed trials."
+            "{} of {} trials failed; see the list of failed trials.",
+            counts.failed,
+            counts.needed()
         ));
     }
     warnings.extend(LIMITS.into_iter().filter_map(|flag| limited(source, flag)));
@@ -195,22 +210,15 @@ fn limited(source: &Source<'_>, flag: Flag) -> Option<String> {
 }
 
 /// How many trials that count were measured beside something else.
-fn busy(results: &Account<'_>) -> Option<String> {
-    let measured: Vec<&TrialRecord> = counting(results.trials)
-        .filter(|record| !record.trial.warmup && record.failure.is_none())
-        .collect();
-    let is_disturbed = |record: &&&TrialRecord| record.flags.contains(&Flag::Disturbed);
-    let disturbed = measured.iter().filter(is_disturbed).count();
-    let advice = match results.environment.isolation {
+fn busy(source: &Source<'_>) -> Option<String> {
+    let disturbed = source.disturbed()?;
+    let advice = match source.results.environment.isolation {
         Isolation::Pods => "",
         _ => " Repeat the run on a quiet machine: `perfrun run --wait-quiet 60s` waits for one.",
     };
-    (disturbed > 0).then(|| {
-        format!(
-            "The machine was busy: it disturbed {disturbed} of {} trials, so values are less certain than they look.{advice}",
-            measured.len()
-        )
-    })
+    Some(format!(
+        "The machine was busy: other work disturbed {disturbed}, so values are less certain than they look.{advice}"
+    ))
 }
 
 fn method(source: &Source<'_>) -> String {
@@ -221,24 +229,20 @@ fn method(source: &Source<'_>) -> String {
         1 => "after 1 warm-up trial that does not count".to_owned(),
         n => format!("after {n} warm-up trials that do not count"),
     };
-    let interval = if settings.iterations < LEAST_VALUES {
+    let [least, most] = source.completed();
+    let interval = if most < LEAST_VALUES as usize {
         "fewer than six trials have no 95 % confidence interval of the median"
     } else {
         "[low, high] is the 95 % confidence interval of the median of this run, whatever the distribution, as far as its \
          trials do not depend on one another (Hettmansperger and Sheather)"
     };
-    // Until the run has ended, interim checks may leave out more.
-    let needed = match (results.state, source.needed()) {
-        (RunState::Complete, [least, most]) if least < most => format!("{least} to {most}"),
-        (RunState::Complete, [_, most]) => most.to_string(),
-        _ => settings.measured(),
-    };
-    let count = match needed.as_str() {
-        "1" => "1 trial".to_owned(),
-        several => format!("{several} trials"),
+    let count = match most {
+        1 => "1 trial".to_owned(),
+        _ if least < most => format!("{least} to {most} trials"),
+        _ => format!("{most} trials"),
     };
     let ip_families = ip_families(results);
-    format!("Each value is the median over {count}, {warmup}; {interval}.{ip_families}")
+    format!("Each median is over {count}, {warmup}; {interval}.{ip_families}")
 }
 
 /// The IP families that nodes spoke, unless all spoke IPv4.

@@ -7,7 +7,7 @@ use perfrun_contract::text::plain;
 use crate::{
     keep::Shown,
     table::{Cell, Kind, Table, mark, sentence},
-    tables::{Document, document, outcome},
+    tables::{Document, document},
 };
 
 /// Below this even the names of rows do not fit.
@@ -34,6 +34,8 @@ pub struct Form {
     pub is_all: bool,
     /// The command that shows all tables.
     pub all: String,
+    /// The command that measures what is missing. `None` if nothing is.
+    pub resume: Option<String>,
     /// What the last line has after the outcome of the run.
     pub ending: Vec<String>,
 }
@@ -41,11 +43,10 @@ pub struct Form {
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
 pub fn terminal<'a>(shown: impl Into<Shown<'a>>, form: &Form) -> String {
-    let shown = shown.into();
-    drawn(&document(shown), form, Some(outcome(shown)))
+    drawn(&document(shown.into()), form)
 }
 
-pub(crate) fn drawn(document: &Document, form: &Form, outcome: Option<String>) -> String {
+pub(crate) fn drawn(document: &Document, form: &Form) -> String {
     let width = form.width.max(LEAST_WIDTH);
     let mut blocks = vec![];
     for warning in &document.warnings {
@@ -78,10 +79,13 @@ pub(crate) fn drawn(document: &Document, form: &Form, outcome: Option<String>) -
         let lines = document.findings.iter().map(|finding| wrapped(finding, width));
         blocks.push(lines.collect::<Vec<_>>().join("\n"));
     }
-    if let Some(outcome) = outcome {
-        let parts = [outcome].into_iter().chain(form.ending.iter().cloned());
-        blocks.push(plain(&parts.collect::<Vec<_>>().join(" · ")));
-    }
+    blocks.extend(
+        form.resume
+            .iter()
+            .map(|resume| format!("Run what is missing with: {resume}")),
+    );
+    let parts = [&document.outcome].into_iter().chain(&form.ending).cloned();
+    blocks.push(plain(&Vec::from_iter(parts).join(" · ")));
     blocks.join("\n\n") + "\n"
 }
 

@@ -1,18 +1,17 @@
 //! CPU time that the node uses outside the stack and the kernel, by sampling.
 //!
-//! `perf record` samples a node's process during a trial. A sample counts as the node's own when the function
-//! it fell into is one of `perfrun_node` or `perfrun_api` that is not a stack adapter's: what the compiler
-//! inlined into such a function counts too. So does all reading of clocks, though stacks do that as well;
-//! what libraries do for the node elsewhere (copies, allocation) does not.
+//! `perf record` samples a node's process during a trial. A sample counts as the node's own by the rule of
+//! `perfrun run --profile`: if the innermost function with a known owner is of a crate of perfrun, adapters
+//! of stacks included.
 
-use anyhow::{Context, Result, ensure};
-use perfrun_cli::profile::{self, Recording};
-use tokio::process::Command;
+use anyhow::{Context, Result};
+use perfrun_cli::profile::{self, CallGraph, Recording};
+use perfrun_contract::profile::Group;
 
 use crate::testbed::Testbed;
 
 pub(crate) async fn run(seconds: f64) -> Result<()> {
-    if let Err(error) = profile::check(None).await {
+    if let Err(error) = profile::check(CallGraph::Dwarf).await {
         println!("CPU time of the node itself: not measured: {error}");
         return Ok(());
     }
@@ -58,66 +57,16 @@ async fn shares<const N: usize>(
     let mut recordings = vec![];
     for node in nodes {
         let pid = testbed.nodes.pid(node).await.context("the plan has the node")?;
-        recordings.push(Recording::start(None, &[pid], folder.path().join(node)).await?);
+        let file = folder.path().join(node);
+        recordings.push((pid, Recording::start(CallGraph::Dwarf, &[pid], file).await?));
     }
     testbed.run(None).await?;
     let mut shares = [0.0; N];
-    for (share, recording) in shares.iter_mut().zip(recordings) {
-        let recorded = recording.stop().await?;
-        let report = Command::new("perf")
-            .args([
-                "report",
-                "-q",
-                "--no-children",
-                "--sort",
-                "symbol",
-                "--stdio",
-                "--percent-limit",
-                "0",
-                "-i",
-            ])
-            .arg(recorded.file())
-            .output()
-            .await?;
-        *share = own_share(&String::from_utf8_lossy(&report.stdout))
-            .with_context(|| String::from_utf8_lossy(&report.stderr).trim().to_owned())?;
+    for (share, (pid, recording)) in shares.iter_mut().zip(recordings) {
+        let groups = profile::groups(&recording.stop().await?.script(&[pid]).await?)?;
+        let own = groups.get(&Group::Perfrun).copied().unwrap_or_default();
+        *share = own as f64 / groups.values().sum::<u64>() as f64 * 100.0;
     }
     testbed.nodes.stop().await;
     Ok(shares)
-}
-
-/// Sums the node's own functions of a report with lines such as `  1.25%  [.]
-/// perfrun_node::wire::perf::serve`.
-fn own_share(report: &str) -> Result<f64> {
-    let mut total = 0.0;
-    let mut own = 0.0;
-    for line in report.lines() {
-        let Some((percent, symbol)) = line.trim().split_once('%') else {
-            continue;
-        };
-        let Ok(percent) = percent.trim().parse::<f64>() else {
-            continue;
-        };
-        total += percent;
-        let is_own = ["perfrun_node::", "perfrun_api::", "clock_gettime"]
-            .iter()
-            .any(|name| symbol.contains(name));
-        if is_own && !symbol.contains("perfrun_stack::") {
-            own += percent;
-        }
-    }
-    ensure!(total > 50.0, "perf gave no usable profile");
-    Ok(own / total * 100.0)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn only_the_nodes_own_functions_count() {
-        let report = "  50.00%  [k] copy_user\n  30.00%  [.] chacha20\n\
-                      10.00%  [.] <perfrun_stack::raw::Tcp as X>::poll\n\
-                      10.00%  [.] perfrun_node::wire::perf::serve::{closure}\n";
-        let share = super::own_share(report).unwrap();
-        assert!((share - 10.0).abs() < 1e-9, "{share}");
-    }
 }

@@ -189,7 +189,7 @@ impl Reason {
     /// What the reason means and what to do, for users.
     pub fn meaning(self) -> String {
         let text = match self {
-            Self::End(end) => end.get_documentation(),
+            Self::End(end) => return end.meaning(),
             Self::Undecided(why) => why.get_documentation(),
             own => own.get_documentation(),
         };

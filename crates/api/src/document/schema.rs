@@ -3,10 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 use super::FieldProblem;
-use crate::rule::right;
-
-/// The least similarity (Jaro-Winkler) of a field that is suggested for an unknown one.
-const ALIKE: f64 = 0.8;
+use crate::{nearest::did_you_mean, rule::right};
 
 /// Fills in defaults as the API server does: for fields that are missing or `null`.
 pub(super) fn complete(schema: &Value, value: &mut Value) {
@@ -92,10 +89,10 @@ impl Misfits {
         match property(parent, name) {
             Some(schema) => self.value(schema, value, &path),
             None if holds_anything(parent) => {}
-            None => self.add(
-                &path,
-                unknown(name, properties(parent).map(|(known, _)| known.as_str())),
-            ),
+            None => {
+                let known = properties(parent).map(|(known, _)| known.as_str());
+                self.add(&path, format!("unknown field{}", did_you_mean(name, known)));
+            }
         }
     }
 
@@ -190,7 +187,11 @@ impl Misfits {
 
     fn one_of(&mut self, schema: &Value, text: &str, path: &str) {
         if let Some(names) = names(schema).filter(|names| !names.contains(&text)) {
-            self.add(path, format!("must be {}, not {text:?}", alternatives(&names)));
+            let meant = did_you_mean(text, names.iter().copied());
+            self.add(
+                path,
+                format!("must be {}, not {text:?}{meant}", alternatives(&names)),
+            );
         }
     }
 }
@@ -309,22 +310,6 @@ fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     schema["properties"]
         .get(name)
         .or_else(|| schema.get("additionalProperties"))
-}
-
-fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let nearest = known
-        .map(|known| {
-            (
-                strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase()),
-                known,
-            )
-        })
-        .filter(|(likeness, _)| *likeness >= ALIKE)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b));
-    match nearest {
-        Some((_, nearest)) => format!("unknown field; did you mean {nearest}?"),
-        None => "unknown field".to_owned(),
-    }
 }
 
 #[cfg(test)]

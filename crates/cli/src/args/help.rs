@@ -17,7 +17,7 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
         &[
             "perfrun run examples/quickstart.yaml",
             "perfrun run examples/quickstart.yaml --wait-quiet 60s --all",
-            "perfrun run examples/libp2p-perf.yaml --candidate ../next/target/release/perfrun-node",
+            "perfrun run examples/candidate.yaml --candidate ../next/target/release/perfrun-node",
             "perfrun run examples/quickstart.yaml --aa    # what this machine cannot tell apart",
             "perfrun run --resume results/RUN",
             "perfrun run examples/quickstart.yaml --cluster --namespace lab",

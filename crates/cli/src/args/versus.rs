@@ -3,6 +3,7 @@
 use std::{path::PathBuf, str::FromStr};
 
 use clap::Args;
+use perfrun_api::nearest::did_you_mean;
 use perfrun_contract::{
     metric::Metric,
     quantity::{InvalidPercent, Percent},
@@ -13,17 +14,18 @@ const HEADING: &str = "Comparison";
 /// What is compared and expected besides what the document says.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Versus {
-    /// Compare this build of perfrun-node with the default one, or with --base, trial by trial. The document
-    /// names one stack in its matrix and has no `compare`. Example:
-    /// `perfrun run examples/libp2p-perf.yaml --candidate ../next/target/release/perfrun-node`
+    /// Is my build faster? Compare this build of perfrun-node with the default one, or with --base, trial by
+    /// trial, over at least 20 iterations. The document names one stack in its matrix and has no `compare`.
+    /// For example:
+    /// `perfrun run examples/candidate.yaml --candidate ../next/target/release/perfrun-node`
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub candidate: Option<PathBuf>,
-    /// Compare the candidate with this program, not with the default one. Example:
+    /// Compare the candidate with this program, not with the default one. For example:
     /// `perfrun run FILE --base main/perfrun-node --candidate next/perfrun-node`
     #[arg(long, value_name = "PATH", requires = "candidate", help_heading = HEADING)]
     pub base: Option<PathBuf>,
     /// Compare each stack of the matrix with itself, in place of what the document compares. What differs is
-    /// noise: it shows what this machine cannot tell apart. For example:
+    /// noise: it shows what this machine cannot tell apart, over at least 20 iterations. For example:
     /// `perfrun run examples/quickstart.yaml --aa`
     #[arg(long, conflicts_with_all = ["base", "candidate"], help_heading = HEADING)]
     pub aa: bool,
@@ -52,8 +54,9 @@ impl FromStr for MaxRegression {
         let metric = metric.ok_or_else(|| {
             let names: Vec<String> = Metric::judged().map(|metric| metric.to_string()).collect();
             format!(
-                "{name:?} is not a metric of which a higher or a lower value is better: name one of {}",
-                names.join(", ")
+                "{name:?} is not a metric of which a higher or a lower value is better: name one of {}{}",
+                names.join(", "),
+                did_you_mean(name, names.iter().map(String::as_str))
             )
         })?;
         let share = share

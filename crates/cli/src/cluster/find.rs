@@ -2,15 +2,12 @@
 
 use anyhow::{anyhow, bail};
 use kube::{ResourceExt, api::ListParams};
-use perfrun_api::spec::PerfRun;
+use perfrun_api::{nearest::did_you_mean, spec::PerfRun};
 
 use super::{
     access::{Cluster, MaybeRun},
     error::{Call, Error, RUNS},
 };
-
-/// How similar a name must be to be suggested, from 0 to 1.
-const SIMILAR: f64 = 0.8;
 
 /// The most names that a message lists.
 const LISTED: usize = 10;
@@ -62,13 +59,9 @@ pub(super) fn readable(run: MaybeRun) -> anyhow::Result<PerfRun> {
 
 fn no_such_run(name: &str, namespace: &str, mut names: Vec<String>) -> String {
     let problem = format!("perfrun/{name} does not exist in namespace {namespace}");
-    let nearest = names
-        .iter()
-        .map(|other| (strsim::jaro_winkler(name, other), other))
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b));
-    if let Some((_, nearest)) = nearest {
-        return format!("{problem}; did you mean {nearest}?");
+    let meant = did_you_mean(name, names.iter().map(String::as_str));
+    if !meant.is_empty() {
+        return problem + &meant;
     }
     names.sort();
     let others = match names.len() {

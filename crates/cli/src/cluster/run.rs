@@ -26,7 +26,7 @@ use crate::{
     store::{self, Store},
     tell,
     ui::Screen,
-    words::{counted, least_time, skipped, trials},
+    words::{counted, few_pairs, least_time, skipped, trials},
 };
 
 /// Runs every document of a file on a cluster. Returns the exit status.
@@ -129,12 +129,8 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         counted(nodes.len(), "node"),
         cluster.namespace(),
     ));
-    if let Some(least) = least_time(&plan) {
-        tell(least);
-    }
-    for line in skipped(&plan, false) {
-        tell(line);
-    }
+    let advance = least_time(&plan).into_iter().chain(few_pairs(&plan));
+    advance.chain(skipped(&plan, false)).for_each(tell);
     Ok(())
 }
 
@@ -180,7 +176,7 @@ async fn to_the_end(
     };
     let store = Store::keep(&output.results, results).with_context(advice)?;
     let status = exit_status(status.phase, store.results().verdict());
-    report::show(&store, output, status)?;
+    report::show(&store, output, status, None)?;
     Ok(status)
 }
 

@@ -75,13 +75,13 @@ impl CallGraph {
     }
 }
 
-fn record(call_graph: Option<CallGraph>, pids: &[u32], file: &Path) -> Command {
+fn record(call_graph: CallGraph, pids: &[u32], file: &Path) -> Command {
     let mut command = Command::new("perf");
     command
         // Without build ids, which it would copy to the home folder together with the programs.
         .args(["record", "--quiet", "--no-buildid", "--no-buildid-cache"])
         .args(["--freq", FREQUENCY, "--pid", &listed(pids)])
-        .args(call_graph.iter().flat_map(|of| ["--call-graph", of.option()]))
+        .args(["--call-graph", call_graph.option()])
         .arg("--output")
         .arg(file)
         .stdin(Stdio::null())
@@ -98,7 +98,7 @@ fn listed(pids: &[u32]) -> String {
 }
 
 /// Checks that `perf` is installed and may sample processes of this user, by sampling this one.
-pub async fn check(call_graph: Option<CallGraph>) -> Result<(), Error> {
+pub async fn check(call_graph: CallGraph) -> Result<(), Error> {
     let mut trial = record(call_graph, &[process::id()], Path::new("/dev/null"));
     let output = trial.args(["--", "true"]).output().await.map_err(not_started)?;
     if output.status.success() {
@@ -135,9 +135,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins to sample processes, with the callers of functions or without. Returns when `perf` is attached
-    /// to the processes.
-    pub async fn start(call_graph: Option<CallGraph>, pids: &[u32], file: PathBuf) -> Result<Self, Error> {
+    /// Begins to sample processes. Returns when `perf` is attached to them.
+    pub async fn start(call_graph: CallGraph, pids: &[u32], file: PathBuf) -> Result<Self, Error> {
         let mut perf = record(call_graph, pids, &file).spawn().map_err(not_started)?;
         let deadline = Instant::now() + START_TIMEOUT;
         // It writes what the processes have mapped before anything else.
@@ -172,11 +171,6 @@ impl Recording {
 pub struct Recorded(PathBuf);
 
 impl Recorded {
-    /// The file, for other commands of `perf`.
-    pub fn file(&self) -> &Path {
-        &self.0
-    }
-
     /// The samples of these processes, as `perf script` prints them. Names of functions are mangled, which
     /// older versions of `perf` cannot undo for Rust.
     pub async fn script(&self, pids: &[u32]) -> Result<Vec<u8>, Error> {

@@ -17,7 +17,7 @@ use crate::{
     store::Store,
     tell,
     ui::Ui,
-    words::{counted, least_time, skipped, trials},
+    words::{counted, few_pairs, least_time, skipped, trials},
 };
 
 /// A run and everything that it needs.
@@ -75,12 +75,12 @@ impl LocalRun<'_> {
             },
             self.store.folder().display(),
         ));
-        if let Some(least) = least_time(plan)
-            && records.is_empty()
+        let least = least_time(plan).filter(|_| records.is_empty());
+        for line in least
+            .into_iter()
+            .chain(few_pairs(plan))
+            .chain(skipped(plan, false))
         {
-            ui.mention(&least);
-        }
-        for line in skipped(plan, false) {
             ui.mention(&line);
         }
         ui
@@ -152,14 +152,12 @@ impl LocalRun<'_> {
             tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
         }
         let status = exit_status(results.conclusion().phase, results.verdict());
+        let folder = self.store.folder().display();
+        let resume = (!self.store.is_done()).then(|| format!("{} run --resume {folder}", args::typed()));
         // Even if they could not be saved: it may have taken hours to measure them.
-        report::show(&self.store, self.output, status)?;
+        report::show(&self.store, self.output, status, resume)?;
         self.watchers.show_report(results).await;
         saved?;
-        if state != RunState::Complete && !self.output.quiet {
-            let folder = self.store.folder().display();
-            tell(format_args!("resume it with: perfrun run --resume {folder}"));
-        }
         Ok(status)
     }
 }

@@ -70,7 +70,7 @@ impl Profiler<'_> {
         let file =
             profile::recording_file(results, cell).context("failed to create a folder for profiles")?;
 
-        let recording = Recording::start(Some(self.call_graph), &all, file).await?;
+        let recording = Recording::start(self.call_graph, &all, file).await?;
         let plan = Plan {
             trials: vec![Trial {
                 id: format!("c{index}.profile"),

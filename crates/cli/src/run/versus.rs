@@ -1,7 +1,7 @@
 //! `--base`, `--candidate`, `--aa` and `--max-regression`: the document that compares and expects what these
 //! options say.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use anyhow::{bail, ensure};
 use perfrun_api::{
@@ -23,6 +23,13 @@ const CANDIDATE: &str = "candidate";
 
 /// The most entries that `compare` of a document may have.
 const COMPARISONS_MAX: usize = 4;
+
+/// The fewest iterations of what these options compare. A finding needs half of them, and more of them find
+/// smaller differences.
+const ITERATIONS: u32 = 20;
+
+/// The largest `timeouts.run` of a document.
+const RUN_MAX: Duration = Duration::from_secs(168 * 60 * 60);
 
 /// Changes a document as the options say.
 pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
@@ -61,6 +68,16 @@ pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::R
             min_share_of_raw: None,
         }));
     Ok(())
+}
+
+/// Lets a document that was not written for a comparison have enough pairs, and the time for them.
+fn raise_iterations(spec: &mut PerfRunSpec) {
+    let most = spec.most_iterations();
+    if most < ITERATIONS {
+        let run = Duration::from(spec.timeouts.run) * ITERATIONS / most.max(1);
+        spec.timeouts.run = run.min(RUN_MAX).into();
+        (spec.iterations, spec.max_iterations) = (ITERATIONS, None);
+    }
 }
 
 fn joined(stacks: BTreeSet<String>) -> String {
@@ -163,6 +180,7 @@ fn compare(spec: &mut PerfRunSpec, stacks: BTreeSet<String>) -> anyhow::Result<(
             control: false,
         });
     }
+    raise_iterations(spec);
     Ok(())
 }
 
@@ -258,6 +276,32 @@ mod tests {
             );
             assert_eq!(plan.judging.cell_pairs.len(), 1);
         }
+    }
+
+    #[test]
+    fn a_document_has_enough_iterations_for_a_finding_and_the_time_for_them() {
+        let changed = |spec: &str| {
+            let mut spec: PerfRunSpec =
+                serde_saphyr::from_str(&format!("{{workload: {{ping: {{}}}}, {spec}}}")).unwrap();
+            apply(&options(AA), &mut spec).unwrap();
+            let run: Duration = spec.timeouts.run.into();
+            (spec.iterations, spec.max_iterations, run.as_secs())
+        };
+        let with = |more: &str| changed(&format!("{LITEP2P}, {more}"));
+        assert_eq!(with("iterations: 5, timeouts: {run: 60s}"), (20, None, 240));
+        assert_eq!(
+            with("iterations: 5, maxIterations: 10, timeouts: {run: 60s}"),
+            (20, None, 120)
+        );
+        assert_eq!(
+            with("iterations: 1, timeouts: {run: 100h}"),
+            (20, None, RUN_MAX.as_secs())
+        );
+        assert_eq!(
+            with("iterations: 10, maxIterations: 40, timeouts: {run: 60s}"),
+            (10, Some(40), 60)
+        );
+        assert_eq!(with("iterations: 30, timeouts: {run: 60s}"), (30, None, 60));
     }
 
     #[test]

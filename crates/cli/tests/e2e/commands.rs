@@ -36,6 +36,16 @@ fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
             "{line:?}: {short}"
         );
     }
+    let excluded = sweep().with("workload", json!({"ping": {}}));
+    let matrix = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp", "ws"], "networks": ["lan", "satellite"], "exclude": [{"network": "lan", "transport": "ws"}]});
+    place.write("excluded.yaml", &excluded.with("matrix", matrix).text());
+    let part = place.call(&["plan", "excluded.yaml"]).expect(0);
+    assert!(
+        part.stdout
+            .contains("; lan, satellite (not all of these combinations); each "),
+        "{part}"
+    );
+    fs::remove_file(place.path().join("excluded.yaml")).unwrap();
     let plan = place.call(&["plan", "sweep.yaml", "--all"]).expect(0);
     assert_eq!(plan.stderr, "");
     for line in [
@@ -260,15 +270,15 @@ fn a_report_of_something_else_is_refused() {
         ),
         (
             ".",
-            "unable to read ./results.json: name the results folder of a run, or its results.json",
+            "unable to read .: it has no results.json: name the results folder of a run",
         ),
         (
             "document.yaml",
-            "unable to read document.yaml as results of schema version 2",
+            "unable to read document.yaml as results of schema version 2: it is not JSON",
         ),
         (
             "old.json",
-            "unable to read old.json as results of schema version 2",
+            "unable to read old.json as results of schema version 2: something else wrote it",
         ),
     ] {
         let ended = place.call(&["report", argument]).expect(1);

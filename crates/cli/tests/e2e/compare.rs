@@ -89,10 +89,10 @@ fn compressed_results_are_read_like_others() {
     let plain = fs::read(place.path().join("plain/results.json")).unwrap();
     let folder = place.path().join("kept/1");
     fs::create_dir_all(&folder).unwrap();
-    let file = fs::File::create(folder.join("results.json.gz")).unwrap();
-    let mut compressed = GzEncoder::new(file, Compression::best());
+    let mut compressed = GzEncoder::new(vec![], Compression::best());
     compressed.write_all(&plain).unwrap();
-    compressed.finish().unwrap();
+    let compressed = compressed.finish().unwrap();
+    fs::write(folder.join("results.json.gz"), &compressed).unwrap();
 
     let report = |results: &str| place.call(&["report", results, "-o", "md"]).expect(0).stdout;
     for results in ["kept/1", "kept/1/results.json.gz"] {
@@ -104,8 +104,25 @@ fn compressed_results_are_read_like_others() {
     fs::write(folder.join("results.json.gz"), &plain[..100]).unwrap();
     refused(
         place.call(&["report", "kept/1"]),
-        "unable to read kept/1/results.json.gz",
+        "unable to read kept/1/results.json.gz: the file is damaged",
     );
+    refused(place.call(&["run", "--resume", "kept/1"]), "the file is damaged");
+    fs::write(folder.join("results.json.gz"), compressed).unwrap();
+    refused(
+        place.call(&["run", "--resume", "kept/1"]),
+        "its results are compressed: run `gunzip kept/1/results.json.gz` first",
+    );
+    fs::create_dir(place.path().join("empty")).unwrap();
+    for command in [
+        &["history", "empty"][..],
+        &["compare", "empty", "plain"],
+        &["report", "empty"],
+    ] {
+        refused(
+            place.call(command),
+            "unable to read empty: it has no results.json",
+        );
+    }
 }
 
 #[test]
@@ -353,14 +370,14 @@ fn one_run_says_what_it_found_itself() {
     let aa = run(&compared(), 1, as_fast).where_nodes(|info| info.program_sha256 = Some("a".repeat(64)));
     aa.keep(&place, "aa");
     let ended = place.call(&["compare", "aa"]).expect(0);
-    assert!(ended.stderr.contains("are the same program"), "{ended}");
+    assert!(ended.stdout.contains("are the same program"), "{ended}");
     let stacks = json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "libp2p"}]);
     let two = run(&compared().with("stacks", stacks), 1, as_fast);
     two.where_nodes(|info| info.program_sha256 = Some("a".repeat(64)))
         .keep(&place, "two");
     let ended = place.call(&["compare", "two"]).expect(0);
     assert!(
-        !ended.stderr.contains("the same program"),
+        !ended.stdout.contains("the same program"),
         "its stacks differ: {ended}"
     );
 }

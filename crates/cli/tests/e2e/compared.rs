@@ -161,6 +161,20 @@ fn a_plan_lists_looks() {
 }
 
 #[test]
+fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
+    let place = Place::new();
+    for iterations in [9, 10] {
+        let document = compared("few").with("iterations", json!(iterations));
+        place.write("few.yaml", &document.text());
+        for command in ["plan", "validate"] {
+            let ended = place.call(&[command, "few.yaml"]).expect(0);
+            let is_mentioned = ended.stdout.contains("10 iterations or more, and this run has 9");
+            assert_eq!(is_mentioned, iterations < 10, "{ended}");
+        }
+    }
+}
+
+#[test]
 fn what_is_decided_at_a_look_is_measured_no_longer() {
     for mode in Mode::available() {
         let place = Place::new();

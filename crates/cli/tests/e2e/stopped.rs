@@ -53,8 +53,8 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
 
             let folder = place.only_run();
             let shown = folder.strip_prefix(place.path()).unwrap().display();
-            let advice = format!("resume it with: perfrun run --resume {shown}\n");
-            assert!(ended.stderr.ends_with(&advice), "{ended}");
+            let advice = format!(" run --resume {shown}\n\nCancelled");
+            assert!(ended.stdout.contains(&advice), "{ended}");
             let results = results(&folder);
             assert_eq!((results.state, &results.reason), (RunState::Interrupted, &None));
             let trials = by_attempt(&results).len();

@@ -64,7 +64,7 @@ fn key(cell: &Cell) -> Vec<table::Cell> {
     ]
 }
 
-const KEY: [&str; 3] = ["Transport", "Load", "Pair"];
+const KEY: [&str; 3] = ["Transport", "Load", "Stacks"];
 
 fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
     let column = |name, metric| Column { name, metric };
@@ -224,7 +224,7 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
              allocated: by its allocator, which is jemalloc in the published figures, or on Go's heap"
         ),
         keys: 3,
-        header: ["Transport", "Pair", "Load,\nside"]
+        header: ["Transport", "Stacks", "Load,\nside"]
             .into_iter()
             .chain(columns.iter().map(|column| column.0))
             .map(str::to_owned)

@@ -39,7 +39,7 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
             }
         }
     }
-    let header = ["Transport", "Load", "Pair", "Side", "Reason", "Times"];
+    let header = ["Transport", "Load", "Stacks", "Side", "Reason", "Times"];
     (!rows.is_empty()).then(|| Table {
         title: "Failed operations".to_owned(),
         caption: "counts over all measured trials of a cell that continued".to_owned(),

@@ -62,7 +62,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let table = detail(
         source,
         &cells,
-        &["Transport", "In\nflight", "Pair"],
+        &["Transport", "In\nflight", "Stacks"],
         key,
         &columns,
     );

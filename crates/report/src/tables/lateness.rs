@@ -18,7 +18,7 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
     let header = [
         "Transport",
         "Load",
-        "Pair",
+        "Stacks",
         "Scheduling",
         "p99,\nmedian trial",
         "p99,\nworst trial",

@@ -97,7 +97,7 @@ fn table<const N: usize>(
         ..detail(
             source,
             cells,
-            &["Transport", "Mode", "Size", "Pair"],
+            &["Transport", "Mode", "Size", "Stacks"],
             key,
             &columns,
         )

@@ -57,7 +57,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
             metric: Metric::Failures,
         },
     ];
-    let table = detail(source, &cells, &["Transport", "Pair"], key, &columns);
+    let table = detail(source, &cells, &["Transport", "Stacks"], key, &columns);
     vec![Table {
         title: "Round trips".to_owned(),
         caption: format!(

@@ -59,7 +59,7 @@ fn way(cell: &Cell) -> Vec<table::Cell> {
     ]
 }
 
-const WAY: [&str; 4] = ["Transport", "Pair", "Path", "Size"];
+const WAY: [&str; 4] = ["Transport", "Stacks", "Path", "Size"];
 
 fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
     let columns = [
@@ -125,7 +125,7 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         .collect();
     let header = [
         "Transport",
-        "Pair",
+        "Stacks",
         "Size",
         "Of\ndirect",
         "Of raw\nproxy",
@@ -174,7 +174,7 @@ fn level(cell: &Cell) -> Vec<table::Cell> {
     ]
 }
 
-const LEVEL: [&str; 4] = ["Transport", "Pair", "Sinks", "Sources"];
+const LEVEL: [&str; 4] = ["Transport", "Stacks", "Sinks", "Sources"];
 
 fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
     let columns = [

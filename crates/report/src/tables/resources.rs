@@ -42,7 +42,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         title: title.to_owned(),
         caption: caption.to_owned(),
         kind: Kind::Companion,
-        ..detail(source, &cells, &["Transport", "Load", "Pair"], key, columns)
+        ..detail(source, &cells, &["Transport", "Load", "Stacks"], key, columns)
     };
     let tables = [
         table(

@@ -11,13 +11,14 @@ use perfrun_contract::{
     record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord},
     role::Role,
     summary::SummaryRow,
+    tally::counting,
 };
 use perfrun_judge::needs;
 
 use crate::{
     path::Path,
     statistics::LEAST_VALUES,
-    summary::{measured, share, summarize},
+    summary::{is_measured, measured, share, summarize},
     table::{self, Kind, NOTHING, Origin, SKIPPED, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
@@ -35,6 +36,9 @@ pub(crate) struct Source<'a> {
     records: Vec<Vec<&'a TrialRecord>>,
     /// Pairs that are not the baseline, in the plan's order.
     pairs: Vec<Pair<'a>>,
+    /// How many measured trials completed, and how many of them something disturbed.
+    completed: usize,
+    disturbed: usize,
 }
 
 /// Client and server as they head a column.
@@ -125,6 +129,10 @@ impl<'a> Source<'a> {
         for cell in cells.iter().filter(|cell| !cell.is_raw()) {
             push_new(&mut pairs, Pair::of(cell));
         }
+        let completed: Vec<&TrialRecord> = counting(results.trials)
+            .filter(|record| is_measured(record))
+            .collect();
+        let is_disturbed = |record: &&&TrialRecord| record.flags.contains(&Flag::Disturbed);
         Self {
             results,
             summary,
@@ -133,11 +141,27 @@ impl<'a> Source<'a> {
             needed,
             records,
             pairs,
+            completed: completed.len(),
+            disturbed: completed.iter().filter(is_disturbed).count(),
         }
     }
 
     pub(crate) fn plan(&self) -> &'a Plan {
         self.results.plan
+    }
+
+    /// How many of the completed trials something disturbed, in words. `None` if nothing did.
+    pub(crate) fn disturbed(&self) -> Option<String> {
+        match self.disturbed {
+            0 => None,
+            _ if self.is_all_disturbed() => Some(format!("all {} trials", self.completed)),
+            some => Some(format!("{some} of {} trials", self.completed)),
+        }
+    }
+
+    /// Whether a note at each value would say no more than the warning at the top.
+    fn is_all_disturbed(&self) -> bool {
+        self.disturbed == self.completed
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
@@ -160,10 +184,15 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The fewest and the most measured trials that a cell needs.
-    pub(crate) fn needed(&self) -> [u32; 2] {
-        let needed = || self.needed.iter().copied();
-        [needed().min(), needed().max()].map(Option::unwrap_or_default)
+    /// The fewest and the most completed trials of a cell that has any.
+    pub(crate) fn completed(&self) -> [usize; 2] {
+        let of = |cell| {
+            self.counting(cell)
+                .filter(|record| record.failure.is_none())
+                .count()
+        };
+        let completed = || self.plan().cells.iter().map(of).filter(|count| *count > 0);
+        [completed().min(), completed().max()].map(Option::unwrap_or_default)
     }
 
     /// The place of a pair among those that are not the baseline.
@@ -330,7 +359,7 @@ impl<'a> Source<'a> {
             .iter()
             .filter(|(flag, count)| **flag != Flag::DebugBuild && **count > 0)
             .filter_map(move |(flag, count)| match flag {
-                Flag::Disturbed if *count <= only => None,
+                Flag::Disturbed if *count <= only || self.is_all_disturbed() => None,
                 Flag::Disturbed => Some(disturbed(count - only, row.count)),
                 _ => Some(of_all(*count, explained(*flag))),
             });

@@ -154,7 +154,7 @@ fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
             metric: Metric::Failures,
         },
     ];
-    let table = detail(source, cells, &["Transport", "Count", "Pair"], key, &columns);
+    let table = detail(source, cells, &["Transport", "Count", "Stacks"], key, &columns);
     Table {
         title: "Substreams in detail".to_owned(),
         caption: format!("{caption}; compat: from after the last request, as the published tools count"),

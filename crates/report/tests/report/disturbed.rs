@@ -15,10 +15,17 @@ fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
     let drawn = markdown(&results.account());
     let note = "Up to half of the trials: other processes or the hypervisor kept the machine busy";
     assert!(drawn.contains(note), "{drawn}");
-    let warning = "it disturbed 2 of 200 trials";
+    let warning = "other work disturbed 2 of 200 trials";
     assert!(drawn.contains(warning), "{drawn}");
     let first = shown(&results, 100);
     assert!(first.starts_with("WARNING: The machine was busy: "), "{first}");
+}
+
+#[test]
+fn where_all_trials_were_disturbed_only_the_first_warning_mentions_it() {
+    let drawn = markdown(&run(QUICKSTART).flagged("", Flag::Disturbed).results().account());
+    assert!(drawn.contains("other work disturbed all 200 trials"), "{drawn}");
+    assert!(!drawn.contains("kept the machine busy"), "{drawn}");
 }
 
 #[test]
@@ -39,10 +46,14 @@ fn a_node_that_stood_still_is_named() {
     let spec = "
   workload: {ping: {count: 10}}
   matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
-  iterations: 3
+  iterations: 5
 ";
     let busy = "other processes or the hypervisor kept the machine busy";
-    let mut results = run(spec).flagged("c0.i", Flag::Disturbed).results();
+    let disturbed = ["c0.i0", "c0.i1", "c0.i2", "c0.i3"];
+    let run = disturbed
+        .into_iter()
+        .fold(run(spec), |run, trial| run.flagged(trial, Flag::Disturbed));
+    let mut results = run.results();
     let mut still = |trial: &str, node: &str, seconds| {
         let of_trial = |record: &&mut TrialRecord| record.trial.id == trial;
         let record = results.trials.iter_mut().find(of_trial).unwrap();
@@ -54,7 +65,7 @@ fn a_node_that_stood_still_is_named() {
     };
     let drawn = still("c0.i1", "client-0", 4.12);
     assert!(
-        drawn.contains("1 of 3 trials: client-0 stood still for 4.1 s"),
+        drawn.contains("1 of 5 trials: client-0 stood still for 4.1 s"),
         "{drawn}"
     );
     assert!(
@@ -62,9 +73,10 @@ fn a_node_that_stood_still_is_named() {
         "{drawn}"
     );
     let drawn = still("c0.i0", "server-0", 5.3);
-    let worst = "2 of 3 trials: a node stood still; in the worst, server-0 stood still for 5.3 s";
+    let worst = "2 of 5 trials: a node stood still; in the worst, server-0 stood still for 5.3 s";
     assert!(drawn.contains(worst), "{drawn}");
-    let drawn = still("c0.i2", "server-0", 1.2);
-    assert!(drawn.contains("3 of 3 trials: a node stood still"), "{drawn}");
+    still("c0.i2", "server-0", 1.2);
+    let drawn = still("c0.i3", "server-0", 1.3);
+    assert!(drawn.contains("4 of 5 trials: a node stood still"), "{drawn}");
     assert!(!drawn.contains(busy), "{drawn}");
 }

@@ -33,7 +33,7 @@ fn operations_that_failed_are_counted_by_side_and_reason() {
 
 Counts over all measured trials of a cell that continued.
 
-| Transport | Load | Pair | Side | Reason | Times |
+| Transport | Load | Stacks | Side | Reason | Times |
 | --- | --- | --- | --- | --- | ---: |
 | tcp | sinks-1000 | libp2p → libp2p | client | DialFailed | 75 |
 | tcp | sinks-1000 | libp2p → libp2p | client | Refused | 34 |
