@@ -85,7 +85,7 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
 mod tests {
     use perfrun_contract::{
         matrix::{Negotiation, Protocol, Stack},
-        parameters::Parameters,
+        parameters::{Bandwidth, Handshakes, Parameters},
         quantity::ByteSize,
         workload::Timing,
     };
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn bytes_tell_the_progress_of_a_transfer_of_known_size() {
-        let both = cell(Parameters::Bandwidth {
+        let both = cell(Parameters::Bandwidth(Bandwidth {
             protocol: Protocol::Perf,
             direction: Direction::Both,
             amount: Amount::Count(100),
@@ -103,17 +103,17 @@ mod tests {
             chunk_bytes: ByteSize(10),
             timing: Timing::Strict,
             negotiation: Negotiation::V1,
-        });
+        }));
         // 2 clients of 3 peers, 5 streams each, 100 bytes each way.
         assert_eq!(fraction(&both, 1500, 9.0), Some(0.25));
     }
 
     #[test]
     fn time_tells_the_progress_of_a_trial_of_known_duration() {
-        let handshakes = cell(Parameters::Handshakes {
+        let handshakes = cell(Parameters::Handshakes(Handshakes {
             amount: Amount::Seconds(20.0),
             in_flight: 1,
-        });
+        }));
         assert_eq!(
             [fraction(&handshakes, 7, 5.0), fraction(&handshakes, 7, 99.0)],
             [Some(0.25), Some(1.0)]
@@ -122,10 +122,10 @@ mod tests {
 
     #[test]
     fn nothing_tells_the_progress_of_a_number_of_handshakes() {
-        let handshakes = cell(Parameters::Handshakes {
+        let handshakes = cell(Parameters::Handshakes(Handshakes {
             amount: Amount::Count(20),
             in_flight: 1,
-        });
+        }));
         assert_eq!(fraction(&handshakes, 7, 5.0), None);
     }
 

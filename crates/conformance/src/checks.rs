@@ -14,7 +14,7 @@ use perfrun_contract::{
     capabilities::Capabilities,
     matrix::{Negotiation, Transport},
     node::Info,
-    parameters::Parameters,
+    parameters::{Parameters, Ping},
 };
 use strum::IntoEnumIterator;
 
@@ -77,10 +77,10 @@ fn can(capabilities: &Capabilities, transport: Transport) -> bool {
 }
 
 fn ping(count: u32) -> Parameters {
-    Parameters::Ping {
+    Parameters::Ping(Ping {
         count,
         interval_seconds: 0.0,
-    }
+    })
 }
 
 /// Every way to negotiate that a stack names; one if it names none, since the parameters need a word.

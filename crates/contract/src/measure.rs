@@ -21,49 +21,52 @@ use crate::{metric::Metric, parameters::Parameters, plan::Cell, record::NodeReco
 /// Metrics with their values, in the units of [`Metric`].
 type Metrics = BTreeMap<Metric, f64>;
 
+/// How trials of a workload are measured.
+trait Measure {
+    /// The metrics that not every workload has.
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics;
+
+    /// The bytes that the workload delivers, as their receivers count them; 0 for workloads that do not
+    /// measure a transfer.
+    fn payload(&self, _ends: &Ends<'_>) -> u64 {
+        0
+    }
+
+    /// What is wrong with the bytes of a workload without a transfer, if anything.
+    fn mismatch(&self, _ends: &Ends<'_>) -> Option<String> {
+        None
+    }
+}
+
+fn measure(parameters: &Parameters) -> &dyn Measure {
+    match parameters {
+        Parameters::Bandwidth(load) => load,
+        Parameters::Substreams(load) => load,
+        Parameters::Handshakes(load) => load,
+        Parameters::Ping(load) => load,
+        Parameters::Relay(load) => load,
+        Parameters::RelayStress(load) => load,
+        Parameters::Echo(load) => load,
+        Parameters::Messages(load) => load,
+    }
+}
+
 /// The metrics of a completed trial. All of them are finite numbers, which is all that JSON can hold.
 pub fn metrics(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> BTreeMap<Metric, f64> {
     let ends = Ends::new(cell, nodes);
-    let mut metrics = match &cell.parameters {
-        Parameters::Bandwidth {
-            direction,
-            timing,
-            amount,
-            ..
-        } => bandwidth::metrics(&ends, *direction, *timing, *amount),
-        Parameters::Substreams { mode, .. } => substreams::metrics(&ends, *mode),
-        Parameters::Handshakes { .. } => handshakes::metrics(&ends),
-        Parameters::Ping { .. } => ping::metrics(&ends),
-        Parameters::Relay { .. } => relay::metrics(&ends),
-        Parameters::RelayStress {
-            ramp_seconds,
-            plateau_seconds,
-            ..
-        } => relay_stress::metrics(&ends, *ramp_seconds..ramp_seconds + plateau_seconds),
-        Parameters::Echo(echo) => echo::metrics(&ends, echo),
-        Parameters::Messages(load) => {
-            let peers = cell.clients.len() as u64 * u64::from(cell.peers_per_client);
-            messages::metrics(&ends, load, peers)
-        }
-    };
-    metrics.extend(cost::metrics(&ends, payload(&ends, &cell.parameters)));
+    let workload = measure(&cell.parameters);
+    let mut metrics = workload.metrics(&ends);
+    metrics.extend(cost::metrics(&ends, workload.payload(&ends)));
     metrics.extend(
         cell.parameters
             .operation()
             .and_then(|operation| cost::per_operation(&ends, operation)),
     );
     metrics.retain(|_, value| value.is_finite());
+    debug_assert!(
+        metrics.keys().all(|metric| cell.parameters.may_have(*metric)),
+        "own_metrics of {} lacks one of {metrics:?}",
+        cell.parameters.workload()
+    );
     metrics
-}
-
-/// The bytes that a workload delivers, as their receivers count them; 0 for workloads that do not measure a
-/// transfer.
-fn payload(ends: &Ends<'_>, parameters: &Parameters) -> u64 {
-    match parameters {
-        Parameters::Bandwidth { direction, .. } => bandwidth::payload(ends, *direction),
-        Parameters::Relay { .. } => relay::payload(ends),
-        Parameters::RelayStress { .. } => relay_stress::payload(ends),
-        Parameters::Messages(_) => messages::payload(ends),
-        _ => 0,
-    }
 }

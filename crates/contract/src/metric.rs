@@ -190,6 +190,59 @@ impl Metric {
         Self::Failures,
     ];
 
+    /// The resources that a trial of any workload takes.
+    pub const RESOURCES: [Self; 10] = [
+        Self::CpuSecondsPerGiB,
+        Self::CpuCyclesPerByte,
+        Self::ClientCpuCores,
+        Self::ServerCpuCores,
+        Self::ClientPeakRss,
+        Self::ServerPeakRss,
+        Self::ClientPeakAllocated,
+        Self::ServerPeakAllocated,
+        Self::ClientAllocatedPerStream,
+        Self::ServerAllocatedPerStream,
+    ];
+
+    /// What relays do and take.
+    pub const OF_RELAYS: [Self; 8] = [
+        Self::ReservationSeconds,
+        Self::RelayCpu,
+        Self::RelayCpuSecondsPerGiB,
+        Self::RelayBytesPerByte,
+        Self::Circuits,
+        Self::Refused,
+        Self::RelayPeakRss,
+        Self::RelayPeakAllocated,
+    ];
+
+    /// Times to open a substream: mean, percentiles and longest.
+    pub const OPEN: [Self; 5] = [
+        Self::OpenMean,
+        Self::OpenP50,
+        Self::OpenP90,
+        Self::OpenP99,
+        Self::OpenMax,
+    ];
+
+    /// Times of a round trip: the same.
+    pub const ROUND_TRIP: [Self; 5] = [
+        Self::RoundTripMean,
+        Self::RoundTripP50,
+        Self::RoundTripP90,
+        Self::RoundTripP99,
+        Self::RoundTripMax,
+    ];
+
+    /// Times of one way: the same.
+    pub const ONE_WAY: [Self; 5] = [
+        Self::OneWayMean,
+        Self::OneWayP50,
+        Self::OneWayP90,
+        Self::OneWayP99,
+        Self::OneWayMax,
+    ];
+
     /// The metrics of which a higher or a lower value is better.
     pub fn judged() -> impl Iterator<Item = Self> {
         let known = Self::VARIANTS

@@ -12,7 +12,7 @@ use crate::{
     compare::Judging,
     matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
     network::{Conditions, NONE},
-    parameters::Parameters,
+    parameters::{Bandwidth, Parameters, Substreams},
     role::Role,
     units,
 };
@@ -152,7 +152,7 @@ impl Cell {
 
     /// Whether this measures the stream layer of commonware, below commonware-p2p.
     pub fn is_stream_layer(&self) -> bool {
-        self.client_stack == Stack::Commonware && !matches!(self.parameters, Parameters::Messages(_))
+        self.client_stack == Stack::Commonware && self.parameters.messages().is_none()
     }
 
     /// The stack of a role's nodes, and its settings.
@@ -191,8 +191,8 @@ impl Cell {
     /// raw streams have nothing to negotiate.
     fn load(&self) -> Parameters {
         let mut parameters = self.parameters.clone();
-        if let Parameters::Bandwidth { negotiation, .. } | Parameters::Substreams { negotiation, .. } =
-            &mut parameters
+        if let Parameters::Bandwidth(Bandwidth { negotiation, .. })
+        | Parameters::Substreams(Substreams { negotiation, .. }) = &mut parameters
         {
             *negotiation = Negotiation::V1;
         }

@@ -9,6 +9,7 @@ pub use self::{
 };
 use crate::{
     capabilities::Capabilities,
+    distribution::Distribution,
     matrix::{Identity, Negotiation, Protocol, Setting, Stack, StackSettings, Transport},
     parameters::{Amount, Messages, Parameters},
     role::Role,
@@ -285,14 +286,12 @@ fn unsupported_by_libp2p(
 }
 
 fn unsupported_by_commonware(transport: Transport, parameters: &Parameters) -> Option<String> {
-    let reason = match (transport, parameters) {
-        (Transport::Tcp, Parameters::Substreams { .. } | Parameters::Echo(_)) => {
+    let reason = match transport {
+        Transport::Tcp if parameters.is_about_streams() => {
             "commonware has one stream for each connection: its stream layer has no muxer"
         }
-        (Transport::Tcp, Parameters::Relay { .. } | Parameters::RelayStress { .. }) => {
-            "commonware has no relay"
-        }
-        (Transport::Tcp, _) => return None,
+        Transport::Tcp if parameters.has_relayed_path() => "commonware has no relay",
+        Transport::Tcp => return None,
         _ => "commonware speaks its own protocol over TCP only: name it with the transport tcp",
     };
     Some(reason.into())
@@ -305,7 +304,10 @@ fn unsupported_in_process(pair: [Stack; 2], parameters: &Parameters) -> Option<S
     if pair.contains(&Stack::GoLibp2p) {
         return Some("go-libp2p has no transport in memory".into());
     }
-    if matches!(parameters, Parameters::Messages(load) if load.mode == MessageMode::Broadcast) {
+    if parameters
+        .messages()
+        .is_some_and(|load| load.mode == MessageMode::Broadcast)
+    {
         return Some("a broadcast goes to separate processes, which memory cannot connect".into());
     }
     parameters
@@ -332,23 +334,20 @@ fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) 
             protocol.as_ref()
         ));
     }
-    let is_download = match parameters {
-        Parameters::Bandwidth { direction, .. } => *direction != Direction::Upload,
-        Parameters::Relay { .. } => true,
-        _ => false,
-    };
-    if (client, server) == (Stack::GoLibp2p, Stack::Litep2p) && is_download {
+    let download = parameters
+        .transfer()
+        .filter(|(direction, ..)| *direction != Direction::Upload);
+    if (client, server) == (Stack::GoLibp2p, Stack::Litep2p) && download.is_some() {
         let reason = "go-libp2p ends streams of litep2p on webrtc-direct that carry more than some KiB with the error: short \
                       buffer";
         return Some(reason.into());
     }
-    let sends_on_many = matches!(parameters, Parameters::Bandwidth { streams: 2.., direction, .. } if *direction != Direction::Upload);
     match server {
-        Stack::Litep2p if sends_on_many => Some(
+        Stack::Litep2p if matches!(download, Some((_, _, 2..))) => Some(
             "litep2p as a server on webrtc-direct gets stuck when it sends on several streams at the same time"
                 .into(),
         ),
-        Stack::Libp2p if is_cut_off(parameters) => {
+        Stack::Libp2p if matches!(download, Some((_, Amount::Seconds(_), _))) => {
             let reason = "libp2p as a server on webrtc-direct does not notice that a download is cut off at its time: set \
                           sizes instead of a duration";
             Some(reason.into())
@@ -364,34 +363,25 @@ fn unsupported_by_webrtc(client: Stack, server: Stack, parameters: &Parameters) 
     }
 }
 
-/// Whether the client stops the server while the server sends.
-fn is_cut_off(parameters: &Parameters) -> bool {
-    match parameters {
-        Parameters::Bandwidth {
-            amount: Amount::Seconds(_),
-            direction,
-            ..
-        } => *direction != Direction::Upload,
-        _ => false,
-    }
-}
-
 fn unsupported_by_raw(transport: Transport, parameters: &Parameters) -> Option<String> {
-    let reason = match (transport, parameters) {
-        (Transport::Memory, _) => {
+    let reason = match transport {
+        Transport::Memory => {
             "raw has no transport in memory: without a link there is nothing to compare with"
         }
-        (Transport::TcpTls, _) => "raw has no TLS over TCP: the raw reference is plain tcp",
-        (Transport::Ws, _) => "raw has no WebSocket: the raw reference is plain tcp",
-        (Transport::WebrtcDirect, _) => "raw has no WebRTC: the raw reference is quic-v1",
-        (Transport::Webtransport, _) => "raw has no WebTransport: the raw reference is quic-v1",
-        (_, Parameters::Substreams { .. }) => {
+        Transport::TcpTls => "raw has no TLS over TCP: the raw reference is plain tcp",
+        Transport::Ws => "raw has no WebSocket: the raw reference is plain tcp",
+        Transport::WebrtcDirect => "raw has no WebRTC: the raw reference is quic-v1",
+        Transport::Webtransport => "raw has no WebTransport: the raw reference is quic-v1",
+        _ if parameters.operation() == Some(Distribution::Open) => {
             "raw opens streams without a round trip, so its opens cannot be compared"
         }
-        (Transport::QuicV1, parameters) if parameters.has_relayed_path() => {
+        Transport::QuicV1 if parameters.has_relayed_path() => {
             "raw has no reference for this workload on QUIC: its server does not notice a stream on which the client sends nothing"
         }
-        (Transport::Tcp, Parameters::Echo(echo)) if echo.streams() > MOST_CONNECTIONS => {
+        Transport::Tcp
+            if parameters.has_own_peers()
+                && parameters.hosts(1) * u64::from(parameters.streams()) > MOST_CONNECTIONS =>
+        {
             return Some(format!(
                 "raw has a TCP connection for each stream, and a server accepts {MOST_CONNECTIONS}"
             ));

@@ -3,9 +3,7 @@
 use perfrun_contract::{
     compare::{Bound, CellPair, TOLERANCE},
     metric::Metric,
-    parameters::Parameters,
     plan::Plan,
-    workload::{Direction, MessageMode, RelayPath},
 };
 
 /// A metric of a pair of cells.
@@ -44,8 +42,8 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
             }
         }
         if members.len() == before {
-            let parameters = plan.cells.get(cells.baseline).map(|cell| &cell.parameters);
-            let metrics = parameters.map(primary).unwrap_or_default().into_iter();
+            let baseline = plan.cells.get(cells.baseline).into_iter();
+            let metrics = baseline.flat_map(|cell| cell.parameters.primary());
             let metrics = metrics.filter(|metric| is_alike(plan, *cells, *metric));
             members.extend(metrics.map(|metric| Member {
                 cell_pair,
@@ -62,47 +60,4 @@ pub(crate) fn of(plan: &Plan) -> Vec<Member> {
 fn is_alike(plan: &Plan, cell_pair: CellPair, metric: Metric) -> bool {
     let program = |cell: usize| plan.cells.get(cell).map(|cell| cell.client_stack.program());
     metric != Metric::ClientAllocatedPerStream || program(cell_pair.baseline) == program(cell_pair.candidate)
-}
-
-/// The metrics that stand for a workload: what it is for, and what that costs. Each more makes the others
-/// harder to show.
-pub(crate) fn primary(parameters: &Parameters) -> Vec<Metric> {
-    match parameters {
-        Parameters::Bandwidth { direction, .. } => match direction {
-            Direction::Upload => vec![Metric::UploadGoodput, Metric::CpuSecondsPerGiB],
-            Direction::Download => vec![Metric::DownloadGoodput, Metric::CpuSecondsPerGiB],
-            Direction::Both => vec![
-                Metric::UploadGoodput,
-                Metric::DownloadGoodput,
-                Metric::CpuSecondsPerGiB,
-            ],
-        },
-        // Of a burst, the rate is that of its slowest substream: it varies too much.
-        Parameters::Substreams { .. } => vec![Metric::OpenP50, Metric::CpuSecondsPerOperation],
-        Parameters::Handshakes { in_flight: 0..=1, .. } => {
-            vec![Metric::HandshakeFirstByteP50, Metric::CpuSecondsPerOperation]
-        }
-        Parameters::Handshakes { .. } => vec![Metric::HandshakesPerSecond, Metric::CpuSecondsPerOperation],
-        Parameters::Ping { .. } => vec![Metric::RoundTripP50, Metric::CpuSecondsPerOperation],
-        Parameters::Relay {
-            path: RelayPath::Direct,
-            ..
-        } => vec![Metric::DownloadGoodput, Metric::CpuSecondsPerGiB],
-        Parameters::Relay { .. } | Parameters::RelayStress { .. } => {
-            vec![Metric::DownloadGoodput, Metric::RelayCpuSecondsPerGiB]
-        }
-        Parameters::Echo(_) => vec![
-            Metric::RoundTripP50,
-            Metric::CpuSecondsPerOperation,
-            Metric::ClientAllocatedPerStream,
-        ],
-        Parameters::Messages(load) => {
-            let speed = match (load.mode, load.rate) {
-                (MessageMode::Serial, _) | (MessageMode::Broadcast, Some(_)) => Metric::OneWayP50,
-                (MessageMode::SerialAck, _) | (MessageMode::Stream, Some(_)) => Metric::RoundTripP50,
-                (MessageMode::Stream | MessageMode::Broadcast, None) => Metric::MessagesPerSecond,
-            };
-            vec![speed, Metric::CpuSecondsPerMessage]
-        }
-    }
 }

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use perfrun_contract::{
     compare::{ALPHA, CellPair, Comparison, Judged, Judging, NoFinding, Outcome, Verdict},
     metric::Metric,
-    parameters::Parameters,
     plan::Plan,
     record::{Flag, TrialRecord},
     units::Unit,
@@ -68,11 +67,6 @@ impl Basis {
             Self::EarlierRuns => format!("{count} earlier runs"),
         }
     }
-}
-
-/// The metrics that stand for a workload: what it is for, and what that costs.
-pub fn primary(parameters: &Parameters) -> Vec<Metric> {
-    family::primary(parameters)
 }
 
 /// The plan of the last run, with the cells that all runs have, each as a pair with itself. The raw

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{account::Account, node::Info};
-use perfrun_judge::runs::primary;
 
 const COLUMNS: [&str; 10] = [
     "run",
@@ -33,7 +32,7 @@ pub fn history_csv(runs: &[Account<'_>]) -> String {
             said(run, |node| node.commit.as_ref()),
         );
         for cell in &run.plan.cells {
-            let metrics = primary(&cell.parameters);
+            let metrics = cell.parameters.primary();
             let rows = run.summary.iter();
             for row in rows.filter(|row| row.cell == cell.id && metrics.contains(&row.metric)) {
                 let interval = (row.ci95_low, row.ci95_high);

@@ -168,11 +168,8 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
 fn size_sweep(source: &Source<'_>) -> Option<Plot> {
     let mut panels = vec![];
     for (_, metric, title, cells) in bandwidth_panels(source) {
-        let x_of = |cell: &Cell| match cell.parameters {
-            Parameters::Bandwidth {
-                amount: Amount::Count(bytes),
-                ..
-            } => Some((bytes as f64, units::size(bytes))),
+        let x_of = |cell: &Cell| match cell.parameters.transfer() {
+            Some((_, Amount::Count(bytes), _)) => Some((bytes as f64, units::size(bytes))),
             _ => None,
         };
         panels.extend(line_panel(source, &cells, x_of, (metric, "Goodput"), title));
@@ -198,11 +195,8 @@ fn size_sweep(source: &Source<'_>) -> Option<Plot> {
 fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
     for (path, metric, title, cells) in bandwidth_panels(source) {
-        let amount = |cell: &Cell| match cell.parameters {
-            Parameters::Bandwidth {
-                amount: Amount::Count(bytes),
-                ..
-            } => bytes,
+        let amount = |cell: &Cell| match cell.parameters.transfer() {
+            Some((_, Amount::Count(bytes), _)) => bytes,
             _ => 0,
         };
         let largest = cells
@@ -237,10 +231,10 @@ fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
 /// transport.
 fn substreams(source: &Source<'_>) -> Option<Plot> {
     let cells = cells(source, |parameters| {
-        matches!(parameters, Parameters::Substreams { .. })
+        matches!(parameters, Parameters::Substreams(_))
     });
     let x_of = |cell: &Cell| match cell.parameters {
-        Parameters::Substreams { count, .. } => Some((f64::from(count), count.to_string())),
+        Parameters::Substreams(load) => Some((f64::from(load.count), load.count.to_string())),
         _ => None,
     };
     let mut panels = vec![];
@@ -275,22 +269,21 @@ fn substreams(source: &Source<'_>) -> Option<Plot> {
 /// Messages per second over their size: a panel for each transport and mode, a line for each pair. None below
 /// two sizes.
 fn messages(source: &Source<'_>) -> Option<Plot> {
-    let cells = cells(source, |parameters| matches!(parameters, Parameters::Messages(_)));
-    let load = |cell: &Cell| match cell.parameters {
-        Parameters::Messages(load) => Some(load),
-        _ => None,
-    };
+    let cells = cells(source, |parameters| parameters.messages().is_some());
     let x_of = |cell: &Cell| {
-        let bytes = load(cell)?.message_bytes.0;
+        let bytes = cell.parameters.messages()?.message_bytes.0;
         Some((bytes as f64, units::size(bytes)))
     };
     let mut modes = vec![];
-    let loads = cells.iter().filter_map(|cell| load(cell));
+    let loads = cells.iter().filter_map(|cell| cell.parameters.messages());
     loads.for_each(|load| push_new(&mut modes, load.mode));
     let mut panels = vec![];
     for path in paths(&cells) {
         for &mode in &modes {
-            let is_wanted = |cell: &&Cell| load(cell).is_some_and(|load| load.mode == mode);
+            let is_wanted = |cell: &&Cell| {
+                let load = cell.parameters.messages();
+                load.is_some_and(|load| load.mode == mode)
+            };
             let of_mode: Vec<&Cell> = cells.iter().copied().filter(is_wanted).collect();
             panels.extend(line_panel(
                 source,
@@ -320,7 +313,7 @@ fn messages(source: &Source<'_>) -> Option<Plot> {
 /// Goodput without a relay and through one: a panel for each transport, size and path.
 fn relay(source: &Source<'_>) -> Option<Plot> {
     let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
-    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Relay { .. })) {
+    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Relay(_))) {
         let panel = bars::Panel {
             title,
             x_title: "Goodput",
@@ -340,12 +333,10 @@ fn relay(source: &Source<'_>) -> Option<Plot> {
 /// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two
 /// levels.
 fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str, unit: Unit) -> Option<Plot> {
-    let cells = cells(source, |parameters| {
-        matches!(parameters, Parameters::RelayStress { .. })
-    });
-    let x_of = |cell: &Cell| match cell.parameters {
-        Parameters::RelayStress { sinks, .. } => Some((f64::from(sinks), sinks.to_string())),
-        _ => None,
+    let cells = cells(source, |parameters| parameters.sinks_and_sources().is_some());
+    let x_of = |cell: &Cell| {
+        let (sinks, _) = cell.parameters.sinks_and_sources()?;
+        Some((f64::from(sinks), sinks.to_string()))
     };
     let panel = |path: Path<'_>| {
         let of_path = of_path(&cells, path);
@@ -370,7 +361,7 @@ fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str, unit: Unit
 
 /// A stress test over time: the ramp of its sinks, and the plateau after it.
 fn stress_course(source: &Source<'_>, role: Role, quantity: Quantity) -> Option<Plot> {
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::RelayStress { .. });
+    let is_wanted = |parameters: &Parameters| parameters.sinks_and_sources().is_some();
     course::nodes(source, is_wanted, &[role], quantity)
 }
 
@@ -394,7 +385,7 @@ fn handshakes(source: &Source<'_>) -> Option<Plot> {
             Metric::HandshakeFirstByteP99,
         ),
     ];
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes { .. });
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
     percentile_bars(
         source,
         is_wanted,
@@ -407,7 +398,7 @@ fn handshakes(source: &Source<'_>) -> Option<Plot> {
 /// Connections per second.
 fn handshake_rate(source: &Source<'_>) -> Option<Plot> {
     let mut rows = vec![];
-    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Handshakes { .. })) {
+    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Handshakes(_))) {
         let bars = bars(source, &cells, Metric::HandshakesPerSecond, None);
         push_panel(
             &mut rows,
@@ -426,7 +417,7 @@ fn handshake_rate(source: &Source<'_>) -> Option<Plot> {
 /// Round trips: bars for the median, whiskers up to the 99th percentile.
 fn ping(source: &Source<'_>) -> Option<Plot> {
     let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
-    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping { .. });
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping(_));
     percentile_bars(source, is_wanted, "Round trip", &phases, "round trips")
 }
 

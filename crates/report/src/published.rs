@@ -1,8 +1,6 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_contract::{
-    account::Account, parameters::Parameters, plan::Cell, record::TrialRecord, role::Role,
-};
+use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role};
 
 /// A row of the published CSV, in the order of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +44,7 @@ pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Serie
         .filter(|record| record.failure.is_none() && !record.trial.warmup);
     let of_echo = trials.filter_map(|record| {
         let cell = results.plan.cells.get(record.trial.cell)?;
-        matches!(cell.parameters, Parameters::Echo(_)).then_some((record, cell))
+        cell.parameters.pace().is_some().then_some((record, cell))
     });
     of_echo.flat_map(move |(record, cell)| {
         let nodes = record

@@ -32,8 +32,8 @@ const COLUMNS: [&str; 24] = [
 /// Whether peers were still being added when an interval ended, where a workload adds them one by one.
 fn phase(parameters: &Parameters, at_seconds: f64) -> &'static str {
     match parameters {
-        Parameters::RelayStress { ramp_seconds, .. } if at_seconds < *ramp_seconds => "ramp",
-        Parameters::RelayStress { .. } => "plateau",
+        Parameters::RelayStress(load) if at_seconds < load.ramp_seconds => "ramp",
+        Parameters::RelayStress(_) => "plateau",
         _ => "",
     }
 }

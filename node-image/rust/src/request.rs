@@ -80,7 +80,7 @@ fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
 mod tests {
     use perfrun_contract::{
         matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
-        parameters::{Amount, Echo, Messages, Pace, Parameters},
+        parameters::{Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Ping, Substreams},
         quantity::ByteSize,
         workload::{Direction, MessageMode, OpenMode, Timing},
     };
@@ -110,7 +110,7 @@ mod tests {
         streams: u32,
         chunk: u64,
     ) -> Parameters {
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             protocol,
             direction,
             amount,
@@ -118,7 +118,7 @@ mod tests {
             chunk_bytes: ByteSize(chunk),
             timing: Timing::Strict,
             negotiation: Negotiation::V1,
-        }
+        })
     }
 
     fn echo() -> Echo {
@@ -149,12 +149,12 @@ mod tests {
     }
 
     fn substreams(count: u32, rate: Option<u32>) -> Parameters {
-        Parameters::Substreams {
+        Parameters::Substreams(Substreams {
             count,
             mode: OpenMode::Paced,
             rate,
             negotiation: Negotiation::V1,
-        }
+        })
     }
 
     #[test]
@@ -169,14 +169,14 @@ mod tests {
                 16 << 20,
             ),
             substreams(4096, Some(1)),
-            Parameters::Handshakes {
+            Parameters::Handshakes(Handshakes {
                 amount: Amount::Count(1),
                 in_flight: 256,
-            },
-            Parameters::Ping {
+            }),
+            Parameters::Ping(Ping {
                 count: 1,
                 interval_seconds: 0.0,
-            },
+            }),
             Parameters::Echo(echo()),
             Parameters::Messages(messages()),
         ];
@@ -207,31 +207,31 @@ mod tests {
             (substreams(u32::MAX, None), "count must be 1"),
             (substreams(1, Some(0)), "rate"),
             (
-                Parameters::Handshakes {
+                Parameters::Handshakes(Handshakes {
                     amount: Amount::Seconds(0.0),
                     in_flight: 1,
-                },
+                }),
                 "more than 0",
             ),
             (
-                Parameters::Handshakes {
+                Parameters::Handshakes(Handshakes {
                     amount: Amount::Count(1),
                     in_flight: 0,
-                },
+                }),
                 "inFlight",
             ),
             (
-                Parameters::Handshakes {
+                Parameters::Handshakes(Handshakes {
                     amount: Amount::Count(1),
                     in_flight: u32::MAX,
-                },
+                }),
                 "inFlight",
             ),
             (
-                Parameters::Ping {
+                Parameters::Ping(Ping {
                     count: 1,
                     interval_seconds: -0.1,
-                },
+                }),
                 "intervalSeconds",
             ),
         ];
@@ -327,10 +327,10 @@ mod tests {
             );
         }
         for timeout_seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
-            let ping = Parameters::Ping {
+            let ping = Parameters::Ping(Ping {
                 count: 1,
                 interval_seconds: 0.0,
-            };
+            });
             assert!(
                 check(&TrialRequest {
                     timeout_seconds,

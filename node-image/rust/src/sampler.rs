@@ -43,19 +43,18 @@ impl Default for Sampling {
 
 impl From<&Parameters> for Sampling {
     fn from(parameters: &Parameters) -> Self {
-        match parameters {
-            Parameters::Echo(load) => Self {
-                interval: Duration::from_secs_f64(load.sample_interval_seconds),
+        match parameters.sample_interval_seconds() {
+            Some(seconds) => Self {
+                interval: Duration::from_secs_f64(seconds),
                 // A sample per second for an hour.
                 most: 4096,
                 echo: true,
                 interfaces: false,
             },
-            parameters if parameters.is_relayed() => Self {
-                interfaces: true,
+            None => Self {
+                interfaces: parameters.is_relayed(),
                 ..Self::default()
             },
-            _ => Self::default(),
         }
     }
 }

@@ -17,7 +17,7 @@ use perfrun_contract::{
     histogram::Recorder,
     matrix::{Negotiation, Stack, StackSettings, Transport},
     node::{Reason, TrialLabels},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Bandwidth, Parameters, Relay, Substreams},
     quantity::ByteSize,
     role::Role,
     support::LITEP2P_QUIC_STREAMS,
@@ -44,7 +44,7 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     if stack == Stack::Raw && identity.is_some() {
         bail!("raw has no identity: omit --node-key and --node-key-seed, or use another --stack");
     }
-    let parameters = Parameters::Bandwidth {
+    let parameters = Parameters::Bandwidth(Bandwidth {
         protocol: args.exchange.protocol.into(),
         direction: Direction::Both,
         amount: Amount::Count(0),
@@ -52,7 +52,7 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
         chunk_bytes: args.exchange.chunk_bytes,
         timing: Timing::Strict,
         negotiation: Negotiation::V1,
-    };
+    });
     advice::check_server(stack, transport, &parameters)?;
     let mut setup = setup(stack, transport, parameters);
     setup.listen = (listen.ip(), listen.port());
@@ -155,13 +155,13 @@ pub async fn sink(args: args::Sink) -> anyhow::Result<()> {
 
 /// A transfer through a relay, after some round trips.
 fn relayed(bytes: ByteSize, chunk_bytes: ByteSize) -> Parameters {
-    Parameters::Relay {
+    Parameters::Relay(Relay {
         path: RelayPath::Relayed,
         bytes: bytes.0,
         chunk_bytes,
         pings: PINGS,
         limits: RelayLimits::default(),
-    }
+    })
 }
 
 fn is_of_a_stream(reason: Reason) -> bool {
@@ -190,7 +190,7 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
     };
     let timing = args.timing.unwrap_or_default();
     let (transport, server) = address::dial(&args.server, args.stack.transport)?;
-    let parameters = Parameters::Bandwidth {
+    let parameters = Parameters::Bandwidth(Bandwidth {
         protocol: args.exchange.protocol.into(),
         direction,
         amount: Amount::Count(if up > 0 { up } else { down }),
@@ -198,7 +198,7 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
         chunk_bytes: args.exchange.chunk_bytes,
         timing,
         negotiation: args.negotiation,
-    };
+    });
     advice::check_client(args.stack.stack, transport, &parameters)?;
     let mut setup = setup(args.stack.stack, transport, parameters);
     setup.download = (down > 0).then_some(Amount::Count(down));
@@ -219,7 +219,7 @@ async fn exchange(
     with_details: bool,
 ) -> anyhow::Result<()> {
     let timing = match setup.parameters {
-        Parameters::Bandwidth { timing, .. } => timing,
+        Parameters::Bandwidth(Bandwidth { timing, .. }) => timing,
         _ => Timing::Strict,
     };
     let streams = setup.parameters.streams();
@@ -274,12 +274,12 @@ async fn exchange(
 /// Opens substreams.
 pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()> {
     let (transport, server) = address::dial(&args.server, args.stack.transport)?;
-    let parameters = Parameters::Substreams {
+    let parameters = Parameters::Substreams(Substreams {
         count: args.substreams,
         mode: OpenMode::Burst,
         rate: None,
         negotiation: args.negotiation,
-    };
+    });
     advice::check_client(args.stack.stack, transport, &parameters)?;
     let setup = setup(args.stack.stack, transport, parameters);
     let form = form(&args.output);

@@ -43,26 +43,15 @@ async fn run(client: &mut Client<'_>) -> Result<(), Failed> {
         ..
     } = client;
     match &setup.parameters {
-        Parameters::Bandwidth { .. } => bandwidth::run(setup, peers, findings).await,
-        Parameters::Substreams { .. } => substreams::run(setup, peers, findings).await,
-        Parameters::Handshakes { amount, .. } => {
-            handshakes::run(setup, peers, *slots, *amount, findings).await
+        Parameters::Bandwidth(load) => bandwidth::run(setup, peers, load, findings).await,
+        Parameters::Substreams(load) => substreams::run(setup, peers, load, findings).await,
+        Parameters::Handshakes(load) => handshakes::run(setup, peers, *slots, load.amount, findings).await,
+        Parameters::Ping(load) => {
+            let interval = Duration::from_secs_f64(load.interval_seconds);
+            ping::run(setup, peers, load.count, interval, findings).await
         }
-        Parameters::Ping {
-            count,
-            interval_seconds,
-        } => {
-            ping::run(
-                setup,
-                peers,
-                *count,
-                Duration::from_secs_f64(*interval_seconds),
-                findings,
-            )
-            .await
-        }
-        Parameters::Relay { bytes, pings, .. } => relay::run(setup, peers, *bytes, *pings, findings).await,
-        Parameters::RelayStress { .. } => relay::stress(setup, servers, *slots, findings).await,
+        Parameters::Relay(load) => relay::run(setup, peers, load.bytes, load.pings, findings).await,
+        Parameters::RelayStress(load) => relay::stress(setup, servers, *slots, load, findings).await,
         Parameters::Echo(load) => echo::run(setup, peers, load, findings).await,
         Parameters::Messages(load) => messages::run(setup, peers, load, findings).await,
     }

@@ -34,8 +34,7 @@ pub(crate) async fn run() -> Result<()> {
         .map(|node| node.measured.resources.rss_peak_bytes)
         .sum();
     // All sources start sinks at the same time, so that the ramp depends on the number of sources.
-    let Parameters::RelayStress { ramp_seconds, .. } = testbed.plan.cells[record.trial.cell].parameters
-    else {
+    let Parameters::RelayStress(load) = testbed.plan.cells[record.trial.cell].parameters else {
         bail!("the cell is not a stress test");
     };
     println!(
@@ -46,7 +45,7 @@ pub(crate) async fn run() -> Result<()> {
         record.nodes.len(),
         gib(resident),
         gib(MOST_MEMORY),
-        value(Metric::RampLateness) / ramp_seconds * 100.0,
+        value(Metric::RampLateness) / load.ramp_seconds * 100.0,
         value(Metric::DownloadGoodput) / 1e9,
         value(Metric::Circuits),
         value(Metric::RelayCpu),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     matrix::{IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
     node::{Info, Reason},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Bandwidth, Parameters},
     plan::{Cell, Names, Plan, Trial},
     quantity::ByteSize,
     record::{TrialFailure, TrialRecord},
@@ -47,7 +47,7 @@ pub fn cell(client: Stack, server: Stack, parameters: Parameters) -> Cell {
 
 /// A cell of uploads of a second, between a client and a server of one stack.
 pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
-    let upload = Parameters::Bandwidth {
+    let upload = Parameters::Bandwidth(Bandwidth {
         protocol: Protocol::Perf,
         direction: Direction::Upload,
         amount: Amount::Seconds(1.0),
@@ -55,7 +55,7 @@ pub fn upload_cell(stack: Stack, name: &str, transport: Transport) -> Cell {
         chunk_bytes: ByteSize(1 << 16),
         timing: Timing::Strict,
         negotiation: Negotiation::V1,
-    };
+    });
     Cell {
         id: format!("{name}.{name}.{transport}.upload-1s"),
         client: StackName(name.to_owned()),

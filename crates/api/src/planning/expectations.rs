@@ -3,9 +3,7 @@
 use perfrun_contract::{
     compare::{Bound, CellPair, Expectation},
     metric::{Better, Metric},
-    parameters::Parameters,
     plan::Cell,
-    workload::Direction,
 };
 
 use super::Error;
@@ -51,7 +49,7 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
         _ => return Err("it has no bound".to_owned()),
     };
-    let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && may_have(&cell.parameters, metric);
+    let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && cell.parameters.may_have(metric);
     let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
@@ -94,20 +92,4 @@ fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
         }
         None => !cell.is_baseline(),
     }
-}
-
-/// Whether trials with these parameters may have the metric: a transfer in one direction has only its own.
-fn may_have(parameters: &Parameters, metric: Metric) -> bool {
-    let absent: &[Metric] = match parameters {
-        Parameters::Bandwidth {
-            direction: Direction::Upload,
-            ..
-        } => &[Metric::DownloadGoodput, Metric::DownloadSeconds],
-        Parameters::Bandwidth {
-            direction: Direction::Download,
-            ..
-        } => &[Metric::UploadGoodput, Metric::UploadSeconds],
-        _ => &[],
-    };
-    !absent.contains(&metric)
 }

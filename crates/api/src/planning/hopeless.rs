@@ -8,7 +8,6 @@ use std::time::Duration;
 use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     matrix::{Stack, Transport},
-    parameters::{Amount, Parameters},
     plan::{Cell, Plan},
     role::Role::{self, Client, Relay, Server},
 };
@@ -78,7 +77,7 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
         });
     }
     let duration = cell.parameters.duration();
-    match field_of_duration(&cell.parameters) {
+    match cell.parameters.field_of_duration() {
         Some(field) if duration <= round_trip => Err(Error::TooShort {
             field,
             network: network.name.clone(),
@@ -101,24 +100,5 @@ fn dial_round_trips(stack: Stack, transport: Transport) -> u32 {
         (Stack::Libp2p, Transport::Ws) => 3,
         (Stack::Libp2p, Transport::WebrtcDirect) => 6,
         _ => 1,
-    }
-}
-
-/// The field with the time after which a load ends, whatever has arrived until then. Handshakes and messages
-/// in progress are completed.
-fn field_of_duration(parameters: &Parameters) -> Option<&'static str> {
-    match parameters {
-        Parameters::Bandwidth {
-            amount: Amount::Seconds(_),
-            ..
-        } => Some("bandwidth.duration"),
-        Parameters::Echo(_) => Some("echo.duration"),
-        Parameters::RelayStress { .. } => Some("relayStress.plateau"),
-        Parameters::Bandwidth { .. }
-        | Parameters::Substreams { .. }
-        | Parameters::Handshakes { .. }
-        | Parameters::Ping { .. }
-        | Parameters::Relay { .. }
-        | Parameters::Messages(_) => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::{hash::Hash, time::Duration};
 
 use perfrun_contract::{
-    parameters::{Amount, Echo as EchoParameters, Messages as MessageParameters, Pace, Parameters},
+    parameters::{self, Amount, Pace, Parameters},
     quantity::ByteSize,
     workload::MessageMode,
 };
@@ -57,14 +57,16 @@ fn bandwidth(bandwidth: &Bandwidth) -> Vec<Parameters> {
     let mut loads = vec![];
     for direction in distinct(bandwidth.directions.iter().copied()) {
         for streams in distinct(bandwidth.streams.iter().copied()) {
-            loads.extend(amounts.iter().map(|amount| Parameters::Bandwidth {
-                protocol: bandwidth.protocol.into(),
-                direction,
-                amount: *amount,
-                streams,
-                chunk_bytes: bandwidth.chunk_bytes,
-                timing: bandwidth.timing,
-                negotiation: bandwidth.negotiation,
+            loads.extend(amounts.iter().map(|amount| {
+                Parameters::Bandwidth(parameters::Bandwidth {
+                    protocol: bandwidth.protocol.into(),
+                    direction,
+                    amount: *amount,
+                    streams,
+                    chunk_bytes: bandwidth.chunk_bytes,
+                    timing: bandwidth.timing,
+                    negotiation: bandwidth.negotiation,
+                })
             }));
         }
     }
@@ -73,12 +75,12 @@ fn bandwidth(bandwidth: &Bandwidth) -> Vec<Parameters> {
 
 fn substreams(substreams: &Substreams) -> Vec<Parameters> {
     each(substreams.counts.iter().copied(), |count| {
-        Parameters::Substreams {
+        Parameters::Substreams(parameters::Substreams {
             count,
             mode: substreams.mode,
             rate: substreams.rate,
             negotiation: substreams.negotiation,
-        }
+        })
     })
 }
 
@@ -88,27 +90,29 @@ fn handshakes(handshakes: &Handshakes) -> Vec<Parameters> {
         (None, count) => Amount::Count(count.unwrap_or(1).into()),
     };
     each(handshakes.in_flight.iter().copied(), |in_flight| {
-        Parameters::Handshakes { amount, in_flight }
+        Parameters::Handshakes(parameters::Handshakes { amount, in_flight })
     })
 }
 
 fn ping(ping: &Ping) -> Parameters {
-    Parameters::Ping {
+    Parameters::Ping(parameters::Ping {
         count: ping.count,
         interval_seconds: seconds(ping.interval),
-    }
+    })
 }
 
 fn relay(relay: &Relay) -> Vec<Parameters> {
     let sizes = distinct(relay.sizes.iter().map(|size| size.0));
     let mut loads = vec![];
     for path in distinct(relay.paths.iter().copied()) {
-        loads.extend(sizes.iter().map(|bytes| Parameters::Relay {
-            path,
-            bytes: *bytes,
-            chunk_bytes: relay.chunk_bytes,
-            pings: relay.pings,
-            limits: relay.limits,
+        loads.extend(sizes.iter().map(|bytes| {
+            Parameters::Relay(parameters::Relay {
+                path,
+                bytes: *bytes,
+                chunk_bytes: relay.chunk_bytes,
+                pings: relay.pings,
+                limits: relay.limits,
+            })
         }));
     }
     loads
@@ -122,7 +126,7 @@ fn relay_stress(stress: &RelayStress, clients: u32) -> Vec<Parameters> {
         let start_interval_seconds =
             seconds(stress.sink_interval) * f64::from(clients) / f64::from(sources.max(1));
         let starts = sinks / clients.max(1);
-        Parameters::RelayStress {
+        Parameters::RelayStress(parameters::RelayStress {
             sinks,
             sources,
             start_interval_seconds,
@@ -131,7 +135,7 @@ fn relay_stress(stress: &RelayStress, clients: u32) -> Vec<Parameters> {
             bytes: stress.transfer_bytes.0,
             chunk_bytes: stress.chunk_bytes,
             limits: stress.limits,
-        }
+        })
     })
 }
 
@@ -143,7 +147,7 @@ fn echo(echo: &Echo) -> Vec<Parameters> {
     };
     let sizes = echo.loads.iter().map(|load| load.size());
     each(sizes, |(connections, streams_per_connection)| {
-        Parameters::Echo(EchoParameters {
+        Parameters::Echo(parameters::Echo {
             connections,
             streams_per_connection,
             connection_interval_seconds: seconds(echo.connection_interval),
@@ -166,7 +170,7 @@ fn messages(messages: &Messages, servers: u32) -> Vec<Parameters> {
     let mut loads = vec![];
     for mode in distinct(messages.modes.iter().copied()) {
         loads.extend(each(messages.sizes.iter().map(|size| size.0), |bytes| {
-            Parameters::Messages(MessageParameters {
+            Parameters::Messages(parameters::Messages {
                 mode,
                 message_bytes: ByteSize(bytes),
                 amount,

@@ -3,7 +3,6 @@
 use perfrun_contract::{
     matrix::{IpFamily, Messaging, Setting, Stack},
     network::NONE,
-    parameters::Parameters,
     plan::Cell,
     quantity::ByteSize,
     role::Role,
@@ -75,20 +74,18 @@ fn unlike(cell: &Cell) -> Option<String> {
 /// Why a cell is skipped whose workload does not pass messages as its variant says.
 fn passed_otherwise(cell: &Cell) -> Option<String> {
     let messaging = cell.client_settings.messaging();
-    match (messaging, &cell.parameters) {
+    match (messaging, cell.parameters.messages()) {
         (Messaging::Streams, _) => None,
-        (Messaging::Gossipsub, Parameters::Messages(load)) => (load.mode != MessageMode::Broadcast)
+        (Messaging::Gossipsub, Some(load)) => (load.mode != MessageMode::Broadcast)
             .then(|| "gossipsub passes messages to all peers only: set the mode broadcast".into()),
-        (Messaging::Notifications, Parameters::Messages(_)) => None,
+        (Messaging::Notifications, Some(_)) => None,
         _ => Some(format!("{messaging} is a setting for the workload messages only")),
     }
 }
 
 /// Why a cell is skipped that has more peers than a server of commonware takes.
 fn crowded(cell: &Cell) -> Option<String> {
-    let Parameters::Messages(load) = &cell.parameters else {
-        return None;
-    };
+    let load = cell.parameters.messages()?;
     let all = cell.clients.len() as u32 * cell.peers_per_client;
     let peers = match load.mode {
         _ if cell.is_in_process() => cell.peers_per_client,

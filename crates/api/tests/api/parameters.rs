@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol},
-    parameters::{Amount, Echo, Messages, Pace, Parameters},
+    parameters::{Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Ping, Substreams},
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode, Timing},
 };
@@ -26,7 +26,7 @@ fn they_are_complete() {
         of(
             "{bandwidth: {protocol: litep2p-perf, sizes: [64Ki], directions: [both], timing: compat, chunkBytes: 1Ki}}"
         ),
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             protocol: Protocol::Litep2pPerf,
             direction: Direction::Both,
             amount: Amount::Count(65536),
@@ -34,30 +34,30 @@ fn they_are_complete() {
             chunk_bytes: ByteSize(1024),
             timing: Timing::Compat,
             negotiation: Negotiation::V1,
-        }
+        })
     );
     assert_eq!(
         of("{substreams: {counts: [32], mode: paced, rate: 64, negotiation: v1lazy}}"),
-        Parameters::Substreams {
+        Parameters::Substreams(Substreams {
             count: 32,
             mode: OpenMode::Paced,
             rate: Some(64),
             negotiation: Negotiation::V1Lazy,
-        }
+        })
     );
     assert_eq!(
         of("{handshakes: {count: 9, inFlight: [3]}}"),
-        Parameters::Handshakes {
+        Parameters::Handshakes(Handshakes {
             amount: Amount::Count(9),
             in_flight: 3
-        }
+        })
     );
     assert_eq!(
         of("{ping: {count: 5, interval: 20ms}}"),
-        Parameters::Ping {
+        Parameters::Ping(Ping {
             count: 5,
             interval_seconds: 0.02
-        }
+        })
     );
     let defaults = Echo {
         connections: 10,
@@ -185,28 +185,28 @@ fn a_trial_may_last_longer_by_the_time_it_was_asked_to_take() {
 #[test]
 fn nonsense_from_the_network_is_no_time_and_no_panic() {
     for seconds in [-1.0, f64::NEG_INFINITY] {
-        let parameters = Parameters::Handshakes {
+        let parameters = Parameters::Handshakes(Handshakes {
             amount: Amount::Seconds(seconds),
             in_flight: 1,
-        };
+        });
         assert_eq!(parameters.duration(), Duration::ZERO);
     }
     for seconds in [1e300, f64::INFINITY, f64::NAN] {
-        let parameters = Parameters::Ping {
+        let parameters = Parameters::Ping(Ping {
             count: 1,
             interval_seconds: seconds,
-        };
+        });
         // The duration is added to a timeout, which must not overflow.
         assert!(
             parameters.duration() + Duration::from_secs(u64::from(u32::MAX)) > Duration::from_secs(1_000_000)
         );
     }
-    let parameters = Parameters::Substreams {
+    let parameters = Parameters::Substreams(Substreams {
         count: 1,
         mode: OpenMode::Paced,
         rate: Some(0),
         negotiation: Negotiation::V1,
-    };
+    });
     assert!(parameters.duration() > Duration::from_secs(1_000_000));
 }
 

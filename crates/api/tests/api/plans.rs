@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use perfrun_api::planning::{self, Error};
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack, StackName},
-    parameters::Parameters,
+    parameters::{Parameters, RelayStress},
     plan::{Plan, PlannedNode, Trial},
     role::Role,
 };
@@ -442,12 +442,12 @@ fn a_stress_level_is_shared_by_its_nodes() {
     );
     let cell = &plan.cells[0];
     assert_eq!((cell.peers_per_client, cell.sources_per_server()), (25, 1));
-    let Parameters::RelayStress {
+    let Parameters::RelayStress(RelayStress {
         sources,
         start_interval_seconds,
         ramp_seconds,
         ..
-    } = cell.parameters
+    }) = cell.parameters
     else {
         panic!("{cell:?}")
     };

@@ -8,7 +8,7 @@ use perfrun_contract::{
     matrix::Transport,
     metric::Metric,
     node::Measured,
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Bandwidth, Parameters, RelayStress, Substreams},
     plan::Cell,
     record::{Flag, TrialRecord},
     role::Role,
@@ -107,7 +107,7 @@ fn all_substreams_are_opened() {
                 .any(|cell| cell.transport == Transport::TcpTls)
         );
         for (cell, record) in records(&results) {
-            let Parameters::Substreams { count, .. } = cell.parameters else {
+            let Parameters::Substreams(Substreams { count, .. }) = cell.parameters else {
                 panic!("{cell:?}")
             };
             assert_eq!(
@@ -477,7 +477,7 @@ fn a_relay_is_stressed_level_by_level() {
     for results in in_all_modes(&document) {
         assert_eq!(results.plan.cells.len(), 4, "libp2p, and raw");
         for (cell, record) in records(&results) {
-            let Parameters::RelayStress { sinks, .. } = cell.parameters else {
+            let Parameters::RelayStress(RelayStress { sinks, .. }) = cell.parameters else {
                 panic!("{cell:?}")
             };
             assert!(
@@ -547,7 +547,7 @@ fn samples(record: &TrialRecord, distribution: Distribution) -> u64 {
 }
 
 fn direction(cell: &Cell) -> Direction {
-    let Parameters::Bandwidth { direction, .. } = &cell.parameters else {
+    let Parameters::Bandwidth(Bandwidth { direction, .. }) = &cell.parameters else {
         panic!("{cell:?}")
     };
     *direction
@@ -555,11 +555,11 @@ fn direction(cell: &Cell) -> Direction {
 
 /// Expects that both ends counted exactly the requested bytes in each direction.
 fn assert_exact(cell: &Cell, record: &TrialRecord) {
-    let Parameters::Bandwidth {
+    let Parameters::Bandwidth(Bandwidth {
         amount: Amount::Count(size),
         streams,
         ..
-    } = &cell.parameters
+    }) = &cell.parameters
     else {
         panic!("{cell:?}")
     };

@@ -4,7 +4,7 @@ use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack},
     metric::Metric,
     node::{Failure, Measured, Plateau, Resources, UdpBuffers},
-    parameters::{Amount, Echo, Pace, Parameters},
+    parameters::{Amount, Bandwidth, Echo, Pace, Parameters},
     quantity::ByteSize,
     workload::{Direction, Timing},
 };
@@ -366,7 +366,7 @@ fn caused_by(name: &str, reason: Reason) -> TrialFailure {
 
 /// 900 bytes up, by `clients` clients.
 fn cell(clients: u64) -> Cell {
-    let upload = Parameters::Bandwidth {
+    let upload = Parameters::Bandwidth(Bandwidth {
         protocol: Protocol::Perf,
         direction: Direction::Upload,
         amount: Amount::Count(900 / clients),
@@ -374,7 +374,7 @@ fn cell(clients: u64) -> Cell {
         chunk_bytes: ByteSize(1024),
         timing: Timing::Strict,
         negotiation: Negotiation::V1,
-    };
+    });
     Cell {
         clients: (0..clients).map(|i| format!("client-{i}")).collect(),
         ..records::cell(Stack::Litep2p, Stack::Libp2p, upload)

@@ -13,7 +13,7 @@ use perfrun_conductor::{
 };
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack},
-    parameters::Parameters,
+    parameters::{Parameters, Ping},
     plan::{Cell, Names, Plan, PlannedNode},
     record::TrialRecord,
     role::Role,
@@ -281,10 +281,10 @@ fn plan(servers: &[&str], clients: &[&str], relays: &[&str]) -> Plan {
             })
             .collect()
     };
-    let ping = Parameters::Ping {
+    let ping = Parameters::Ping(Ping {
         count: 3,
         interval_seconds: 0.0,
-    };
+    });
     let cell = Cell {
         id: "libp2p.litep2p.tcp.ping-3".into(),
         clients: names(clients),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use perfrun_contract::{
     matrix::{Identity, IpFamily, Negotiation, Protocol, TcpCongestion, Transport},
     node::{Reason, TrialState},
-    parameters::{Amount, Echo, Pace, Parameters},
+    parameters::{Amount, Bandwidth, Echo, Pace, Parameters},
     quantity::ByteSize,
     run::RunState,
     workload::{Direction, Timing},
@@ -172,7 +172,7 @@ async fn ends_that_count_differently_fail_the_trial() {
                 ..Script::default()
             },
         );
-    bench.plan.cells[0].parameters = Parameters::Bandwidth {
+    bench.plan.cells[0].parameters = Parameters::Bandwidth(Bandwidth {
         protocol: Protocol::Perf,
         direction: Direction::Upload,
         amount: Amount::Count(100),
@@ -180,7 +180,7 @@ async fn ends_that_count_differently_fail_the_trial() {
         chunk_bytes: ByteSize(10),
         timing: Timing::Strict,
         negotiation: Negotiation::V1,
-    };
+    });
     let out = bench.run().await;
     assert_eq!(out.outline()[0], "c0.i0.a0 nobody CountMismatch");
 }

@@ -7,7 +7,7 @@ use perfrun_contract::{
     histogram::Histogram,
     matrix::Transport,
     node::Measured,
-    parameters::{Amount, Echo, Parameters},
+    parameters::{Amount, Bandwidth, Echo, Handshakes, Parameters},
     workload::Direction,
 };
 
@@ -24,7 +24,7 @@ pub(super) fn streams_ended(
     ended: &Ended,
 ) -> Result<(), String> {
     // On webrtc-direct, ends get lost when their connection closes. An echo also counts late lines.
-    if transport == Transport::WebrtcDirect || matches!(parameters, Parameters::Echo(_)) {
+    if transport == Transport::WebrtcDirect || parameters.pace().is_some() {
         return Ok(());
     }
     same("failures of the server", ended.server.measured.failures, 0)
@@ -86,10 +86,10 @@ pub(super) fn same(what: &str, one: u64, other: u64) -> Result<(), String> {
 fn is_cut_off(parameters: &Parameters) -> bool {
     matches!(
         parameters,
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             amount: Amount::Seconds(_),
             ..
-        } | Parameters::RelayStress { .. }
+        }) | Parameters::RelayStress(_)
     )
 }
 
@@ -135,12 +135,12 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
         same("streams of the server", server.streams, streams)
     };
     match parameters {
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             direction,
             amount,
             streams,
             ..
-        } => {
+        }) => {
             opened(u64::from(*streams))?;
             let (up, down) = (*direction != Direction::Download, *direction != Direction::Upload);
             for (name, is_due, transfer, bytes) in [
@@ -176,36 +176,36 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
             }
             Ok(())
         }
-        Parameters::Substreams { count, .. } => {
+        Parameters::Substreams(load) => {
             // A server sees a stream of v1lazy only when it carries bytes, and these carry none.
-            same("streams of the client", client.streams, u64::from(*count))?;
-            has(client, Distribution::Open, u64::from(*count))
+            same("streams of the client", client.streams, load.count.into())?;
+            has(client, Distribution::Open, load.count.into())
         }
-        Parameters::Handshakes {
+        Parameters::Handshakes(Handshakes {
             amount: Amount::Count(count),
             ..
-        } => {
+        }) => {
             same("connections of the client", client.connections, *count)?;
             has(client, Distribution::HandshakeEstablished, *count)?;
             has(client, Distribution::HandshakeFirstByte, *count)
         }
-        Parameters::Ping { count, .. } => {
+        Parameters::Ping(load) => {
             opened(1)?;
             // One round trip precedes those that count.
             same(
                 "bytes of the pings",
                 client.bytes_sent,
-                32 * (u64::from(*count) + 1),
+                32 * (u64::from(load.count) + 1),
             )?;
-            has(client, Distribution::RoundTrip, u64::from(*count))
+            has(client, Distribution::RoundTrip, load.count.into())
         }
         Parameters::Echo(load) => {
             opened(load.streams())?;
             paced(load, client)
         }
-        Parameters::Relay { bytes, .. } => {
+        Parameters::Relay(load) => {
             opened(1)?;
-            same("bytes of the transfer", client.bytes_received, *bytes)?;
+            same("bytes of the transfer", client.bytes_received, load.bytes)?;
             has(client, Distribution::Transfer, 1)
         }
         _ => Ok(()),

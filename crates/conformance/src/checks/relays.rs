@@ -6,7 +6,7 @@ use perfrun_contract::{
     distribution::Distribution,
     matrix::Transport,
     node::Outcome,
-    parameters::Parameters,
+    parameters::{Parameters, Relay, RelayStress},
     quantity::ByteSize,
     role::Role,
     workload::{RelayLimits, RelayPath},
@@ -66,17 +66,17 @@ pub(super) fn checks(stack: &str, capabilities: &Capabilities, transport: Transp
 }
 
 pub(super) fn transfer(path: RelayPath) -> Parameters {
-    Parameters::Relay {
+    Parameters::Relay(Relay {
         path,
         bytes: BYTES,
         chunk_bytes: ByteSize(1024),
         pings: 2,
         limits: RelayLimits::default(),
-    }
+    })
 }
 
 fn stress() -> Parameters {
-    Parameters::RelayStress {
+    Parameters::RelayStress(RelayStress {
         sinks: 1,
         sources: 1,
         start_interval_seconds: 0.01,
@@ -86,7 +86,7 @@ fn stress() -> Parameters {
         bytes: BYTES,
         chunk_bytes: ByteSize(1024),
         limits: RelayLimits::default(),
-    }
+    })
 }
 
 fn relayed(
@@ -155,9 +155,9 @@ fn agree(parameters: &Parameters, ended: &Ended, relay: &Outcome) -> Result<(), 
     has(&ended.client.measured, Distribution::RelayConnected, 1)?;
     let relay = &relay.measured;
     // Where each transfer has a connection of its own, sinks that repeat it need more than one circuit.
-    let most = match parameters {
-        Parameters::RelayStress { .. } => u64::MAX,
-        _ => 1,
+    let most = match parameters.sinks_and_sources() {
+        Some(_) => u64::MAX,
+        None => 1,
     };
     for (what, circuits) in [("streams", relay.streams), ("mostCircuits", relay.most_circuits)] {
         if circuits < 1 || circuits > most {

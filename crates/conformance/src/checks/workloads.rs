@@ -6,7 +6,7 @@ use perfrun_contract::{
     distribution::Distribution,
     matrix::{Identity, Negotiation, Protocol, Transport},
     node::{Info, Reason},
-    parameters::{Amount, Echo, Messages, Pace, Parameters},
+    parameters::{Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Substreams},
     quantity::ByteSize,
     role::Role,
     workload::{Direction, MessageMode, OpenMode, RelayPath, Timing},
@@ -193,11 +193,13 @@ fn loads(capabilities: &Capabilities) -> Vec<Load> {
                 add(&format!("bandwidth.{name}.timed{lazy}"), timed.into());
             }
         }
-        let opens = |mode, rate| Parameters::Substreams {
-            count: OPENS,
-            mode,
-            rate,
-            negotiation,
+        let opens = |mode, rate| {
+            Parameters::Substreams(Substreams {
+                count: OPENS,
+                mode,
+                rate,
+                negotiation,
+            })
         };
         add(
             &format!("substreams.paced{lazy}"),
@@ -210,10 +212,10 @@ fn loads(capabilities: &Capabilities) -> Vec<Load> {
     }
     add(
         "handshakes",
-        vec![Parameters::Handshakes {
+        vec![Parameters::Handshakes(Handshakes {
             amount: Amount::Count(3),
             in_flight: 1,
-        }],
+        })],
     );
     add("ping", vec![ping(20)]);
     add("echo", vec![echo(Pace::Pause(0.05))]);
@@ -231,7 +233,7 @@ fn bandwidth(
     streams: u32,
     negotiation: Negotiation,
 ) -> Parameters {
-    Parameters::Bandwidth {
+    Parameters::Bandwidth(Bandwidth {
         protocol,
         direction,
         amount,
@@ -239,7 +241,7 @@ fn bandwidth(
         chunk_bytes: ByteSize(CHUNK),
         timing: Timing::Strict,
         negotiation,
-    }
+    })
 }
 
 pub(super) fn echo(pace: Pace) -> Parameters {
@@ -369,10 +371,10 @@ fn longer(parameters: &Parameters) -> Option<Parameters> {
         duration_seconds: seconds,
         ..
     })
-    | Parameters::Bandwidth {
+    | Parameters::Bandwidth(Bandwidth {
         amount: Amount::Seconds(seconds),
         ..
-    }) = &mut longer
+    })) = &mut longer
     else {
         return None;
     };

@@ -1,57 +1,59 @@
 //! Bulk transfer: times and rates of each direction.
 
 use super::{
-    Metrics,
+    Measure, Metrics,
     ends::{Ends, bytes, longest, max, median, receiver_rate, sender_rate},
 };
 use crate::{
     distribution::Distribution,
     metric::Metric,
     node::{LEAST_BYTES_FOR_A_RATE, Transfer},
-    parameters::Amount,
+    parameters::{Amount, Bandwidth},
     workload::{Direction, Timing},
 };
 
-/// Times and rates of the directions in which bytes went, and the time to connect.
-pub(super) fn metrics(ends: &Ends<'_>, direction: Direction, timing: Timing, amount: Amount) -> Metrics {
-    // A timed transfer is long enough for a rate, however few bytes arrive.
-    let least = match amount {
-        Amount::Count(_) => LEAST_BYTES_FOR_A_RATE,
-        Amount::Seconds(_) => 1,
-    };
-    let mut metrics = Metrics::new();
-    if direction != Direction::Download {
-        let uploads: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
-        metrics.extend(longest(&uploads).map(|seconds| (Metric::UploadSeconds, seconds)));
-        let goodput = match timing {
-            Timing::Strict => receiver_rate(&arrivals(ends), least),
-            Timing::Compat => sender_rate(&uploads),
+impl Measure for Bandwidth {
+    /// Times and rates of the directions in which bytes went, and the time to connect.
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics {
+        // A timed transfer is long enough for a rate, however few bytes arrive.
+        let least = match self.amount {
+            Amount::Count(_) => LEAST_BYTES_FOR_A_RATE,
+            Amount::Seconds(_) => 1,
         };
-        metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
+        let mut metrics = Metrics::new();
+        if self.direction != Direction::Download {
+            let uploads: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
+            metrics.extend(longest(&uploads).map(|seconds| (Metric::UploadSeconds, seconds)));
+            let goodput = match self.timing {
+                Timing::Strict => receiver_rate(&arrivals(ends), least),
+                Timing::Compat => sender_rate(&uploads),
+            };
+            metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
+        }
+        if self.direction != Direction::Upload {
+            let downloads = ends.downloads();
+            metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
+            let goodput = match self.timing {
+                Timing::Strict => receiver_rate(&downloads, least),
+                Timing::Compat => sender_rate(&downloads),
+            };
+            metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
+        }
+        if let Some(connect) = ends.merged(Distribution::HandshakeEstablished) {
+            metrics.insert(Metric::ConnectSeconds, median(&connect));
+            metrics.insert(Metric::TotalSeconds, max(&connect) + ends.slowest());
+        }
+        metrics
     }
-    if direction != Direction::Upload {
-        let downloads = ends.downloads();
-        metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
-        let goodput = match timing {
-            Timing::Strict => receiver_rate(&downloads, least),
-            Timing::Compat => sender_rate(&downloads),
-        };
-        metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
-    }
-    if let Some(connect) = ends.merged(Distribution::HandshakeEstablished) {
-        metrics.insert(Metric::ConnectSeconds, median(&connect));
-        metrics.insert(Metric::TotalSeconds, max(&connect) + ends.slowest());
-    }
-    metrics
-}
 
-/// Bytes that arrived in the measured directions.
-pub(super) fn payload(ends: &Ends<'_>, direction: Direction) -> u64 {
-    let (up, down) = (bytes(&arrivals(ends)), bytes(&ends.downloads()));
-    match direction {
-        Direction::Upload => up,
-        Direction::Download => down,
-        Direction::Both => up + down,
+    /// Bytes that arrived in the measured directions.
+    fn payload(&self, ends: &Ends<'_>) -> u64 {
+        let (up, down) = (bytes(&arrivals(ends)), bytes(&ends.downloads()));
+        match self.direction {
+            Direction::Upload => up,
+            Direction::Download => down,
+            Direction::Both => up + down,
+        }
     }
 }
 

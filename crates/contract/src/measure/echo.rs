@@ -1,8 +1,8 @@
 //! Streams that echo at a pace: round trips, and how much of the nominal rate the plateau achieves.
 
 use super::{
-    Metrics,
-    ends::{Ends, per_second, sum},
+    Measure, Metrics,
+    ends::{Ends, per_second},
     ping,
 };
 use crate::{
@@ -11,47 +11,54 @@ use crate::{
     parameters::Echo,
 };
 
-/// Times of a round trip, and rates on the plateau. The nominal rate is one line per pause or period and
-/// stream, as if a round trip took no time.
-pub(super) fn metrics(ends: &Ends<'_>, echo: &Echo) -> Metrics {
-    let mut metrics = ping::metrics(ends);
-    let plateaus: Vec<Plateau> = ends.clients.iter().filter_map(|client| client.plateau).collect();
-    let longest = |time: fn(&Plateau) -> f64| plateaus.iter().map(time).reduce(f64::max);
-    metrics.extend(longest(|plateau| plateau.ramp_seconds).map(|seconds| (Metric::RampSeconds, seconds)));
-    let lateness = longest(|plateau| plateau.ramp_lateness_seconds);
-    metrics.extend(lateness.map(|seconds| (Metric::RampLateness, seconds)));
-    // Without one of the clients, the share would be that of fewer streams than requested.
-    let rates: Option<Vec<f64>> = ends
-        .clients
-        .iter()
-        .map(|client| {
-            let plateau = client.plateau?;
-            per_second(plateau.round_trips as f64, plateau.seconds)
-        })
-        .collect();
-    if let Some(achieved) = rates.map(|rates| rates.iter().sum::<f64>()) {
-        let nominal = echo.nominal_rate() * ends.clients.len() as f64;
-        metrics.insert(Metric::RoundTripsPerSecond, achieved);
-        metrics.extend(per_second(achieved, nominal).map(|share| (Metric::AchievedShare, share)));
+impl Measure for Echo {
+    /// Times of a round trip, and rates on the plateau. The nominal rate is one line per pause or period and
+    /// stream, as if a round trip took no time.
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics {
+        let mut metrics = ping::round_trips(ends);
+        let plateaus: Vec<Plateau> = ends.clients.iter().filter_map(|client| client.plateau).collect();
+        let longest = |time: fn(&Plateau) -> f64| plateaus.iter().map(time).reduce(f64::max);
+        metrics.extend(longest(|plateau| plateau.ramp_seconds).map(|seconds| (Metric::RampSeconds, seconds)));
+        let lateness = longest(|plateau| plateau.ramp_lateness_seconds);
+        metrics.extend(lateness.map(|seconds| (Metric::RampLateness, seconds)));
+        // Without one of the clients, the share would be that of fewer streams than requested.
+        let rates: Option<Vec<f64>> = ends
+            .clients
+            .iter()
+            .map(|client| {
+                let plateau = client.plateau?;
+                per_second(plateau.round_trips as f64, plateau.seconds)
+            })
+            .collect();
+        if let Some(achieved) = rates.map(|rates| rates.iter().sum::<f64>()) {
+            let nominal = self.nominal_rate() * ends.clients.len() as f64;
+            metrics.insert(Metric::RoundTripsPerSecond, achieved);
+            metrics.extend(per_second(achieved, nominal).map(|share| (Metric::AchievedShare, share)));
+        }
+        let fewest: Option<Vec<u64>> = ends.clients.iter().map(|client| fewest_echoing(client)).collect();
+        metrics.extend(fewest.map(|all| (Metric::EchoingStreams, all.iter().sum::<u64>() as f64)));
+        metrics
     }
-    let fewest: Option<Vec<u64>> = ends.clients.iter().map(|client| fewest_echoing(client)).collect();
-    metrics.extend(fewest.map(|all| (Metric::EchoingStreams, all.iter().sum::<u64>() as f64)));
-    metrics
-}
 
-/// What is wrong with the bytes of a trial without failures: what was sent has arrived, and has come back.
-pub(super) fn mismatch(ends: &Ends<'_>) -> Option<String> {
-    let sent = sum(&ends.clients, |client| client.bytes_sent);
-    let received = sum(&ends.servers, |server| server.bytes_received);
-    let returned = sum(&ends.servers, |server| server.bytes_sent);
-    let echoed = sum(&ends.clients, |client| client.bytes_received);
-    let equal = [received, returned, echoed].iter().all(|bytes| *bytes == sent);
-    (!equal).then(|| {
+    fn mismatch(&self, ends: &Ends<'_>) -> Option<String> {
+        // It is unknown how much a stream had sent when it failed.
+        if ends
+            .clients
+            .iter()
+            .chain(&ends.servers)
+            .any(|node| node.failures > 0)
+        {
+            return None;
+        }
+        let ((sent, received), (returned, echoed)) = (ends.up(), ends.down());
+        let equal = [received, returned, echoed].iter().all(|bytes| *bytes == sent);
+        (!equal).then(|| {
         format!(
             "echo: clients sent {sent} bytes, servers received {received} and sent {returned} back, of which clients \
              received {echoed}"
         )
     })
+    }
 }
 
 /// The fewest streams that echoed in a sample that is on the plateau as a whole.

@@ -19,6 +19,8 @@ pub(super) struct Ends<'a> {
     /// Servers that are processes of their own: those within a client's process share its CPU and memory.
     pub(super) server_processes: Vec<&'a Measured>,
     pub(super) relays: Vec<&'a Measured>,
+    /// Peers of all clients.
+    pub(super) peers: u64,
 }
 
 impl<'a> Ends<'a> {
@@ -38,6 +40,7 @@ impl<'a> Ends<'a> {
                 false => vec![],
             },
             relays: in_role(Role::Relay),
+            peers: u64::from(cell.peers_per_client) * cell.clients.len() as u64,
         }
     }
 
@@ -62,6 +65,34 @@ impl<'a> Ends<'a> {
     /// Failures that clients counted.
     pub(super) fn failures(&self) -> f64 {
         sum(&self.clients, |client| client.failures) as f64
+    }
+
+    /// Bytes that clients sent, and that servers received.
+    pub(super) fn up(&self) -> (u64, u64) {
+        (
+            sum(&self.clients, |client| client.bytes_sent),
+            sum(&self.servers, |server| server.bytes_received),
+        )
+    }
+
+    /// Bytes that servers sent, and that clients received.
+    pub(super) fn down(&self) -> (u64, u64) {
+        (
+            sum(&self.servers, |server| server.bytes_sent),
+            sum(&self.clients, |client| client.bytes_received),
+        )
+    }
+
+    /// What is wrong with the bytes of pings, if anything.
+    pub(super) fn lost_pings(&self) -> Option<String> {
+        // At a server, only ends of streams fail in a trial that continues.
+        if self.failures() > 0.0 {
+            return None;
+        }
+        let lost = |what: &str, (sent, received): (u64, u64)| {
+            (sent != received).then(|| format!("{what}: {sent} bytes were sent, {received} received"))
+        };
+        lost("pings", self.up()).or_else(|| lost("answers to pings", self.down()))
     }
 
     /// The downloads of all clients.

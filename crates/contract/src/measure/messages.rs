@@ -1,7 +1,7 @@
 //! Messages: rate, goodput, latency, losses and cost.
 
 use super::{
-    Metrics, cost,
+    Measure, Metrics, cost,
     ends::{Ends, bytes, distribution, longest, merged, per_second, receiver_rate},
 };
 use crate::{
@@ -12,60 +12,48 @@ use crate::{
     workload::MessageMode,
 };
 
-/// Rates of what arrived, times of round trips and of one way, and the cost of each message. `peers` are
-/// those of all clients.
-pub(super) fn metrics(ends: &Ends<'_>, load: &Messages, peers: u64) -> Metrics {
-    let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
-    let sent: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
-    let arrived = arrivals(ends);
-    let count = |transfers: &[Transfer]| bytes(transfers) as f64 / load.message_bytes.0 as f64;
-    let messages = count(&arrived);
-    // All clients together take as long as the slowest one, from its first message to its last
-    // acknowledgement.
-    let rate = longest(&sent).and_then(|seconds| per_second(messages, seconds));
-    metrics.extend(rate.map(|rate| (Metric::MessagesPerSecond, rate)));
-    let nominal = load
-        .rate
-        .map(|rate| u64::from(rate) * peers * u64::from(load.receivers));
-    metrics.extend(
-        rate.zip(nominal)
-            .map(|(rate, nominal)| (Metric::AchievedShare, rate / nominal as f64)),
-    );
-    let goodput = receiver_rate(&arrived, LEAST_BYTES_FOR_A_RATE);
-    metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
-    if messages > 0.0 {
-        metrics.insert(Metric::CpuSecondsPerMessage, cost::total_cpu(ends) / messages);
+impl Measure for Messages {
+    /// Rates of what arrived, times of round trips and of one way, and the cost of each message.
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics {
+        let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
+        let sent: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
+        let arrived = arrivals(ends);
+        let count = |transfers: &[Transfer]| bytes(transfers) as f64 / self.message_bytes.0 as f64;
+        let messages = count(&arrived);
+        // All clients together take as long as the slowest one, from its first message to its last
+        // acknowledgement.
+        let rate = longest(&sent).and_then(|seconds| per_second(messages, seconds));
+        metrics.extend(rate.map(|rate| (Metric::MessagesPerSecond, rate)));
+        let nominal = self
+            .rate
+            .map(|rate| u64::from(rate) * ends.peers * u64::from(self.receivers));
+        metrics.extend(
+            rate.zip(nominal)
+                .map(|(rate, nominal)| (Metric::AchievedShare, rate / nominal as f64)),
+        );
+        let goodput = receiver_rate(&arrived, LEAST_BYTES_FOR_A_RATE);
+        metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
+        if messages > 0.0 {
+            metrics.insert(Metric::CpuSecondsPerMessage, cost::total_cpu(ends) / messages);
+        }
+        if self.mode == MessageMode::Broadcast {
+            metrics.extend(delivery(ends, count(&sent), messages));
+        }
+        if let Some(times) = ends.merged(Distribution::RoundTrip) {
+            metrics.extend(distribution(&times, Metric::ROUND_TRIP));
+        }
+        // Receivers measure one way; in one process, the task that has both ends.
+        let nodes = ends.clients.iter().chain(&ends.servers).copied();
+        if let Some(times) = merged(nodes, Distribution::OneWay) {
+            metrics.extend(distribution(&times, Metric::ONE_WAY));
+        }
+        metrics
     }
-    if load.mode == MessageMode::Broadcast {
-        metrics.extend(delivery(ends, count(&sent), messages));
+
+    /// Bytes that arrived.
+    fn payload(&self, ends: &Ends<'_>) -> u64 {
+        bytes(&arrivals(ends))
     }
-    if let Some(times) = ends.merged(Distribution::RoundTrip) {
-        metrics.extend(distribution(
-            &times,
-            [
-                Metric::RoundTripMean,
-                Metric::RoundTripP50,
-                Metric::RoundTripP90,
-                Metric::RoundTripP99,
-                Metric::RoundTripMax,
-            ],
-        ));
-    }
-    // Receivers measure one way; in one process, the task that has both ends.
-    let nodes = ends.clients.iter().chain(&ends.servers).copied();
-    if let Some(times) = merged(nodes, Distribution::OneWay) {
-        metrics.extend(distribution(
-            &times,
-            [
-                Metric::OneWayMean,
-                Metric::OneWayP50,
-                Metric::OneWayP90,
-                Metric::OneWayP99,
-                Metric::OneWayMax,
-            ],
-        ));
-    }
-    metrics
 }
 
 /// What arrived of the messages to all receivers, and what did not.
@@ -84,11 +72,6 @@ fn delivery(ends: &Ends<'_>, sent: f64, arrived: f64) -> Metrics {
         metrics.insert(Metric::DeliveryRatio, arrived / sent);
     }
     metrics
-}
-
-/// Bytes that arrived.
-pub(super) fn payload(ends: &Ends<'_>) -> u64 {
-    bytes(&arrivals(ends))
 }
 
 fn arrivals(ends: &Ends<'_>) -> Vec<Transfer> {

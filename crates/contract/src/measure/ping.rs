@@ -1,25 +1,26 @@
 //! Round trips on a stream.
 
 use super::{
-    Metrics,
+    Measure, Metrics,
     ends::{Ends, distribution},
 };
-use crate::{distribution::Distribution, metric::Metric};
+use crate::{distribution::Distribution, metric::Metric, parameters::Ping};
+
+impl Measure for Ping {
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics {
+        round_trips(ends)
+    }
+
+    fn mismatch(&self, ends: &Ends<'_>) -> Option<String> {
+        ends.lost_pings()
+    }
+}
 
 /// Times of a round trip.
-pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {
+pub(super) fn round_trips(ends: &Ends<'_>) -> Metrics {
     let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
     if let Some(trips) = ends.merged(Distribution::RoundTrip) {
-        metrics.extend(distribution(
-            &trips,
-            [
-                Metric::RoundTripMean,
-                Metric::RoundTripP50,
-                Metric::RoundTripP90,
-                Metric::RoundTripP99,
-                Metric::RoundTripMax,
-            ],
-        ));
+        metrics.extend(distribution(&trips, Metric::ROUND_TRIP));
     }
     metrics
 }

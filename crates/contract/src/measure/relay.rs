@@ -1,40 +1,42 @@
 //! A transfer through a relay: its times and rate, and what the relay does for it.
 
 use super::{
-    Metrics, cost,
+    Measure, Metrics, cost,
     ends::{Ends, bytes, longest, max, median, per_second, receiver_rate, sum},
 };
-use crate::{distribution::Distribution, metric::Metric, node::LEAST_BYTES_FOR_A_RATE};
+use crate::{distribution::Distribution, metric::Metric, node::LEAST_BYTES_FOR_A_RATE, parameters::Relay};
 
-/// Times and rate of the transfer, and of the steps before it.
-pub(super) fn metrics(ends: &Ends<'_>) -> Metrics {
-    let downloads = ends.downloads();
-    let mut metrics = relays(ends, payload(ends));
-    metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
-    let goodput = receiver_rate(&downloads, LEAST_BYTES_FOR_A_RATE);
-    metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
-    for (distribution, metric) in [
-        (Distribution::RelayConnected, Metric::RelayConnectSeconds),
-        (Distribution::HandshakeEstablished, Metric::ConnectSeconds),
-        (Distribution::Open, Metric::OpenP50),
-        (Distribution::FirstByte, Metric::FirstByteP50),
-        (Distribution::RelayRoundTrip, Metric::RelayRoundTripP50),
-        (Distribution::RoundTrip, Metric::RoundTripP50),
-    ] {
-        let recorded = ends.merged(distribution);
-        metrics.extend(recorded.map(|all| (metric, median(&all))));
+impl Measure for Relay {
+    /// Times and rate of the transfer, and of the steps before it.
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics {
+        let downloads = ends.downloads();
+        let mut metrics = relays(ends, self.payload(ends));
+        metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
+        let goodput = receiver_rate(&downloads, LEAST_BYTES_FOR_A_RATE);
+        metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
+        for (distribution, metric) in [
+            (Distribution::RelayConnected, Metric::RelayConnectSeconds),
+            (Distribution::HandshakeEstablished, Metric::ConnectSeconds),
+            (Distribution::Open, Metric::OpenP50),
+            (Distribution::FirstByte, Metric::FirstByteP50),
+            (Distribution::RelayRoundTrip, Metric::RelayRoundTripP50),
+            (Distribution::RoundTrip, Metric::RoundTripP50),
+        ] {
+            let recorded = ends.merged(distribution);
+            metrics.extend(recorded.map(|all| (metric, median(&all))));
+        }
+        if !ends.relays.is_empty() {
+            // A relay is idle before and after the transfer.
+            let cores = per_second(cost::cpu(&ends.relays), longest(&downloads).unwrap_or_default());
+            metrics.extend(cores.map(|cores| (Metric::RelayCpu, cores)));
+        }
+        metrics
     }
-    if !ends.relays.is_empty() {
-        // A relay is idle before and after the transfer.
-        let cores = per_second(cost::cpu(&ends.relays), longest(&downloads).unwrap_or_default());
-        metrics.extend(cores.map(|cores| (Metric::RelayCpu, cores)));
-    }
-    metrics
-}
 
-/// Bytes that sinks received.
-pub(super) fn payload(ends: &Ends<'_>) -> u64 {
-    bytes(&ends.downloads())
+    /// Bytes that sinks received.
+    fn payload(&self, ends: &Ends<'_>) -> u64 {
+        bytes(&ends.downloads())
+    }
 }
 
 /// Circuits, reservations and costs of the relays for this payload; empty without a relay.

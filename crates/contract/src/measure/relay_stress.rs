@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    Metrics,
+    Measure, Metrics,
     ends::{Ends, max, median, per_second, percentile, sum},
     relay,
 };
@@ -11,37 +11,41 @@ use crate::{
     distribution::Distribution,
     metric::Metric,
     node::{Measured, Sample},
+    parameters::RelayStress,
 };
 
-/// Rates on the plateau, given in seconds from the start, and times of the transfers.
-pub(super) fn metrics(ends: &Ends<'_>, plateau: Range<f64>) -> Metrics {
-    let mut metrics = relay::relays(ends, payload(ends));
-    metrics.insert(Metric::Failures, ends.failures());
-    let rate = |nodes: &[&Measured], value: fn(&Sample) -> f64| {
-        let of_node = |node: &&Measured| rate_on(&plateau, &node.samples, value);
-        nodes.iter().filter_map(of_node).reduce(|a, b| a + b)
-    };
-    let goodput = rate(&ends.clients, |sample| sample.bytes_received as f64 * 8.0);
-    metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
-    let transfers = rate(&ends.clients, |sample| sample.operations as f64);
-    metrics.extend(transfers.map(|rate| (Metric::TransfersPerSecond, rate)));
-    let cores = rate(&ends.relays, |sample| sample.cpu_seconds);
-    metrics.extend(cores.map(|cores| (Metric::RelayCpu, cores)));
-    if let Some(transfers) = ends.merged(Distribution::Transfer) {
-        metrics.insert(Metric::TransferP50, median(&transfers));
-        metrics.extend(percentile(&transfers, 99).map(|time| (Metric::TransferP99, time)));
-        metrics.insert(Metric::TransferMax, max(&transfers));
+impl Measure for RelayStress {
+    /// Rates on the plateau, and times of the transfers.
+    fn metrics(&self, ends: &Ends<'_>) -> Metrics {
+        let plateau = self.ramp_seconds..self.ramp_seconds + self.plateau_seconds;
+        let mut metrics = relay::relays(ends, self.payload(ends));
+        metrics.insert(Metric::Failures, ends.failures());
+        let rate = |nodes: &[&Measured], value: fn(&Sample) -> f64| {
+            let of_node = |node: &&Measured| rate_on(&plateau, &node.samples, value);
+            nodes.iter().filter_map(of_node).reduce(|a, b| a + b)
+        };
+        let goodput = rate(&ends.clients, |sample| sample.bytes_received as f64 * 8.0);
+        metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
+        let transfers = rate(&ends.clients, |sample| sample.operations as f64);
+        metrics.extend(transfers.map(|rate| (Metric::TransfersPerSecond, rate)));
+        let cores = rate(&ends.relays, |sample| sample.cpu_seconds);
+        metrics.extend(cores.map(|cores| (Metric::RelayCpu, cores)));
+        if let Some(transfers) = ends.merged(Distribution::Transfer) {
+            metrics.insert(Metric::TransferP50, median(&transfers));
+            metrics.extend(percentile(&transfers, 99).map(|time| (Metric::TransferP99, time)));
+            metrics.insert(Metric::TransferMax, max(&transfers));
+        }
+        let connect = ends.merged(Distribution::HandshakeEstablished);
+        metrics.extend(connect.map(|connect| (Metric::ConnectSeconds, median(&connect))));
+        let late = ends.merged(Distribution::Lateness);
+        metrics.extend(late.map(|late| (Metric::RampLateness, max(&late))));
+        metrics
     }
-    let connect = ends.merged(Distribution::HandshakeEstablished);
-    metrics.extend(connect.map(|connect| (Metric::ConnectSeconds, median(&connect))));
-    let late = ends.merged(Distribution::Lateness);
-    metrics.extend(late.map(|late| (Metric::RampLateness, max(&late))));
-    metrics
-}
 
-/// Bytes that sinks received.
-pub(super) fn payload(ends: &Ends<'_>) -> u64 {
-    sum(&ends.clients, |client| client.bytes_received)
+    /// Bytes that sinks received.
+    fn payload(&self, ends: &Ends<'_>) -> u64 {
+        sum(&ends.clients, |client| client.bytes_received)
+    }
 }
 
 /// The rate of a value in the samples whose middle is on the plateau.

@@ -1,13 +1,22 @@
 //! The load of workload `echo`.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, VariantNames};
 
-use super::bounds::{count, ensure, is_time};
-use crate::{limits::ECHO_LINE_MAX, matrix::Identity, quantity::ByteSize};
+use super::{
+    bounds::{count, duration, ensure, is_time},
+    facts::{FILES_BESIDES, FILES_OF_HOST, Workload},
+};
+use crate::{
+    distribution::Distribution,
+    limits::ECHO_LINE_MAX,
+    matrix::{Identity, Protocol},
+    metric::Metric,
+    quantity::ByteSize,
+};
 
 /// Shortest and longest time between two samples, in seconds.
 const SAMPLING: RangeInclusive<f64> = 0.01..=3600.0;
@@ -124,8 +133,25 @@ impl Echo {
     pub fn nominal_rate(&self) -> f64 {
         self.streams() as f64 / self.pace.seconds()
     }
+}
 
-    pub(super) fn check(&self) -> Result<(), String> {
+impl Workload for Echo {
+    fn in_short(&self) -> String {
+        let mut short = format!("echo-{}x{}", self.connections, self.streams_per_connection);
+        if self.identity != Identity::Ed25519 {
+            short += &format!("-{}", self.identity);
+        }
+        match self.pace {
+            Pace::Pause(_) => short,
+            Pace::Period(_) => short + "-period",
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Echo
+    }
+
+    fn check(&self) -> Result<(), String> {
         count("connections", self.connections)?;
         count("streamsPerConnection", self.streams_per_connection)?;
         ensure((2..=ECHO_LINE_MAX.0).contains(&self.message_bytes.0), || {
@@ -160,6 +186,85 @@ impl Echo {
                 SAMPLING.end()
             )
         })
+    }
+
+    fn own_metrics(&self) -> Vec<Metric> {
+        let others = [
+            Metric::RoundTripsPerSecond,
+            Metric::AchievedShare,
+            Metric::EchoingStreams,
+            Metric::RampSeconds,
+            Metric::RampLateness,
+            Metric::Failures,
+        ];
+        [&Metric::ROUND_TRIP[..], &others].concat()
+    }
+
+    fn primary(&self) -> Vec<Metric> {
+        vec![
+            Metric::RoundTripP50,
+            Metric::CpuSecondsPerOperation,
+            Metric::ClientAllocatedPerStream,
+        ]
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn streams(&self) -> u32 {
+        self.streams_per_connection
+    }
+
+    fn burst(&self) -> u32 {
+        match self.stream_interval_seconds > 0.0 {
+            true => 1,
+            false => self.streams_per_connection,
+        }
+    }
+
+    fn duration(&self) -> Duration {
+        duration(self.duration_seconds)
+    }
+
+    fn field_of_duration(&self) -> Option<&'static str> {
+        Some("echo.duration")
+    }
+
+    fn sample_interval_seconds(&self) -> Option<f64> {
+        Some(self.sample_interval_seconds)
+    }
+
+    fn connects_before_start(&self) -> bool {
+        false
+    }
+
+    fn is_about_streams(&self) -> bool {
+        true
+    }
+
+    fn has_own_peers(&self) -> bool {
+        true
+    }
+
+    fn operation(&self) -> Option<Distribution> {
+        Some(Distribution::RoundTrip)
+    }
+
+    /// Each connection is a peer.
+    fn hosts_of_peer(&self) -> u32 {
+        self.connections
+    }
+
+    fn hosts_of_server(&self) -> u32 {
+        self.connections
+    }
+
+    fn client_files(&self, hosts: u64, stream_is_connection: bool) -> u64 {
+        match stream_is_connection {
+            true => self.streams() + FILES_BESIDES,
+            false => FILES_OF_HOST * hosts,
+        }
     }
 }
 

@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::{
     Amount,
     bounds::{duration, ensure, timed},
+    facts::{FILES_BESIDES, FILES_OF_HOST, Workload},
 };
 use crate::{
     limits::{IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, RATE_MAX, RECEIVERS_MAX, WINDOW_MAX},
+    matrix::Protocol,
+    metric::Metric,
     quantity::ByteSize,
-    workload::MessageMode,
+    workload::{Direction, MessageMode},
 };
 
 /// Messages of one size from each peer of a client to its server.
@@ -58,26 +61,23 @@ impl Messages {
     /// its number.
     pub const STAMPED: ByteSize = ByteSize(16);
 
-    /// See [`super::Parameters::is_stamped`].
-    pub(super) fn is_stamped(&self) -> bool {
-        self.mode != MessageMode::Serial && self.message_bytes >= Self::STAMPED
-    }
-
-    /// The time that the messages take by their own schedule. Zero without one.
-    pub fn duration(&self) -> Duration {
-        match (self.amount, self.rate) {
-            (Amount::Count(count), Some(rate)) => duration(count as f64 / f64::from(rate)),
-            (amount, _) => amount.duration().unwrap_or_default(),
-        }
-    }
-
     /// An acknowledgement follows this number of messages: a quarter of the window, so that the window does
     /// not run dry.
     pub fn acknowledged_each(&self) -> u32 {
         (self.window / 4).max(1)
     }
+}
 
-    pub(super) fn check(&self) -> Result<(), String> {
+impl Workload for Messages {
+    fn in_short(&self) -> String {
+        format!("{}-{}", self.mode, self.message_bytes)
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Messages
+    }
+
+    fn check(&self) -> Result<(), String> {
         let (least, most) = (MESSAGE_MIN, MESSAGE_MAX);
         ensure((least.0..=most.0).contains(&self.message_bytes.0), || {
             format!(
@@ -112,5 +112,70 @@ impl Messages {
             Amount::Count(count) => ensure(count > 0, || "amount.count must be at least 1 message".into()),
             Amount::Seconds(seconds) => timed(seconds),
         }
+    }
+
+    fn own_metrics(&self) -> Vec<Metric> {
+        let others = [
+            Metric::MessagesPerSecond,
+            Metric::UploadGoodput,
+            Metric::AchievedShare,
+            Metric::CpuSecondsPerMessage,
+            Metric::DeliveryRatio,
+            Metric::MessagesLost,
+            Metric::Refused,
+            Metric::OneWayUncertainty,
+            Metric::Failures,
+        ];
+        [&Metric::ROUND_TRIP[..], &Metric::ONE_WAY, &others].concat()
+    }
+
+    fn primary(&self) -> Vec<Metric> {
+        let speed = match (self.mode, self.rate) {
+            (MessageMode::Serial, _) | (MessageMode::Broadcast, Some(_)) => Metric::OneWayP50,
+            (MessageMode::SerialAck, _) | (MessageMode::Stream, Some(_)) => Metric::RoundTripP50,
+            (MessageMode::Stream | MessageMode::Broadcast, None) => Metric::MessagesPerSecond,
+        };
+        vec![speed, Metric::CpuSecondsPerMessage]
+    }
+
+    /// The time that the messages take by their own schedule. Zero without one.
+    fn duration(&self) -> Duration {
+        match (self.amount, self.rate) {
+            (Amount::Count(count), Some(rate)) => duration(count as f64 / f64::from(rate)),
+            (amount, _) => amount.duration().unwrap_or_default(),
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        match (self.amount, self.rate) {
+            (Amount::Count(_), Some(rate)) => duration(f64::from(rate).recip()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn is_in_process(&self) -> bool {
+        self.mode == MessageMode::Serial
+    }
+
+    fn servers_of_peer(&self) -> usize {
+        self.receivers as usize
+    }
+
+    fn is_stamped(&self) -> bool {
+        self.mode != MessageMode::Serial && self.message_bytes >= Self::STAMPED
+    }
+
+    fn transfer(&self) -> Option<(Direction, Amount, u32)> {
+        let amount = match (self.mode, self.amount) {
+            // A message may be lost, and the loss is a result.
+            (MessageMode::Broadcast, _) => return None,
+            (_, Amount::Count(count)) => Amount::Count(count.saturating_mul(self.message_bytes.0)),
+            (_, timed) => timed,
+        };
+        Some((Direction::Upload, amount, 1))
+    }
+
+    fn client_files(&self, hosts: u64, _stream_is_connection: bool) -> u64 {
+        FILES_OF_HOST * hosts * u64::from(self.receivers) + FILES_BESIDES
     }
 }

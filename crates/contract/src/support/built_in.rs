@@ -113,7 +113,7 @@ fn limits_of(stack: Stack, transport: Transport) -> TransportLimits {
 }
 
 fn is_of(parameters: &Parameters, wanted: OpenMode) -> bool {
-    matches!(parameters, Parameters::Substreams { mode, .. } if *mode == wanted)
+    matches!(parameters, Parameters::Substreams(load) if load.mode == wanted)
 }
 
 #[cfg(test)]

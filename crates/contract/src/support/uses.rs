@@ -2,7 +2,9 @@
 
 use crate::{
     matrix::{Identity, Negotiation, Protocol},
-    parameters::{Amount, Echo, Messages, Pace, Parameters},
+    parameters::{
+        Amount, Bandwidth, Echo, Handshakes, Messages, Pace, Parameters, Ping, Relay, RelayStress, Substreams,
+    },
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
 };
@@ -30,13 +32,17 @@ pub const USES: [Use; 15] = [
     ("`substreams`, v1lazy", |count| {
         substreams(count, OpenMode::Burst, Negotiation::V1Lazy)
     }),
-    ("`handshakes`", |_| Parameters::Handshakes {
-        amount: Amount::Count(1),
-        in_flight: 1,
+    ("`handshakes`", |_| {
+        Parameters::Handshakes(Handshakes {
+            amount: Amount::Count(1),
+            in_flight: 1,
+        })
     }),
-    ("`ping`", |_| Parameters::Ping {
-        count: 1,
-        interval_seconds: 0.0,
+    ("`ping`", |_| {
+        Parameters::Ping(Ping {
+            count: 1,
+            interval_seconds: 0.0,
+        })
     }),
     ("`echo`", |streams| echo(1, streams, Identity::Ed25519)),
     ("`echo`, 100 connections", |streams| {
@@ -45,15 +51,17 @@ pub const USES: [Use; 15] = [
     ("`echo`, rsa2048", |streams| echo(1, streams, Identity::Rsa2048)),
     ("`relay`, direct", |_| relay(RelayPath::Direct)),
     ("`relay`, relayed", |_| relay(RelayPath::Relayed)),
-    ("`relayStress`", |_| Parameters::RelayStress {
-        sinks: 1,
-        sources: 1,
-        start_interval_seconds: 1.0,
-        ramp_seconds: 0.0,
-        plateau_seconds: 60.0,
-        bytes: 1,
-        chunk_bytes: ByteSize(1),
-        limits: RelayLimits::default(),
+    ("`relayStress`", |_| {
+        Parameters::RelayStress(RelayStress {
+            sinks: 1,
+            sources: 1,
+            start_interval_seconds: 1.0,
+            ramp_seconds: 0.0,
+            plateau_seconds: 60.0,
+            bytes: 1,
+            chunk_bytes: ByteSize(1),
+            limits: RelayLimits::default(),
+        })
     }),
     ("`messages`", |_| {
         Parameters::Messages(Messages {
@@ -84,17 +92,17 @@ fn echo(connections: u32, streams_per_connection: u32, identity: Identity) -> Pa
 }
 
 fn relay(path: RelayPath) -> Parameters {
-    Parameters::Relay {
+    Parameters::Relay(Relay {
         path,
         bytes: 1,
         chunk_bytes: ByteSize(1),
         pings: 0,
         limits: RelayLimits::default(),
-    }
+    })
 }
 
 fn bandwidth(protocol: Protocol, amount: Amount, streams: u32) -> Parameters {
-    Parameters::Bandwidth {
+    Parameters::Bandwidth(Bandwidth {
         protocol,
         direction: Direction::Download,
         amount,
@@ -102,14 +110,14 @@ fn bandwidth(protocol: Protocol, amount: Amount, streams: u32) -> Parameters {
         chunk_bytes: ByteSize(1),
         timing: Timing::Strict,
         negotiation: Negotiation::V1,
-    }
+    })
 }
 
 fn substreams(count: u32, mode: OpenMode, negotiation: Negotiation) -> Parameters {
-    Parameters::Substreams {
+    Parameters::Substreams(Substreams {
         count,
         mode,
         rate: (mode == OpenMode::Paced).then_some(1),
         negotiation,
-    }
+    })
 }

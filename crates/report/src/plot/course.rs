@@ -263,7 +263,7 @@ pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
         (sample.interval_seconds > 0.0).then(|| bytes as f64 * 8.0 / sample.interval_seconds)
     };
     let mut panels = vec![];
-    for (path, _, cells) in groups(source, |p| matches!(p, Parameters::Bandwidth { .. })) {
+    for (path, _, cells) in groups(source, |p| matches!(p, Parameters::Bandwidth(_))) {
         let Some(cell) = cells.first() else {
             continue;
         };

@@ -28,9 +28,8 @@ const STEPS: u32 = 100;
 /// The share of operations that took at most a time, of all trials of a cell together: a panel for each load,
 /// path and distribution, a line for each pair.
 pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
-    let is_timed = |parameters: &Parameters| {
-        parameters.operation().is_some() || matches!(parameters, Parameters::Messages(_))
-    };
+    let is_timed =
+        |parameters: &Parameters| parameters.operation().is_some() || parameters.messages().is_some();
     let mut panels = vec![];
     for (path, _, cells) in groups(source, is_timed) {
         let load = cells

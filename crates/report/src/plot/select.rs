@@ -2,7 +2,7 @@
 
 use perfrun_contract::{
     metric::Metric,
-    parameters::Parameters,
+    parameters::{Bandwidth, Parameters},
     plan::Cell,
     workload::{Direction, Timing},
 };
@@ -15,24 +15,18 @@ use crate::{
 /// What becomes a panel of a bandwidth plot: transport, metric, title, cells of all pairs and sizes.
 pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Path<'a>, Metric, String, Vec<&'a Cell>)> {
     let all = cells(source, |parameters| {
-        matches!(parameters, Parameters::Bandwidth { .. })
+        matches!(parameters, Parameters::Bandwidth(_))
     });
     let mut settings: Vec<(Direction, u32)> = vec![];
     for cell in &all {
-        if let Parameters::Bandwidth {
-            direction, streams, ..
-        } = cell.parameters
-        {
+        if let Some((direction, _, streams)) = cell.parameters.transfer() {
             push_new(&mut settings, (direction, streams));
         }
     }
     let mut panels = vec![];
     for path in paths(&all) {
         for &(direction, streams) in &settings {
-            let is_wanted = |cell: &&Cell| {
-                matches!(cell.parameters, Parameters::Bandwidth { direction: d, streams: s, .. }
-                    if (d, s) == (direction, streams))
-            };
+            let is_wanted = |cell: &&Cell| matches!(cell.parameters.transfer(), Some((d, _, s)) if (d, s) == (direction, streams));
             let cells: Vec<&Cell> = all.iter().copied().filter(is_wanted).collect();
             let both = if direction == Direction::Both {
                 " (of both)"
@@ -48,10 +42,10 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Path<'a>, Metric
             let is_compat = |cell: &&Cell| {
                 matches!(
                     cell.parameters,
-                    Parameters::Bandwidth {
+                    Parameters::Bandwidth(Bandwidth {
                         timing: Timing::Compat,
                         ..
-                    }
+                    })
                 )
             };
             let compat = if cells.iter().any(is_compat) {
@@ -88,7 +82,7 @@ pub(super) fn groups<'a>(
         for &p in &parameters {
             let cells: Vec<&Cell> = all.iter().copied().filter(|cell| cell.parameters == *p).collect();
             let title = match p {
-                Parameters::Handshakes { in_flight, .. } => format!("{path}, {in_flight} in flight"),
+                Parameters::Handshakes(load) => format!("{path}, {} in flight", load.in_flight),
                 _ => path.to_string(),
             };
             groups.push((path, title, of_path(&cells, path)));

@@ -3,7 +3,7 @@
 use perfrun_contract::{
     matrix::Negotiation,
     metric::Metric,
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Bandwidth, Parameters},
     plan::Cell,
     workload::{Direction, Timing},
 };
@@ -21,7 +21,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         .plan()
         .cells
         .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Bandwidth { .. }))
+        .filter(|c| matches!(c.parameters, Parameters::Bandwidth(_)))
         .collect();
     for cell in &cells {
         push_new(&mut groups, caption(&cell.parameters));
@@ -41,13 +41,13 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
 
 /// What a document sets once for all cells.
 fn caption(parameters: &Parameters) -> String {
-    let Parameters::Bandwidth {
+    let Parameters::Bandwidth(Bandwidth {
         protocol,
         chunk_bytes,
         timing,
         negotiation,
         ..
-    } = parameters
+    }) = parameters
     else {
         return String::new();
     };
@@ -157,9 +157,9 @@ struct Layout<'a> {
 
 impl<'a> Layout<'a> {
     fn new(grid: &Grid<'a>) -> Self {
-        let direction = |parameters: &Parameters| match parameters {
-            Parameters::Bandwidth { direction, .. } => *direction,
-            _ => Direction::Upload,
+        let direction = |parameters: &Parameters| {
+            let transfer = parameters.transfer();
+            transfer.map_or(Direction::Upload, |(direction, ..)| direction)
         };
         let (mut operations, mut transfers) = (vec![], vec![]);
         let mixed = grid.lines.iter().any(|line| direction(line.1) != Direction::Both);
@@ -202,21 +202,12 @@ impl<'a> Layout<'a> {
             .iter()
             .for_each(|line| push_new(&mut names, line.operation.clone()));
         operations.sort_by_key(|line: &Line<'_>| names.iter().position(|name| *name == line.operation));
-        let streams = |p: &Parameters| matches!(p, Parameters::Bandwidth { streams, .. } if *streams > 1);
-        let timed = |p: &Parameters| {
-            matches!(
-                p,
-                Parameters::Bandwidth {
-                    amount: Amount::Seconds(_),
-                    ..
-                }
-            )
-        };
+        let timed = |p: &Parameters| matches!(p.transfer(), Some((_, Amount::Seconds(_), _)));
         Self {
             pairs: grid.pairs.clone(),
             operations,
             transfers,
-            has_streams: grid.lines.iter().any(|line| streams(line.1)),
+            has_streams: grid.lines.iter().any(|line| line.1.streams() > 1),
             amount: if grid.lines.iter().any(|line| timed(line.1)) {
                 "Duration"
             } else {
@@ -277,10 +268,10 @@ impl<'a> Layout<'a> {
     }
 
     fn keys(&self, line: &Line<'_>) -> Vec<table::Cell> {
-        let Parameters::Bandwidth { amount, streams, .. } = line.parameters else {
+        let Some((_, amount, streams)) = line.parameters.transfer() else {
             return vec![];
         };
-        let mut keys: Vec<table::Cell> = vec![line.operation.as_str().into(), amount_text(*amount).into()];
+        let mut keys: Vec<table::Cell> = vec![line.operation.as_str().into(), amount_text(amount).into()];
         keys.extend(self.has_streams.then(|| streams.to_string().into()));
         keys.push(line.path.to_string().into());
         keys
@@ -297,29 +288,26 @@ fn amount_text(amount: Amount) -> String {
 fn is_strict(parameters: &Parameters) -> bool {
     matches!(
         parameters,
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             timing: Timing::Strict,
             ..
-        }
+        })
     )
 }
 
 fn is_small(parameters: &Parameters) -> bool {
     let least = perfrun_contract::node::LEAST_BYTES_FOR_A_RATE;
-    matches!(parameters, Parameters::Bandwidth { amount: Amount::Count(bytes), streams, .. }
-        if bytes.saturating_mul((*streams).into()) < least)
+    matches!(parameters.transfer(), Some((_, Amount::Count(bytes), streams))
+        if bytes.saturating_mul(streams.into()) < least)
 }
 
 /// A transfer of next to nothing both ways is the latency test of libp2p's perf: dial, then one round trip.
 fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table> {
     let mut notes = Notes::default();
     let mut rows = vec![];
-    let is_latency = |p: &Parameters| {
-        matches!(p, Parameters::Bandwidth { direction: Direction::Both, amount: Amount::Count(bytes), .. }
-            if *bytes < 1024)
-    };
+    let is_latency = |p: &Parameters| matches!(p.transfer(), Some((Direction::Both, Amount::Count(bytes), _)) if bytes < 1024);
     for &(path, parameters) in grid.lines.iter().filter(|line| is_latency(line.1)) {
-        let Parameters::Bandwidth { amount, .. } = parameters else {
+        let Some((_, amount, _)) = parameters.transfer() else {
             continue;
         };
         for (name, metric) in [
@@ -335,7 +323,7 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
                 })
                 .collect();
             if values.iter().any(Option::is_some) {
-                let keys = [name.into(), amount_text(*amount).into(), path.to_string().into()];
+                let keys = [name.into(), amount_text(amount).into(), path.to_string().into()];
                 rows.push(
                     keys.into_iter()
                         .chain(values.into_iter().map(Option::unwrap_or_default))

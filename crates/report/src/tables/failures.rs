@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     matrix::Transport,
     node::{Measured, Reason},
-    parameters::Parameters,
     plan::Cell,
     role::Role,
 };
@@ -61,7 +60,7 @@ fn note(source: &Source<'_>, cell: &Cell, role: Role, (reason, count): (Reason, 
             Some(format!("of {} dials", count + sum(|ends| ends.connections)))
         }
         // Of an echo, lines may also be late.
-        (Role::Server, Reason::Timeout) if !matches!(cell.parameters, Parameters::Echo(_)) => Some(format!(
+        (Role::Server, Reason::Timeout) if cell.parameters.pace().is_none() => Some(format!(
             "ends of streams that did not arrive, of {}: nothing else was due on them",
             sum(|ends| ends.streams)
         )),

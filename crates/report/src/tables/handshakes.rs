@@ -10,15 +10,12 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         .plan()
         .cells
         .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Handshakes { .. }))
+        .filter(|c| matches!(c.parameters, Parameters::Handshakes(_)))
         .collect();
     let key = |cell: &Cell| {
-        let Parameters::Handshakes { in_flight, .. } = cell.parameters else {
-            return vec![];
-        };
         vec![
             Path::of(cell).to_string().into(),
-            in_flight.to_string().into(),
+            cell.parameters.hosts_of_peer().to_string().into(),
             Pair::of(cell).header().into(),
         ]
     };

@@ -17,10 +17,12 @@ use crate::{
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     let cells = source.plan().cells.iter();
-    let cells: Vec<&Cell> = cells.filter(|cell| load(&cell.parameters).is_some()).collect();
+    let cells: Vec<&Cell> = cells
+        .filter(|cell| cell.parameters.messages().is_some())
+        .collect();
     let [mut acknowledged, mut in_process, mut broadcast] = [vec![], vec![], vec![]];
     for cell in &cells {
-        match load(&cell.parameters).map(|load| load.mode) {
+        match cell.parameters.messages().map(|load| load.mode) {
             Some(MessageMode::Serial) => in_process.push(*cell),
             Some(MessageMode::Broadcast) => broadcast.push(*cell),
             Some(MessageMode::SerialAck | MessageMode::Stream) | None => acknowledged.push(*cell),
@@ -83,7 +85,7 @@ fn table<const N: usize>(
     title: &str,
     columns: &Columns<N>,
 ) -> Option<Table> {
-    let first = load(&cells.first()?.parameters)?;
+    let first = cells.first()?.parameters.messages()?;
     let caption = format!("{}. {}", sent(first), method(cells));
     let key = |cell: &Cell| {
         let [mode, size] = keys(&cell.parameters);
@@ -124,7 +126,7 @@ fn sent(load: &Messages) -> String {
 /// How these cells measure.
 fn method(cells: &[&Cell]) -> String {
     let of = |mode| {
-        let loads = || cells.iter().filter_map(|cell| load(&cell.parameters));
+        let loads = || cells.iter().filter_map(|cell| cell.parameters.messages());
         loads().find(|load| load.mode == mode)
     };
     let serial = of(MessageMode::Serial).map(|_| {
@@ -190,17 +192,10 @@ fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
 
 /// Mode and size.
 fn keys(parameters: &Parameters) -> [table::Cell; 2] {
-    load(parameters).map_or_else(Default::default, |load| {
+    parameters.messages().map_or_else(Default::default, |load| {
         [
             load.mode.to_string().into(),
             units::size(load.message_bytes.0).into(),
         ]
     })
-}
-
-fn load(parameters: &Parameters) -> Option<&Messages> {
-    match parameters {
-        Parameters::Messages(load) => Some(load),
-        _ => None,
-    }
 }

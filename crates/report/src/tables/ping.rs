@@ -1,6 +1,10 @@
 //! Round trips.
 
-use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
+use perfrun_contract::{
+    metric::Metric,
+    parameters::{Parameters, Ping},
+    plan::Cell,
+};
 
 use super::source::{Column, Pair, Source, detail};
 use crate::{path::Path, table::Table, units};
@@ -10,13 +14,13 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         .plan()
         .cells
         .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Ping { .. }))
+        .filter(|c| matches!(c.parameters, Parameters::Ping(_)))
         .collect();
     let Some(Cell {
-        parameters: Parameters::Ping {
+        parameters: Parameters::Ping(Ping {
             count,
             interval_seconds,
-        },
+        }),
         ..
     }) = cells.first()
     else {

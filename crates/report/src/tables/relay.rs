@@ -12,9 +12,7 @@ use crate::{
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let transfers = cells(source, |parameters| {
-        matches!(parameters, Parameters::Relay { .. })
-    });
+    let transfers = cells(source, |parameters| matches!(parameters, Parameters::Relay(_)));
     let levels = levels(source);
     let mut tables = vec![];
     if !transfers.is_empty() {
@@ -36,17 +34,15 @@ fn cells<'a>(source: &Source<'a>, wanted: fn(&Parameters) -> bool) -> Vec<&'a Ce
 
 /// The cells of stress tests.
 fn levels<'a>(source: &Source<'a>) -> Vec<&'a Cell> {
-    cells(source, |parameters| {
-        matches!(parameters, Parameters::RelayStress { .. })
-    })
+    cells(source, |parameters| parameters.sinks_and_sources().is_some())
 }
 
 /// How sink and source met, and over which link; what tells cells apart.
 fn way(cell: &Cell) -> Vec<table::Cell> {
-    let Parameters::Relay { path, bytes, .. } = &cell.parameters else {
+    let Parameters::Relay(load) = &cell.parameters else {
         return vec![];
     };
-    let path = match (path, cell.is_raw()) {
+    let path = match (load.path, cell.is_raw()) {
         (RelayPath::Direct, _) => "direct",
         (RelayPath::Relayed, false) => "relay",
         (RelayPath::Relayed, true) => "proxy",
@@ -55,7 +51,7 @@ fn way(cell: &Cell) -> Vec<table::Cell> {
         Path::of(cell).to_string().into(),
         Pair::of(cell).header().into(),
         path.into(),
-        units::size(*bytes).into(),
+        units::size(load.bytes).into(),
     ]
 }
 
@@ -152,8 +148,8 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
 /// The cell that does the same without a relay.
 fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
     let mut wanted = cell.parameters.clone();
-    if let Parameters::Relay { path, .. } = &mut wanted {
-        *path = RelayPath::Direct;
+    if let Parameters::Relay(load) = &mut wanted {
+        load.path = RelayPath::Direct;
     }
     let same = |other: &&&Cell| {
         Pair::of(other) == Pair::of(cell) && Path::of(other) == Path::of(cell) && other.parameters == wanted
@@ -163,7 +159,7 @@ fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
 
 /// What tells levels of a stress test apart.
 fn level(cell: &Cell) -> Vec<table::Cell> {
-    let Parameters::RelayStress { sinks, sources, .. } = &cell.parameters else {
+    let Some((sinks, sources)) = cell.parameters.sinks_and_sources() else {
         return vec![];
     };
     vec![
@@ -261,9 +257,7 @@ pub(super) fn saturation(source: &Source<'_>) -> Vec<String> {
             .copied()
             .filter(|cell| (Pair::of(cell), Path::of(cell)) == (*pair, *path));
         let levels = of_group.filter_map(|cell| {
-            let Parameters::RelayStress { sinks, .. } = cell.parameters else {
-                return None;
-            };
+            let (sinks, _) = cell.parameters.sinks_and_sources()?;
             let value = |metric| Some(source.row(cell, metric)?.median);
             Some(Level {
                 cell,

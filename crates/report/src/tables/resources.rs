@@ -13,7 +13,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         .plan()
         .cells
         .iter()
-        .filter(|cell| !matches!(cell.parameters, Parameters::Bandwidth { .. }))
+        .filter(|cell| !matches!(cell.parameters, Parameters::Bandwidth(_)))
         .collect();
     let key = |cell: &Cell| {
         vec![

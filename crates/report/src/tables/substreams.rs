@@ -15,7 +15,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         .plan()
         .cells
         .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Substreams { .. }))
+        .filter(|c| matches!(c.parameters, Parameters::Substreams(_)))
         .collect();
     let mut groups: Vec<String> = vec![];
     cells
@@ -40,21 +40,15 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
 }
 
 fn caption(parameters: &Parameters) -> String {
-    let Parameters::Substreams {
-        mode,
-        rate,
-        negotiation,
-        ..
-    } = parameters
-    else {
+    let Parameters::Substreams(load) = parameters else {
         return String::new();
     };
-    let mode = match (mode, rate) {
+    let mode = match (load.mode, load.rate) {
         (OpenMode::Burst, _) => "all requested at the same time".to_owned(),
         (OpenMode::Paced, Some(rate)) => format!("{rate} requested per second"),
         (OpenMode::Paced, None) => "requested at a steady rate".to_owned(),
     };
-    let open = match negotiation {
+    let open = match load.negotiation {
         Negotiation::V1 => "open once the peer confirmed the protocol (v1)",
         Negotiation::V1Lazy => "open before the peer answered (v1lazy): not comparable with v1",
     };
@@ -65,7 +59,7 @@ fn caption(parameters: &Parameters) -> String {
 fn clock(cells: &[&Cell]) -> &'static str {
     let paced = cells
         .iter()
-        .any(|cell| matches!(cell.parameters, Parameters::Substreams { rate: Some(_), .. }));
+        .any(|cell| matches!(&cell.parameters, Parameters::Substreams(load) if load.rate.is_some()));
     if paced {
         "each from its own request"
     } else {
@@ -82,9 +76,7 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
         .sort_by_key(|line| paths.iter().position(|path| *path == line.0));
     let mut notes = Notes::default();
     let rows = grid.lines.iter().map(|&(path, parameters)| {
-        let Parameters::Substreams { count, .. } = parameters else {
-            return vec![];
-        };
+        let count = parameters.streams();
         let values = grid.pairs.iter().map(|&pair| {
             let cell = source.cell(pair, path, parameters);
             cell.and_then(|cell| source.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
@@ -111,12 +103,9 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
 
 fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
     let key = |cell: &Cell| {
-        let Parameters::Substreams { count, .. } = cell.parameters else {
-            return vec![];
-        };
         vec![
             Path::of(cell).to_string().into(),
-            count.to_string().into(),
+            cell.parameters.streams().to_string().into(),
             Pair::of(cell).header().into(),
         ]
     };

@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use perfrun_contract::{matrix::Protocol, parameters::Parameters, workload::BandwidthProtocol};
+use perfrun_contract::{
+    matrix::Protocol,
+    parameters::{Bandwidth, Parameters},
+    workload::BandwidthProtocol,
+};
 use serde::Serialize;
 use serde_json::Value;
 use strum::VariantNames;
@@ -26,7 +30,7 @@ pub(super) fn fields(value: &impl Serialize) -> Fields {
 /// The fields of a workload.
 pub(super) fn workload(parameters: &Parameters) -> Fields {
     let mut fields = fields(parameters);
-    if let Parameters::Bandwidth { protocol, .. } = parameters {
+    if let Parameters::Bandwidth(Bandwidth { protocol, .. }) = parameters {
         let is_its_name = |name: &&str| {
             let named = name.parse::<BandwidthProtocol>();
             named.is_ok_and(|named| Protocol::from(named) == *protocol)
@@ -94,7 +98,7 @@ pub(super) fn apart(runs: &[Option<Fields>]) -> Vec<Option<String>> {
 mod tests {
     use perfrun_contract::{
         matrix::Negotiation,
-        parameters::{Amount, Messages},
+        parameters::{Amount, Messages, Ping},
         quantity::ByteSize,
         workload::{Direction, MessageMode, Timing},
     };
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     fn upload(protocol: Protocol, chunk_bytes: ByteSize) -> Fields {
-        workload(&Parameters::Bandwidth {
+        workload(&Parameters::Bandwidth(Bandwidth {
             protocol,
             direction: Direction::Upload,
             amount: Amount::Count(1024),
@@ -111,7 +115,7 @@ mod tests {
             chunk_bytes,
             timing: Timing::Strict,
             negotiation: Negotiation::V1,
-        })
+        }))
     }
 
     fn some(text: &str) -> Option<String> {
@@ -154,10 +158,10 @@ mod tests {
             ]
         );
         let ping = |interval_seconds| {
-            Some(workload(&Parameters::Ping {
+            Some(workload(&Parameters::Ping(Ping {
                 count: 1,
                 interval_seconds,
-            }))
+            })))
         };
         assert_eq!(
             apart(&[ping(0.0), ping(0.25)]),

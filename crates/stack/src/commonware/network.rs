@@ -17,7 +17,7 @@ use commonware_runtime::{
     tokio::{self as runtime, Context},
 };
 use perfrun_contract::{
-    parameters::{Messages, Parameters},
+    parameters::{Messages, Workload},
     support::{COMMONWARE_SPARE, commonware_burst, commonware_peers},
 };
 use tempfile::TempDir;
@@ -136,7 +136,7 @@ impl Runtime {
     pub(super) async fn of(load: &Messages, totals: Arc<StackMetrics>) -> Result<Arc<Self>, String> {
         /// Ends with the last of its hosts.
         static TOGETHER: Mutex<Weak<Runtime>> = Mutex::const_new(Weak::new());
-        if !Parameters::Messages(*load).is_in_process() {
+        if !load.is_in_process() {
             return Self::start(totals).await.map(Arc::new);
         }
         let mut together = TOGETHER.lock().await;

@@ -2,6 +2,7 @@
 
 use anyhow::{anyhow, bail};
 use perfrun_contract::{
+    distribution::Distribution,
     matrix::{Negotiation, Protocol, Stack, Transport},
     node::Reason,
     parameters::{Amount, Parameters},
@@ -38,7 +39,7 @@ pub(super) fn check_client(
         }
         _ => {}
     }
-    if let (Stack::Raw, Parameters::Substreams { .. }) = (stack, parameters) {
+    if stack == Stack::Raw && parameters.operation() == Some(Distribution::Open) {
         bail!("raw opens streams without a round trip, so its opens cannot be timed: use another --stack");
     }
     let reasons = peers(stack).map(|server| unsupported(stack, server, transport, parameters));
@@ -73,15 +74,15 @@ fn refuse(parameters: &Parameters, reasons: impl Iterator<Item = Option<String>>
 
 /// A failure, with advice if there is any.
 pub(super) fn explain(setup: &Setup, Failed(failure): Failed) -> anyhow::Error {
-    let advice = match (failure.reason, &setup.parameters) {
-        (Reason::OpenFailed, _) => on_opening(setup),
-        (Reason::UnexpectedBytes | Reason::TooFewBytes, Parameters::Relay { .. }) => {
+    let parameters = &setup.parameters;
+    let advice = match failure.reason {
+        Reason::OpenFailed => on_opening(setup),
+        Reason::UnexpectedBytes | Reason::TooFewBytes if parameters.has_relayed_path() => {
             Some("Give the source and the sink the same --bytes")
         }
-        (
-            Reason::UnexpectedBytes | Reason::TooFewBytes | Reason::StreamFailed | Reason::Timeout,
-            parameters,
-        ) => on_sizes(parameters, setup.download),
+        Reason::UnexpectedBytes | Reason::TooFewBytes | Reason::StreamFailed | Reason::Timeout => {
+            on_sizes(parameters, setup.download)
+        }
         _ => None,
     };
     let advice = advice.map_or(String::new(), |advice| format!(". {advice}"));
@@ -97,17 +98,12 @@ pub(super) fn on_opening(setup: &Setup) -> Option<&'static str> {
 
 /// Advice for exchanges that failed or did not end.
 fn on_sizes(parameters: &Parameters, download: Option<Amount>) -> Option<&'static str> {
-    let Parameters::Bandwidth {
-        protocol: Protocol::Litep2pPerf,
-        amount,
-        ..
-    } = parameters
-    else {
+    let (Protocol::Litep2pPerf, Some((_, amount, _))) = (parameters.protocol(), parameters.transfer()) else {
         return None;
     };
     let is_whole =
         |amount: &Amount| matches!(amount, Amount::Count(bytes) if bytes.is_multiple_of(PUBLISHED_BLOCK));
-    let all_whole = [Some(*amount), download].iter().flatten().all(is_whole);
+    let all_whole = [Some(amount), download].iter().flatten().all(is_whole);
     (!all_whole).then_some(
         "If the server is the published litep2p-perf, use multiples of 1Ki: it rounds sizes up to 1 KiB",
     )
@@ -116,7 +112,7 @@ fn on_sizes(parameters: &Parameters, download: Option<Amount>) -> Option<&'stati
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        parameters::Amount::Count,
+        parameters::{Amount::Count, Bandwidth, Substreams},
         quantity::ByteSize,
         workload::{Direction, OpenMode, Timing},
     };
@@ -124,7 +120,7 @@ mod tests {
     use super::*;
 
     fn bandwidth(protocol: Protocol, bytes: u64) -> Parameters {
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             protocol,
             direction: Direction::Both,
             amount: Count(bytes),
@@ -132,16 +128,16 @@ mod tests {
             chunk_bytes: ByteSize(1024),
             timing: Timing::Strict,
             negotiation: Negotiation::V1,
-        }
+        })
     }
 
     fn substreams(negotiation: Negotiation) -> Parameters {
-        Parameters::Substreams {
+        Parameters::Substreams(Substreams {
             count: 1000,
             mode: OpenMode::Burst,
             rate: None,
             negotiation,
-        }
+        })
     }
 
     #[test]

@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use perfrun_contract::{
     matrix::Protocol,
     node::{Reason, Transfer},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Bandwidth},
     workload::{Direction, Timing},
 };
 use perfrun_stack::BoxStream;
@@ -20,18 +20,20 @@ use super::{
 use crate::wire::{Arrival, Buffers, Counters, Exchange, Volume, litep2p_perf, perf};
 
 /// Opens all streams, then exchanges on all of them at the same time.
-pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {
-    let Parameters::Bandwidth {
+pub(super) async fn run(
+    setup: &Setup,
+    peers: &[Peer],
+    load: &Bandwidth,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let Bandwidth {
         protocol,
         direction,
         amount,
         streams,
         timing,
         ..
-    } = setup.parameters
-    else {
-        return Err(Failed(failure(Reason::Internal, "not a bandwidth trial")));
-    };
+    } = *load;
     let opens = peers.iter().map(|peer| async {
         let connection = peer.connection()?;
         try_join_all((0..streams).map(|_| connection.open()))

@@ -46,9 +46,9 @@ impl<'a> Client<'a> {
         }
         let slots = usize::try_from(setup.parameters.hosts(peers)).unwrap_or(usize::MAX);
         let hosts = match setup.parameters {
-            Parameters::Handshakes { amount, .. } => slots.max(handshakes::stock(amount)),
+            Parameters::Handshakes(load) => slots.max(handshakes::stock(load.amount)),
             // Its sinks start one after the other.
-            Parameters::RelayStress { .. } => 0,
+            Parameters::RelayStress(_) => 0,
             _ => slots,
         };
         setup.check_files(|parameters, stream_is_connection| {

@@ -7,7 +7,7 @@ use perfrun_contract::{
     distribution::Distribution,
     histogram::{Recorder, recorder},
     node::{Reason, Transfer},
-    parameters::{Messages, Parameters},
+    parameters::{Messages, Workload},
     workload::MessageMode,
 };
 use perfrun_stack::{self as stack, Connection, messenger::BoxMessenger};
@@ -189,7 +189,7 @@ pub(super) async fn serve(
     observer: Arc<Observer>,
     times: Arc<parking_lot::Mutex<Recorder>>,
 ) -> Result<Arrival, wire::Error> {
-    if !Parameters::Messages(load).is_in_process() {
+    if !load.is_in_process() {
         let mut own = recorder();
         let served = match load.mode {
             MessageMode::Broadcast => {

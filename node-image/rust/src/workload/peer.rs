@@ -90,7 +90,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use async_trait::async_trait;
-    use perfrun_contract::{matrix::Stack, parameters::Parameters};
+    use perfrun_contract::{
+        matrix::Stack,
+        parameters::{Parameters, Ping},
+    };
     use perfrun_stack::Reservation;
 
     use super::*;
@@ -124,10 +127,10 @@ mod tests {
     async fn after_a_lost_dial(stack: Stack, most: u32) -> (bool, BTreeMap<Reason, u64>) {
         let setup = Setup::of(
             stack,
-            Parameters::Ping {
+            Parameters::Ping(Ping {
                 count: 1,
                 interval_seconds: 0.0,
-            },
+            }),
         );
         let (inbound, _events) = mpsc::unbounded_channel();
         let server = stack::start(stack, setup.host(Some(setup.listen)), inbound)

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use perfrun_contract::{
     distribution::Distribution,
     node::{Reason, Transfer},
-    parameters::Parameters,
+    parameters::RelayStress,
 };
 use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, RelayEvent, Relaying, Whom};
 use tokio::{
@@ -45,7 +45,7 @@ pub(crate) async fn serve(
     finish: impl Future<Output = ()>,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    setup.check_files(Parameters::relay_files)?;
+    setup.check_files(|parameters, each| parameters.relay_files(each))?;
     let (inbound, mut events) = mpsc::unbounded_channel();
     let config = HostConfig {
         relaying: Relaying::Relay(setup.parameters.limits()),
@@ -185,21 +185,12 @@ pub(super) async fn stress(
     setup: &Setup,
     servers: &[String],
     sinks: usize,
+    load: &RelayStress,
     findings: &mut Findings,
 ) -> Result<(), Failed> {
-    let Parameters::RelayStress {
-        start_interval_seconds,
-        ramp_seconds,
-        plateau_seconds,
-        bytes,
-        ..
-    } = setup.parameters
-    else {
-        return Err(Failed(failure(Reason::Internal, "not a stress test")));
-    };
     let begun = Instant::now();
-    let plateau = begun + Duration::from_secs_f64(ramp_seconds);
-    let end = plateau + Duration::from_secs_f64(plateau_seconds);
+    let plateau = begun + Duration::from_secs_f64(load.ramp_seconds);
+    let end = plateau + Duration::from_secs_f64(load.plateau_seconds);
     let shared = Arc::new(Mutex::new(SinkFindings::default()));
     let mut tasks = JoinSet::new();
     let zeros = setup.zeros();
@@ -207,12 +198,12 @@ pub(super) async fn stress(
         let mut sink = Sink {
             setup: setup.clone(),
             server: servers[i % servers.len()].clone(),
-            bytes,
+            bytes: load.bytes,
             plateau,
             buffers: Buffers::new(&zeros),
             shared: shared.clone(),
         };
-        let at = begun + Duration::from_secs_f64(start_interval_seconds * i as f64);
+        let at = begun + Duration::from_secs_f64(load.start_interval_seconds * i as f64);
         tasks.spawn(async move {
             sleep_until(at.into()).await;
             sink.shared.lock().late(at.elapsed());

@@ -221,13 +221,13 @@ impl<'a> Streams<'a> {
     fn take(&mut self, event: Inbound) {
         match event {
             Inbound::Connection => self.connected(),
-            Inbound::Stream(stream) => match self.setup.parameters {
-                Parameters::Messages(load) => self.exchange(Box::new(Framed::new(stream)), load),
-                _ => self.serve(stream),
+            Inbound::Stream(stream) => match self.setup.parameters.messages() {
+                Some(load) => self.exchange(Box::new(Framed::new(stream)), *load),
+                None => self.serve(stream),
             },
             Inbound::Messenger(messenger) => {
-                if let Parameters::Messages(load) = self.setup.parameters {
-                    self.exchange(messenger, load);
+                if let Some(load) = self.setup.parameters.messages() {
+                    self.exchange(messenger, *load);
                 }
             }
             Inbound::Ping(stream) => self.echo(stream),
@@ -375,7 +375,7 @@ mod tests {
 
     use perfrun_contract::{
         matrix::{Negotiation, Protocol, Stack},
-        parameters::Amount,
+        parameters::{Amount, Bandwidth, Ping, Relay},
         quantity::ByteSize,
         workload::{Direction, MessageMode, RelayLimits, RelayPath, Timing},
     };
@@ -387,17 +387,17 @@ mod tests {
     use super::*;
     use crate::sampler;
 
-    const PING: Parameters = Parameters::Ping {
+    const PING: Parameters = Parameters::Ping(Ping {
         count: 1,
         interval_seconds: 0.0,
-    };
+    });
 
     fn setup(parameters: Parameters) -> Setup {
         Setup::of(Stack::Raw, parameters)
     }
 
     fn bandwidth(protocol: Protocol) -> Parameters {
-        Parameters::Bandwidth {
+        Parameters::Bandwidth(Bandwidth {
             protocol,
             direction: Direction::Both,
             amount: Amount::Count(100),
@@ -405,7 +405,7 @@ mod tests {
             chunk_bytes: ByteSize(1024),
             timing: Timing::Strict,
             negotiation: Negotiation::V1,
-        }
+        })
     }
 
     /// A client's end of a stream that is served.
@@ -429,13 +429,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lost_farewell_is_counted_and_takes_nothing_from_what_was_exchanged() {
         let header = u64::MAX.to_be_bytes();
-        let relay = Parameters::Relay {
+        let relay = Parameters::Relay(Relay {
             path: RelayPath::Direct,
             bytes: 100,
             chunk_bytes: ByteSize(1024),
             pings: 0,
             limits: RelayLimits::default(),
-        };
+        });
         let endless = [&header[..], &[0; 70]].concat();
         for (parameters, says, hears, arrives) in [
             (PING, &[7; ping::SIZE][..], ping::SIZE, 0),

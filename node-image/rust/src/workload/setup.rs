@@ -82,10 +82,7 @@ impl Setup {
             } else {
                 Relaying::No
             },
-            messages: match self.parameters {
-                Parameters::Messages(load) => Some(load),
-                _ => None,
-            },
+            messages: self.parameters.messages().copied(),
             metrics: self.stack_metrics.clone(),
             congestion: self.observer.congestion.clone(),
         }
@@ -99,7 +96,7 @@ impl Setup {
         }
         let stream_is_connection = match self.stack {
             Stack::Raw => self.transport == Transport::Tcp,
-            Stack::Commonware => !matches!(self.parameters, Parameters::Messages(_)),
+            Stack::Commonware => self.parameters.messages().is_none(),
             Stack::Libp2p | Stack::Litep2p | Stack::GoLibp2p | Stack::External => false,
         };
         let needed = needed(&self.parameters, stream_is_connection);

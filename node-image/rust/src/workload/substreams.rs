@@ -8,25 +8,25 @@ use std::{
 };
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use perfrun_contract::{distribution::Distribution, node::Reason, parameters::Parameters};
+use perfrun_contract::{distribution::Distribution, node::Reason, parameters::Substreams};
 use perfrun_stack::{self as stack, BoxStream, Connection};
 
-use super::{
-    failed::{Failed, failure},
-    findings::Findings,
-    peer::Peer,
-    setup::Setup,
-};
+use super::{failed::Failed, findings::Findings, peer::Peer, setup::Setup};
 use crate::wire::Counters;
 
 type Opened = (Instant, Result<BoxStream, stack::Error>);
 
 /// Opens the substreams of all peers and holds them until all are open.
-pub(super) async fn run(setup: &Setup, peers: &[Peer], findings: &mut Findings) -> Result<(), Failed> {
-    let Parameters::Substreams { count, rate, .. } = setup.parameters else {
-        return Err(Failed(failure(Reason::Internal, "not a substreams trial")));
-    };
-    let pace = rate.map(|rate| Duration::from_secs_f64(1.0 / f64::from(rate)));
+pub(super) async fn run(
+    setup: &Setup,
+    peers: &[Peer],
+    load: &Substreams,
+    findings: &mut Findings,
+) -> Result<(), Failed> {
+    let count = load.count;
+    let pace = load
+        .rate
+        .map(|rate| Duration::from_secs_f64(1.0 / f64::from(rate)));
     let all = futures::future::try_join_all(peers.iter().map(|peer| async move {
         Ok::<_, Failed>(match pace {
             None => burst(peer.connection()?, count).await,

@@ -4,7 +4,7 @@ use perfrun_contract::{
     distribution::Distribution,
     matrix::{Protocol, Stack, Transport},
     node::{Reason, TrialState},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Handshakes, Parameters},
     workload::Direction,
 };
 use reqwest::{Method, StatusCode};
@@ -89,10 +89,10 @@ async fn a_trial_cut_short_keeps_what_it_measured() {
 #[tokio::test]
 async fn times_until_the_cut_are_kept() {
     let pair = Pair::start();
-    let handshakes = Parameters::Handshakes {
+    let handshakes = Parameters::Handshakes(Handshakes {
         amount: Amount::Seconds(1000.0),
         in_flight: 2,
-    };
+    });
     for (parameters, distribution) in [
         (ping(10_000_000, 0.001), Distribution::RoundTrip),
         (handshakes, Distribution::HandshakeFirstByte),

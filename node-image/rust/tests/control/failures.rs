@@ -6,7 +6,7 @@ use futures::future::join_all;
 use perfrun_contract::{
     matrix::{Messaging, Protocol, Stack, StackSettings, Transport},
     node::{Reason, TrialRequest, TrialState},
-    parameters::{Amount, Messages, Parameters},
+    parameters::{Amount, Handshakes, Messages, Parameters},
     workload::{Direction, MessageMode},
 };
 use reqwest::StatusCode;
@@ -69,10 +69,10 @@ async fn killed_with(settings: StackSettings, stack: Stack, transport: Transport
 fn lasting() -> [Parameters; 5] {
     [
         endless_ping(),
-        Parameters::Handshakes {
+        Parameters::Handshakes(Handshakes {
             amount: Amount::Seconds(1000.0),
             in_flight: 2,
-        },
+        }),
         bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2),
         bandwidth(Protocol::Litep2pPerf, Direction::Both, Amount::Count(1 << 40), 1),
         messages(MessageMode::Stream, 1024, Amount::Seconds(1000.0)),
@@ -180,9 +180,11 @@ async fn dead(stack: Stack, transport: Transport, parameters: Parameters) {
 
 #[tokio::test]
 async fn a_dial_to_a_dead_server_fails() {
-    let handshake = || Parameters::Handshakes {
-        amount: Amount::Count(1),
-        in_flight: 1,
+    let handshake = || {
+        Parameters::Handshakes(Handshakes {
+            amount: Amount::Count(1),
+            in_flight: 1,
+        })
     };
     let pings = SAME.map(|(stack, transport)| dead(stack, transport, ping(1, 0.0)));
     let connections = SAME.map(|(stack, transport)| dead(stack, transport, handshake()));

@@ -5,7 +5,7 @@ use std::net::{TcpListener, UdpSocket};
 use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::Reason,
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Handshakes, Parameters},
     workload::Direction,
 };
 use reqwest::StatusCode;
@@ -30,10 +30,10 @@ async fn a_hundred_trials_leave_no_file_no_thread_and_no_memory() {
         bandwidth(Protocol::Perf, Direction::Both, Amount::Count(100_000), 4),
         bandwidth(Protocol::Litep2pPerf, Direction::Both, Amount::Count(100_000), 1),
         ping(5, 0.0),
-        Parameters::Handshakes {
+        Parameters::Handshakes(Handshakes {
             amount: Amount::Count(3),
             in_flight: 2,
-        },
+        }),
     ];
     let round = async || {
         for stacks in PAIRS {

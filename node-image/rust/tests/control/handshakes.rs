@@ -3,7 +3,7 @@
 use perfrun_contract::{
     distribution::Distribution,
     matrix::{Stack, Transport},
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Handshakes, Parameters},
 };
 
 use crate::support::*;
@@ -16,7 +16,7 @@ async fn handshakes(
     peers: u32,
 ) -> u64 {
     let what = format!("{stacks:?} {amount:?} x{in_flight} of {peers}");
-    let parameters = Parameters::Handshakes { amount, in_flight };
+    let parameters = Parameters::Handshakes(Handshakes { amount, in_flight });
     let (client, server) = pair.trial(stacks, &parameters, peers).await.completed(&what);
     assert_eq!(
         (client.connections, client.streams),
@@ -95,10 +95,10 @@ async fn connections_are_made_several_at_a_time_and_for_a_time() {
 async fn each_handshake_on_webrtc_is_measured_or_counted_as_a_failure() {
     let pair = Pair::start();
     for server in [Stack::Libp2p, Stack::Litep2p] {
-        let parameters = Parameters::Handshakes {
+        let parameters = Parameters::Handshakes(Handshakes {
             amount: Amount::Count(12),
             in_flight: 4,
-        };
+        });
         let stacks = (Stack::Libp2p, server, Transport::WebrtcDirect);
         let (client, _) = pair.trial(stacks, &parameters, 1).await.completed("handshakes");
         let measured = client.histograms[&Distribution::HandshakeEstablished]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfrun_contract::{
     matrix::{Protocol, Stack, Transport},
     node::Reason,
-    parameters::{Amount, Parameters},
+    parameters::{Amount, Handshakes, Parameters},
     workload::{Direction, MessageMode},
 };
 
@@ -92,10 +92,10 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
         pair.trial(stacks, &ping(2, 0.0), 1).await;
         pair.trial(
             stacks,
-            &Parameters::Handshakes {
+            &Parameters::Handshakes(Handshakes {
                 amount: Amount::Count(1),
                 in_flight: 1,
-            },
+            }),
             1,
         )
         .await;

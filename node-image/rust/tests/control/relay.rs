@@ -12,7 +12,7 @@ use perfrun_contract::{
     distribution::Distribution,
     matrix::{Stack, Transport},
     node::{Measured, Outcome, Reason, Side, TrialRequest, TrialState},
-    parameters::Parameters,
+    parameters::{Parameters, Relay, RelayStress},
     quantity::ByteSize,
     workload::{RelayLimits, RelayPath},
 };
@@ -46,19 +46,19 @@ const UNLIMITED: RelayLimits = RelayLimits {
 const NOTICED: Duration = Duration::from_secs(45);
 
 fn transfer(path: RelayPath, bytes: u64, limits: RelayLimits) -> Parameters {
-    Parameters::Relay {
+    Parameters::Relay(Relay {
         path,
         bytes,
         chunk_bytes: ByteSize(64 << 10),
         pings: 3,
         limits,
-    }
+    })
 }
 
 /// Two sources, and sinks that start within a quarter of a second and then fetch for five seconds: on a busy
 /// machine, each still connects and fetches.
 fn stress(sinks: u32, limits: RelayLimits) -> Parameters {
-    Parameters::RelayStress {
+    Parameters::RelayStress(RelayStress {
         sinks,
         sources: 2,
         start_interval_seconds: 0.25 / f64::from(sinks - 1),
@@ -67,7 +67,7 @@ fn stress(sinks: u32, limits: RelayLimits) -> Parameters {
         bytes: 50_000,
         chunk_bytes: ByteSize(64 << 10),
         limits,
-    }
+    })
 }
 
 /// A relay, a source and a sink.

@@ -3,7 +3,7 @@
 use perfrun_contract::{
     matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
     node::{Side, TrialLabels, TrialRequest},
-    parameters::{Amount, Echo, Pace, Parameters},
+    parameters::{Amount, Bandwidth, Echo, Pace, Parameters, Ping, Substreams},
     quantity::ByteSize,
     workload::{Direction, OpenMode, Timing},
 };
@@ -59,7 +59,7 @@ pub(crate) fn bandwidth(
     amount: Amount,
     streams: u32,
 ) -> Parameters {
-    Parameters::Bandwidth {
+    Parameters::Bandwidth(Bandwidth {
         protocol,
         direction,
         amount,
@@ -67,23 +67,23 @@ pub(crate) fn bandwidth(
         chunk_bytes: ByteSize(64 << 10),
         timing: Timing::Strict,
         negotiation: Negotiation::V1,
-    }
+    })
 }
 
 pub(crate) fn substreams(count: u32) -> Parameters {
-    Parameters::Substreams {
+    Parameters::Substreams(Substreams {
         count,
         mode: OpenMode::Burst,
         rate: None,
         negotiation: Negotiation::V1,
-    }
+    })
 }
 
 pub(crate) fn ping(count: u32, interval_seconds: f64) -> Parameters {
-    Parameters::Ping {
+    Parameters::Ping(Ping {
         count,
         interval_seconds,
-    }
+    })
 }
 
 /// More pings than any test waits for.

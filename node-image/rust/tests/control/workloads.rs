@@ -5,7 +5,7 @@ use perfrun_contract::{
     distribution::Distribution,
     matrix::{Protocol, Stack, Transport},
     node::Measured,
-    parameters::{Amount, Messages, Parameters},
+    parameters::{Amount, Messages, Parameters, Substreams},
     quantity::ByteSize,
     workload::{Direction, MessageMode, OpenMode},
 };
@@ -135,7 +135,7 @@ async fn all_substreams_open() {
             (substreams(most), 1),
             (substreams(most / 2), 3),
         ] {
-            let Parameters::Substreams { count: each, .. } = parameters else {
+            let Parameters::Substreams(Substreams { count: each, .. }) = parameters else {
                 unreachable!()
             };
             let all = u64::from(each * peers);
@@ -152,12 +152,12 @@ async fn all_substreams_open() {
         let negotiation = substreams(1).negotiation();
         // No more than a burst may have: a server that is late holds them as if they were one.
         let opens = most.min(20);
-        let paced = Parameters::Substreams {
+        let paced = Parameters::Substreams(Substreams {
             count: opens,
             mode: OpenMode::Paced,
             rate: Some(200),
             negotiation,
-        };
+        });
         let (client, _) = pair.trial(stacks, &paced, 1).await.completed(&what);
         assert_eq!(count_of(&client, Distribution::Open), u64::from(opens), "{what}");
         assert!(

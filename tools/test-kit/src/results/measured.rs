@@ -65,33 +65,27 @@ pub(super) fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
         ..Trial::default()
     };
     match &cell.parameters {
-        Parameters::Bandwidth {
-            direction,
-            amount,
-            streams,
-            ..
-        } => bandwidth::measure(&mut trial, *direction, *amount, *streams),
-        Parameters::Substreams { count, .. } => {
-            let mean = latency * (1.0 + f64::from(*count) / 9.0);
-            trial.times(Distribution::Open, *count, mean);
-            trial.times(Distribution::OpenCompat, *count, mean * 0.93);
+        Parameters::Bandwidth(load) => {
+            bandwidth::measure(&mut trial, load.direction, load.amount, load.streams);
+        }
+        Parameters::Substreams(load) => {
+            let mean = latency * (1.0 + f64::from(load.count) / 9.0);
+            trial.times(Distribution::Open, load.count, mean);
+            trial.times(Distribution::OpenCompat, load.count, mean * 0.93);
             trial.client.seconds = mean * 2.0;
         }
-        Parameters::Handshakes { amount, in_flight } => {
-            handshakes::measure(&mut trial, cell.transport, *amount, *in_flight);
+        Parameters::Handshakes(load) => {
+            handshakes::measure(&mut trial, cell.transport, load.amount, load.in_flight);
         }
-        Parameters::Ping { count, .. } => {
-            trial.times(Distribution::RoundTrip, *count, latency);
-            trial.client.seconds = f64::from(*count) * latency;
+        Parameters::Ping(load) => {
+            trial.times(Distribution::RoundTrip, load.count, latency);
+            trial.client.seconds = f64::from(load.count) * latency;
         }
-        Parameters::Relay { path, bytes, .. } => relay::measure(&mut trial, *path, *bytes),
-        Parameters::RelayStress {
-            sinks,
-            ramp_seconds,
-            plateau_seconds,
-            bytes,
-            ..
-        } => relay_stress::measure(&mut trial, *sinks, ramp_seconds + plateau_seconds, *bytes),
+        Parameters::Relay(load) => relay::measure(&mut trial, load.path, load.bytes),
+        Parameters::RelayStress(load) => {
+            let seconds = load.ramp_seconds + load.plateau_seconds;
+            relay_stress::measure(&mut trial, load.sinks, seconds, load.bytes);
+        }
         Parameters::Echo(load) => echo::measure(&mut trial, load),
         Parameters::Messages(load) => messages::measure(&mut trial, load),
     }

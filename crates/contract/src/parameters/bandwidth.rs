@@ -1,0 +1,118 @@
+//! The load of workload `bandwidth`.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Amount,
+    bounds::{chunk, count, ensure, timed},
+    facts::Workload,
+};
+use crate::{
+    matrix::{Negotiation, Protocol},
+    metric::Metric,
+    quantity::ByteSize,
+    workload::{Direction, Timing},
+};
+
+/// Bulk transfer.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bandwidth {
+    /// The protocol on the streams.
+    pub protocol: Protocol,
+    /// The direction of the payload.
+    pub direction: Direction,
+    /// How much each stream transfers, or for how long.
+    pub amount: Amount,
+    /// Parallel streams of each connection.
+    pub streams: u32,
+    /// Bytes of one write or read call.
+    pub chunk_bytes: ByteSize,
+    /// When an upload ends.
+    pub timing: Timing,
+    /// How the protocol is negotiated.
+    pub negotiation: Negotiation,
+}
+
+impl Workload for Bandwidth {
+    fn in_short(&self) -> String {
+        let short = format!("{}-{}", self.direction, self.amount.of_bytes());
+        match self.streams {
+            0..=1 => short,
+            streams => format!("{short}-x{streams}"),
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let protocol = self.protocol;
+        ensure(matches!(protocol, Protocol::Perf | Protocol::Litep2pPerf), || {
+            format!("{} carries no bulk transfer", protocol.as_ref())
+        })?;
+        count("streams", self.streams)?;
+        chunk(self.chunk_bytes)?;
+        if let Amount::Seconds(seconds) = self.amount {
+            timed(seconds)?;
+            ensure(protocol == Protocol::Perf, || {
+                format!(
+                    "{} announces its bytes: it cannot run for a time",
+                    protocol.as_ref()
+                )
+            })?;
+            ensure(self.direction != Direction::Both, || {
+                "a transfer for a time must have one direction".into()
+            })?;
+        }
+        Ok(())
+    }
+
+    fn own_metrics(&self) -> Vec<Metric> {
+        let mut metrics = vec![Metric::ConnectSeconds, Metric::TotalSeconds];
+        if self.direction != Direction::Download {
+            metrics.extend([Metric::UploadGoodput, Metric::UploadSeconds]);
+        }
+        if self.direction != Direction::Upload {
+            metrics.extend([Metric::DownloadGoodput, Metric::DownloadSeconds]);
+        }
+        metrics
+    }
+
+    fn primary(&self) -> Vec<Metric> {
+        let goodput: &[Metric] = match self.direction {
+            Direction::Upload => &[Metric::UploadGoodput],
+            Direction::Download => &[Metric::DownloadGoodput],
+            Direction::Both => &[Metric::UploadGoodput, Metric::DownloadGoodput],
+        };
+        [goodput, &[Metric::CpuSecondsPerGiB]].concat()
+    }
+
+    fn negotiation(&self) -> Negotiation {
+        self.negotiation
+    }
+
+    fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    fn duration(&self) -> Duration {
+        self.amount.duration().unwrap_or_default()
+    }
+
+    fn field_of_duration(&self) -> Option<&'static str> {
+        self.amount.duration().map(|_| "bandwidth.duration")
+    }
+
+    fn chunk_bytes(&self) -> ByteSize {
+        self.chunk_bytes
+    }
+
+    fn transfer(&self) -> Option<(Direction, Amount, u32)> {
+        Some((self.direction, self.amount, self.streams))
+    }
+}

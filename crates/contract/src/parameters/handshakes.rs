@@ -1,0 +1,80 @@
+//! The load of workload `handshakes`.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Amount, bounds::timed, facts::Workload};
+use crate::{distribution::Distribution, matrix::Protocol, metric::Metric};
+
+/// New connections.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Handshakes {
+    /// How many handshakes, or for how long.
+    pub amount: Amount,
+    /// Connections being set up at the same time.
+    pub in_flight: u32,
+}
+
+impl Workload for Handshakes {
+    fn in_short(&self) -> String {
+        let short = format!("handshakes-{}", self.amount.of_items());
+        match self.in_flight {
+            0..=1 => short,
+            in_flight => format!("{short}-x{in_flight}"),
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Ping
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.amount {
+            Amount::Count(_) => Ok(()),
+            Amount::Seconds(seconds) => timed(seconds),
+        }
+    }
+
+    fn own_metrics(&self) -> Vec<Metric> {
+        vec![
+            Metric::HandshakeTransportP50,
+            Metric::HandshakeEstablishedP50,
+            Metric::HandshakeEstablishedP99,
+            Metric::HandshakeFirstByteP50,
+            Metric::HandshakeFirstByteP99,
+            Metric::HandshakesPerSecond,
+            Metric::Failures,
+        ]
+    }
+
+    fn primary(&self) -> Vec<Metric> {
+        let speed = match self.in_flight {
+            0..=1 => Metric::HandshakeFirstByteP50,
+            _ => Metric::HandshakesPerSecond,
+        };
+        vec![speed, Metric::CpuSecondsPerOperation]
+    }
+
+    fn duration(&self) -> Duration {
+        self.amount.duration().unwrap_or_default()
+    }
+
+    fn connects_before_start(&self) -> bool {
+        false
+    }
+
+    fn is_about_connecting(&self) -> bool {
+        true
+    }
+
+    fn operation(&self) -> Option<Distribution> {
+        Some(Distribution::HandshakeFirstByte)
+    }
+
+    fn hosts_of_peer(&self) -> u32 {
+        self.in_flight
+    }
+}
