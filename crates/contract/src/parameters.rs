@@ -1,5 +1,5 @@
-//! What a trial does, and what its workload needs of nodes. A new workload is a module below this one with its
-//! [`Workload`], and a variant of [`Parameters`].
+//! What a trial does, and what its workload needs of nodes. A new workload is a module below this one with
+//! its [`Workload`], and a variant of [`Parameters`].
 
 mod bandwidth;
 mod bounds;

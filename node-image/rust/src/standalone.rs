@@ -17,7 +17,7 @@ use perfrun_contract::{
     histogram::Recorder,
     matrix::{Negotiation, Stack, StackSettings, Transport},
     node::{Reason, TrialLabels},
-    parameters::{Amount, Bandwidth, Parameters, Relay, Substreams},
+    parameters::{self, Amount, Bandwidth, Parameters, Relay},
     quantity::ByteSize,
     role::Role,
     support::LITEP2P_QUIC_STREAMS,
@@ -274,7 +274,7 @@ async fn exchange(
 /// Opens substreams.
 pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()> {
     let (transport, server) = address::dial(&args.server, args.stack.transport)?;
-    let parameters = Parameters::Substreams(Substreams {
+    let parameters = Parameters::Substreams(parameters::Substreams {
         count: args.substreams,
         mode: OpenMode::Burst,
         rate: None,

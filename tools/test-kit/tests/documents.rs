@@ -30,6 +30,13 @@ const DEFINE: [&str; 11] = [
     "macro_rules",
 ];
 
+/// The page that names the files of a workload, and the heading of those that have a case for each.
+const ABOUT_WORKLOADS: &str = "docs/how-to/contribute/add-a-workload.md";
+const WITH_CASES: &str = "## Files that know all workloads";
+
+/// The case of the newest workload.
+const NEWEST: &str = "Parameters::Messages(";
+
 /// The repository as documents see it.
 struct Repository {
     root: PathBuf,
@@ -314,6 +321,28 @@ fn every_path_that_a_document_names_exists() {
     }
     assert!(missing.is_empty(), "no such path:\n{}", missing.join("\n"));
     assert!(checked > 100, "only {checked} paths were found");
+}
+
+#[test]
+fn a_workload_has_a_case_in_at_most_eight_files_besides_its_own() {
+    let repository = Repository::read();
+    let page = fs::read_to_string(repository.root.join(ABOUT_WORKLOADS)).unwrap();
+    let (_, rest) = page.split_once(WITH_CASES).unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    let named: BTreeSet<&str> = quotes(section).collect();
+    let has_case = |path: &&str| {
+        let text = fs::read_to_string(repository.root.join(path)).unwrap();
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        product.contains(NEWEST) || product.contains("enum Parameters {")
+    };
+    let is_product = |path: &&str| path.ends_with(".rs") && !path.contains("tests");
+    let paths = repository.paths.iter().map(String::as_str);
+    let found: BTreeSet<&str> = paths.filter(is_product).filter(has_case).collect();
+    assert_eq!(
+        named, found,
+        "left: {ABOUT_WORKLOADS}, right: files with {NEWEST}"
+    );
+    assert!(found.len() <= 8, "{found:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use perfrun_contract::{
     compare::{Bound, CellPair, Expectation},
     metric::{Better, Metric},
+    parameters::Parameters,
     plan::Cell,
 };
 
@@ -49,7 +50,8 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
         _ => return Err("it has no bound".to_owned()),
     };
-    let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && cell.parameters.may_have(metric);
+    let is_meant =
+        |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && goes_its_way(&cell.parameters, metric);
     let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
@@ -92,4 +94,14 @@ fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
         }
         None => !cell.is_baseline(),
     }
+}
+
+/// Whether the metric is of the direction of a bulk transfer, if both have one.
+fn goes_its_way(parameters: &Parameters, metric: Metric) -> bool {
+    let has_a_way = matches!(
+        metric,
+        Metric::UploadGoodput | Metric::UploadSeconds | Metric::DownloadGoodput | Metric::DownloadSeconds
+    );
+    let is_bulk = matches!(parameters, Parameters::Bandwidth(_));
+    !(has_a_way && is_bulk) || parameters.may_have(metric)
 }

@@ -42,22 +42,18 @@ impl Measure for Echo {
 
     fn mismatch(&self, ends: &Ends<'_>) -> Option<String> {
         // It is unknown how much a stream had sent when it failed.
-        if ends
-            .clients
-            .iter()
-            .chain(&ends.servers)
-            .any(|node| node.failures > 0)
-        {
+        let mut nodes = ends.clients.iter().chain(&ends.servers);
+        if nodes.any(|node| node.failures > 0) {
             return None;
         }
         let ((sent, received), (returned, echoed)) = (ends.up(), ends.down());
         let equal = [received, returned, echoed].iter().all(|bytes| *bytes == sent);
         (!equal).then(|| {
-        format!(
-            "echo: clients sent {sent} bytes, servers received {received} and sent {returned} back, of which clients \
-             received {echoed}"
-        )
-    })
+            format!(
+                "echo: clients sent {sent} bytes, servers received {received} and sent {returned} back, of which \
+                 clients received {echoed}"
+            )
+        })
     }
 }
 

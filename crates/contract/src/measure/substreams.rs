@@ -14,8 +14,8 @@ impl Measure for Substreams {
             metrics.extend(distribution(&open, Metric::OPEN));
             let seconds = match self.mode {
                 OpenMode::Burst => max(&open),
-                // Each substream is timed from its own request, so that the longest time is not the time of all
-                // of them.
+                // Each substream is timed from its own request, so that the longest time is not the time of
+                // all of them.
                 OpenMode::Paced => ends.slowest(),
             };
             let rate = per_second(open.len() as f64, seconds);

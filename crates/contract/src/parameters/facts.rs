@@ -67,8 +67,8 @@ pub trait Workload: Send + Sync {
         Duration::ZERO
     }
 
-    /// The field of a document with the time after which the load ends, whatever has arrived until then. `None`
-    /// without one, and if what is in progress is completed.
+    /// The field of a document with the time after which the load ends, whatever has arrived until then.
+    /// `None` without one, and if what is in progress is completed.
     fn field_of_duration(&self) -> Option<&'static str> {
         None
     }
