@@ -2,8 +2,7 @@
 
 use perfrun_contract::{
     compare::{Bound, CellPair, Expectation},
-    metric::{Better, Metric},
-    parameters::Parameters,
+    metric::Better,
     plan::Cell,
 };
 
@@ -50,9 +49,9 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
         _ => return Err("it has no bound".to_owned()),
     };
-    let is_meant =
-        |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && goes_its_way(&cell.parameters, metric);
+    let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && cell.parameters.may_have(metric);
     let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
+    let all = cells;
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
             .iter()
@@ -73,10 +72,21 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         }
     };
     if cells.is_empty() {
-        let hint = if is_of_raw {
-            "; cells of raw are meant only if it names them: add where: {client: raw}"
-        } else {
-            ""
+        let hint = match all.first().map(|cell| &cell.parameters) {
+            _ if is_of_raw => {
+                "; cells of raw are meant only if it names them: add where: {client: raw}".to_owned()
+            }
+            Some(parameters) if !all.iter().any(|cell| cell.parameters.may_have(metric)) => {
+                let own = parameters.own_metrics().into_iter();
+                let own = own.filter(|metric| metric.better() != Better::Neither);
+                let own = Vec::from_iter(own.map(|metric| metric.to_string()));
+                format!(
+                    ": {} has {}, and costs such as cpuSecondsPerGiB",
+                    parameters.workload(),
+                    own.join(", ")
+                )
+            }
+            _ => String::new(),
         };
         return Err(format!(
             "no cell that is measured matches it and has {metric}{hint}"
@@ -94,14 +104,4 @@ fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
         }
         None => !cell.is_baseline(),
     }
-}
-
-/// Whether the metric is of the direction of a bulk transfer, if both have one.
-fn goes_its_way(parameters: &Parameters, metric: Metric) -> bool {
-    let has_a_way = matches!(
-        metric,
-        Metric::UploadGoodput | Metric::UploadSeconds | Metric::DownloadGoodput | Metric::DownloadSeconds
-    );
-    let is_bulk = matches!(parameters, Parameters::Bandwidth(_));
-    !(has_a_way && is_bulk) || parameters.may_have(metric)
 }

@@ -429,6 +429,11 @@ fn what_cannot_be_judged_is_refused() {
         refused("{metric: roundTripP50, max: 5ms, where: {transport: ws}}"),
         "expect[0] cannot be judged: no cell that is measured matches it and has roundTripP50"
     );
+    assert_eq!(
+        refused("{metric: uploadGoodput, min: 1Gbit}"),
+        "expect[0] cannot be judged: no cell that is measured matches it and has uploadGoodput: ping has roundTripMean, \
+         roundTripP50, roundTripP90, roundTripP99, roundTripMax, failures, and costs such as cpuSecondsPerGiB"
+    );
 }
 
 #[test]
