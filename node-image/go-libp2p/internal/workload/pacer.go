@@ -63,3 +63,10 @@ func (p *pacer) countsFrom(due, sent time.Time, added time.Duration) time.Time {
 func addedByTimer(due, woken time.Time) time.Duration {
 	return min(max(woken.Sub(due), 0), timer)
 }
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,121 @@
+package workload
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"perfrun/node-go/internal/contract"
+	"perfrun/node-go/internal/wire"
+)
+
+// retry is how long a sink waits after a failure before it connects again.
+const retry = time.Second
+
+// stress starts sinks one after the other, which fetch repeatedly until the time is over.
+func (c *Client) stress(ctx context.Context) error {
+	p := c.setup.parameters()
+	begun := time.Now()
+	plateau := begun.Add(contract.Seconds(p.RampSeconds))
+	end := plateau.Add(contract.Seconds(p.PlateauSeconds))
+	until, stop := context.WithDeadline(ctx, end)
+	defer stop()
+	sinks := make([]*sink, c.setup.Request.Side.Client.Peers)
+	zeros := c.setup.zeros()
+	for i := range sinks {
+		sinks[i] = &sink{setup: c.setup, server: c.servers[i%len(c.servers)], plateau: plateau, buffers: wire.NewBuffers(zeros)}
+		at := begun.Add(time.Duration(i) * contract.Seconds(p.StartIntervalSeconds))
+		go func() {
+			if sleep(until, time.Until(at)) {
+				c.setup.Findings.record(lateness, time.Since(at))
+				sinks[i].fetchRepeatedly(until)
+			}
+		}()
+	}
+	<-until.Done()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// The trial ends here, because closing a thousand connections takes a while.
+	if c.setup.Observer.Finish().Measured.BytesReceived > 0 {
+		return nil
+	}
+	for _, s := range sinks {
+		if failure := s.lastFailure(); failure != nil {
+			return failure
+		}
+	}
+	return contract.Failf(contract.Timeout, "no transfer delivered a byte within the duration")
+}
+
+// sink of a stress test.
+type sink struct {
+	setup   *Setup
+	server  string
+	plateau time.Time
+	buffers *wire.Buffers
+
+	mutex  sync.Mutex
+	failed error
+}
+
+func (s *sink) lastFailure() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.failed
+}
+
+func (s *sink) fetchRepeatedly(ctx context.Context) {
+	for ctx.Err() == nil {
+		failure := s.connectAndFetch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		s.setup.counters().Failed(wire.Fail(failure).Reason)
+		s.mutex.Lock()
+		s.failed = wire.Fail(failure)
+		s.mutex.Unlock()
+		if !sleep(ctx, retry) {
+			return
+		}
+	}
+}
+
+// connectAndFetch fetches over one connection until something fails.
+func (s *sink) connectAndFetch(ctx context.Context) error {
+	host, err := s.setup.newDialler()
+	if err != nil {
+		return err
+	}
+	// The end of the time ends an exchange in progress by closing its host.
+	unwatch := context.AfterFunc(ctx, host.Close)
+	defer func() {
+		if unwatch() {
+			host.Close()
+		}
+	}()
+	connection, err := host.Dial(ctx, s.server)
+	if err != nil {
+		s.setup.Findings.refusal(err)
+		return err
+	}
+	counters := s.setup.counters()
+	counters.Connections.Add(1)
+	s.setup.Findings.recordDial(connection)
+	for {
+		stream, err := connection.Open(ctx)
+		if err != nil {
+			return err
+		}
+		counters.Streams.Add(1)
+		opened := time.Now()
+		_, ended, err := wire.FetchTestData(stream, s.setup.parameters().Bytes, s.buffers, counters)
+		if err != nil {
+			return err
+		}
+		counters.Operations.Add(1)
+		if !opened.Before(s.plateau) && ctx.Err() == nil {
+			s.setup.Findings.record(transfer, ended.Sub(opened))
+		}
+	}
+}
