@@ -1,10 +1,6 @@
 //! The congestion control of connections: choosing one, and finding out which one is in use.
 
-use std::{
-    fs, io,
-    os::fd::AsFd,
-    sync::{Arc, OnceLock},
-};
+use std::{fs, io, os::fd::AsFd, sync::Arc};
 
 use perfrun_contract::matrix::{QuicCongestion, Stack, TcpCongestion, Transport};
 use quinn::congestion::{
@@ -12,10 +8,7 @@ use quinn::congestion::{
 };
 use rustix::net::{AddressFamily, SocketType, socket, sockopt};
 
-use super::{Error, HostConfig};
-
-/// The congestion control that connections of a trial use, once that is known.
-pub type Used = Arc<OnceLock<String>>;
+use super::{Error, HostConfig, UsedCongestion};
 
 /// Checks that the kernel lets this node use the requested congestion control of TCP, and notes what is in
 /// use where a stack gives no access to its connections.
@@ -58,7 +51,7 @@ fn check(stack: Stack, wanted: &TcpCongestion) -> Result<(), Error> {
     })
 }
 
-fn note(used: &Used, name: &str) {
+fn note(used: &UsedCongestion, name: &str) {
     // All connections of a trial have the same.
     used.get_or_init(|| name.to_owned());
 }
@@ -67,7 +60,7 @@ fn note(used: &Used, name: &str) {
 #[derive(Clone)]
 pub(super) struct Tcp {
     wanted: Option<TcpCongestion>,
-    used: Used,
+    used: UsedCongestion,
 }
 
 impl Tcp {
@@ -100,7 +93,7 @@ pub(super) fn factory(wanted: QuicCongestion) -> Arc<dyn ControllerFactory + Sen
 }
 
 /// Notes the congestion control that a connection of quinn has.
-pub(super) fn note_quic(used: &Used, connection: &quinn::Connection) {
+pub(super) fn note_quic(used: &UsedCongestion, connection: &quinn::Connection) {
     if used.get().is_none()
         && let Some(in_use) = name(connection.congestion_state())
     {
