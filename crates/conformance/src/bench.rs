@@ -197,9 +197,3 @@ impl Bench {
         }
     }
 }
-
-impl From<Error> for crate::Unmet {
-    fn from(error: Error) -> Self {
-        Self::Failed(error.to_string())
-    }
-}

@@ -8,6 +8,7 @@
 //! | [`local`] | nodes as processes of this machine |
 //! | `call` | single HTTP calls, also wrong ones |
 //! | `pair` | a trial between two nodes |
+//! | `check` | one check, and why it did not pass |
 //! | `checks` | the checks, a file for each group |
 //! | [`report`] | the outcome as text and as JUnit |
 //! | [`junit`] | JUnit's XML, for other outcomes too |
@@ -16,6 +17,7 @@
 
 pub mod bench;
 mod call;
+mod check;
 mod checks;
 pub mod junit;
 pub mod local;
@@ -24,40 +26,16 @@ pub mod report;
 
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
 use tokio::time::timeout;
 
-use crate::bench::{Bench, Error};
+pub use self::check::Unmet;
+use self::{
+    bench::{Bench, Error},
+    check::Check,
+};
 
 /// How long one check may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Why a check did not pass.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Unmet {
-    /// The node did something else than the contract says. The text says what was expected and what came.
-    Failed(String),
-    /// The check does not apply, for this reason.
-    Skipped(String),
-}
-
-impl From<String> for Unmet {
-    fn from(text: String) -> Self {
-        Self::Failed(text)
-    }
-}
-
-/// What a check does with the nodes.
-type Run = Box<dyn for<'a> Fn(&'a mut Bench) -> BoxFuture<'a, Result<(), Unmet>> + Send>;
-
-/// One check.
-pub(crate) struct Check {
-    /// `GROUP/NAME`.
-    pub(crate) name: String,
-    /// What the contract demands, in a sentence.
-    pub(crate) demand: String,
-    pub(crate) run: Run,
-}
 
 /// A check that has been made.
 #[derive(Clone, Debug)]

@@ -1,0 +1,38 @@
+//! One check, and why it did not pass.
+
+use futures::future::BoxFuture;
+
+use crate::bench::{Bench, Error};
+
+/// Why a check did not pass.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Unmet {
+    /// The node did something else than the contract says. The text says what was expected and what came.
+    Failed(String),
+    /// The check does not apply, for this reason.
+    Skipped(String),
+}
+
+impl From<String> for Unmet {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
+}
+
+impl From<Error> for Unmet {
+    fn from(error: Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// What a check does with the nodes.
+type Run = Box<dyn for<'a> Fn(&'a mut Bench) -> BoxFuture<'a, Result<(), Unmet>> + Send>;
+
+/// One check.
+pub(crate) struct Check {
+    /// `GROUP/NAME`.
+    pub(crate) name: String,
+    /// What the contract demands, in a sentence.
+    pub(crate) demand: String,
+    pub(crate) run: Run,
+}
