@@ -4,6 +4,7 @@
 //! operator that takes over finds every trial at the nodes or in the journal, and resumes the run.
 
 mod account;
+mod job;
 mod journal;
 mod pods;
 
@@ -12,16 +13,13 @@ use std::{
     collections::{BTreeMap, HashMap},
     panic::AssertUnwindSafe,
     sync::Arc,
-    time::Duration,
 };
 
 use futures::FutureExt;
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
-    spec::{PerfRunSpec, Stored},
+    spec::Stored,
 };
 use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink, client::Epoch};
 use perfrun_contract::{
@@ -34,15 +32,12 @@ use perfrun_contract::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::job::{Job, Wake};
 use self::{journal::Journal, pods::PodNodes};
 use crate::{
     build::RunIdentity,
     run::stage::{ConductorState, Progress, RunOutcome},
-    services::Services,
 };
-
-/// Wakes the reconciler of a run.
-pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// All conductors of this process, by the UIDs of their runs. Dropping it stops them.
 #[derive(Default)]
@@ -73,46 +68,6 @@ enum End {
     Outcome(Box<RunOutcome>),
     /// It panicked with this message.
     Panic(String),
-}
-
-/// What it takes to conduct a run.
-pub(crate) struct Job {
-    pub(crate) services: Arc<Services>,
-    pub(crate) run: RunIdentity,
-    pub(crate) spec: PerfRunSpec,
-    pub(crate) plan: Arc<Plan>,
-    /// Since when trials have been in progress.
-    pub(crate) since: Timestamp,
-    /// The progress until the journal has been read.
-    pub(crate) progress: Progress,
-    /// Whether to keep the results without running more trials.
-    pub(crate) conclude: bool,
-    /// The run as the object of events.
-    pub(crate) reference: ObjectReference,
-    pub(crate) wake: Wake,
-}
-
-impl Job {
-    /// How much of `timeouts.run` is left.
-    fn left(&self) -> Duration {
-        Duration::from(self.spec.timeouts.run).saturating_sub(self.elapsed())
-    }
-
-    /// The token of the run's nodes.
-    fn token(&self) -> String {
-        self.services.key.token(&self.run.uid)
-    }
-
-    /// The token of the pod that keeps results.
-    fn store_token(&self) -> String {
-        self.services.key.store_token(&self.run.uid)
-    }
-
-    /// How long trials have been in progress.
-    fn elapsed(&self) -> Duration {
-        let elapsed = (self.services.clock)().duration_since(self.since);
-        Duration::try_from(elapsed).unwrap_or_default()
-    }
 }
 
 impl Conductors {

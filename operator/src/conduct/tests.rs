@@ -1,7 +1,8 @@
 //! Conductors that panic, and a fixture.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector;
-use perfrun_api::spec::PerfRun;
+use perfrun_api::spec::{PerfRun, PerfRunSpec};
 use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
 use tokio::sync::mpsc;
@@ -11,6 +12,7 @@ use crate::{
     access::Access,
     build::Site,
     process::{fence::Term, metrics::Metrics},
+    services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
     token::TokenKey,
 };
