@@ -1,8 +1,6 @@
 //! What nodes are connected to, as the kernel tells it.
 
-use std::{collections::BTreeSet, fs, path::Path};
-
-use crate::perfrun::entries;
+use std::{collections::BTreeSet, fs};
 
 /// The control port's address, 127.0.0.1, as `/proc/net/tcp` has it on a little-endian machine.
 const CONTROL: &str = "0100007F:";
@@ -23,10 +21,10 @@ pub(crate) fn is_connected(process: u32) -> bool {
 }
 
 fn sockets(process: u32) -> BTreeSet<String> {
-    entries(Path::new(&format!("/proc/{process}/fd")))
-        .into_iter()
-        .filter_map(|entry| {
-            let target = fs::read_link(entry).ok()?;
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+    files
+        .filter_map(|file| {
+            let target = fs::read_link(file.ok()?.path()).ok()?;
             let inode = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
             Some(inode.to_owned())
         })

@@ -13,7 +13,6 @@ mod lab;
 mod privileges;
 mod role;
 mod suite;
-mod tools;
 mod traffic;
 mod uml;
 mod userspace;

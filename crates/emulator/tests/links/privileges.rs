@@ -10,7 +10,7 @@ use std::{
 use perfrun_emulator::{Emulator, Options, capabilities::probe};
 use perfrun_link::{Ability, Backend, Capabilities, Impairment, Obstacle};
 use perfrun_test_kit::{Need, skip};
-use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities, unshare_unsafe};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use crate::{
     lab::{FAR, Lab, address, to_far},
@@ -131,13 +131,4 @@ fn an_ordinary_users_namespaces_will_do() {
         return;
     }
     assert_eq!(capabilities.userspace, Ability::Available);
-}
-
-/// In a user namespace and a network namespace in it, as perfrun runs for an ordinary user.
-pub(crate) fn print_capabilities() {
-    let user = rustix::process::geteuid().as_raw();
-    // SAFETY: this process has one thread, and its file descriptor table stays as it is.
-    unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();
-    fs::write("/proc/self/uid_map", format!("0 {user} 1\n")).unwrap();
-    println!("{}", serde_json::to_string(&probe("lo")).unwrap());
 }

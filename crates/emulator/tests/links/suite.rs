@@ -3,6 +3,7 @@
 mod handling;
 mod losses;
 mod probing;
+mod tools;
 
 use std::{
     collections::HashSet,
@@ -65,8 +66,7 @@ pub(crate) use handling::*;
 pub(crate) use losses::*;
 pub(crate) use probing::*;
 pub(crate) use tests;
-
-pub(crate) use crate::tools::{iperf3_gets_the_rate, ping_sees_the_delay};
+pub(crate) use tools::*;
 
 /// How often a measurement may be wrong, or void, before the check ends: see [`eventually`].
 const ATTEMPTS: usize = 6;

@@ -10,9 +10,9 @@ use std::{
 use perfrun_link::{Backend, Impairment};
 use perfrun_test_kit::{Need, skip, uml};
 
+use super::{DELAYS, TCP_SHARE, delay, eventually, eventually_if_fit, median, tolerance};
 use crate::{
     lab::{FAR, Lab, to_far},
-    suite::{DELAYS, TCP_SHARE, delay, eventually, eventually_if_fit, median, tolerance},
     witness::beside,
 };
 
