@@ -1,7 +1,8 @@
 //! Which file of a crate imports which: no circles, and the walls of the operator.
 //!
-//! A file imports another one if it names something that the other one defines. A module below
-//! another one may use its items: that does not count as an import.
+//! A file imports another one if it names something that the other one defines, under whatever name. What a
+//! file takes from the file that declares it makes no circle, because both are one subject. What it takes from
+//! a file further up may make one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The modules on the way from the root of a crate.
 type Place = Vec<String>;
@@ -23,32 +24,45 @@ struct Module {
     /// Paths of imports, each with the name that it has here; `*` stands for all names.
     uses: Vec<(Place, String)>,
     /// Paths of other code.
-    paths: Vec<Place>,
+    paths: BTreeSet<Place>,
 }
 
-/// The modules of a crate, without tests.
+/// The modules of a crate, without those that only its tests have.
 #[derive(Debug, Default)]
 struct Modules(BTreeMap<Place, Module>);
 
 /// What each file takes from which others.
-pub(crate) struct Imports(BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>);
+pub(crate) struct Imports {
+    taken: BTreeMap<PathBuf, BTreeMap<PathBuf, BTreeSet<String>>>,
+    /// The file that declares each file.
+    parents: BTreeMap<PathBuf, PathBuf>,
+}
 
 impl Imports {
     /// The imports in the crate whose root is this file.
     pub(crate) fn of(root: &Path) -> Self {
         let mut modules = Modules::default();
         modules.read(vec![], root, root.parent().unwrap());
-        let mut imports = Self(BTreeMap::new());
+        let mut imports = Self {
+            taken: BTreeMap::new(),
+            parents: BTreeMap::new(),
+        };
         for (place, module) in &modules.0 {
+            let mut above = (0..place.len()).rev().map(|end| &modules.0[&place[..end]].file);
+            if let Some(parent) = above.find(|file| **file != module.file) {
+                imports.parents.insert(module.file.clone(), parent.clone());
+            }
             let used = module.uses.iter().map(|(path, _)| path);
-            for path in used.chain(&module.paths) {
-                let Some((start, rest)) = modules.start(place, path) else {
+            // Any word may be a name that a glob imports.
+            let has_glob = module.uses.iter().any(|(_, known_as)| known_as == "*");
+            let paths = module.paths.iter().filter(|path| path.len() > 1 || has_glob);
+            for path in used.chain(paths) {
+                let Some((target, name)) = modules.definition(place, path, 0) else {
                     continue;
                 };
-                let (target, name) = modules.definition(start, rest, 0);
                 let file = &modules.0[&target].file;
-                if *file != module.file && !place.starts_with(&target) {
-                    let of_file = imports.0.entry(module.file.clone()).or_default();
+                if *file != module.file {
+                    let of_file = imports.taken.entry(module.file.clone()).or_default();
                     of_file.entry(file.clone()).or_default().insert(name);
                 }
             }
@@ -56,32 +70,12 @@ impl Imports {
         imports
     }
 
-    /// What a file imports, files below a folder of its own name included.
-    fn from<'a>(&'a self, file: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a PathBuf)> {
-        let folder = file.with_extension("");
-        let own = move |from: &Path| from == file || from.starts_with(&folder);
-        let files = self.0.iter().filter(move |(from, _)| own(from));
-        files.flat_map(|(from, to)| to.keys().map(move |to| (from, to)))
-    }
-
-    /// Whether a file imports another one, perhaps through others.
-    fn reaches(&self, from: &Path, to: &Path) -> bool {
-        let mut reached = BTreeSet::new();
-        let mut open = vec![from];
-        while let Some(file) = open.pop() {
-            let next = self.0.get(file).into_iter().flat_map(BTreeMap::keys);
-            let next = next.map(PathBuf::as_path);
-            open.extend(next.filter(|next| reached.insert(next.to_path_buf())));
-        }
-        reached.contains(to)
-    }
-
-    /// The imports within circles, a line for each.
-    pub(crate) fn circles(&self) -> Vec<String> {
+    /// The imports that a rule forbids, a line for each.
+    fn lines(&self, is_forbidden: impl Fn(&Path, &Path) -> bool) -> Vec<String> {
         let mut lines = vec![];
-        for (from, targets) in &self.0 {
+        for (from, targets) in &self.taken {
             for (to, names) in targets {
-                if self.reaches(to, from) {
+                if is_forbidden(from, to) {
                     let names = Vec::from_iter(names.iter().map(String::as_str)).join(", ");
                     lines.push(format!(
                         "{} imports {names} from {}",
@@ -92,6 +86,26 @@ impl Imports {
             }
         }
         lines
+    }
+
+    /// Whether a file imports another one, perhaps through others.
+    fn reaches(&self, from: &Path, to: &Path) -> bool {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![from];
+        while let Some(file) = open.pop() {
+            let next = self.taken.get(file).into_iter().flat_map(BTreeMap::keys);
+            let next = next.map(PathBuf::as_path);
+            open.extend(next.filter(|next| reached.insert(next.to_path_buf())));
+        }
+        reached.contains(to)
+    }
+
+    /// The imports within circles, a line for each.
+    pub(crate) fn circles(mut self) -> Vec<String> {
+        for (file, parent) in &self.parents {
+            self.taken.entry(file.clone()).or_default().remove(parent);
+        }
+        self.lines(|from, to| self.reaches(to, from))
     }
 }
 
@@ -123,13 +137,8 @@ impl Modules {
                         let own = folder.join(format!("{name}.rs"));
                         self.read(below, &own, &folder.join(&name));
                     }
-                    i += 2;
-                }
-                // Not what a return type captures: `use<'a>`.
-                "use" if name != "<" => {
-                    let end = tokens[i..].iter().position(is_semicolon).unwrap() + i;
-                    tree(&tokens[i + 1..end], &[], &mut module.uses);
-                    i = end;
+                    i += 3;
+                    continue;
                 }
                 "struct" | "enum" | "trait" | "const" | "static" | "type" | "fn" | "union" => {
                     module.defined.insert(name);
@@ -142,58 +151,85 @@ impl Modules {
             rest.push(tokens[i].clone());
             i += 1;
         }
-        paths(rest, &mut module.paths);
+        module.read_names(&rest);
         self.0.insert(place, module);
     }
 
-    /// Where a path begins, and the rest of it. `None` if it leads out of the crate.
-    fn start<'a>(&self, place: &Place, path: &'a [String]) -> Option<(Place, &'a [String])> {
-        let supers = path.iter().take_while(|part| *part == "super").count();
-        match path.first()?.as_str() {
-            "crate" => Some((vec![], &path[1..])),
-            "self" => Some((place.clone(), &path[1..])),
-            "super" => Some((
-                place[..place.len().checked_sub(supers)?].to_vec(),
-                &path[supers..],
-            )),
-            first => self.0[place]
-                .children
-                .contains(first)
-                .then(|| (place.clone(), path)),
-        }
-    }
-
-    /// The module that defines what a path leads to, and its name there.
-    fn definition(&self, mut place: Place, mut path: &[String], depth: usize) -> (Place, String) {
-        while let Some((first, rest)) = path.split_first() {
-            if !self.0[&place].children.contains(first) {
-                break;
+    /// The module that defines what a path in a module leads to, and its name there. `None` if the path leads
+    /// out of the crate, or to a module: what is taken of that has a longer path.
+    fn definition(&self, place: &Place, path: &[String], depth: usize) -> Option<(Place, String)> {
+        let (mut place, mut rest) = (place.clone(), path);
+        while let Some((first, after)) = rest.split_first() {
+            match first.as_str() {
+                "crate" => place.clear(),
+                "self" => {}
+                "super" => _ = place.pop()?,
+                child if self.0[&place].children.contains(child) => place.push(child.to_owned()),
+                _ => break,
             }
-            place.push(first.clone());
-            path = rest;
+            rest = after;
         }
-        let Some((name, rest)) = path.split_first() else {
-            return (place, "the module".to_owned());
-        };
+        let (name, after) = rest.split_first()?;
         let module = &self.0[&place];
-        if module.defined.contains(name) || depth > 8 {
-            return (place, name.clone());
+        if module.defined.contains(name) {
+            return Some((place, name.clone()));
         }
-        for (used, known_as) in &module.uses {
-            let Some((start, tail)) = self.start(&place, used) else {
-                continue;
+        if depth > 8 {
+            return None;
+        }
+        let named = module.uses.iter().find(|(_, known_as)| known_as == name);
+        if let Some((used, _)) = named {
+            return self.definition(&place, &[&used[..], after].concat(), depth + 1);
+        }
+        for (used, _) in module.uses.iter().filter(|(_, known_as)| known_as == "*") {
+            let found = self.definition(&place, &[&used[..], rest].concat(), depth + 1);
+            // Not the enum whose variants are imported.
+            let has = |(at, found): &(Place, String)| {
+                self.0[at].defined.contains(found) && used.last() != Some(found)
             };
-            if known_as == name {
-                return self.definition(start, &[tail, rest].concat(), depth + 1);
-            }
-            if known_as == "*" {
-                let found = self.definition(start, &[tail, path].concat(), depth + 1);
-                if self.0[&found.0].defined.contains(name) {
-                    return found;
-                }
+            if found.as_ref().is_some_and(has) {
+                return found;
             }
         }
-        (place, name.clone())
+        // A macro defines it, or another crate.
+        let is_own = rest.len() < path.len();
+        is_own.then(|| (place, name.clone()))
+    }
+}
+
+impl Module {
+    /// Reads imports and other paths, those within bodies included.
+    fn read_names(&mut self, tokens: &[TokenTree]) {
+        let mut path: Place = vec![];
+        let mut i = 0;
+        while i < tokens.len() {
+            let rest = &tokens[i + 1..];
+            match &tokens[i] {
+                // Not what a return type captures: `use<'a>`.
+                TokenTree::Ident(word) if *word == "use" && !is_punct(rest.first(), '<') => {
+                    let end = rest.iter().position(is_semicolon).unwrap_or(rest.len());
+                    tree(&rest[..end], &[], &mut self.uses);
+                    i += end;
+                }
+                TokenTree::Ident(word) => {
+                    path.push(word.to_string());
+                    if is_punct(rest.first(), ':') && is_punct(rest.get(1), ':') {
+                        i += 3;
+                        continue;
+                    }
+                }
+                TokenTree::Group(group) => self.read_names(&without_tests(group.stream())),
+                // serde takes paths of functions as strings.
+                TokenTree::Literal(literal) => {
+                    let text = literal.to_string();
+                    path = text.trim_matches('"').split("::").map(str::to_owned).collect();
+                }
+                TokenTree::Punct(_) => {}
+            }
+            self.paths
+                .extend(Some(mem::take(&mut path)).filter(|path| !path.is_empty()));
+            i += 1;
+        }
     }
 }
 
@@ -220,20 +256,17 @@ fn without_tests(stream: TokenStream) -> Vec<TokenTree> {
     kept
 }
 
-fn is_semicolon(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';')
+fn is_punct(token: Option<&TokenTree>, character: char) -> bool {
+    matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == character)
 }
 
-/// Whether `::` follows.
-fn is_path(tokens: &[TokenTree]) -> bool {
-    let colon = |token: Option<&TokenTree>, spacing| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == ':' && punct.spacing() == spacing);
-    colon(tokens.first(), Spacing::Joint)
-        && matches!(tokens.get(1), Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
+fn is_semicolon(token: &TokenTree) -> bool {
+    is_punct(Some(token), ';')
 }
 
 /// The paths of an import, each with the name that it gives.
 fn tree(tokens: &[TokenTree], before: &[String], uses: &mut Vec<(Place, String)>) {
-    for part in tokens.split(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')) {
+    for part in tokens.split(|token| is_punct(Some(token), ',')) {
         let mut path = before.to_vec();
         let mut alias = None;
         for (i, token) in part.iter().enumerate() {
@@ -256,28 +289,6 @@ fn tree(tokens: &[TokenTree], before: &[String], uses: &mut Vec<(Place, String)>
         }
         if let Some(last) = path.last().cloned() {
             uses.push((path, alias.unwrap_or(last)));
-        }
-    }
-}
-
-/// All paths of two or more parts.
-fn paths(tokens: Vec<TokenTree>, found: &mut Vec<Place>) {
-    let mut path: Place = vec![];
-    for (i, token) in tokens.iter().enumerate() {
-        match token {
-            TokenTree::Ident(word) => {
-                path.push(word.to_string());
-                if !is_path(&tokens[i + 1..]) {
-                    found.extend(Some(mem::take(&mut path)).filter(|path| path.len() > 1));
-                }
-            }
-            TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => {}
-            TokenTree::Group(group) => {
-                // The rest of an import within a body.
-                found.extend(Some(mem::take(&mut path)).filter(|path| !path.is_empty()));
-                paths(without_tests(group.stream()), found);
-            }
-            _ => path.clear(),
         }
     }
 }
@@ -311,60 +322,129 @@ fn a_circle_is_found_whatever_leads_to_it() {
     let lib = "mod a; mod b; mod c; pub use c::Late;";
     for (a, b, is_circle) in [
         ("use crate::b::B; struct A;", "use super::a::A; struct B;", true),
-        ("fn a() { crate::b::b() }", "use crate::a; fn b() {}", true),
+        (
+            "fn a() { crate::b::b::<u8>() }",
+            "use crate::a as c; fn b() { c::a() }",
+            true,
+        ),
         // Through another file, by a name that the root has of it.
         ("use crate::{b::B as Other};", "use crate::Late; struct B;", true),
         ("use crate::b::B;", "struct B;", false),
         (
             "use crate::b::B;",
-            "struct B; #[cfg(test)] mod tests { use crate::a; }",
+            "use std::a; struct B; fn b() { a::b() }",
+            false,
+        ),
+        (
+            "use crate::b::B;",
+            "struct B; #[cfg(test)] mod tests { use crate::a::A; }",
             false,
         ),
     ] {
-        let c = "use crate::a; pub struct Late;";
+        let c = "pub struct Late; fn c() { crate::a::a() }";
         let (_folder, imports) = crate_of(&[("lib.rs", lib), ("a.rs", a), ("b.rs", b), ("c.rs", c)]);
         assert_eq!(!imports.circles().is_empty(), is_circle, "{a} {b}");
     }
 }
 
 #[test]
-fn a_module_below_another_one_may_name_its_items() {
-    let (_folder, imports) = crate_of(&[
-        ("lib.rs", "mod a; fn root() {}"),
-        ("a.rs", "mod b; use self::b::B; struct A;"),
-        ("a/b.rs", "use super::A; struct B; fn b() { crate::root() }"),
-    ]);
-    assert_eq!(imports.circles(), Vec::<String>::new());
+fn a_module_may_name_items_of_the_file_that_declares_it_and_of_no_file_further_up() {
+    for (b, is_circle) in [
+        ("use super::A; struct B;", false),
+        ("struct B; mod inner { use super::super::A; }", false),
+        ("struct B; fn b() { crate::root() }", true),
+        ("use super::super::Root; struct B;", true),
+        ("use crate::Kept; struct B;", false),
+    ] {
+        let (_folder, imports) = crate_of(&[
+            (
+                "lib.rs",
+                "mod a; mod kept; use a::A; use kept::Kept; fn root() {} struct Root;",
+            ),
+            ("kept.rs", "struct Kept;"),
+            ("a.rs", "mod b; use self::b::B; struct A;"),
+            ("a/b.rs", b),
+        ]);
+        assert_eq!(!imports.circles().is_empty(), is_circle, "{b}");
+    }
+}
+
+/// The imports that the walls between the wings of the operator forbid.
+fn breaches(imports: &Imports, source: &Path) -> Vec<String> {
+    imports.lines(|from, to| {
+        let within = |file: &Path, wing: &str| {
+            let wing = source.join(wing);
+            file.starts_with(&wing) || *file == wing.with_extension("rs")
+        };
+        let leaves = |wing| within(from, wing) && !within(to, wing);
+        let is_stage = within(from, "run") && !within(from, "run/controller");
+        is_stage && within(to, "run/controller")
+            || within(from, "conduct") && (within(to, "run/apply") || within(to, "run/controller"))
+            || leaves("store") && *to != source.join("process/signal.rs")
+            || leaves("api")
+    })
 }
 
 #[test]
 fn the_wings_of_the_operator_keep_apart() {
     let source = super::workspace().join("operator/src");
     let imports = Imports::of(&source.join("lib.rs"));
-    let file = |name: &str| source.join(name);
-    let imported = |from: &str| -> BTreeSet<PathBuf> {
-        let from = file(from);
-        imports.from(&from).map(|(_, to)| to.clone()).collect()
-    };
-    let wing = |name: &str| -> BTreeSet<PathBuf> {
-        let folder = file(name);
-        let outside = imported(&format!("{name}.rs")).into_iter();
-        outside
-            .filter(|to| !to.starts_with(&folder) && *to != folder.with_extension("rs"))
-            .collect()
-    };
-    let run = file("run.rs");
-    let mut stages = imports.from(&run).collect::<Vec<_>>();
-    stages.retain(|(_, to)| **to == file("run/controller.rs"));
-    assert_eq!(stages, [], "a stage imports the driver that calls it");
-    let conduct = wing("conduct");
-    for stage in ["run/apply.rs", "run/controller.rs"] {
-        assert!(!conduct.contains(&file(stage)), "conduct imports {stage}");
-    }
+    let breaches = breaches(&imports, &source);
     assert!(
-        conduct.contains(&file("services.rs")),
-        "the check sees what is there: {conduct:?}"
+        breaches.is_empty(),
+        "no stage imports the controller, conduct no stage that changes objects, store only the stop signal, and \
+         api nobody:\n{}",
+        breaches.join("\n")
     );
-    assert_eq!(wing("store"), BTreeSet::from([file("process/signal.rs")]));
-    assert_eq!(wing("api"), BTreeSet::new());
+}
+
+#[test]
+fn a_wall_of_the_operator_holds_whatever_leads_through_it() {
+    for (wing, target, is_breach) in [
+        ("run/turn.rs", "run::controller", true),
+        ("run/turn.rs", "run::apply", false),
+        ("conduct/pods.rs", "run::controller", true),
+        ("conduct/pods.rs", "run::apply", true),
+        ("conduct/pods.rs", "run::turn", false),
+        ("store/serve.rs", "run::turn", true),
+        ("store/serve.rs", "process::signal", false),
+        ("api/call.rs", "process::signal", true),
+    ] {
+        let (outer, inner) = target.split_once("::").unwrap();
+        for import in [
+            format!("use crate::{target}::Item;"),
+            format!("use super::super::{target}; fn f() {{ {inner}::item() }}"),
+            format!("use crate::{{{outer}::{{{inner}::{{self as it, Item}}}}}};"),
+            format!("use crate::{outer}; fn f() {{ {outer}::{inner}::item() }}"),
+            "use crate::Again;".to_owned(),
+            "use crate::*; fn f(_: Again) {}".to_owned(),
+            format!("fn f() {{ crate::{target}::item::<u8>() }}"),
+            format!("fn f() {{ use super::super::{{{outer} as it}}; it::{inner}::item() }}"),
+            format!("#[serde(with = \"crate::{target}::item\")] struct S;"),
+        ] {
+            let lib = format!(
+                "mod api; mod conduct; mod process; mod run; mod store; use {target}::Item as Again;"
+            );
+            let item = "pub struct Item; pub fn item() {}";
+            let mut files = BTreeMap::from([
+                ("lib.rs", lib.as_str()),
+                ("api.rs", "mod call;"),
+                ("api/call.rs", item),
+                ("conduct.rs", "mod pods;"),
+                ("conduct/pods.rs", item),
+                ("process.rs", "mod signal;"),
+                ("process/signal.rs", item),
+                ("run.rs", "mod apply; mod controller; mod turn;"),
+                ("run/apply.rs", item),
+                ("run/controller.rs", item),
+                ("run/turn.rs", item),
+                ("store.rs", "mod serve;"),
+                ("store/serve.rs", item),
+            ]);
+            files.insert(wing, &import);
+            let (folder, imports) = crate_of(&Vec::from_iter(files));
+            let breaches = breaches(&imports, folder.path());
+            assert_eq!(!breaches.is_empty(), is_breach, "{wing}: {import}");
+        }
+    }
 }

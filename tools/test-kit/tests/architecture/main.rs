@@ -50,21 +50,12 @@ fn workspace() -> PathBuf {
         .unwrap()
 }
 
-/// The root files of all libraries and programs.
+/// The root files of all targets: libraries, programs, tests and others.
 fn roots() -> Vec<PathBuf> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap().iter();
     let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
-    let is_product = |target: &&Value| {
-        let kinds = target["kind"].as_array().unwrap();
-        kinds
-            .iter()
-            .any(|kind| ["lib", "bin", "proc-macro"].contains(&text(kind).as_str()))
-    };
-    targets
-        .filter(is_product)
-        .map(|target| text(&target["src_path"]).into())
-        .collect()
+    targets.map(|target| text(&target["src_path"]).into()).collect()
 }
 
 impl Crates {
