@@ -101,14 +101,18 @@ impl Repository {
     }
 }
 
-/// The text outside of code blocks, line by line.
-fn prose(document: &str) -> impl Iterator<Item = &str> {
+/// The text inside or outside of code blocks, line by line.
+fn lines(document: &str, inside: bool) -> impl Iterator<Item = &str> {
     let mut code = false;
     document.lines().filter(move |line| {
         let fence = line.trim_start().starts_with("```");
         code ^= fence;
-        !code && !fence
+        code == inside && !fence
     })
+}
+
+fn prose(document: &str) -> impl Iterator<Item = &str> {
+    lines(document, false)
 }
 
 /// The targets of links in a line. Generated tables have theirs in angle brackets.
@@ -152,94 +156,153 @@ fn resolve(document: &str, target: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Whether something in backticks claims to be a path of the repository: a source file, or a path whose first
-/// folder is one of the root. Names with placeholders do not.
-fn is_path(quote: &str, repository: &Repository) -> bool {
+/// Whether the repository has what something in backticks claims to be a path of it: a source file, or a path
+/// whose first folder is one of the root. Before a placeholder, the folder must exist.
+fn is_there(quote: &str, repository: &Repository) -> Option<bool> {
     let plain = quote
         .chars()
         .all(|character| character.is_ascii_alphanumeric() || "._-/".contains(character));
-    let placeholder = quote.contains("NAME");
     let below_the_root = quote
         .split_once('/')
         .is_some_and(|(first, _)| repository.has(first));
-    plain && !placeholder && (below_the_root || quote.ends_with(".rs"))
+    let path = match quote.split_once("NAME") {
+        Some((before, _)) => before.rsplit_once('/')?.0,
+        None => quote.trim_end_matches('/'),
+    };
+    match plain {
+        true if below_the_root => Some(repository.has(path)),
+        true if path.ends_with(".rs") => Some(repository.has_end(path)),
+        _ => None,
+    }
 }
 
-/// The words of a file.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let words = text.split(move |letter| !is_part(letter));
+    words.filter(|word| !word.is_empty()).map(str::to_owned)
+}
+
+/// The words of a file. Those of comments do not count in code.
 struct Source {
-    /// Those of its path, without the ending.
+    path: String,
+    /// The file and its folders.
     place: BTreeSet<String>,
     text: BTreeSet<String>,
-    /// Those that the file defines.
+    /// Those that code defines.
     defined: BTreeSet<String>,
 }
 
 impl Source {
     fn of(path: &str, text: &str) -> Self {
-        let words = |text: &str| -> Vec<String> {
-            let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-            let words = text.split(|letter| !is_part(letter));
-            words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+        let (place, ending) = path.rsplit_once('.').unwrap();
+        let mut source = Self {
+            path: path.to_owned(),
+            place: place.split('/').map(str::to_owned).collect(),
+            text: BTreeSet::new(),
+            defined: BTreeSet::new(),
         };
-        let text = words(text);
-        let pairs = text.iter().zip(text.iter().skip(1));
-        let defined = pairs.filter(|(keyword, _)| DEFINE.contains(&keyword.as_str()));
-        Self {
-            place: words(path).into_iter().collect(),
-            defined: defined.map(|(_, name)| name.clone()).collect(),
-            text: text.into_iter().collect(),
+        if !["rs", "go"].contains(&ending) {
+            source.text.extend(words(text));
+            return source;
         }
+        for line in text.lines() {
+            let code: Vec<_> = words(line.split("//").next().unwrap()).collect();
+            let pairs = code.iter().zip(code.iter().skip(1));
+            let defined = pairs.filter(|(keyword, _)| DEFINE.contains(&keyword.as_str()));
+            source.defined.extend(defined.map(|(_, name)| name.clone()));
+            let method = line.strip_prefix("func (").and_then(|line| line.split_once(") "));
+            source
+                .defined
+                .extend(method.and_then(|(_, rest)| words(rest).next()));
+            source.text.extend(code);
+        }
+        source
     }
 
     /// Whether it has `b` of `a`: of a module, or of a type.
-    fn has(&self, [a, b]: [&str; 2]) -> bool {
+    fn has(&self, a: &str, b: &str) -> bool {
         match a.starts_with(char::is_uppercase) {
+            // No keyword stands before the variant of an enum.
             true => {
-                self.defined.contains(a) && self.text.contains(b)
-                    || self.defined.contains(b) && self.text.contains(a)
+                self.defined.contains(b) && self.text.contains(a)
+                    || b.starts_with(char::is_uppercase) && self.defined.contains(a) && self.text.contains(b)
             }
             false => self.place.contains(a) && self.defined.contains(b),
         }
     }
 }
 
-/// Whether something in backticks is a symbol that no source has. A symbol is `a::b`, or a name with a
-/// capital letter or an underscore.
+/// Whether something in backticks is a symbol that no source has. A symbol is `a::b`, `package.Name` of Go, or
+/// a name with a capital letter or an underscore.
 fn is_dead(quote: &str, sources: &[Source]) -> bool {
     let symbol = quote.trim_end_matches("()");
-    let parts: Vec<&str> = symbol.split("::").collect();
+    let parts: Vec<&str> = match symbol.split_once('.') {
+        Some((package, name)) if name.starts_with(char::is_uppercase) => vec![package, name],
+        _ => symbol.split("::").collect(),
+    };
     let is_name = |part: &&str| {
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         !part.is_empty() && part.chars().all(is_part)
     };
     let is_marked = symbol.contains(['_', ':']) || symbol.contains(char::is_uppercase);
-    let exists = || match parts[..] {
-        [name] => sources.iter().any(|source| source.text.contains(name)),
-        _ => {
-            let mut pairs = parts.iter().zip(parts.iter().skip(1));
-            pairs.all(|(a, b)| sources.iter().any(|source| source.has([*a, *b])))
-        }
+    let has = |source: &Source| match parts[..] {
+        [ref place @ .., a, b] => place.iter().all(|part| source.place.contains(*part)) && source.has(a, b),
+        [name] if name.contains('_') => source.defined.contains(name),
+        // Also variants, and fields of documents.
+        [name] => source.text.contains(name),
+        [] => true,
     };
-    is_marked && parts.iter().all(is_name) && !exists()
+    is_marked && parts.iter().all(is_name) && !sources.iter().any(has)
+}
+
+/// What a page says of symbols and is not so.
+fn wrong(page: &str, sources: &[Source]) -> Vec<String> {
+    let text = prose(page).collect::<Vec<_>>().join(" ");
+    let parts: Vec<&str> = text.split('`').collect();
+    let mut wrong = Vec::from_iter(
+        parts
+            .len()
+            .is_multiple_of(2)
+            .then(|| "a single backtick".to_owned()),
+    );
+    for (i, quote) in parts.iter().enumerate().skip(1).step_by(2) {
+        if is_dead(quote, sources) {
+            wrong.push((*quote).to_owned());
+        }
+        if let [between, path, ..] = parts[i + 1..]
+            && between.trim() == "in"
+        {
+            let name = quote.rsplit("::").next().unwrap();
+            let mut files = sources
+                .iter()
+                .filter(|source| Path::new(&source.path).starts_with(path))
+                .peekable();
+            if files.peek().is_some()
+                && !files.any(|file| file.defined.contains(name) || file.place.contains(name))
+            {
+                wrong.push(format!("{name} in {path}"));
+            }
+        }
+    }
+    let drawn = lines(page, true).flat_map(str::split_whitespace);
+    let drawn = drawn.filter(|word| word.contains("::") && is_dead(word, sources));
+    wrong.extend(drawn.map(str::to_owned));
+    wrong
 }
 
 #[test]
 fn every_symbol_on_pages_about_the_code_exists() {
     let repository = Repository::read();
     let sources = repository.sources();
-    let (mut wrong, mut checked) = (vec![], 0);
+    let (mut all, mut checked) = (vec![], 0);
     for (document, text) in repository.documents() {
-        if !ABOUT_CODE.iter().any(|folder| document.starts_with(folder)) {
-            continue;
-        }
-        for quote in prose(&text).flat_map(quotes) {
-            checked += 1;
-            if is_dead(quote, &sources) {
-                wrong.push(format!("{document}: {quote}"));
-            }
+        if ABOUT_CODE.iter().any(|folder| document.starts_with(folder)) {
+            checked += text.split('`').count() / 2;
+            let wrong = wrong(&text, &sources).into_iter();
+            all.extend(wrong.map(|symbol| format!("{document}: {symbol}")));
         }
     }
-    assert!(wrong.is_empty(), "no such symbol:\n{}", wrong.join("\n"));
+    assert!(all.is_empty(), "no such symbol:\n{}", all.join("\n"));
     assert!(checked > 100, "only {checked} names were found");
 }
 
@@ -247,30 +310,44 @@ fn every_symbol_on_pages_about_the_code_exists() {
 fn dead_symbols_are_found() {
     let sources = [
         Source::of(
-            "src/known.rs",
-            "fn is_known() {} struct Known; impl Known { fn of() {} }",
+            "some-node/src/known.rs",
+            "fn is_known() {} // is_past()\nstruct Known; impl Known { fn of(that: u8) {} } enum E { Some_ }",
         ),
         Source::of("src/other.rs", "struct Tasks;"),
+        Source::of(
+            "internal/peer/host.go",
+            "type Host struct {}\nfunc (h *Host) Dial() {}",
+        ),
     ];
     for alive in [
-        "Known::of",
-        "known::Known",
-        "is_known()",
-        "other::Tasks",
-        "--option",
-        "tcp",
-        "a b_c",
+        "`Known::of`, `known::Known`, `is_known()`",
+        "`other::Tasks`, `src::other::Tasks`, `E::Some_`",
+        "`peer.Host`, `Host.Dial`, `host::Dial`",
+        "`--option`, `tcp`, `a b_c`, `README.md`",
+        "`Known::of` in\n`some-node/src/known.rs`",
+        "`Known` and `of`, in `src/other.rs`",
+        "```\n─► known::Known\n```",
     ] {
-        assert!(!is_dead(alive, &sources), "{alive}");
+        assert_eq!(wrong(alive, &sources), Vec::<String>::new(), "{alive}");
     }
     for dead in [
-        "Dead::of",
-        "Known::dead",
-        "known::Tasks",
-        "is_dead()",
-        "crate::known::Tasks",
+        "`Dead::of`",
+        "`Known::dead`",
+        "`Known::that`",
+        "`known::Tasks`",
+        "`node::Known`",
+        "`is_dead()`",
+        "`is_past()`",
+        "`crate::known::Known`",
+        "`internal::other::Tasks`",
+        "`peer.Dead`",
+        "`Host.Dead`",
+        "`Tasks` in\n`some-node/src/known.rs`",
+        "`that` in `some-node/src/known.rs`",
+        "```\n─► known::Tasks\n```",
+        "`Known",
     ] {
-        assert!(is_dead(dead, &sources), "{dead}");
+        assert_eq!(wrong(dead, &sources).len(), 1, "{dead}");
     }
 }
 
@@ -310,11 +387,9 @@ fn every_path_that_a_document_names_exists() {
     let mut checked = 0;
     for (document, text) in repository.documents() {
         for quote in prose(&text).flat_map(quotes) {
-            if !is_path(quote, &repository) {
-                continue;
-            }
-            checked += 1;
-            if !repository.has_end(quote.trim_end_matches('/')) {
+            let is_there = is_there(quote, &repository);
+            checked += usize::from(is_there.is_some());
+            if is_there == Some(false) {
                 missing.push(format!("{document}: {quote}"));
             }
         }
