@@ -209,7 +209,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                     ..RunOptions::new(job.spec.timeouts.limits())
                 },
                 sink: &mut journal,
-                spares: &nodes,
+                replacements: &nodes,
                 on_event: &|event: Event<'_>| log(&run, event),
                 cancel: cancel.clone(),
             };

@@ -37,11 +37,11 @@ const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// How long a call to a link agent is tried again. An agent that was killed is started again by others, and
-/// takes over what it was doing.
+/// How long a call to a link agent is tried again. An agent that was killed is started again, and resumes
+/// what it did.
 const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
 
-/// The pause before another request to an agent that measures for somebody else, or to a node that starts
+/// The pause before another request to an agent that measures for another caller, or to a node that starts
 /// again.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -334,7 +334,7 @@ impl NodeClient {
         })
     }
 
-    /// Tells a client when to begin.
+    /// Sends a client the time to begin.
     pub async fn start(&self, id: &str, start: Start) -> Result<(), Error> {
         self.0
             .call(
@@ -347,7 +347,7 @@ impl NodeClient {
             .map(drop)
     }
 
-    /// Tells a server that nothing more will come.
+    /// Requests a server to finish, because nothing more will come.
     pub async fn finish(&self, id: &str) -> Result<(), Error> {
         self.0
             .call(
@@ -421,12 +421,12 @@ impl Caller {
             false => Error::Unreachable(error),
         })?;
         if let (412, Some(epoch)) = (answer.status, &self.epoch) {
-            epoch.is_over();
-            // Until this conductor has been stopped: it must not act on an answer that is not about the
+            epoch.mark_superseded();
+            // Waits until this conductor has been stopped: it must not act on an answer that is not about the
             // trial.
             sleep(CALL_TIMEOUT).await;
         }
-        accept(answer)
+        check_status(answer)
     }
 
     /// The status of a trial, within its bounds.
@@ -446,14 +446,14 @@ impl Caller {
         let mut pause = RETRY_PAUSE;
         let mut give_up = None;
         loop {
-            let asked = Instant::now();
+            let sent = Instant::now();
             let answer = self.send(method, path, body.clone(), timeout).await;
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };
             let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.retry_for);
             // A node that let the whole timeout pass has had enough time.
-            if asked.elapsed() >= timeout || Instant::now() + pause >= give_up {
+            if sent.elapsed() >= timeout || Instant::now() + pause >= give_up {
                 return Err(Error::Unreachable(error));
             }
             tracing::debug!(method = method.as_ref(), path, %error, "trying again");
@@ -480,8 +480,8 @@ fn most_bytes(path: &str) -> usize {
     }
 }
 
-/// Sorts answers by status.
-fn accept(response: Response) -> Result<Response, Error> {
+/// Returns a successful answer; the status of any other one says which error it is.
+fn check_status(response: Response) -> Result<Response, Error> {
     let problem = || {
         serde_json::from_slice::<Problem>(&response.body).unwrap_or_else(|_| Problem {
             message: String::from_utf8_lossy(&response.body)

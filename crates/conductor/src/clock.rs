@@ -38,19 +38,20 @@ impl Default for LocalClock {
     }
 }
 
-/// One question for a node's clock. In nanoseconds of our clock, except `node`, of the node's.
+/// One reading of a node's clock. In nanoseconds of our clock, except `node`, which is in those of the
+/// node's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ClockReading {
-    /// When the question was sent.
+    /// When the request was sent.
     pub sent: i64,
-    /// When the answer came.
+    /// When the answer arrived.
     pub received: i64,
     /// What the node's clock showed in between.
     pub node: u64,
 }
 
 impl ClockReading {
-    /// Time from the question to the answer.
+    /// The time from the request to the answer.
     pub fn duration(&self) -> i64 {
         self.received - self.sent
     }
@@ -62,7 +63,7 @@ impl ClockReading {
             .saturating_sub(self.middle())
     }
 
-    /// How wrong [`Self::offset`] may be at a moment of our clock.
+    /// How wrong [`Self::offset`] may be at a time of our clock.
     pub fn uncertainty(&self, at: i64) -> i64 {
         let age = (at - self.middle()).abs();
         self.duration() / 2
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_round_trip_yields_to_a_slower_one_of_today() {
+    fn a_new_round_trip_counts_more_than_an_old_one_that_was_quicker() {
         let old = trip(0, 2000, 1000);
         let new = trip(HOUR, HOUR + 20 * MILLISECOND, HOUR + 60 * MILLISECOND);
         let drifted = Offset {
@@ -245,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_began_anew_is_believed() {
+    fn a_clock_that_starts_again_replaces_what_was_known() {
         let before = trip(0, 2000, HOUR);
         let after = trip(MILLISECOND, MILLISECOND + 8000, 17);
         assert_eq!(clock(&[before, after]), clock(&[after]));
     }
 
     #[test]
-    fn the_start_is_never_before_the_node_was_born() {
+    fn a_start_before_the_zero_of_a_nodes_clock_is_at_its_zero() {
         assert_eq!(
             Offset {
                 nanoseconds: -HOUR,
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_round_trips_are_remembered() {
+    fn only_the_last_round_trips_are_remembered() {
         let trips: Vec<_> = (0..100)
             .map(|i| trip(i * 1000, i * 1000 + 10, i * 1000 + 5))
             .collect();

@@ -1,4 +1,4 @@
-//! What fuzz targets read foreign bytes with.
+//! What fuzz targets call with what nodes reported.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub fn record_of(
     let names: Vec<String> = outcomes.iter().map(|(name, ..)| name.clone()).collect();
     let mut seen = Observations::default();
     for (name, role, outcome) in outcomes {
-        seen.ended(&name, role, outcome);
+        seen.add_outcome(&name, role, outcome);
     }
     let mut record = record(Facts {
         trial,
@@ -33,7 +33,7 @@ pub fn record_of(
         after_loss: false,
         session: 0,
         seen,
-        asked: names.iter().map(|name| (name.clone(), 0)).collect(),
+        requested_starts: names.iter().map(|name| (name.clone(), 0)).collect(),
         offsets: names
             .iter()
             .map(|name| (name.clone(), Offset::default()))

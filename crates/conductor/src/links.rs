@@ -26,20 +26,20 @@ use perfrun_contract::{
 
 use self::{
     agents::{Agent, Requests},
-    legs::Pair,
+    legs::NodePair,
 };
 pub(crate) use self::{
     counting::Counting,
-    unready::{NotMet, Unready},
+    unready::{AgentError, Unready},
 };
 use crate::progress::{Event, OnEvent};
 
-/// The links of a run; of one that impairs none, nothing.
+/// The links of a run. Empty if the run does not impair links.
 pub(crate) struct Links<'a> {
     plan: &'a Plan,
     agents: BTreeMap<String, Agent>,
     /// Median round trips of links that are not impaired.
-    bases: BTreeMap<Pair, Duration>,
+    bases: BTreeMap<NodePair, Duration>,
     /// Networks that were not as configured the last time, although the machine had time to become quieter.
     wrong: BTreeSet<String>,
     current: Option<Current>,
@@ -68,7 +68,8 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// A node was replaced: its links are as they come, and those to it are others.
+    /// Forgets the agent of a node that was replaced. The links of the new node are not impaired, and other
+    /// nodes must set theirs to it again.
     pub(crate) fn forget(&mut self, name: &str) {
         self.agents.remove(name);
         self.bases
@@ -76,8 +77,8 @@ impl<'a> Links<'a> {
         self.current = None;
     }
 
-    /// Links are not known any more, and measured before the next trial.
-    pub(crate) fn release(&mut self) {
+    /// Forgets how links are, so that they are set and measured before the next trial.
+    pub(crate) fn invalidate(&mut self) {
         self.current = None;
     }
 
@@ -95,7 +96,7 @@ impl<'a> Links<'a> {
         if let Some(current) = self.current.as_ref().filter(|current| current.network == network) {
             match &current.failure {
                 None => return Ok(None),
-                // Another try with every iteration; until then the same answer.
+                // Links that failed are set again in the next iteration, not before.
                 Some(failure) if current.iteration == iteration => {
                     return Err(Unready {
                         failure: failure.clone(),
@@ -152,8 +153,8 @@ impl<'a> Links<'a> {
                 .state
                 .map(|state| state.link)
                 .unwrap_or_default();
-            let asked = requests.get(name).map(|request| &request.link);
-            Some(asked.is_some_and(|asked| set == *asked || !(set.impairs() || asked.impairs())))
+            let requested = requests.get(name).map(|request| &request.link);
+            Some(requested.is_some_and(|link| set == *link || !(set.impairs() || link.impairs())))
         }))
         .await;
         if are_set.contains(&Some(false)) || are_set.contains(&None) {

@@ -36,8 +36,8 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// A node reported how the trial ended there.
-    pub(crate) fn ended(&mut self, name: &str, role: Role, outcome: Outcome) {
+    /// Adds how the trial ended at a node.
+    pub(crate) fn add_outcome(&mut self, name: &str, role: Role, outcome: Outcome) {
         let of_role = |role, measured| NodeRecord {
             role,
             measured,
@@ -50,22 +50,22 @@ impl Observations {
                 .insert(format!("{name}.server"), of_role(Role::Server, served));
         }
         if let Some(failure) = outcome.failure {
-            // A node that received the request to stop is on its way out.
+            // A node that is being stopped cannot run another trial.
             if failure.reason == Reason::Stopped {
                 self.lost.insert(name.to_owned());
             }
-            self.failed(Some(name), failure.reason, failure.message);
+            self.add_failure(Some(name), failure.reason, failure.message);
         }
     }
 
-    /// A node is gone.
-    pub(crate) fn lost(&mut self, name: &str, why: &str) {
+    /// Adds a node that is lost.
+    pub(crate) fn add_lost(&mut self, name: &str, why: &str) {
         self.lost.insert(name.to_owned());
-        self.failed(Some(name), Reason::NodeLost, format!("{name} is lost: {why}"));
+        self.add_failure(Some(name), Reason::NodeLost, format!("{name} is lost: {why}"));
     }
 
-    /// Something else went wrong.
-    pub(crate) fn failed(&mut self, name: Option<&str>, reason: Reason, message: String) {
+    /// Adds what went wrong.
+    pub(crate) fn add_failure(&mut self, name: Option<&str>, reason: Reason, message: String) {
         self.failures.push(TrialFailure {
             node: name.map(str::to_owned),
             reason,
@@ -93,7 +93,7 @@ pub(crate) struct Facts<'a> {
     pub session: u32,
     pub seen: Observations,
     /// The start requested of each client, in its own clock. Empty if an earlier session requested it.
-    pub asked: BTreeMap<String, u64>,
+    pub requested_starts: BTreeMap<String, u64>,
     /// Offsets of the clients' clocks.
     pub offsets: BTreeMap<String, Offset>,
     /// How far the clocks of servers and clients may be apart, in seconds, where receivers compare them.
@@ -121,7 +121,7 @@ impl<'a> Facts<'a> {
                 failures: vec![failure],
                 ..Observations::default()
             },
-            asked: BTreeMap::new(),
+            requested_starts: BTreeMap::new(),
             offsets: BTreeMap::new(),
             server_clock_uncertainty: None,
             debug_build: false,
@@ -132,8 +132,9 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Half of a window is payload (`net.ipv4.tcp_adv_win_scale` is 1; a send buffer counts headers and padding,
-/// too), and one of them passes in a round trip. Of the smallest of these windows, in bit/s.
+/// The most that one connection carries with the smallest of these windows, in bit/s: half of the window in
+/// each round trip. The other half is not payload (`net.ipv4.tcp_adv_win_scale` is 1; a send buffer counts
+/// headers and padding, too). `None` if a round trip takes no time, or if there is no window.
 pub(crate) fn window_limit(windows: impl IntoIterator<Item = [u64; 2]>, round_trip: Duration) -> Option<f64> {
     let smallest = windows.into_iter().flatten().min()?;
     (round_trip > Duration::ZERO).then(|| smallest as f64 / 2.0 * 8.0 / round_trip.as_secs_f64())
@@ -222,8 +223,8 @@ impl Starts {
             .collect();
         let times = || placed.iter().map(|(at, _)| *at);
         let lateness = started.iter().filter_map(|(name, at)| {
-            let asked = facts.asked.get(*name)?;
-            Some((i128::from(*at) - i128::from(*asked)) as f64 / 1e9)
+            let requested = facts.requested_starts.get(*name)?;
+            Some((i128::from(*at) - i128::from(*requested)) as f64 / 1e9)
         });
         Self {
             skew: times()
@@ -283,8 +284,9 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap
     .collect()
 }
 
-/// A connection that carries nearly as much as its window allows may have been held back by it.
-const NEARLY: f64 = 0.7;
+/// A connection that carries this share of what its window allows, or more, may have been limited by the
+/// window.
+const WINDOW_LIMITED_SHARE: f64 = 0.7;
 
 fn is_window_limited(facts: &Facts<'_>, metrics: &BTreeMap<Metric, f64>) -> bool {
     let connections = f64::from(facts.cell.peers_per_client) * facts.cell.clients.len() as f64;
@@ -297,5 +299,5 @@ fn is_window_limited(facts: &Facts<'_>, metrics: &BTreeMap<Metric, f64>) -> bool
     [Metric::UploadGoodput, Metric::DownloadGoodput]
         .iter()
         .filter_map(|metric| metrics.get(metric))
-        .any(|rate| *rate > NEARLY * limit * connections)
+        .any(|rate| *rate > WINDOW_LIMITED_SHARE * limit * connections)
 }

@@ -30,7 +30,7 @@ use crate::{
     attempt::{Attempt, Node},
     client::{AgentClient, Error, NodeClient},
     clock::{self, LocalClock, NodeClock},
-    links::{Counting, Links, NotMet, Unready},
+    links::{AgentError, Counting, Links, Unready},
     progress::{Event, OnEvent},
     record::add_disturbance,
     trial::{self, Ended, Leftover},
@@ -63,7 +63,7 @@ pub trait Sink: Send {
     fn records(&self) -> &[TrialRecord];
 
     /// The run does not need these trials: all that are left out so far.
-    fn leave_out(&mut self, _spared: NotNeeded) {}
+    fn leave_out(&mut self, _not_needed: NotNeeded) {}
 }
 
 /// How a record is kept.
@@ -82,7 +82,7 @@ pub trait Nodes: Send + Sync {
     async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String>;
 
     /// How a node that does not answer has ended, for people. `None` if it runs, or if nobody knows.
-    async fn end(&self, name: &str) -> Option<String>;
+    async fn describe_end(&self, name: &str) -> Option<String>;
 }
 
 /// Why a node is replaced.
@@ -201,7 +201,7 @@ pub struct Conductor<'a> {
     /// Keeps records.
     pub sink: &'a mut dyn Sink,
     /// Replaces lost nodes.
-    pub spares: &'a dyn Nodes,
+    pub replacements: &'a dyn Nodes,
     /// Watches.
     pub on_event: &'a OnEvent<'a>,
     /// Stops the run: the trial in progress is cancelled, and not recorded.
@@ -237,7 +237,7 @@ impl Conductor<'_> {
         let stop = session.stop.clone();
         let deadline = session.began + limit.saturating_sub(session.conductor.options.elapsed);
         let ended = {
-            let work = session.work(nodes);
+            let work = session.run_plan(nodes);
             tokio::pin!(work);
             tokio::select! {
                 ended = &mut work => ended,
@@ -289,8 +289,8 @@ struct Session<'a> {
     clock: LocalClock,
     nodes: BTreeMap<String, Node>,
     links: Links<'a>,
-    /// Whether trials may be there that an earlier session of this run began: those before the first that it
-    /// did not.
+    /// Whether nodes may still have trials that an earlier session of this run began. True until the first
+    /// trial that no earlier session began.
     takes_over: bool,
     /// Set on request, and when the run takes too long.
     stop: CancellationToken,
@@ -301,9 +301,9 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn work(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
+    async fn run_plan(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let plan = self.conductor.plan;
-        self.meet(nodes).await?;
+        self.connect_nodes(nodes).await?;
         let mut progress = Progress::of(plan);
         let already = self.conductor.sink.records();
         already.iter().for_each(|record| progress.add_earlier(record));
@@ -317,7 +317,7 @@ impl Session<'_> {
                 self.check(&mut progress);
             }
             while let Some(next) = progress.next(block) {
-                self.begin_round(&mut iteration, next.trial).await?;
+                self.begin_iteration(&mut iteration, next.trial).await?;
                 self.attempt(next, &mut progress).await?;
             }
         }
@@ -340,9 +340,9 @@ impl Session<'_> {
         }
     }
 
-    /// Starts all nodes again if a trial begins another iteration than the last one, and the plan asks for
-    /// it. The first iteration of a session finds nodes that are new.
-    async fn begin_round(&mut self, last: &mut Option<Iteration>, trial: &Trial) -> Result<(), Stop> {
+    /// Starts all nodes again if a trial begins another iteration than the last one, and the plan requests
+    /// that. The first iteration of a session finds nodes that are new.
+    async fn begin_iteration(&mut self, last: &mut Option<Iteration>, trial: &Trial) -> Result<(), Stop> {
         let iteration = (trial.warmup, trial.iteration);
         let is_another = last.replace(iteration).is_some_and(|last| last != iteration);
         if is_another && self.conductor.plan.renew == Renew::Iteration {
@@ -391,7 +391,7 @@ impl Session<'_> {
         else {
             return Err(Stop::Interrupted);
         };
-        explain(&mut record, self.conductor.spares).await;
+        explain(&mut record, self.conductor.replacements).await;
         let kept = self.conductor.sink.record(&record).await.map_err(|error| {
             Stop::Failed(
                 Cause::RecordNotKept,
@@ -435,7 +435,7 @@ impl Session<'_> {
         let mut ended = trial::run(task, &mut self.nodes, self.clock, on_event, &stop).await;
         if let Ended::Recorded { record, lost, .. } = &mut ended {
             record.links = check;
-            lost.append(&mut self.links.add_to(record, &counting).await);
+            lost.append(&mut self.links.add_packet_counts(record, &counting).await);
             let infos = self.nodes.iter().map(|(name, node)| (name.as_str(), &node.info));
             add_disturbance(record, &infos.collect());
         }
@@ -455,7 +455,7 @@ impl Session<'_> {
                 return Ok((None, counting));
             }
             self.takes_over = false;
-            self.links.release();
+            self.links.invalidate();
         }
         let on_event = self.conductor.on_event;
         for _ in 0..PREPARE_ATTEMPTS {
@@ -467,14 +467,15 @@ impl Session<'_> {
         Err(Unready::unstable())
     }
 
-    /// Takes over a trial that an earlier session of this run began, over links that it had measured. They
-    /// are not touched before the last of those trials has ended. `None` if this one has not begun.
+    /// Takes over a trial that an earlier session of this run began, over links that the session had
+    /// measured. Links are not changed before the last of those trials has ended. `None` if this trial has
+    /// not begun.
     async fn take_over(&mut self, task: &Attempt<'_>, names: &[&String]) -> Option<Counting> {
-        match trial::known(task, &self.nodes).await {
-            trial::Known::Nothing => None,
-            // What its links are counting is a later trial's, if it is anybody's.
-            trial::Known::Ended => Some(Counting::default()),
-            trial::Known::Begun => {
+        match trial::known_state(task, &self.nodes).await {
+            trial::KnownState::Nothing => None,
+            // If its links count packets now, they are those of a later trial.
+            trial::KnownState::Ended => Some(Counting::default()),
+            trial::KnownState::Begun => {
                 if self.links.take_over(task.trial, &task.cell.network).await {
                     return Some(Counting::taken_over(names));
                 }
@@ -484,8 +485,8 @@ impl Session<'_> {
         }
     }
 
-    /// Gets to know all nodes. One that does not answer any more is replaced.
-    async fn meet(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
+    /// Connects to all nodes. One that does not answer any more is replaced.
+    async fn connect_nodes(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
         let mut named = self.conductor.plan.cells.iter().flat_map(Cell::nodes);
         if let Some(missing) = named.find(|name| !nodes.contains_key(*name)) {
             return Err(Stop::Failed(
@@ -495,42 +496,42 @@ impl Session<'_> {
         }
         let limit = self.conductor.options.limits.provision.min(FIRST_ANSWER);
         let (clock, plan) = (self.clock, self.conductor.plan);
-        let met = join_all(nodes.into_iter().map(|(name, contact)| async move {
-            let node = meet(plan, &name, contact, clock, limit).await;
+        let connected = join_all(nodes.into_iter().map(|(name, contact)| async move {
+            let node = connect(plan, &name, contact, clock, limit).await;
             (name, node)
         }));
-        let met = tokio::select! {
-            met = met => met,
+        let connected = tokio::select! {
+            connected = connected => connected,
             () = self.stop.cancelled() => return Err(Stop::Interrupted),
         };
         let mut lost = BTreeSet::new();
-        for (name, node) in met {
+        for (name, node) in connected {
             match node {
                 Ok(node) => drop(self.nodes.insert(name, node)),
-                Err(Unmet::Unreachable(why)) => {
+                Err(ConnectError::Unreachable(why)) => {
                     tracing::warn!(node = name, why, "lost before the first trial");
                     lost.insert(name);
                 }
-                Err(unmet) => return Err(unmet.into()),
+                Err(error) => return Err(error.into()),
             }
         }
         // With the remaining nodes: report what is not available before anything else is tried.
-        self.links.meet(&self.nodes).await?;
+        self.links.connect_agents(&self.nodes).await?;
         self.replace(&lost, Replaced::Lost).await
     }
 
     async fn replace(&mut self, names: &BTreeSet<String>, why: Replaced) -> Result<(), Stop> {
         let limit = self.conductor.options.limits.provision;
-        let (clock, plan, spares) = (self.clock, self.conductor.plan, self.conductor.spares);
+        let (clock, plan, replacements) = (self.clock, self.conductor.plan, self.conductor.replacements);
         let replaced = join_all(names.iter().map(|name| async move {
-            let contact = spares.replace(name, why).await.map_err(|error| {
+            let contact = replacements.replace(name, why).await.map_err(|error| {
                 let happened = match why {
                     Replaced::Lost => "was lost and cannot be replaced",
                     Replaced::Renewed => "cannot be started again",
                 };
                 Stop::Failed(Cause::NodeLost, format!("{name} {happened}: {error}"))
             })?;
-            Ok::<_, Stop>((name, meet(plan, name, contact, clock, limit).await?))
+            Ok::<_, Stop>((name, connect(plan, name, contact, clock, limit).await?))
         }));
         let replaced = tokio::select! {
             replaced = replaced => replaced,
@@ -546,7 +547,7 @@ impl Session<'_> {
             }
         }
         if replaced_any {
-            self.links.meet(&self.nodes).await?;
+            self.links.connect_agents(&self.nodes).await?;
         }
         Ok(())
     }
@@ -557,51 +558,51 @@ async fn explain(record: &mut TrialRecord, nodes: &dyn Nodes) {
     if let Some(failure) = &mut record.failure
         && failure.reason == Reason::NodeLost
         && let Some(node) = &failure.node
-        && let Some(end) = nodes.end(node).await
+        && let Some(end) = nodes.describe_end(node).await
     {
         failure.message += &format!("; {end}");
     }
 }
 
-/// Why a node is not known.
-enum Unmet {
+/// Why a node cannot be used.
+enum ConnectError {
     /// It does not answer.
     Unreachable(String),
-    /// It answers, but not as our node would.
-    Strange(String),
+    /// It answers, but is not a node that the plan was made for.
+    Unsuitable(String),
 }
 
-impl From<Unmet> for Stop {
-    fn from(unmet: Unmet) -> Self {
-        let (Unmet::Unreachable(why) | Unmet::Strange(why)) = unmet;
+impl From<ConnectError> for Stop {
+    fn from(error: ConnectError) -> Self {
+        let (ConnectError::Unreachable(why) | ConnectError::Unsuitable(why)) = error;
         Self::Failed(Cause::NodeNotReady, why)
     }
 }
 
-impl From<NotMet> for Stop {
-    fn from(not_met: NotMet) -> Self {
-        match not_met {
-            NotMet::Unsupported(why) => Self::Failed(Cause::ImpairmentUnsupported, why),
-            NotMet::Unready(why) => Self::Failed(Cause::NodeNotReady, why),
+impl From<AgentError> for Stop {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::Unsupported(why) => Self::Failed(Cause::ImpairmentUnsupported, why),
+            AgentError::Unready(why) => Self::Failed(Cause::NodeNotReady, why),
         }
     }
 }
 
-/// Waits until a node answers, and gets to know it and its clock.
-async fn meet(
+/// Waits until a node answers, checks it, and reads its clock.
+async fn connect(
     plan: &Plan,
     name: &str,
     contact: Contact,
     clock: LocalClock,
     limit: Duration,
-) -> Result<Node, Unmet> {
+) -> Result<Node, ConnectError> {
     let Contact { node: client, agent } = contact;
     let deadline = Instant::now() + limit;
-    let unmet = |error: &Error| {
+    let failed = |error: &Error| {
         let why = format!("{name}: {}", error.describe());
         match error {
-            Error::Unreachable(_) => Unmet::Unreachable(why),
-            _ => Unmet::Strange(why),
+            Error::Unreachable(_) => ConnectError::Unreachable(why),
+            _ => ConnectError::Unsuitable(why),
         }
     };
     let pauses = ExponentialBuilder::default()
@@ -612,13 +613,13 @@ async fn meet(
         .retry(pauses)
         .when(|error| matches!(error, Error::Unreachable(_)) && Instant::now() < deadline)
         .await
-        .map_err(|error| unmet(&error))?;
-    let external = claims::check(plan, name, &info).map_err(Unmet::Strange)?;
+        .map_err(|error| failed(&error))?;
+    let external = claims::check(plan, name, &info).map_err(ConnectError::Unsuitable)?;
     // Not a property of the program or the machine.
     info.instance = None;
     let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)
         .await
-        .map_err(|error| unmet(&error))?;
+        .map_err(|error| failed(&error))?;
     let mut node = Node {
         client,
         agent,

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::{
-    decide::{Found, judge, lead, servers_for},
+    decide::{KnownTrial, decide_known_trial, lead, servers_for},
     party::Party,
 };
 use crate::{
@@ -36,7 +36,7 @@ use crate::{
     record::{Facts, Observations, record, window_limit},
 };
 
-/// Nodes end a trial that takes too long themselves; after so much longer we do.
+/// Nodes end a trial that takes too long. The conductor ends it after this much more time.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a
@@ -110,7 +110,7 @@ pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
 
 /// What nodes know of an attempt, from an earlier session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Known {
+pub(crate) enum KnownState {
     /// Nothing.
     Nothing,
     /// It is in progress, at least on some of them.
@@ -120,7 +120,7 @@ pub(crate) enum Known {
 }
 
 /// Asks nodes what they know of this attempt.
-pub(crate) async fn known(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> Known {
+pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> KnownState {
     let statuses = party::parties(task.cell, nodes)
         .into_iter()
         .map(|party| async move { party.node.status(&task.id).await.ok() });
@@ -130,11 +130,11 @@ pub(crate) async fn known(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) ->
         .iter()
         .all(|status| status.as_ref().is_some_and(has_ended))
     {
-        Known::Ended
+        KnownState::Ended
     } else if statuses.iter().any(Option::is_some) {
-        Known::Begun
+        KnownState::Begun
     } else {
-        Known::Nothing
+        KnownState::Nothing
     }
 }
 
@@ -151,7 +151,7 @@ fn is_outdated(prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
     prepared.iter().any(is_conflict)
 }
 
-/// Why the way through a trial was left.
+/// Why a trial was not run to its end.
 enum Halt {
     /// Something failed, and was noted.
     Failed,
@@ -167,7 +167,7 @@ struct Driver<'a> {
     nodes: &'a mut BTreeMap<String, Node>,
     clock: LocalClock,
     seen: Observations,
-    asked: BTreeMap<String, u64>,
+    requested_starts: BTreeMap<String, u64>,
     started: Option<Instant>,
     on_event: &'a OnEvent<'a>,
     progress_reported: Instant,
@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
             nodes,
             clock,
             seen: Observations::default(),
-            asked: BTreeMap::new(),
+            requested_starts: BTreeMap::new(),
             started: None,
             on_event,
             progress_reported: now,
@@ -220,7 +220,7 @@ impl<'a> Driver<'a> {
             attempt: self.task.attempt,
             after_loss: self.task.after_loss,
             session: self.task.session,
-            asked: self.asked,
+            requested_starts: self.requested_starts,
             offsets,
             server_clock_uncertainty,
             debug_build: self
@@ -253,13 +253,15 @@ impl<'a> Driver<'a> {
             .instrument(tracing::debug_span!("servers"))
             .await?
         {
-            Found::StartOver => {
+            KnownTrial::StartOver => {
                 self.prepare_clients()
                     .instrument(tracing::debug_span!("clients"))
                     .await?;
-                self.barrier().instrument(tracing::debug_span!("barrier")).await?;
+                self.start_clients()
+                    .instrument(tracing::debug_span!("barrier"))
+                    .await?;
             }
-            Found::Take => tracing::debug!("an earlier session started this trial"),
+            KnownTrial::TakeOver => tracing::debug!("an earlier session started this trial"),
         }
         self.watch(TrialState::Running)
             .instrument(tracing::debug_span!("workload"))
@@ -267,8 +269,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Relays listen, then servers, perhaps behind a relay. In the meantime the clocks of clients are read.
-    async fn prepare_listeners(&mut self) -> Result<Found, Halt> {
-        // Those who begin find out what an earlier session has left.
+    async fn prepare_listeners(&mut self) -> Result<KnownTrial, Halt> {
+        // The nodes that are prepared first show what an earlier session has left.
         let cell = self.task.cell;
         let (first, side, then) = if cell.is_in_process() {
             let peers = cell.peers_per_client;
@@ -279,8 +281,8 @@ impl<'a> Driver<'a> {
             (Role::Relay, Side::Relay, Some(Role::Server))
         };
         let (prepared, ()) = {
-            let prepare = self.ask_listeners(first, &side);
-            // Only for times of one way do the clocks of servers matter.
+            let prepare = self.request_listeners(first, &side);
+            // The clocks of servers matter only for one-way times.
             let roles: &[Role] = match cell.parameters.is_stamped() {
                 true => &[Role::Client, Role::Server],
                 false => &[Role::Client],
@@ -293,11 +295,11 @@ impl<'a> Driver<'a> {
             matches!(answer, Ok(Prepared::Known) | Err(Error::Conflict(_)))
         };
         if prepared.iter().any(|(_, answer)| known(answer)) {
-            if self.found().await == Found::Take {
-                return Ok(Found::Take);
+            if self.examine_known_trial().await == KnownTrial::TakeOver {
+                return Ok(KnownTrial::TakeOver);
             }
             party::forget_all(&self.parties, &self.id).await;
-            let again = self.ask_listeners(first, &side).await;
+            let again = self.request_listeners(first, &side).await;
             self.note_prepared(again)?;
         } else {
             self.note_prepared(prepared)?;
@@ -309,23 +311,23 @@ impl<'a> Driver<'a> {
                 relay: relays.into_iter().next().unwrap_or_default(),
                 peers: self.task.cell.sources_per_server(),
             };
-            let mut prepared = self.ask_listeners(then, &side).await;
+            let mut prepared = self.request_listeners(then, &side).await;
             if is_outdated(&prepared) {
                 let behind = &self.parties[self.task.cell.relays.len()..];
                 party::forget_all(behind, &self.id).await;
-                prepared = self.ask_listeners(then, &side).await;
+                prepared = self.request_listeners(then, &side).await;
             }
             self.note_prepared(prepared)?;
             self.watch(TrialState::Preparing).await?;
         }
-        Ok(Found::StartOver)
+        Ok(KnownTrial::StartOver)
     }
 
-    async fn ask_listeners(&self, role: Role, side: &Side) -> Vec<(usize, Result<Prepared, Error>)> {
-        let ask = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.task);
-        let prepared = ask().await;
-        if self.rid_of_leftovers(&prepared).await {
-            ask().await
+    async fn request_listeners(&self, role: Role, side: &Side) -> Vec<(usize, Result<Prepared, Error>)> {
+        let request = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.task);
+        let prepared = request().await;
+        if self.end_leftovers(&prepared).await {
+            request().await
         } else {
             prepared
         }
@@ -350,22 +352,23 @@ impl<'a> Driver<'a> {
                     party.name,
                     addresses.len()
                 );
-                self.seen.failed(Some(&party.name), Reason::Internal, message);
+                self.seen
+                    .add_failure(Some(&party.name), Reason::Internal, message);
                 return Err(Halt::Failed);
             }
             all.extend(addresses.iter().take(peers).cloned());
         }
         if all.is_empty() {
             let message = "the relay refused every source a reservation".to_owned();
-            self.seen.failed(None, Reason::Refused, message);
+            self.seen.add_failure(None, Reason::Refused, message);
             return Err(Halt::Failed);
         }
         Ok(all)
     }
 
     /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node
-    /// with what it knew of the trials between. Whether there were any.
-    async fn rid_of_leftovers(&self, prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
+    /// with what it knew of the trials between. Returns whether there were any.
+    async fn end_leftovers(&self, prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
         let own = format!("-{}.a{}", self.task.trial.id, self.task.attempt);
         let run = self.id.strip_suffix(&own).unwrap_or(&self.id);
         let is_ours = |trial: &str| trial.strip_prefix(run).is_some_and(|rest| rest.starts_with('-'));
@@ -384,14 +387,14 @@ impl<'a> Driver<'a> {
     }
 
     /// What the nodes know of this trial from an earlier session.
-    async fn found(&mut self) -> Found {
+    async fn examine_known_trial(&mut self) -> KnownTrial {
         let statuses = join_all(self.parties.iter().map(|party| party.node.status(&self.id))).await;
         let statuses: Vec<_> = statuses.into_iter().map(Result::ok).collect();
         let (listeners, clients) = statuses.split_at(self.clients().start);
-        let found = judge(listeners, clients);
-        if found == Found::Take {
+        let found = decide_known_trial(listeners, clients);
+        if found == KnownTrial::TakeOver {
             for (i, status) in statuses.into_iter().enumerate() {
-                self.parties[i].asked = true;
+                self.parties[i].has_accepted = true;
                 self.parties[i].status = status;
                 self.note_outcome(i);
             }
@@ -425,7 +428,7 @@ impl<'a> Driver<'a> {
         if is_outdated {
             party::forget_all(&self.parties[self.clients()], &self.id).await;
         }
-        if self.rid_of_leftovers(&prepared).await || is_outdated {
+        if self.end_leftovers(&prepared).await || is_outdated {
             prepared = prepare().await;
         }
         self.note_prepared(prepared)?;
@@ -433,7 +436,7 @@ impl<'a> Driver<'a> {
     }
 
     /// All clients receive the same moment to start, each in its own clock.
-    async fn barrier(&mut self) -> Result<(), Halt> {
+    async fn start_clients(&mut self) -> Result<(), Halt> {
         let offsets = self.offsets();
         let clients: Vec<usize> = self.clients().collect();
         let round_trips = clients
@@ -449,22 +452,22 @@ impl<'a> Driver<'a> {
         self.started = Some(Instant::now() + lead);
         let at = self.clock.nanoseconds() + i64::try_from(lead.as_nanos()).unwrap_or(i64::MAX);
         for (name, offset) in offsets {
-            self.asked.insert(name, offset.to_node(at));
+            self.requested_starts.insert(name, offset.to_node(at));
         }
         let answers = join_all(clients.iter().map(|&i| {
             let party = &self.parties[i];
             let start = Start {
-                at_nanoseconds: self.asked.get(&party.name).copied().unwrap_or(0),
+                at_nanoseconds: self.requested_starts.get(&party.name).copied().unwrap_or(0),
             };
             party.node.start(&self.id, start)
         }))
         .await;
         for (i, answer) in clients.into_iter().zip(answers) {
             if let Err(error) = answer {
-                self.trouble(i, &error);
+                self.note_failed_call(i, &error);
             }
         }
-        self.go_on()
+        self.check_failures()
     }
 
     /// Waits until all prepared nodes are past a state. When the last client has finished, so have the
@@ -484,10 +487,16 @@ impl<'a> Driver<'a> {
         }
         let mut finishing = false;
         loop {
-            self.go_on()?;
-            if !finishing && after == TrialState::Running && self.clients().all(|i| self.parties[i].over) {
+            self.check_failures()?;
+            if !finishing && after == TrialState::Running && self.clients().all(|i| self.parties[i].has_ended)
+            {
                 finishing = true;
-                for (i, party) in self.parties.iter().enumerate().filter(|(_, party)| !party.over) {
+                for (i, party) in self
+                    .parties
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, party)| !party.has_ended)
+                {
                     calls.push(party.finish(i, self.id.clone()));
                 }
             }
@@ -496,7 +505,7 @@ impl<'a> Driver<'a> {
                 answer = calls.next() => answer,
                 () = self.stop.cancelled() => return Err(Halt::Interrupted),
                 () = sleep_until(deadline) => {
-                    self.overdue();
+                    self.note_timeout();
                     return Err(Halt::Failed);
                 }
             };
@@ -509,9 +518,9 @@ impl<'a> Driver<'a> {
                     if self.parties[i].is_watched(after) {
                         calls.push(self.parties[i].poll(i, self.id.clone(), after, wait));
                     }
-                    self.tell_progress();
+                    self.report_progress();
                 }
-                Some((i, Err(error))) => self.trouble(i, &error),
+                Some((i, Err(error))) => self.note_failed_call(i, &error),
             }
         }
     }
@@ -526,15 +535,15 @@ impl<'a> Driver<'a> {
                     self.parties[i].status = status;
                     self.note_outcome(i);
                     let party = &mut self.parties[i];
-                    party.over |= forgotten;
-                    if !party.over {
-                        party.over = true;
+                    party.has_ended |= forgotten;
+                    if !party.has_ended {
+                        party.has_ended = true;
                         let why =
                             format!("it did not end the trial within {GRACE:?} after the request to do so");
-                        self.seen.lost(&party.name, &why);
+                        self.seen.add_lost(&party.name, &why);
                     }
                 }
-                Err(error) => self.trouble(i, &error),
+                Err(error) => self.note_failed_call(i, &error),
             }
         }
     }

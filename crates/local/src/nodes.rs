@@ -450,7 +450,7 @@ impl<'a> LocalNodes<'a> {
 
 #[async_trait]
 impl Nodes for LocalNodes<'_> {
-    async fn end(&self, name: &str) -> Option<String> {
+    async fn describe_end(&self, name: &str) -> Option<String> {
         let processes = self.processes.lock().await;
         let exited = processes.get(name)?.node.exited();
         Some(timeout(NOTICED, exited).await.ok()?.status_text())

@@ -190,7 +190,7 @@ impl<'a> PodNodes<'a> {
 
 #[async_trait]
 impl Nodes for PodNodes<'_> {
-    async fn end(&self, name: &str) -> Option<String> {
+    async fn describe_end(&self, name: &str) -> Option<String> {
         let given = self.given.lock().get(name).cloned()?;
         let deadline = Instant::now() + KNOWN_WITHIN;
         loop {

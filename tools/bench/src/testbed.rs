@@ -69,7 +69,7 @@ impl Testbed {
             plan: &plan,
             options: RunOptions::new(self.spec.timeouts.limits()),
             sink: &mut records,
-            spares: &self.nodes,
+            replacements: &self.nodes,
             on_event: &|_: Event<'_>| {},
             cancel: CancellationToken::new(),
         };

@@ -116,7 +116,7 @@ impl LocalRun<'_> {
                     plan: &plan,
                     options: RunOptions::new(limits),
                     sink: &mut self.store,
-                    spares: &nodes,
+                    replacements: &nodes,
                     on_event: &|event: Event<'_>| {
                         watchers.on(event);
                         ui.on(event);

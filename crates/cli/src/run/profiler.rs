@@ -85,7 +85,7 @@ impl Profiler<'_> {
             plan: &plan,
             options: RunOptions::new(self.store.results().spec.timeouts.limits()),
             sink: &mut observed,
-            spares: self.nodes,
+            replacements: self.nodes,
             on_event: &|_| {},
             cancel: self.cancel.clone(),
         };

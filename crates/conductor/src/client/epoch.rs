@@ -31,7 +31,7 @@ impl Epoch {
         self.superseded.cancelled().await;
     }
 
-    pub(super) fn is_over(&self) {
+    pub(super) fn mark_superseded(&self) {
         self.superseded.cancel();
     }
 }

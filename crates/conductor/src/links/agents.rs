@@ -18,8 +18,8 @@ use strum::IntoEnumIterator;
 
 use super::{
     Links,
-    legs::{Pair, pairs},
-    unready::{NotMet, Unready, all, unsupported},
+    legs::{NodePair, covering_pairs},
+    unready::{AgentError, Unready, all_or_first_failure, unsupported},
 };
 use crate::{attempt::Node, client::AgentClient};
 
@@ -38,32 +38,32 @@ pub(super) struct Agent {
 pub(super) type Requests = BTreeMap<String, LinkRequest>;
 
 impl Links<'_> {
-    /// Gets to know the agents of nodes that are new, and whether they can do what the plan asks for. The
-    /// error says which cannot, why, and what to do.
-    pub(crate) async fn meet(&mut self, nodes: &BTreeMap<String, Node>) -> Result<(), NotMet> {
+    /// Connects to the agents of new nodes, and checks whether they can do what the plan requests. The error
+    /// says which cannot, why, and what to do.
+    pub(crate) async fn connect_agents(&mut self, nodes: &BTreeMap<String, Node>) -> Result<(), AgentError> {
         if self.plan.networks.is_empty() {
             return Ok(());
         }
-        // Others are known, and whether they still answer shows when they are needed.
+        // Whether the other agents still answer shows when they are needed.
         let new = nodes.iter().filter(|(name, _)| !self.agents.contains_key(*name));
-        let met = join_all(new.map(|(name, node)| async move {
+        let connected = join_all(new.map(|(name, node)| async move {
             let Some(client) = &node.agent else {
-                return Err(NotMet::Unsupported(format!(
+                return Err(AgentError::Unsupported(format!(
                     "{name} has no link agent, which is a fault of this program: report it, with the document"
                 )));
             };
             let status = client.link().await.map_err(|error| {
-                NotMet::Unready(format!("the link agent of {name}: {}", error.describe()))
+                AgentError::Unready(format!("the link agent of {name}: {}", error.describe()))
             })?;
             Ok((name, client.clone(), node.info.listen_ip, status))
         }))
         .await;
-        for answer in met {
+        for answer in connected {
             let (name, client, ip, status) = answer?;
             for conditions in self.plan.networks.iter().filter(|network| !network.is_none()) {
                 unsupported(name, conditions, &status.capabilities).map_or(Ok(()), Err)?;
             }
-            // Links of a node that nobody planned are nobody's.
+            // The plan has no links for other nodes.
             let Some(planned) = self.plan.nodes.iter().find(|node| node.name == *name) else {
                 continue;
             };
@@ -88,14 +88,14 @@ impl Links<'_> {
         }))
         .await;
         for (name, status) in answers.into_iter().collect::<Result<Vec<_>, _>>()? {
-            self.was_started_again(&name, &status);
+            self.update_agent(&name, &status);
         }
         Ok(())
     }
 
-    /// Keeps the probe port of an agent. Returns whether the agent is another process than before, which
+    /// Updates what is known of an agent. Returns whether the agent is another process than before, which
     /// answers probes elsewhere.
-    pub(super) fn was_started_again(&mut self, name: &str, status: &LinkStatus) -> bool {
+    pub(super) fn update_agent(&mut self, name: &str, status: &LinkStatus) -> bool {
         let Some(agent) = self.agents.get_mut(name) else {
             return false;
         };
@@ -103,7 +103,7 @@ impl Links<'_> {
         mem::replace(&mut agent.instance, status.instance) != status.instance
     }
 
-    pub(super) fn pairs(&self) -> Vec<Pair> {
+    pub(super) fn node_pairs(&self) -> Vec<NodePair> {
         // Nodes reach only peers with an address of the same IP family.
         let all = IpFamily::iter().flat_map(|ip_family| {
             let of = |role| {
@@ -114,9 +114,9 @@ impl Links<'_> {
             };
             let (clients, servers, relays) = (of(Role::Client), of(Role::Server), of(Role::Relay));
             [
-                pairs(&clients, &servers),
-                pairs(&clients, &relays),
-                pairs(&relays, &servers),
+                covering_pairs(&clients, &servers),
+                covering_pairs(&clients, &relays),
+                covering_pairs(&relays, &servers),
             ]
         });
         all.flatten().collect()
@@ -168,6 +168,6 @@ impl Links<'_> {
             set.map_err(|error| Unready::of_call(name, "set its links", &error))
         }))
         .await;
-        all(answers).map(drop)
+        all_or_first_failure(answers).map(drop)
     }
 }

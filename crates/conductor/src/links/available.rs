@@ -11,9 +11,9 @@ use perfrun_link::{
 use super::Links;
 
 impl Links<'_> {
-    /// Fills one link of each kind, from clients to servers, say, both ways. One after the other: what shares
-    /// a machine would share its CPUs.
-    pub(super) async fn add_available(&self, legs: &mut [Leg], conditions: &Conditions) {
+    /// Fills one link of each kind (for example from clients to servers) in both directions, one after the
+    /// other: what shares a machine would share its CPUs.
+    pub(super) async fn add_available_rates(&self, legs: &mut [Leg], conditions: &Conditions) {
         let mut kinds = BTreeSet::new();
         for leg in legs {
             let Leg { client, server, .. } = &*leg;
@@ -25,20 +25,20 @@ impl Links<'_> {
                 continue;
             };
             let there = match leg.measured.rate {
-                None => self.available(client, server, to_server, to_client).await,
+                None => self.available_rate(client, server, to_server, to_client).await,
                 rate => rate,
             };
             let back = match leg.rate_to_client {
-                None => self.available(server, client, to_client, to_server).await,
+                None => self.available_rate(server, client, to_client, to_server).await,
                 rate => rate,
             };
             (leg.measured.rate, leg.rate_to_client) = (there, back);
         }
     }
 
-    /// None if it could not be measured, which does not rule out links that behave as configured. An
-    /// agent that is gone is missed with the next call.
-    async fn available(
+    /// `None` if the rate could not be measured, which does not rule out links that behave as configured. An
+    /// agent that is gone is noticed at the next call.
+    async fn available_rate(
         &self,
         from: &str,
         to: &str,

@@ -12,8 +12,8 @@ use rand::{Rng as _, SeedableRng as _, rngs::Xoshiro256PlusPlus};
 use super::{
     Links,
     agents::Agent,
-    evidence::{fail, note},
-    unready::{Unready, all},
+    evidence::{add_evidence, fail},
+    unready::{Unready, all_or_first_failure},
 };
 
 /// Agents that count what happens to a trial's packets, by node, with their instances. None for those that
@@ -59,13 +59,13 @@ impl Links<'_> {
             Ok((name.clone(), status))
         }))
         .await;
-        let statuses = all(answers)?;
-        let (mut counting, mut again) = (Counting::default(), false);
+        let statuses = all_or_first_failure(answers)?;
+        let (mut counting, mut restarted) = (Counting::default(), false);
         for (name, status) in statuses {
-            again |= self.was_started_again(&name, &status);
+            restarted |= self.update_agent(&name, &status);
             counting.0.insert(name, Some(status.instance));
         }
-        if again {
+        if restarted {
             self.current = None;
             return Ok(None);
         }
@@ -74,7 +74,11 @@ impl Links<'_> {
 
     /// Adds to a trial's record what happened to its packets, and the flags that follow from it. Returns
     /// nodes whose agents do not answer any more.
-    pub(crate) async fn add_to(&mut self, record: &mut TrialRecord, counting: &Counting) -> BTreeSet<String> {
+    pub(crate) async fn add_packet_counts(
+        &mut self,
+        record: &mut TrialRecord,
+        counting: &Counting,
+    ) -> BTreeSet<String> {
         let names: Vec<&String> = counting.0.keys().collect();
         let answers = join_all(self.current_of(&names).map(|(name, agent, request)| async move {
             (name.clone(), request.clone(), agent.client.link().await)
@@ -84,13 +88,13 @@ impl Links<'_> {
         for (name, request, answer) in answers {
             match answer {
                 Ok(status) => {
-                    if self.was_started_again(&name, &status) {
+                    if self.update_agent(&name, &status) {
                         // What it does now has not been measured.
                         self.current = None;
                     }
                     let before = counting.0.get(&name).copied().flatten();
                     let peers = self.peers(&name, &names);
-                    note(record, &name, before, &request.link, &peers, status);
+                    add_evidence(record, &name, before, &request.link, &peers, status);
                 }
                 Err(error) => {
                     let unready = Unready::of_call(&name, "report what happened to packets", &error);
@@ -102,8 +106,8 @@ impl Links<'_> {
         lost
     }
 
-    /// The seed of what a link does by chance in a trial. Trials of one round over one network have the same
-    /// seeds, so that of two that are compared, neither is the luckier one.
+    /// The seed of what a link does by chance in a trial. Trials of one iteration over one network have the
+    /// same seeds, so that chance favours neither of two trials that are compared.
     fn seed(&self, trial: &Trial, place: usize) -> Option<u64> {
         let seed = self.plan.seed?;
         let network = &self.plan.cells.get(trial.cell)?.network;

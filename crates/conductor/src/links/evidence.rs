@@ -14,17 +14,17 @@ use perfrun_link::{
 use super::unready::failure;
 
 /// Adds what an agent says of the packets of a trial, in which its node talks to these peers.
-pub(super) fn note(
+pub(super) fn add_evidence(
     record: &mut TrialRecord,
     name: &str,
-    before: Option<u64>,
-    asked: &Link,
+    instance_before: Option<u64>,
+    requested: &Link,
     peers: &[IpAddr],
     status: LinkStatus,
 ) {
-    if before.is_some_and(|instance| instance != status.instance) {
-        // In the meantime its links were closed, or as they are without it. The trial is worth another
-        // attempt, as with a node.
+    if instance_before.is_some_and(|instance| instance != status.instance) {
+        // In the meantime the links of the node were closed or not impaired. The trial is worth another
+        // attempt, as if the node had been lost.
         let started_again = TrialFailure {
             node: Some(name.to_owned()),
             reason: Reason::NodeLost,
@@ -35,7 +35,7 @@ pub(super) fn note(
         return fail(record, started_again);
     }
     let Some(state) = status.state else {
-        if asked.impairs() {
+        if requested.impairs() {
             let message = format!(
                 "the links of {name} were not impaired any more after the trial: did somebody else change its interface?"
             );
@@ -61,11 +61,16 @@ pub(super) fn note(
             ..
         } => *packets_out > 0 || *dropped > 0 || *held > 0,
     });
-    let mut routes = asked.routes().iter().filter(|route| !route.impairment.is_none());
+    let mut routes = requested
+        .routes()
+        .iter()
+        .filter(|route| !route.impairment.is_none());
     let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));
-    let concerned = routes.any(|route| route.peers.iter().any(is_peer));
+    let is_impaired = routes.any(|route| route.peers.iter().any(is_peer));
     let node = record.nodes.get(name).map(|node| &node.measured);
-    if concerned && !passed && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0)
+    if is_impaired
+        && !passed
+        && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0)
     {
         let message = format!(
             "no packet that {name} sent in the trial passed its impaired link: do its peers see it at another address, or is \
@@ -90,7 +95,8 @@ pub(super) fn note(
     }
 }
 
-/// A trial may have failed already for what follows from this: a link whose agent is gone lets nothing pass.
+/// Sets the failure of a trial, unless the trial has one that is closer to the cause: a link whose agent is
+/// gone lets nothing pass, for example, which fails streams.
 pub(super) fn fail(record: &mut TrialRecord, failure: TrialFailure) {
     let is_closer = |known: &TrialFailure| failure.reason.remoteness() < known.reason.remoteness();
     if record.failure.as_ref().is_none_or(is_closer) {

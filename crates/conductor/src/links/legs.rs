@@ -4,28 +4,28 @@ use std::collections::BTreeSet;
 
 /// A client and a server whose links are measured.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Pair {
+pub(super) struct NodePair {
     pub client: String,
     pub server: String,
 }
 
-/// As few pairs as it takes for every node to be in one: what a node sends is impaired alike towards all of
-/// its peers.
-pub(super) fn pairs(clients: &[String], servers: &[String]) -> Vec<Pair> {
+/// The fewest pairs that cover every node. That is enough, because what a node sends is impaired alike
+/// towards all of its peers.
+pub(super) fn covering_pairs(clients: &[String], servers: &[String]) -> Vec<NodePair> {
     if clients.is_empty() || servers.is_empty() {
         return vec![];
     }
     (0..clients.len().max(servers.len()))
-        .map(|i| Pair {
+        .map(|i| NodePair {
             client: clients[i % clients.len()].clone(),
             server: servers[i % servers.len()].clone(),
         })
         .collect()
 }
 
-/// The pairs in rounds in which no node is twice: two measurements would share its links.
-pub(super) fn rounds(pairs: &[Pair]) -> Vec<Vec<Pair>> {
-    let mut left: Vec<Pair> = pairs.to_vec();
+/// The pairs in rounds. A node is only once in a round, since two measurements would share its links.
+pub(super) fn rounds(pairs: &[NodePair]) -> Vec<Vec<NodePair>> {
+    let mut left: Vec<NodePair> = pairs.to_vec();
     let mut rounds = vec![];
     while !left.is_empty() {
         let mut busy = BTreeSet::new();
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn every_node_is_in_a_pair() {
         for (clients, servers) in [(1, 1), (3, 1), (1, 3), (5, 2)] {
-            let pairs = pairs(&names("client", clients), &names("server", servers));
+            let pairs = covering_pairs(&names("client", clients), &names("server", servers));
             assert_eq!(pairs.len(), clients.max(servers));
             let nodes: BTreeSet<_> = pairs
                 .iter()
@@ -61,12 +61,12 @@ mod tests {
                 .collect();
             assert_eq!(nodes.len(), clients + servers);
         }
-        assert_eq!(pairs(&[], &names("server", 1)), []);
+        assert_eq!(covering_pairs(&[], &names("server", 1)), []);
     }
 
     #[test]
-    fn no_node_is_twice_in_a_round() {
-        let pairs = pairs(&names("client", 5), &names("server", 2));
+    fn a_node_is_only_once_in_a_round() {
+        let pairs = covering_pairs(&names("client", 5), &names("server", 2));
         let rounds = rounds(&pairs);
         assert_eq!(rounds.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 1]);
         assert_eq!(rounds.concat().len(), pairs.len());

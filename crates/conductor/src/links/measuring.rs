@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Links,
     agents::Requests,
-    legs::{Pair, rounds},
+    legs::{NodePair, rounds},
     unready::Unready,
 };
 
@@ -31,17 +31,18 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
-/// The number of these pauses once a link of the network stayed wrong: a change of the network waits for a
-/// quieter machine once, however many links it has.
-const IMPATIENT: usize = 2;
+/// The number of pauses that are used once a link of the network stayed wrong: a change of the network waits
+/// for a quieter machine once, however many links it has.
+const PAUSES_AFTER_FAILURE: usize = 2;
 /// Time for echoes, where one round of measurements covers all nodes.
 const ECHO_TIME: Duration = Duration::from_secs(1);
-/// The least, where many rounds are needed.
+/// The shortest time for echoes, where many rounds share [`ECHO_TIME`].
 const ECHO_TIME_MIN: Duration = Duration::from_millis(100);
 /// Time for echoes over links that are not impaired, which have no loss to find.
 const BASE_ECHO_TIME: Duration = Duration::from_millis(200);
-/// Pairs that are measured at the same time: more would be measured by how busy the machine is, if it is one.
-const AT_ONCE: usize = 4;
+/// The number of pairs that are measured at the same time. With more, nodes on one machine would compete for
+/// its CPUs, and the probes would measure that.
+const CONCURRENT_PAIRS: usize = 4;
 
 impl Links<'_> {
     pub(super) async fn change(
@@ -50,7 +51,7 @@ impl Links<'_> {
         requests: &Requests,
     ) -> Result<LinkCheck, Unready> {
         self.refresh().await?;
-        let pairs = self.pairs();
+        let pairs = self.node_pairs();
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
             self.measure_bases(&pairs).await?;
         }
@@ -65,14 +66,14 @@ impl Links<'_> {
             let pauses = if is_patient {
                 &PAUSES[..]
             } else {
-                &PAUSES[..IMPATIENT]
+                &PAUSES[..PAUSES_AFTER_FAILURE]
             };
             let measured = stream::iter(
                 round
                     .into_iter()
-                    .map(|pair| self.leg(pair, conditions, echo_time, pauses)),
+                    .map(|pair| self.measure_leg(pair, conditions, echo_time, pauses)),
             );
-            let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
+            let measured: Vec<_> = measured.buffered(CONCURRENT_PAIRS).collect().await;
             for leg in measured {
                 let leg = leg?;
                 let is_outside = |finding: &Finding| finding.judgement == Judgement::Outside;
@@ -88,7 +89,7 @@ impl Links<'_> {
         };
         let Some((leg, finding)) = check.outside().next() else {
             self.wrong.remove(&conditions.name);
-            self.add_available(&mut check.legs, conditions).await;
+            self.add_available_rates(&mut check.legs, conditions).await;
             check.probe_seconds = (began.elapsed() - set).as_secs_f64();
             return Ok(check);
         };
@@ -96,7 +97,7 @@ impl Links<'_> {
         self.bases.clear();
         if check
             .outside()
-            .any(|(leg, _)| leg.attempts as usize > 1 + IMPATIENT)
+            .any(|(leg, _)| leg.attempts as usize > 1 + PAUSES_AFTER_FAILURE)
         {
             self.wrong.insert(conditions.name.clone());
         }
@@ -109,7 +110,7 @@ impl Links<'_> {
     }
 
     /// What round trips take without any impairment.
-    async fn measure_bases(&mut self, pairs: &[Pair]) -> Result<(), Unready> {
+    async fn measure_bases(&mut self, pairs: &[NodePair]) -> Result<(), Unready> {
         let open = |name: &String| (name.clone(), LinkRequest::default());
         self.set(&self.agents.keys().map(open).collect()).await?;
         let none = Impairment::default();
@@ -122,10 +123,10 @@ impl Links<'_> {
                     (pair, measured)
                 }
             }));
-            let measured: Vec<_> = measured.buffered(AT_ONCE).collect().await;
+            let measured: Vec<_> = measured.buffered(CONCURRENT_PAIRS).collect().await;
             for (pair, measured) in measured {
                 let Some(round_trip) = measured?.round_trip else {
-                    let Pair { client, server } = pair;
+                    let NodePair { client, server } = pair;
                     let message = format!("{client} to {server}: no answer over a link that is not impaired");
                     return Err(Unready::ineffective(message, None));
                 };
@@ -150,9 +151,9 @@ impl Links<'_> {
     }
 
     /// Measures a pair until it behaves as configured, or often enough to believe that it does not.
-    async fn leg(
+    async fn measure_leg(
         &self,
-        pair: Pair,
+        pair: NodePair,
         conditions: &Conditions,
         echo_time: Duration,
         pauses: &[Duration],
@@ -164,7 +165,7 @@ impl Links<'_> {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            // Who is measured again may be late: then one after the other.
+            // A pair that is measured again may be on a busy machine: then one direction after the other.
             let beside = plan
                 .fills_beside(&back, to_server, base)
                 .filter(|_| attempts == 1);
@@ -197,11 +198,11 @@ impl Links<'_> {
         }
     }
 
-    /// The link to the server and, if it needs a measurement, the rate in the other direction: after the
-    /// given delay, or afterwards.
+    /// Measures the link to the server and, if the plan needs it, the rate in the other direction: after the
+    /// given delay, or else when the first measurement has ended.
     async fn measure_both_ways(
         &self,
-        Pair { client, server }: &Pair,
+        NodePair { client, server }: &NodePair,
         plan: &probe::ProbePlan,
         back: &probe::ProbePlan,
         beside: Option<Duration>,

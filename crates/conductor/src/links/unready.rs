@@ -64,7 +64,7 @@ pub(super) fn failure(node: Option<&str>, message: String) -> TrialFailure {
 }
 
 /// All answers, or the first failure and all nodes that were lost.
-pub(super) fn all<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready> {
+pub(super) fn all_or_first_failure<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready> {
     let (mut good, mut first) = (vec![], None::<Unready>);
     for answer in answers {
         match (answer, &mut first) {
@@ -76,9 +76,9 @@ pub(super) fn all<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready
     first.map_or(Ok(good), Err)
 }
 
-/// Why links cannot be used at all.
+/// Why the agent of a node cannot be used.
 #[derive(Debug)]
-pub(crate) enum NotMet {
+pub(crate) enum AgentError {
     /// The requested impairment is not available.
     Unsupported(String),
     /// An agent does not answer.
@@ -90,7 +90,7 @@ pub(super) fn unsupported(
     name: &str,
     conditions: &Conditions,
     capabilities: &Capabilities,
-) -> Option<NotMet> {
+) -> Option<AgentError> {
     let refusal = |ability: &Ability| match ability {
         Ability::Available => None,
         Ability::Unavailable { reason, detail } => Some(format!("{reason} ({detail})")),
@@ -103,7 +103,7 @@ pub(super) fn unsupported(
             .err()
             .map(|error| error.to_string()),
     }?;
-    Some(NotMet::Unsupported(format!(
+    Some(AgentError::Unsupported(format!(
         "network {} on {name}: {why}",
         conditions.name
     )))

@@ -33,7 +33,7 @@ fn skew_is_by_our_clock_and_lateness_by_the_nodes() {
             started("client-1", 60_000_000),
         ]),
     );
-    facts.asked = BTreeMap::from([
+    facts.requested_starts = BTreeMap::from([
         ("client-0".into(), 1_000_000_000),
         ("client-1".into(), 59_000_000),
     ]);
@@ -67,7 +67,7 @@ fn what_limits_the_trust_is_flagged() {
     late.2.measured.resources.throttled_seconds = Some(0.02);
     let cell = cell(1);
     let mut facts = facts(&cell, seen([server(900), late]));
-    facts.asked = BTreeMap::from([("client-0".into(), 1_000_000)]);
+    facts.requested_starts = BTreeMap::from([("client-0".into(), 1_000_000)]);
     facts.after_loss = true;
     facts.debug_build = true;
     let all = [
@@ -114,7 +114,7 @@ fn what_is_next_to_nothing_of_a_trial_is_not_flagged() {
         client.2.measured.resources.throttled_seconds = Some(throttled);
         let cell = cell(1);
         let mut facts = facts(&cell, seen([server(900), client]));
-        facts.asked = BTreeMap::from([("client-0".into(), 1_000_000)]);
+        facts.requested_starts = BTreeMap::from([("client-0".into(), 1_000_000)]);
         assert_eq!(record(facts).flags, flags, "{late_nanoseconds} ns of {seconds} s");
     }
 }
@@ -193,7 +193,7 @@ fn a_failed_trial_keeps_what_was_measured_and_has_no_metrics() {
 #[test]
 fn a_dial_that_failed_because_the_server_is_dead_is_the_servers_failure() {
     let mut seen = seen([failing("client-0", Reason::DialFailed)]);
-    seen.lost("server-0", "connection refused");
+    seen.add_lost("server-0", "connection refused");
     let failure = record(facts(&cell(1), seen)).failure.unwrap();
     assert_eq!(
         (failure.node.as_deref(), failure.reason),
@@ -226,7 +226,7 @@ fn of_failures_alike_the_first_counts_and_never_a_cancelled_node() {
 }
 
 #[test]
-fn a_node_that_was_told_to_stop_is_lost() {
+fn a_node_that_is_stopped_is_lost() {
     let seen = seen([failing("server-0", Reason::Stopped)]);
     assert_eq!(seen.lost, BTreeSet::from(["server-0".to_owned()]));
 }
@@ -255,7 +255,7 @@ fn a_node_without_a_result_fails_the_trial() {
 }
 
 #[test]
-fn a_result_from_before_our_time_has_no_overhead_and_no_lateness() {
+fn a_result_of_an_earlier_session_has_no_overhead_and_no_lateness() {
     let cell = cell(1);
     let mut facts = facts(&cell, seen([server(900), started("client-0", 17)]));
     facts.took = Duration::from_millis(3);
@@ -275,7 +275,7 @@ fn seen<const N: usize>(parties: [Party; N]) -> Observations {
             reason,
             message: format!("{name}: {reason}"),
         });
-        seen.ended(
+        seen.add_outcome(
             name,
             role,
             Outcome {
@@ -395,7 +395,7 @@ fn facts(cell: &Cell, seen: Observations) -> Facts<'_> {
         after_loss: false,
         session: 0,
         seen,
-        asked: BTreeMap::new(),
+        requested_starts: BTreeMap::new(),
         offsets: BTreeMap::new(),
         server_clock_uncertainty: None,
         debug_build: false,

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_node_earns_one_more_attempt() {
+    fn a_trial_that_lost_a_node_has_one_more_attempt() {
         let plan = plan_of(&["c0.i0", "c0.i1"]);
         let lost = failed("c0.i0", Reason::NodeLost);
         assert_eq!(rest(&plan, &[]), ["c0.i0.a0", "c0.i1.a0"]);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_due_once_before_the_round_that_follows_it() {
+    fn an_interim_check_is_due_once_before_the_iteration_that_follows_it() {
         let mut plan = cell_pairs(4);
         plan.judging.interim_checks = vec![2, 3, 4];
         let mut progress = Progress::of(&plan);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perfrun_contract::node::{TrialState, TrialStatus};
 
-/// The start is at least so far ahead.
+/// The start is at least this far ahead.
 const LEAD: Duration = Duration::from_millis(3);
 
 /// Each client adds what its request costs the conductor and the client itself: all clients may share few
@@ -31,15 +31,18 @@ pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, servers: &[T]) ->
 
 /// What to do with a trial that nodes already know, because an earlier session began it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Found {
-    /// It was started on all clients: wait for it, and take the results.
-    Take,
-    /// It was not, or it failed, perhaps because nobody looked after it: begin again.
+pub(super) enum KnownTrial {
+    /// It was started on all clients: wait for its end, and take the results.
+    TakeOver,
+    /// It was not started on all of them, or it failed, perhaps without a conductor: begin again.
     StartOver,
 }
 
-/// Judges what each server and each client reports about the trial. None if it does not know the trial.
-pub(super) fn judge(servers: &[Option<TrialStatus>], clients: &[Option<TrialStatus>]) -> Found {
+/// Decides by what each server and each client reports. `None` if it does not know the trial.
+pub(super) fn decide_known_trial(
+    servers: &[Option<TrialStatus>],
+    clients: &[Option<TrialStatus>],
+) -> KnownTrial {
     let failed = |status: &TrialStatus| {
         status
             .outcome
@@ -54,9 +57,9 @@ pub(super) fn judge(servers: &[Option<TrialStatus>], clients: &[Option<TrialStat
         }
     };
     if servers.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running)) {
-        Found::Take
+        KnownTrial::TakeOver
     } else {
-        Found::StartOver
+        KnownTrial::StartOver
     }
 }
 
@@ -91,14 +94,17 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_was_started_everywhere_is_taken() {
+    fn a_trial_that_was_started_everywhere_is_taken_over() {
         let running = status(TrialState::Running, None);
         let finished = status(TrialState::Finished, None);
         let ready = status(TrialState::Ready, None);
-        assert_eq!(judge(&[ready], &[finished.clone(), running]), Found::Take);
         assert_eq!(
-            judge(std::slice::from_ref(&finished), std::slice::from_ref(&finished)),
-            Found::Take
+            decide_known_trial(&[ready], &[finished.clone(), running]),
+            KnownTrial::TakeOver
+        );
+        assert_eq!(
+            decide_known_trial(std::slice::from_ref(&finished), std::slice::from_ref(&finished)),
+            KnownTrial::TakeOver
         );
     }
 
@@ -106,17 +112,21 @@ mod tests {
     fn a_trial_that_was_not_started_everywhere_is_begun_again() {
         let running = status(TrialState::Running, None);
         let ready = status(TrialState::Ready, None);
-        let started_by_half = judge(std::slice::from_ref(&ready), &[running.clone(), ready.clone()]);
-        assert_eq!(started_by_half, Found::StartOver);
-        assert_eq!(judge(&[ready], &[None]), Found::StartOver);
-        assert_eq!(judge(&[None], &[running]), Found::StartOver);
+        let started_by_half =
+            decide_known_trial(std::slice::from_ref(&ready), &[running.clone(), ready.clone()]);
+        assert_eq!(started_by_half, KnownTrial::StartOver);
+        assert_eq!(decide_known_trial(&[ready], &[None]), KnownTrial::StartOver);
+        assert_eq!(decide_known_trial(&[None], &[running]), KnownTrial::StartOver);
     }
 
     #[test]
     fn a_failed_trial_of_an_earlier_session_is_begun_again() {
         let finished = status(TrialState::Finished, None);
         let timed_out = status(TrialState::Finished, Some(Reason::Timeout));
-        assert_eq!(judge(&[timed_out], &[finished]), Found::StartOver);
+        assert_eq!(
+            decide_known_trial(&[timed_out], &[finished]),
+            KnownTrial::StartOver
+        );
     }
 
     fn status(state: TrialState, reason: Option<Reason>) -> Option<TrialStatus> {

@@ -1,4 +1,4 @@
-//! What the driver of a trial takes down, and reads from that.
+//! What the driver of a trial notes, and what it reads from its notes.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Places of the clients in the list.
+    /// The indices of the clients in `parties`.
     pub(super) fn clients(&self) -> Range<usize> {
         self.parties.len() - self.task.cell.clients.len()..self.parties.len()
     }
@@ -55,11 +55,11 @@ impl Driver<'_> {
 
     /// Nodes that still have to forget the trial.
     pub(super) fn leftover(&self) -> Leftover {
-        let asked = self
+        let accepted = self
             .parties
             .iter()
-            .filter(|party| party.asked && !self.seen.lost.contains(&party.name));
-        let nodes = asked
+            .filter(|party| party.has_accepted && !self.seen.lost.contains(&party.name));
+        let nodes = accepted
             .map(|party| (party.name.clone(), party.node.clone()))
             .collect();
         Leftover {
@@ -68,8 +68,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether the trial can still go well.
-    pub(super) fn go_on(&self) -> Result<(), Halt> {
+    /// An error if anything has failed so far.
+    pub(super) fn check_failures(&self) -> Result<(), Halt> {
         if self.seen.failures.is_empty() {
             Ok(())
         } else {
@@ -77,15 +77,15 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn note_clocks(&mut self, asked: Vec<(usize, Result<Vec<ClockReading>, Error>)>) {
-        for (i, answer) in asked {
+    pub(super) fn note_clocks(&mut self, readings: Vec<(usize, Result<Vec<ClockReading>, Error>)>) {
+        for (i, answer) in readings {
             match answer {
                 Ok(trips) => {
                     if let Some(node) = self.nodes.get_mut(&self.parties[i].name) {
                         trips.into_iter().for_each(|trip| node.clock.add(trip));
                     }
                 }
-                Err(error) => self.trouble(i, &error),
+                Err(error) => self.note_failed_call(i, &error),
             }
         }
     }
@@ -96,11 +96,11 @@ impl Driver<'_> {
     ) -> Result<(), Halt> {
         for (i, answer) in prepared {
             match answer {
-                Ok(_) => self.parties[i].asked = true,
-                Err(error) => self.trouble(i, &error),
+                Ok(_) => self.parties[i].has_accepted = true,
+                Err(error) => self.note_failed_call(i, &error),
             }
         }
-        self.go_on()
+        self.check_failures()
     }
 
     /// Takes the outcome out of the last status, if there is one.
@@ -113,42 +113,46 @@ impl Driver<'_> {
         else {
             return;
         };
-        party.over = true;
+        party.has_ended = true;
         match status.outcome.take() {
-            Some(outcome) => self.seen.ended(&party.name, party.role, outcome),
+            Some(outcome) => self.seen.add_outcome(&party.name, party.role, outcome),
             None => {
                 let message = format!("{} finished without an outcome", party.name);
-                self.seen.failed(Some(&party.name), Reason::Internal, message);
+                self.seen
+                    .add_failure(Some(&party.name), Reason::Internal, message);
             }
         }
     }
 
-    /// A call failed: the node is lost, or will not.
-    pub(super) fn trouble(&mut self, i: usize, error: &Error) {
+    /// Notes a failed call: the node is lost, or refused it.
+    pub(super) fn note_failed_call(&mut self, i: usize, error: &Error) {
         let party = &mut self.parties[i];
-        if std::mem::replace(&mut party.over, true) {
+        if std::mem::replace(&mut party.has_ended, true) {
             return;
         }
         match error {
-            Error::Unreachable(_) => self.seen.lost(&party.name, &error.describe()),
-            // It knew both when the run began: something else answers at this address now.
+            Error::Unreachable(_) => self.seen.add_lost(&party.name, &error.describe()),
+            // The node knew the trial and the token before: another process answers at this address now.
             Error::NotFound => self
                 .seen
-                .lost(&party.name, "it was restarted and has forgotten the trial"),
-            Error::Unauthorized => self.seen.lost(&party.name, "another node answers in its place"),
+                .add_lost(&party.name, "it was restarted and has forgotten the trial"),
+            Error::Unauthorized => self
+                .seen
+                .add_lost(&party.name, "another node answers in its place"),
             Error::Conflict(_)
             | Error::Busy(_)
             | Error::Refused { .. }
             | Error::TooLong(_)
             | Error::Malformed(_) => {
                 let message = format!("{}: {}", party.name, error.describe());
-                self.seen.failed(Some(&party.name), Reason::Internal, message);
+                self.seen
+                    .add_failure(Some(&party.name), Reason::Internal, message);
             }
         }
     }
 
-    /// Nodes should have ended the trial themselves by now.
-    pub(super) fn overdue(&mut self) {
+    /// Notes that the trial takes too long: nodes should have ended it by now.
+    pub(super) fn note_timeout(&mut self) {
         let waiting = self
             .parties
             .iter()
@@ -156,10 +160,11 @@ impl Driver<'_> {
             .find(|party| party.is_open())
             .map(|party| party.name.clone());
         let message = format!("not done after {:?}", self.began.elapsed());
-        self.seen.failed(waiting.as_deref(), Reason::Timeout, message);
+        self.seen
+            .add_failure(waiting.as_deref(), Reason::Timeout, message);
     }
 
-    pub(super) fn tell_progress(&mut self) {
+    pub(super) fn report_progress(&mut self) {
         let Some(started) = self.started else { return };
         if self.progress_reported.elapsed() < self.task.progress_interval.mul_f64(0.9) {
             return;

@@ -28,15 +28,15 @@ pub(super) struct Party {
     pub node: NodeClient,
     /// The name of the stack that it speaks in the trial.
     pub stack: String,
-    /// It accepted its part.
-    pub asked: bool,
+    /// Whether it has accepted its part.
+    pub has_accepted: bool,
     /// Its last status.
     pub status: Option<TrialStatus>,
-    /// It has nothing more to report.
-    pub over: bool,
+    /// Whether it has nothing more to report.
+    pub has_ended: bool,
 }
 
-/// What a node answered, by its place in the list. None if the request has no answer.
+/// What a node answered, with its index in the list. `None` if the answer has no status.
 pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
 
 /// The nodes of a cell: relays, then servers, then clients.
@@ -47,9 +47,9 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             role,
             node: nodes[name].client.clone(),
             stack: nodes[name].external.clone().unwrap_or_else(|| stack.to_string()),
-            asked: false,
+            has_accepted: false,
             status: None,
-            over: false,
+            has_ended: false,
         };
         names.iter().map(party).collect()
     };
@@ -65,7 +65,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
 impl Party {
     /// Whether the trial is in progress there, as far as we know.
     pub(super) fn is_open(&self) -> bool {
-        self.asked && !self.over
+        self.has_accepted && !self.has_ended
     }
 
     /// Whether the conductor waits for it until it is past a state.
@@ -85,7 +85,7 @@ impl Party {
         async move { (i, node.status_after(&id, after, wait).await.map(Some)) }.boxed()
     }
 
-    /// Tells a server that all clients are done.
+    /// Requests a server to finish, because all clients are done.
     pub(super) fn finish(&self, i: usize, id: Arc<str>) -> BoxFuture<'static, Answer> {
         let node = self.node.clone();
         async move { (i, node.finish(&id).await.map(|()| None)) }.boxed()
@@ -177,8 +177,8 @@ pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     join_all(open.map(|(i, party)| async move { (i, end(&party.node, id).await) })).await
 }
 
-/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`].
-/// Nothing, if the node had finished in this moment and now has forgotten the trial.
+/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`]. `None`
+/// if the node finished in the meantime and has forgotten the trial.
 async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
     // Deleting a finished trial would drop its result.
     let status = node.status(id).await?;
@@ -192,7 +192,7 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
     }
 }
 
-/// Rids all nodes of what they know of a trial from an earlier session.
+/// Makes all nodes forget a trial of an earlier session.
 pub(super) async fn forget_all(parties: &[Party], id: &str) {
     join_all(parties.iter().map(|party| async move {
         let forgotten = match end(&party.node, id).await {

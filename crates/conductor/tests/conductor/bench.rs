@@ -171,7 +171,7 @@ impl Bench {
             plan: &self.plan,
             options: self.options.clone(),
             sink: &mut records,
-            spares: self,
+            replacements: self,
             on_event: &|event: Event<'_>| self.note(event),
             cancel: self.cancel.clone(),
         };
@@ -224,7 +224,7 @@ impl Nodes for Bench {
         Ok(contact)
     }
 
-    async fn end(&self, name: &str) -> Option<String> {
+    async fn describe_end(&self, name: &str) -> Option<String> {
         Some(format!("{name} is out of memory"))
     }
 }
