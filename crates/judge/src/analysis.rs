@@ -10,9 +10,9 @@ use crate::{
     check::InterimCheck,
     comparison::{self, count},
     family::{self, Member},
-    gates::{self, Allowance, Answer, Ask},
+    gates::{self, Allowance, CellExpectation, Evaluation},
     holm::holm,
-    outcomes::{Found, Sample, outcomes},
+    outcomes::{Sample, TestResult, outcomes},
     pairs::{Pair, Trials, differences, failed},
 };
 
@@ -28,18 +28,18 @@ pub(crate) struct Analysis<'a> {
     decided_after: Option<u32>,
 }
 
-/// What is compared, and what the last check found.
+/// A comparison, and what the last check found.
 pub(crate) struct Compared {
     pub(crate) member: Member,
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<TestResult>,
 }
 
-/// What is expected, and what the last check found.
+/// An expectation, and what the last check found.
 pub(crate) struct Expected {
-    pub(crate) ask: Ask,
-    pub(crate) answer: Answer,
-    /// The pairs of cells that it is about.
-    about: Vec<usize>,
+    pub(crate) expectation: CellExpectation,
+    pub(crate) evaluation: Evaluation,
+    /// The pairs of cells that the expectation is about.
+    cell_pairs: Vec<usize>,
 }
 
 /// What is known of a pair of cells.
@@ -53,8 +53,8 @@ pub(crate) struct CellPairState<'a> {
 }
 
 impl Expected {
-    fn is_answered(&self) -> bool {
-        matches!(self.answer.verdict, Verdict::Pass | Verdict::Fail)
+    fn is_conclusive(&self) -> bool {
+        matches!(self.evaluation.verdict, Verdict::Pass | Verdict::Fail)
     }
 }
 
@@ -63,24 +63,24 @@ impl<'a> Analysis<'a> {
     /// checks, the last check is of the iterations that there are.
     pub(crate) fn of(plan: &'a Plan, records: &'a [TrialRecord]) -> Self {
         let interim_checks = InterimCheck::of(plan);
-        let unseen = |cells: &CellPair| CellPairState {
+        let unchecked = |cells: &CellPair| CellPairState {
             cells: *cells,
             check: interim_checks[0],
             pairs: vec![],
             is_decided: false,
         };
         let compared = |member| Compared { member, found: None };
-        let expected = |ask: Ask| Expected {
-            ask,
-            answer: gates::inconclusive("no pair of trials"),
-            about: ask.cell_pairs(plan).collect(),
+        let expected = |expectation: CellExpectation| Expected {
+            expectation,
+            evaluation: gates::inconclusive("no pair of trials"),
+            cell_pairs: expectation.cell_pairs(plan).collect(),
         };
         let mut analysis = Self {
             plan,
             trials: Trials::of(plan, records),
             compared: family::of(plan).into_iter().map(compared).collect(),
-            expected: Ask::of(plan).into_iter().map(expected).collect(),
-            cell_pairs: plan.judging.cell_pairs.iter().map(unseen).collect(),
+            expected: CellExpectation::of(plan).into_iter().map(expected).collect(),
+            cell_pairs: plan.judging.cell_pairs.iter().map(unchecked).collect(),
             decided_after: None,
         };
         for check in interim_checks {
@@ -123,10 +123,15 @@ impl<'a> Analysis<'a> {
                 (found.finding, found.reason) = (Outcome::NotComparable, Some(reason));
             }
         }
-        for Expected { ask, answer, .. } in &mut self.expected {
-            if ask.cell_pair.is_some_and(|cell_pair| is_void[cell_pair]) {
-                answer.verdict = Verdict::Inconclusive;
-                answer.evidence += &format!("; but {but}");
+        for Expected {
+            expectation,
+            evaluation,
+            ..
+        } in &mut self.expected
+        {
+            if expectation.cell_pair.is_some_and(|cell_pair| is_void[cell_pair]) {
+                evaluation.verdict = Verdict::Inconclusive;
+                evaluation.evidence += &format!("; but {but}");
             }
         }
     }
@@ -155,14 +160,14 @@ impl<'a> Analysis<'a> {
             state.pairs = self.trials.pairs(state.cells, check.iterations);
         }
         self.compare(check);
-        self.answer(check);
+        self.evaluate_expectations(check);
     }
 
     fn compare(&mut self, check: InterimCheck) {
         let sample = |Compared { member, found }: &Compared| {
             let cell_pair = &self.cell_pairs[member.cell_pair];
             if cell_pair.is_decided {
-                return Sample::Settled {
+                return Sample::Decided {
                     differ: found.as_ref().is_some_and(|found| found.finding.differs()),
                 };
             }
@@ -178,49 +183,51 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    fn answer(&mut self, check: InterimCheck) {
+    fn evaluate_expectations(&mut self, check: InterimCheck) {
         let cell_pairs = self.cell_pairs.iter();
         let p_failing: Vec<f64> = cell_pairs
-            .map(|cell_pair| gates::failing(failed(&cell_pair.pairs)))
+            .map(|cell_pair| gates::p_of_failures(failed(&cell_pair.pairs)))
             .collect();
         let p_failing = holm(&p_failing);
-        let allowance = |Expected { ask, .. }: &Expected| {
-            let expectation = &self.plan.judging.expect[ask.expectation];
-            let (Bound::MaxRegression(share), Some(cell_pair)) = (expectation.bound, ask.cell_pair) else {
+        let allowance = |Expected { expectation, .. }: &Expected| {
+            let planned = &self.plan.judging.expect[expectation.index];
+            let (Bound::MaxRegression(share), Some(cell_pair)) = (planned.bound, expectation.cell_pair)
+            else {
                 return None;
             };
             let found = self.compared.iter().find(|Compared { member, .. }| {
-                member.cell_pair == cell_pair && member.metric == expectation.metric
+                member.cell_pair == cell_pair && member.metric == planned.metric
             });
             let found = found?.found.as_ref()?;
             (!self.cell_pairs[cell_pair].is_decided).then(|| Allowance {
                 found,
-                metric: expectation.metric,
+                metric: planned.metric,
                 share,
                 failed: failed(&self.cell_pairs[cell_pair].pairs),
                 p_failing: p_failing[cell_pair],
             })
         };
         let allowances: Vec<Option<Allowance<'_>>> = self.expected.iter().map(allowance).collect();
-        let regressions = gates::regressions(&allowances, check.share);
-        let new = |(expected, regression): (&Expected, Option<Answer>)| {
+        let regressions = gates::evaluate_regressions(&allowances, check.share);
+        let new = |(expected, regression): (&Expected, Option<Evaluation>)| {
             regression.or_else(|| {
-                let is_open = expected.ask.cell_pair.is_none() && !self.is_settled(expected);
-                is_open.then(|| gates::bound(self.plan, &self.trials, expected.ask, check))
+                let is_open =
+                    expected.expectation.cell_pair.is_none() && !self.is_about_decided_pairs(expected);
+                is_open.then(|| gates::evaluate_bound(self.plan, &self.trials, expected.expectation, check))
             })
         };
-        let new: Vec<Option<Answer>> = self.expected.iter().zip(regressions).map(new).collect();
+        let new: Vec<Option<Evaluation>> = self.expected.iter().zip(regressions).map(new).collect();
         for (expected, new) in self.expected.iter_mut().zip(new) {
-            if let Some(answer) = new {
-                expected.answer = answer;
+            if let Some(evaluation) = new {
+                expected.evaluation = evaluation;
             }
         }
     }
 
-    /// Whether an expectation is about pairs of cells only that were decided.
-    fn is_settled(&self, Expected { about, .. }: &Expected) -> bool {
-        !about.is_empty()
-            && about
+    /// Whether an expectation is about pairs of cells, and all of them are decided.
+    fn is_about_decided_pairs(&self, Expected { cell_pairs, .. }: &Expected) -> bool {
+        !cell_pairs.is_empty()
+            && cell_pairs
                 .iter()
                 .all(|cell_pair| self.cell_pairs[*cell_pair].is_decided)
     }
@@ -242,12 +249,13 @@ impl<'a> Analysis<'a> {
     fn are_all_decided(&self) -> bool {
         let mut expected = self.expected.iter();
         self.cell_pairs.iter().all(|cell_pair| cell_pair.is_decided)
-            && expected.all(|expected| !expected.about.is_empty() || expected.is_answered())
+            && expected.all(|expected| !expected.cell_pairs.is_empty() || expected.is_conclusive())
     }
 
-    /// Whether everything about a pair of cells is decided: what is expected, or else its findings. The plan
-    /// may also ask for no more than a precision. A pair of cells is not decided while its control cannot
-    /// differ: the control would end with it, and could not say that something else made the difference.
+    /// Whether everything about a pair of cells is decided: what is expected, or else its findings. A
+    /// precision is enough if the plan requests one. A pair of cells is not decided while its control cannot
+    /// differ: the control would end with the pair, and could not show that something else made the
+    /// difference.
     fn is_decided(&self, cell_pair: usize) -> bool {
         let CellPairState { cells, check, .. } = self.cell_pairs[cell_pair];
         let metrics = self.compared_of(cell_pair).count();
@@ -255,7 +263,7 @@ impl<'a> Analysis<'a> {
             return false;
         }
         let target = self.plan.judging.target_interval;
-        target.is_some_and(|target| self.is_precise(cell_pair, target)) || self.is_answered(cell_pair)
+        target.is_some_and(|target| self.is_precise(cell_pair, target)) || self.is_conclusive(cell_pair)
     }
 
     /// Whether half of the interval of each ratio of a pair of cells is at most this share wide.
@@ -267,20 +275,20 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// What was found of each metric of a pair of cells.
-    fn compared_of(&self, cell_pair: usize) -> impl Iterator<Item = Option<&Found>> {
+    /// What was found about each metric of a pair of cells.
+    fn compared_of(&self, cell_pair: usize) -> impl Iterator<Item = Option<&TestResult>> {
         let own = self.compared.iter();
         own.filter(move |compared| compared.member.cell_pair == cell_pair)
             .map(|compared| compared.found.as_ref())
     }
 
-    fn is_answered(&self, cell_pair: usize) -> bool {
+    fn is_conclusive(&self, cell_pair: usize) -> bool {
         let expected = self.expected.iter();
         let mut own = expected
-            .filter(|expected| expected.about.contains(&cell_pair))
+            .filter(|expected| expected.cell_pairs.contains(&cell_pair))
             .peekable();
         if own.peek().is_some() {
-            return own.all(Expected::is_answered);
+            return own.all(Expected::is_conclusive);
         }
         self.compared_of(cell_pair).all(|found| {
             let finding = found.map(|found| found.finding);

@@ -35,10 +35,11 @@ impl InterimCheck {
         };
         interim_checks.iter().map(check).collect()
     }
+
     /// Whether its iterations are enough for the control of a pair of cells with this number of metrics to
-    /// differ. The smallest p of n pairs is 2 ÷ 2ⁿ, that of differences with one sign. It must be at most the
-    /// part of the error that each metric has. The answer depends on the plan alone, so that it adds nothing
-    /// to the error.
+    /// differ. The smallest p of n pairs is 2 ÷ 2ⁿ, that of differences with one sign. That p must be at most
+    /// the part of the error that each metric has. The answer depends on the plan alone, so that it adds
+    /// nothing to the error.
     pub(crate) fn is_enough_for_control(self, plan: &Plan, metrics: usize) -> bool {
         let chance = self.error_of_control(plan) / metrics as f64;
         f64::from(self.iterations) >= 1.0 - chance.log2()

@@ -11,7 +11,7 @@ use perfrun_contract::{
 use crate::{
     family::Member,
     median::median,
-    outcomes::Found,
+    outcomes::TestResult,
     pairs::{self, Fate, Pair},
     signed_rank::Location,
 };
@@ -41,13 +41,13 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> 
     }
 }
 
-/// What was found of a metric of a pair of cells.
+/// The comparison of a pair of cells by a metric.
 pub(crate) fn comparison(
     plan: &Plan,
     cell_pair: CellPair,
     member: &Member,
     pairs: &[Pair<'_>],
-    found: &Found,
+    found: &TestResult,
 ) -> Comparison {
     let id = |cell: usize| {
         plan.cells
@@ -67,8 +67,8 @@ pub(crate) fn comparison(
         middle(counting().map(|pair| pair.candidate).collect()),
     ];
     let undisturbed = || pairs.iter().filter(|pair| pair.fate != Fate::Disturbed);
-    let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::is_lost(record);
-    let open = open(id(cell_pair.baseline), id(cell_pair.candidate), member);
+    let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::has_unrelated_failure(record);
+    let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), member);
     Comparison {
         excluded_pairs: count(pairs.len() - found.differences.len()),
         failed: [
@@ -79,12 +79,12 @@ pub(crate) fn comparison(
             [Some(baseline), Some(candidate)] => Some([baseline, candidate]),
             _ => None,
         },
-        ..with(open, found)
+        ..with_result(blank, found)
     }
 }
 
-/// A comparison of two cells, given by their ids, of which nothing was found.
-pub(crate) fn open(baseline: String, candidate: String, member: &Member) -> Comparison {
+/// A comparison of two cells, given by their ids, without a finding.
+pub(crate) fn blank(baseline: String, candidate: String, member: &Member) -> Comparison {
     Comparison {
         baseline,
         candidate,
@@ -103,18 +103,18 @@ pub(crate) fn open(baseline: String, candidate: String, member: &Member) -> Comp
     }
 }
 
-/// A comparison with what was found of it. What it could have shown matters if it is undecided.
-pub(crate) fn with(open: Comparison, found: &Found) -> Comparison {
+/// A comparison with what was found. What the comparison could have shown matters only if it is undecided.
+pub(crate) fn with_result(blank: Comparison, found: &TestResult) -> Comparison {
     let is_undecided = found.finding == Outcome::Undecided;
     Comparison {
         pairs: count(found.differences.len()),
-        ratio: found.location.and_then(|location| ratio(open.metric, location)),
+        ratio: found.location.and_then(|location| ratio(blank.metric, location)),
         p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
         finding: found.finding,
         reason: found.reason,
         detectable_difference: found.detectable_difference.filter(|_| is_undecided),
         pairs_needed: found.pairs_needed.filter(|_| is_undecided),
-        ..open
+        ..blank
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn ratio(metric: Metric, location: Location) -> Option<Ratio> {
     })
 }
 
-/// As results have numbers of trials.
+/// A number of trials, in the type that results have.
 pub(crate) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,6 @@
 //! Controls: baselines that are measured once more, in the place of the candidate. If one differs from its
 //! baseline, something else than the program differs, such as the machine or what a trial leaves behind. Then
-//! nothing that the comparison found can be believed.
+//! no finding of the comparison can be believed.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use perfrun_contract::{
 
 use crate::{
     analysis::Analysis,
-    apart::are_apart,
     comparison::{comparison, obstacle},
     family::Member,
+    machines::machines_differ,
     outcomes::{Sample, outcomes},
     pairs::differences,
 };
@@ -41,13 +41,14 @@ pub(crate) fn check(
         };
         let check = analysis.cell_pairs[index].check;
         let pairs = analysis.trials.pairs(of_control, check.iterations);
-        let apart = are_apart(plan, nodes, of_control).then_some(NoFinding::DifferentMachines);
+        let obstacle_of_machines =
+            machines_differ(plan, nodes, of_control).then_some(NoFinding::DifferentMachines);
         let members = analysis.compared.iter().map(|compared| compared.member);
         let members: Vec<Member> = members.filter(|member| member.cell_pair == index).collect();
         let sample = |member: &Member| Sample::Open {
             differences: differences(&pairs, member.metric),
             tolerance: member.tolerance,
-            obstacle: apart.or_else(|| obstacle(&pairs, member.metric)),
+            obstacle: obstacle_of_machines.or_else(|| obstacle(&pairs, member.metric)),
         };
         let share = check.error_of_control(plan) / ALPHA;
         let found = outcomes(members.iter().map(sample).collect(), share);

@@ -1,4 +1,4 @@
-//! What is compared: the findings of a run are corrected for the number of these.
+//! The comparisons of a run. Its findings are corrected for their number.
 
 use perfrun_contract::{
     compare::{Bound, CellPair, TOLERANCE},

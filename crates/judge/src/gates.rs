@@ -1,4 +1,4 @@
-//! Whether what was expected holds.
+//! Whether expectations hold.
 
 use perfrun_contract::{
     compare::{ALPHA, Bound, CellPair, LEAST_PAIRS, Outcome, Verdict},
@@ -14,7 +14,7 @@ use crate::{
     comparison::ratio,
     holm::holm,
     median::{median, median_interval},
-    outcomes::Found,
+    outcomes::TestResult,
     pairs::{self, Trials},
     signed_rank::{Location, SignedRank},
     text,
@@ -22,43 +22,43 @@ use crate::{
 
 /// An expectation of one cell.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct CellExpectation {
     /// Index of the expectation in the plan.
-    pub(crate) expectation: usize,
+    pub(crate) index: usize,
     pub(crate) cell: usize,
     /// The pair of cells whose candidate the cell is, of [`Bound::MaxRegression`].
     pub(crate) cell_pair: Option<usize>,
 }
 
-impl Ask {
+impl CellExpectation {
     /// All expectations of a run, by cell.
     pub(crate) fn of(plan: &Plan) -> Vec<Self> {
-        let mut asks = vec![];
-        for (expectation, expected) in plan.judging.expect.iter().enumerate() {
+        let mut all = vec![];
+        for (index, expected) in plan.judging.expect.iter().enumerate() {
             for &cell in &expected.cells {
-                let ask = Self {
-                    expectation,
+                let one = Self {
+                    index,
                     cell,
                     cell_pair: None,
                 };
-                let before = asks.len();
+                let before = all.len();
                 if let Bound::MaxRegression(_) = expected.bound {
                     let cell_pairs = plan.judging.cell_pairs.iter().enumerate();
                     let of_cell = cell_pairs.filter(|(_, cell_pair)| cell_pair.candidate == cell);
-                    asks.extend(of_cell.map(|(cell_pair, _)| Self {
+                    all.extend(of_cell.map(|(cell_pair, _)| Self {
                         cell_pair: Some(cell_pair),
-                        ..ask
+                        ..one
                     }));
                 }
-                if asks.len() == before {
-                    asks.push(ask);
+                if all.len() == before {
+                    all.push(one);
                 }
             }
         }
-        asks
+        all
     }
 
-    /// The pairs of cells that it is about.
+    /// The pairs of cells that the expectation is about.
     pub(crate) fn cell_pairs(self, plan: &Plan) -> impl Iterator<Item = usize> {
         let cell_pairs = plan.judging.cell_pairs.iter().enumerate();
         let is_about = move |(index, cell_pair): &(usize, &CellPair)| match self.cell_pair {
@@ -69,22 +69,22 @@ impl Ask {
     }
 }
 
-/// What was found of it.
+/// Whether an expectation of one cell holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Evaluation {
     pub(crate) verdict: Verdict,
-    /// What that is based on.
+    /// What the verdict is based on.
     pub(crate) evidence: String,
 }
 
 /// A comparison that may be worse by some share.
 pub(crate) struct Allowance<'a> {
-    pub(crate) found: &'a Found,
+    pub(crate) found: &'a TestResult,
     pub(crate) metric: Metric,
     pub(crate) share: f64,
     /// Pairs in which only the baseline failed, and only the candidate.
     pub(crate) failed: [usize; 2],
-    /// See [`failing`], corrected for the number of pairs of cells.
+    /// See [`p_of_failures`], corrected for the number of pairs of cells.
     pub(crate) p_failing: f64,
 }
 
@@ -145,32 +145,35 @@ impl Allowance<'_> {
     }
 }
 
-/// The answers to all regressions that a run may have, at an interim check that has this share of [`ALPHA`];
-/// nothing of those that are settled.
+/// Evaluates all regressions that a run may have, at an interim check that has this share of [`ALPHA`].
+/// `None` for those of decided pairs of cells.
 ///
-/// One fails if its differences, or the candidate's failures, are worse than is allowed, with half of the
-/// error for all of them together: the more there are, the stronger the evidence must be. One passes if its
-/// own interval lies above: all must pass for the run to pass, so that no correction is needed (Berger,
-/// *Multiparameter Hypothesis Testing and Acceptance Sampling*, Technometrics 24, 1982).
-pub(crate) fn regressions(allowances: &[Option<Allowance<'_>>], share: f64) -> Vec<Option<Answer>> {
+/// An allowance fails if its differences, or the candidate's failures, are worse than is allowed, with half
+/// of the error for all of them together: the more there are, the stronger the evidence must be. An allowance
+/// passes if its own interval lies above it: all must pass for the run to pass, so that no correction is
+/// needed (Berger, *Multiparameter Hypothesis Testing and Acceptance Sampling*, Technometrics 24, 1982).
+pub(crate) fn evaluate_regressions(
+    allowances: &[Option<Allowance<'_>>],
+    share: f64,
+) -> Vec<Option<Evaluation>> {
     let p_worse = allowances
         .iter()
         .map(|one| one.as_ref().map_or(1.0, Allowance::p_worse));
     let p_worse = holm(&p_worse.collect::<Vec<_>>());
-    let answer = |(allowance, p_worse): (&Option<Allowance<'_>>, f64)| {
+    let evaluation = |(allowance, p_worse): (&Option<Allowance<'_>>, f64)| {
         let allowance = allowance.as_ref()?;
-        Some(Answer {
+        Some(Evaluation {
             verdict: allowance.verdict(p_worse, ALPHA * share),
             evidence: allowance.evidence(),
         })
     };
-    allowances.iter().zip(p_worse).map(answer).collect()
+    allowances.iter().zip(p_worse).map(evaluation).collect()
 }
 
 /// The probability that this number or more of the pairs of which one trial failed are those whose candidate
 /// failed, if both fail as easily. Source: McNemar, *Note on the Sampling Error of the Difference between
 /// Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
-pub(crate) fn failing([baseline, candidate]: [usize; 2]) -> f64 {
+pub(crate) fn p_of_failures([baseline, candidate]: [usize; 2]) -> f64 {
     let Some(fewer) = candidate.checked_sub(1) else {
         return 1.0;
     };
@@ -178,46 +181,53 @@ pub(crate) fn failing([baseline, candidate]: [usize; 2]) -> f64 {
     of_candidate.sf(fewer as u64)
 }
 
-/// The answer about a cell's own values.
-pub(crate) fn bound(plan: &Plan, trials: &Trials<'_>, ask: Ask, check: InterimCheck) -> Answer {
-    let expectation = &plan.judging.expect[ask.expectation];
-    let asked = Asked {
+/// Evaluates a bound of a cell's own values.
+pub(crate) fn evaluate_bound(
+    plan: &Plan,
+    trials: &Trials<'_>,
+    expectation: CellExpectation,
+    check: InterimCheck,
+) -> Evaluation {
+    let CellExpectation { index, cell, .. } = expectation;
+    let expectation = &plan.judging.expect[index];
+    let values = CellValues {
         trials,
         metric: expectation.metric,
-        cell: ask.cell,
+        cell,
         check,
     };
     match expectation.bound {
-        Bound::Min(least) => asked.median(least, 1.0),
-        Bound::Max(most) => asked.median(most, -1.0),
-        Bound::MinShareOfRaw(share) => match plan.cells.get(ask.cell).and_then(|cell| plan.raw_of(cell)) {
-            Some(raw) => asked.share_of_raw(raw, share),
+        Bound::Min(least) => values.evaluate_median(least, 1.0),
+        Bound::Max(most) => values.evaluate_median(most, -1.0),
+        Bound::MinShareOfRaw(share) => match plan.cells.get(cell).and_then(|cell| plan.raw_of(cell)) {
+            Some(raw) => values.evaluate_share_of_raw(raw, share),
             None => inconclusive("the run has no raw reference of this cell"),
         },
         Bound::MaxRegression(_) => inconclusive("the run compares this cell with no other"),
     }
 }
 
-pub(crate) fn inconclusive(evidence: &str) -> Answer {
-    Answer {
+pub(crate) fn inconclusive(evidence: &str) -> Evaluation {
+    Evaluation {
         verdict: Verdict::Inconclusive,
         evidence: evidence.to_owned(),
     }
 }
 
-struct Asked<'a> {
+/// The values of a cell that a check examines.
+struct CellValues<'a> {
     trials: &'a Trials<'a>,
     metric: Metric,
     cell: usize,
     check: InterimCheck,
 }
 
-impl Asked<'_> {
+impl CellValues<'_> {
     /// Whether the interval of the median lies above the limit (`sign` 1) or below it (−1). A trial that
     /// failed by the stack's doing has the worst value.
-    fn median(&self, limit: f64, sign: f64) -> Answer {
+    fn evaluate_median(&self, limit: f64, sign: f64) -> Evaluation {
         let value = |record: &TrialRecord| match &record.failure {
-            _ if !is_valid(record) => None,
+            _ if !pairs::is_valid(record) => None,
             Some(_) => Some(-sign * f64::INFINITY),
             None => record
                 .metrics
@@ -230,8 +240,8 @@ impl Asked<'_> {
         values.sort_unstable_by(f64::total_cmp);
         let interval = median_interval(&values, 1.0 - ALPHA * self.check.share);
         let allowed = if sign > 0.0 { "at least" } else { "at most" };
-        Answer {
-            verdict: beyond(interval, limit, sign),
+        Evaluation {
+            verdict: compare_with_limit(interval, limit, sign),
             evidence: format!(
                 "{} ({} trials), where {allowed} {} is expected",
                 text::median(self.metric, median(&values), interval),
@@ -242,11 +252,13 @@ impl Asked<'_> {
     }
 
     /// Whether the value's share of the raw reference's in the same iteration is at least this.
-    fn share_of_raw(&self, raw: usize, least: f64) -> Answer {
+    fn evaluate_share_of_raw(&self, raw: usize, least: f64) -> Evaluation {
         let difference = |record: &TrialRecord| {
             let raw = self.trials.at(raw, record.trial.iteration)?;
-            let counts =
-                raw.session == record.session && raw.failure.is_none() && is_valid(raw) && is_valid(record);
+            let counts = raw.session == record.session
+                && raw.failure.is_none()
+                && pairs::is_valid(raw)
+                && pairs::is_valid(record);
             counts
                 .then(|| pairs::difference(self.metric, raw, record))
                 .flatten()
@@ -256,8 +268,8 @@ impl Asked<'_> {
         let location = Location::of(&differences, ALPHA * self.check.share);
         let interval = location.and_then(|location| location.interval);
         let interval = interval.filter(|_| differences.len() >= LEAST_PAIRS as usize);
-        Answer {
-            verdict: beyond(interval, least.ln(), 1.0),
+        Evaluation {
+            verdict: compare_with_limit(interval, least.ln(), 1.0),
             evidence: format!(
                 "{} of raw ({} iterations), where at least {} is expected",
                 text::share(location.map(|location| location.estimate), interval),
@@ -268,13 +280,8 @@ impl Asked<'_> {
     }
 }
 
-/// Whether a trial says something about the stack.
-fn is_valid(record: &TrialRecord) -> bool {
-    !record.is_disturbed() && !pairs::is_lost(record)
-}
-
 /// Whether an interval lies above a limit (`sign` 1), or below it (−1).
-fn beyond(interval: Option<(f64, f64)>, limit: f64, sign: f64) -> Verdict {
+fn compare_with_limit(interval: Option<(f64, f64)>, limit: f64, sign: f64) -> Verdict {
     let Some(ends) = interval else {
         return Verdict::Inconclusive;
     };

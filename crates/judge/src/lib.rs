@@ -5,13 +5,13 @@
 #![warn(missing_docs)]
 
 mod analysis;
-mod apart;
 mod check;
 mod comparison;
 mod controls;
 mod family;
 mod gates;
 mod holm;
+mod machines;
 mod median;
 mod outcomes;
 mod overall;
@@ -50,16 +50,20 @@ pub use self::{
 pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
     let mut analysis = Analysis::of(plan, records);
     let controls = controls::check(plan, nodes, &mut analysis);
-    apart::withdraw(plan, nodes, &mut analysis);
-    let gate = |Expected { ask, answer, .. }: &Expected| Gate {
-        expectation: ask.expectation,
+    machines::withdraw(plan, nodes, &mut analysis);
+    let gate = |Expected {
+                    expectation,
+                    evaluation,
+                    ..
+                }: &Expected| Gate {
+        expectation: expectation.index,
         cell: plan
             .cells
-            .get(ask.cell)
+            .get(expectation.cell)
             .map(|cell| cell.id.clone())
             .unwrap_or_default(),
-        verdict: answer.verdict,
-        evidence: answer.evidence.clone(),
+        verdict: evaluation.verdict,
+        evidence: evaluation.evidence.clone(),
     };
     let gates: Vec<Gate> = analysis.expected.iter().map(gate).collect();
     Judged {
@@ -77,7 +81,7 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
 pub struct Needs {
     /// Of each cell of the plan, the number of iterations that it is measured for.
     pub iterations: Vec<u32>,
-    /// What that leaves out. None if nothing.
+    /// The trials that are left out. `None` if all are needed.
     pub not_needed: Option<NotNeeded>,
 }
 
@@ -88,8 +92,8 @@ pub struct Needs {
 /// - other cells are measured no longer if that is so of all pairs of cells, and of what is expected of other
 ///   cells.
 ///
-/// The records of the same run always give the same answer. More records do not take it back, and those of
-/// iterations after an interim check do not change what it decided.
+/// The records of the same run always give the same answer. More records do not take the answer back, and
+/// those of iterations after an interim check do not change what the check decided.
 pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
     if plan.judging.interim_checks.is_empty() {
         return Needs {

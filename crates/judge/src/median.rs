@@ -1,4 +1,4 @@
-//! A median, and its interval.
+//! The median, and its interval.
 
 use statrs::distribution::{Binomial, Discrete};
 
@@ -29,7 +29,7 @@ pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
         if weight == 0.0 {
             return outer;
         }
-        // Rounding may leave the two, where they are equal and near the largest number.
+        // Rounding may leave the range of the two values if they are equal and near the largest number.
         ((1.0 - weight) * outer + weight * inner).clamp(outer.min(inner), outer.max(inner))
     };
     let upper = sorted.len() - depth;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn large_and_infinite_values_are_borne() {
+    fn large_and_infinite_values_have_an_interval() {
         assert_eq!(median_interval(&[f64::MAX; 7], 0.95), Some((f64::MAX, f64::MAX)));
         let mut values = vec![1.0; 19];
         values.push(f64::INFINITY);

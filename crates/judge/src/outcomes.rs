@@ -8,28 +8,28 @@ use crate::{
 };
 
 /// The standard normal quantile of 0.8: a difference of that size is found in four of five runs.
-pub(crate) const POWER: f64 = 0.842;
+pub(crate) const POWER_QUANTILE: f64 = 0.842;
 
-/// What is known of one of the comparisons of a run.
+/// What is known of one comparison of a run.
 pub(crate) enum Sample {
     /// The differences of its pairs.
     Open {
         differences: Vec<f64>,
         /// Ratios between 1 − tolerance and 1 ÷ (1 − tolerance) count as no difference.
         tolerance: f64,
-        /// Why they say nothing, whatever they are.
+        /// Why the differences say nothing, whatever they are.
         obstacle: Option<NoFinding>,
     },
-    /// It was decided at an earlier interim check.
-    Settled {
-        /// Whether it was found that the two differ.
+    /// The comparison was decided at an earlier interim check.
+    Decided {
+        /// Whether the finding was a difference.
         differ: bool,
     },
 }
 
-/// What differences say.
+/// The result of testing the differences of a comparison.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct TestResult {
     pub(crate) differences: Vec<f64>,
     pub(crate) location: Option<Location>,
     /// Corrected for the number of comparisons, and for the share of [`ALPHA`] that this check has.
@@ -40,21 +40,21 @@ pub(crate) struct Found {
     pub(crate) pairs_needed: Option<u32>,
 }
 
-/// What all comparisons of a run say at an interim check that has this share of [`ALPHA`]; nothing of those
-/// that are settled.
+/// Tests all comparisons of a run at an interim check that has this share of [`ALPHA`]. `None` for those that
+/// are decided.
 ///
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
-/// one of the earlier check. One that was settled otherwise stays in it.
-pub(crate) fn outcomes(samples: Vec<Sample>, share: f64) -> Vec<Option<Found>> {
+/// one of the earlier check. A comparison that was decided otherwise stays in the family.
+pub(crate) fn outcomes(samples: Vec<Sample>, share: f64) -> Vec<Option<TestResult>> {
     outcomes_from(samples, share, LEAST_PAIRS as usize)
 }
 
-/// As [`outcomes`] finds it, where fewer differences than `least` have no finding.
-pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<Option<Found>> {
+/// As [`outcomes`], where fewer differences than `least` have no finding.
+pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<Option<TestResult>> {
     let probability = |sample: &Sample| match sample {
         Sample::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
-        Sample::Settled { differ: true } => 0.0,
-        Sample::Settled { differ: false } => 1.0,
+        Sample::Decided { differ: true } => 0.0,
+        Sample::Decided { differ: false } => 1.0,
     };
     let adjusted = holm(&samples.iter().map(probability).collect::<Vec<_>>());
     let alpha = ALPHA * share;
@@ -78,11 +78,11 @@ pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> V
         };
         let (detectable_difference, pairs_needed) = match location {
             Some(location) if finding != Outcome::NotComparable => {
-                sight(&location, differences.len(), (alpha, chance), tolerance)
+                detection_limits(&location, differences.len(), (alpha, chance), tolerance)
             }
             _ => (None, None),
         };
-        Some(Found {
+        Some(TestResult {
             differences,
             location,
             p_adjusted,
@@ -109,7 +109,7 @@ fn finding(location: Location, tolerance: f64, p_adjusted: f64) -> Outcome {
 /// tolerance, if it is larger than theirs. Both follow from the width of the interval at this error, if a
 /// finding needs the probability `chance` on its side. The signs of n pairs cannot have less than 1 ÷ 2ⁿ: if
 /// that is more than `chance`, they show no difference at all.
-fn sight(
+fn detection_limits(
     found: &Location,
     pairs: usize,
     (alpha, chance): (f64, f64),
@@ -121,10 +121,12 @@ fn sight(
     let pairs = pairs as f64;
     let least = -chance.log2();
     let deviation = (high - low) / 2.0 / -quantile(alpha / 2.0);
-    let seen = deviation * (POWER - quantile(chance));
-    let needed = (pairs * (seen / tolerance.ln_1p()).powi(2)).max(least).ceil();
+    let detectable = deviation * (POWER_QUANTILE - quantile(chance));
+    let needed = (pairs * (detectable / tolerance.ln_1p()).powi(2))
+        .max(least)
+        .ceil();
     (
-        (pairs >= least).then(|| seen.exp_m1()),
+        (pairs >= least).then(|| detectable.exp_m1()),
         (needed > pairs).then_some(needed as u32),
     )
 }

@@ -12,7 +12,7 @@ use perfrun_contract::{
 use crate::{
     analysis::{Analysis, CellPairState, Compared},
     comparison::{count, ratio},
-    outcomes::Found,
+    outcomes::TestResult,
     signed_rank::{Location, mean},
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn overall(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Overall> {
 }
 
 fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Overall> {
-    let is_compared = |found: &Option<Found>| {
+    let is_compared = |found: &Option<TestResult>| {
         found
             .as_ref()
             .is_some_and(|found| found.finding != Outcome::NotComparable)

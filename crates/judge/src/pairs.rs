@@ -43,8 +43,8 @@ pub(crate) enum Fate {
     Disturbed,
     /// Both failed: neither is worse.
     BothFailed,
-    /// Not neighbours, or one failed for a reason that is not the stack's.
-    Apart,
+    /// The two are not neighbours, or one failed for a reason that is not the stack's.
+    Unpaired,
 }
 
 impl<'a> Trials<'a> {
@@ -102,8 +102,8 @@ impl<'a> Trials<'a> {
 impl Pair<'_> {
     /// How much better the candidate's value is, as a logarithm of their ratio. A candidate that failed is
     /// worse than any value (Lachin, on worst ranks for informatively missing observations, Controlled
-    /// Clinical Trials 20, 1999). From no lost message, for example, any number is infinitely worse. `None`
-    /// if the pair does not count, or has no values.
+    /// Clinical Trials 20, 1999). Any number of lost messages, for example, is infinitely worse than none.
+    /// `None` if the pair does not count, or has no values.
     pub(crate) fn difference(&self, metric: Metric) -> Option<f64> {
         if self.fate != Fate::Counts {
             return None;
@@ -138,7 +138,7 @@ pub(crate) fn difference(metric: Metric, baseline: &TrialRecord, candidate: &Tri
             let ratio = candidate / baseline;
             match ratio.is_nan() {
                 false => Some(sign * ratio.ln()),
-                // None of both. No failure is as good as no failure; if nothing works, neither is worse.
+                // Both are 0. No failure is as good as no failure; if nothing works, neither is worse.
                 true => (sign < 0.0).then_some(0.0),
             }
         }
@@ -161,8 +161,13 @@ pub(crate) fn value(record: &TrialRecord, metric: Metric) -> Option<f64> {
     value.filter(|value| value.is_finite() && (*value > 0.0 || *value == 0.0 && metric.is_whole()))
 }
 
+/// Whether a trial says something about the stack.
+pub(crate) fn is_valid(record: &TrialRecord) -> bool {
+    !record.is_disturbed() && !has_unrelated_failure(record)
+}
+
 /// Whether a trial failed for a reason that says nothing about the stack.
-pub(crate) fn is_lost(record: &TrialRecord) -> bool {
+pub(crate) fn has_unrelated_failure(record: &TrialRecord) -> bool {
     record
         .failure
         .as_ref()
@@ -200,8 +205,8 @@ fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, third: Option<&Placed<'_>
         && (a.at_seconds - b.at_seconds).abs() <= longest * distance as f64;
     if a.is_disturbed() || b.is_disturbed() {
         Fate::Disturbed
-    } else if !are_neighbours || is_lost(a) || is_lost(b) {
-        Fate::Apart
+    } else if !are_neighbours || has_unrelated_failure(a) || has_unrelated_failure(b) {
+        Fate::Unpaired
     } else if a.failure.is_some() && b.failure.is_some() {
         Fate::BothFailed
     } else {

@@ -2,7 +2,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{outcomes::POWER, signed_rank::mean};
+use crate::{outcomes::POWER_QUANTILE, signed_rank::mean};
 
 /// Where one more value lies, if all are independent and from one normal distribution, of which nothing else
 /// is known: (value − mean) / (s √(1 + 1/k)) of k values with the standard deviation s has Student's
@@ -41,14 +41,14 @@ impl Prediction {
         }
     }
 
-    /// A value is further from the mean with probability `alpha`.
+    /// The distance from the mean that a value exceeds with probability `alpha`.
     pub(crate) fn half_width(&self, alpha: f64) -> f64 {
         self.spread * self.student.inverse_cdf(1.0 - alpha / 2.0)
     }
 
     /// The smallest change, as a share, that is found in four of five runs at this level.
     pub(crate) fn detectable(&self, alpha: f64) -> f64 {
-        (self.half_width(alpha) + POWER * self.spread).exp_m1()
+        (self.half_width(alpha) + POWER_QUANTILE * self.spread).exp_m1()
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_spread_and_infinite_ones_are_borne() {
+    fn values_without_spread_and_infinite_ones_have_a_probability() {
         assert!(Prediction::of(&[]).is_none());
         assert!(Prediction::of(&[1.0]).is_none());
         let constant = Prediction::of(&[1.0; 5]).unwrap();

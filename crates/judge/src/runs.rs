@@ -16,7 +16,7 @@ use perfrun_contract::{
 use strum::AsRefStr;
 
 use crate::{
-    comparison::{count, open, ratio, with},
+    comparison::{self, count, ratio, with_result},
     family::{self, Member},
     holm::holm,
     median::{median, median_interval},
@@ -58,7 +58,7 @@ pub enum Basis {
 }
 
 impl Basis {
-    /// How many of them there are, for example `40 pairs`.
+    /// A number of them, for example `40 pairs`.
     pub(crate) fn number(self, count: u32) -> String {
         match self {
             Self::Trials => format!("{count} pairs"),
@@ -119,8 +119,8 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
         let ratio = a.zip(b).and_then(|(a, b)| {
             let ends = a.interval.zip(b.interval);
             let location = Location {
-                estimate: between(a.good, b.good)?,
-                interval: ends.and_then(|(a, b)| between(a.1, b.0).zip(between(a.0, b.1))),
+                estimate: difference(a.score, b.score)?,
+                interval: ends.and_then(|(a, b)| difference(a.1, b.0).zip(difference(a.0, b.1))),
             };
             ratio(member.metric, location)
         });
@@ -149,7 +149,7 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         let differences = a
             .iter()
             .zip(&b)
-            .filter_map(|(a, b)| between(a.as_ref()?.good, b.as_ref()?.good));
+            .filter_map(|(a, b)| difference(a.as_ref()?.score, b.as_ref()?.score));
         Sample::Open {
             differences: differences.collect(),
             tolerance: member.tolerance,
@@ -161,7 +161,7 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         let found = found?;
         Some(Comparison {
             excluded_pairs: count(baselines.len().min(candidates.len()) - found.differences.len()),
-            ..with(blank(plan, member, &sides), &found)
+            ..with_result(blank(plan, member, &sides), &found)
         })
     });
     judged(compared.collect())
@@ -179,14 +179,14 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
         .iter()
         .map(|member| {
             let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
-            let known = known.into_iter().flatten().map(|median| median.good);
-            let known: Vec<f64> = known.filter(|good| good.is_finite()).collect();
+            let known = known.into_iter().flatten().map(|median| median.score);
+            let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
             (Prediction::of(&known), known.len(), new.pop().flatten())
         })
         .collect();
     let probability = |(prediction, _, new): &(Option<Prediction>, usize, Option<Median>)| {
         let p = prediction.as_ref().zip(new.as_ref());
-        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.good))
+        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.score))
     };
     let adjusted = holm(&predicted.iter().map(probability).collect::<Vec<_>>());
     let chance = ALPHA / members.len().max(1) as f64;
@@ -204,7 +204,7 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
                 ..blank
             };
         };
-        let difference = new.good - prediction.mean;
+        let difference = new.score - prediction.mean;
         let half = prediction.half_width(ALPHA);
         let finding = match reason {
             Some(_) => Outcome::NotComparable,
@@ -236,12 +236,12 @@ pub fn verdict(judged: &Judged) -> Verdict {
     let verdicts = judged
         .comparisons
         .iter()
-        .map(|comparison| answer(comparison.finding));
+        .map(|comparison| verdict_of(comparison.finding));
     verdicts.max().unwrap_or(Verdict::Inconclusive)
 }
 
 /// The verdict of one comparison: Pass if the candidate is better or the same, Fail if it is worse.
-pub fn answer(finding: Outcome) -> Verdict {
+pub fn verdict_of(finding: Outcome) -> Verdict {
     match finding {
         Outcome::Worse => Verdict::Fail,
         Outcome::Undecided | Outcome::NotComparable | Outcome::Newer(_) => Verdict::Inconclusive,
@@ -259,11 +259,12 @@ fn judged(comparisons: Vec<Comparison>) -> Judged {
 /// The runs of one side.
 struct Side<'a>(Vec<(&'a Plan, Trials<'a>)>);
 
-/// How good the trials of a cell are in a run: the logarithm of a metric's median, turned round where less is
-/// better.
+/// The median of a metric of a cell in one run, as a score: a higher one is better.
 #[derive(Clone, Copy)]
 struct Median {
-    good: f64,
+    /// The logarithm of the median, negated where less is better.
+    score: f64,
+    /// The interval of the score.
     interval: Option<(f64, f64)>,
 }
 
@@ -291,7 +292,7 @@ impl<'a> Side<'a> {
 
     /// Trials that failed by a stack's doing.
     fn failed(&self, id: &str) -> usize {
-        let is_failed = |record: &&TrialRecord| record.failure.is_some() && says_something(record);
+        let is_failed = |record: &&TrialRecord| record.failure.is_some() && pairs::is_valid(record);
         self.trials(id)
             .map(|trials| trials.into_iter().filter(is_failed).count())
             .sum()
@@ -306,39 +307,35 @@ impl Median {
             Some(_) => Some(-direction * f64::INFINITY),
             None => pairs::value(record, metric),
         };
-        let valid = trials.iter().copied().filter(|record| says_something(record));
+        let valid = trials.iter().copied().filter(|record| pairs::is_valid(record));
         let mut values: Vec<f64> = valid.filter_map(|record| value(&record)).collect();
         if values.is_empty() {
             return None;
         }
         values.sort_unstable_by(f64::total_cmp);
-        let good = |value: f64| match value.is_finite() {
+        let score = |value: f64| match value.is_finite() {
             true => direction * value.ln(),
             false => f64::NEG_INFINITY,
         };
         let interval = median_interval(&values, 1.0 - ALPHA / 2.0).map(|(low, high)| {
-            let ends = (good(low), good(high));
+            let ends = (score(low), score(high));
             if direction < 0.0 { (ends.1, ends.0) } else { ends }
         });
         Some(Self {
-            good: good(median(&values)),
+            score: score(median(&values)),
             interval,
         })
     }
 }
 
-/// How much better the candidate is, by [`Median::good`] of the two. No failure is as good as no failure. If
+/// How much better the candidate is, by [`Median::score`] of the two. No failure is as good as no failure. If
 /// most trials of both failed, neither is worse.
-fn between(baseline: f64, candidate: f64) -> Option<f64> {
+fn difference(baseline: f64, candidate: f64) -> Option<f64> {
     if baseline == f64::INFINITY && candidate == f64::INFINITY {
         return Some(0.0);
     }
     let difference = candidate - baseline;
     (!difference.is_nan()).then_some(difference)
-}
-
-fn says_something(record: &TrialRecord) -> bool {
-    !record.is_disturbed() && !pairs::is_lost(record)
 }
 
 /// The cell of a pair with itself.
@@ -376,12 +373,12 @@ fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
     let cell = id(plan, member);
     let direction = pairs::direction(member.metric).unwrap_or(1.0);
     let middle = |side: &Side<'_>| {
-        let goods = side
+        let scores = side
             .medians(plan, member)
             .into_iter()
             .flatten()
-            .map(|median| median.good);
-        let middle = median(&goods.collect::<Vec<_>>());
+            .map(|median| median.score);
+        let middle = median(&scores.collect::<Vec<_>>());
         (middle > f64::NEG_INFINITY).then(|| (direction * middle).exp())
     };
     let [baseline, candidate] = sides.each_ref().map(middle);
@@ -390,21 +387,21 @@ fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
         medians: baseline
             .zip(candidate)
             .map(|(baseline, candidate)| [baseline, candidate]),
-        ..open(cell.to_owned(), cell.to_owned(), member)
+        ..comparison::blank(cell.to_owned(), cell.to_owned(), member)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::between;
+    use super::difference;
 
     #[test]
-    fn no_failure_is_as_good_as_none_and_two_that_failed_say_nothing() {
+    fn two_runs_without_a_failure_are_equal_and_two_that_failed_say_nothing() {
         let (none, failed) = (f64::INFINITY, f64::NEG_INFINITY);
-        assert_eq!(between(none, none), Some(0.0));
-        assert_eq!(between(failed, failed), None);
-        assert_eq!(between(none, -1.0), Some(failed));
-        assert_eq!(between(failed, none), Some(none));
-        assert_eq!(between(1.0, 3.0), Some(2.0));
+        assert_eq!(difference(none, none), Some(0.0));
+        assert_eq!(difference(failed, failed), None);
+        assert_eq!(difference(none, -1.0), Some(failed));
+        assert_eq!(difference(failed, none), Some(none));
+        assert_eq!(difference(1.0, 3.0), Some(2.0));
     }
 }

@@ -43,12 +43,12 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
         comparisons
             .filter(move |comparison| is(comparison.finding))
             .map(|comparison| Finding {
-                verdict: grade(comparison, judged),
+                verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),
             })
     };
     let finding = |verdict| move |text| Finding { verdict, text };
-    let is_bad = |gate: &Gate| Some(finding(gate.verdict)(names.gate(gate)?));
+    let gate_finding = |gate: &Gate| Some(finding(gate.verdict)(names.gate(gate)?));
     let not_needed = judged
         .not_needed
         .iter()
@@ -57,12 +57,22 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
         .controls(&judged.controls, basis)
         .into_iter()
         .chain(of(Outcome::differs))
-        .chain(same(&judged.comparisons).into_iter().map(finding(Verdict::Pass)))
+        .chain(
+            same_sentences(&judged.comparisons)
+                .into_iter()
+                .map(finding(Verdict::Pass)),
+        )
         .chain(of(|finding| finding == Outcome::Undecided))
         .chain(of(says_nothing))
-        .chain(judged.overall.iter().map(together).map(finding(Verdict::Pass)))
+        .chain(
+            judged
+                .overall
+                .iter()
+                .map(overall_sentence)
+                .map(finding(Verdict::Pass)),
+        )
         .chain(not_needed.map(finding(Verdict::Pass)))
-        .chain(judged.gates.iter().filter_map(is_bad))
+        .chain(judged.gates.iter().filter_map(gate_finding))
         .chain(
             judged
                 .verdict
@@ -88,10 +98,10 @@ pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
     controls
         .chain(gates.clone().map(|(_, sentence)| sentence))
         .chain(differing)
-        .chain(same(&judged.comparisons))
-        .chain(undecided(&judged.comparisons, basis))
-        .chain(not_comparable(&judged.comparisons, basis))
-        .chain(judged.overall.iter().map(together))
+        .chain(same_sentences(&judged.comparisons))
+        .chain(undecided_sentence(&judged.comparisons, basis))
+        .chain(not_comparable_sentences(&judged.comparisons, basis))
+        .chain(judged.overall.iter().map(overall_sentence))
         .chain(
             judged
                 .not_needed
@@ -116,7 +126,7 @@ fn says_nothing(finding: Outcome) -> bool {
     matches!(finding, Outcome::NotComparable | Outcome::Newer(_))
 }
 
-fn grade(comparison: &Comparison, judged: &Judged) -> Verdict {
+fn verdict_of_comparison(comparison: &Comparison, judged: &Judged) -> Verdict {
     match (comparison.finding, judged.verdict) {
         (Outcome::Better | Outcome::Same, _) => Verdict::Pass,
         (Outcome::Worse, None) => Verdict::Fail,
@@ -170,7 +180,10 @@ impl<'a> Names<'a> {
         let values = values(comparison, basis);
         match comparison.finding {
             Outcome::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
-            Outcome::Undecided => format!("Undecided: {name}{values}{}.", sight(comparison, basis)),
+            Outcome::Undecided => format!(
+                "Undecided: {name}{values}{}.",
+                detection_limits(comparison, basis)
+            ),
             finding => format!("{finding}: {name}{values}."),
         }
     }
@@ -198,7 +211,7 @@ impl<'a> Names<'a> {
             text: format!(
                 "The control shows no difference in {} of {all} comparisons with its baseline{}.",
                 alike.len(),
-                control_sight(&alike)
+                control_detection_limits(&alike)
             ),
         });
         let silent = reasons(silent, basis).into_iter().map(|(reason, count)| {
@@ -343,8 +356,8 @@ fn values(comparison: &Comparison, basis: Basis) -> String {
     values
 }
 
-/// What could be seen of an undecided comparison.
-fn sight(comparison: &Comparison, basis: Basis) -> String {
+/// The differences that an undecided comparison detects, and the pairs that it would need.
+fn detection_limits(comparison: &Comparison, basis: Basis) -> String {
     let detectable = comparison
         .detectable_difference
         .map_or_else(String::new, |share| {
@@ -364,8 +377,8 @@ fn sight(comparison: &Comparison, basis: Basis) -> String {
 }
 
 /// How small a difference controls without one could have shown.
-fn control_sight(alike: &[&Comparison]) -> String {
-    let seen = least_seen(alike).map_or_else(String::new, |least| {
+fn control_detection_limits(alike: &[&Comparison]) -> String {
+    let seen = detectable_range(alike).map_or_else(String::new, |least| {
         format!("; differences from {least} would be detected in four of five cases")
     });
     let blind = alike
@@ -379,7 +392,7 @@ fn control_sight(alike: &[&Comparison]) -> String {
 }
 
 /// The smallest differences that comparisons could have shown, from the best of them to the worst.
-fn least_seen(comparisons: &[&Comparison]) -> Option<String> {
+fn detectable_range(comparisons: &[&Comparison]) -> Option<String> {
     let seen = || {
         comparisons
             .iter()
@@ -393,16 +406,16 @@ fn least_seen(comparisons: &[&Comparison]) -> Option<String> {
     })
 }
 
-/// How many comparisons are undecided, and what could have been seen of them.
-fn undecided(comparisons: &[Comparison], basis: Basis) -> Option<String> {
+/// How many comparisons are undecided, and the differences that they detect.
+fn undecided_sentence(comparisons: &[Comparison], basis: Basis) -> Option<String> {
     let undecided: Vec<&Comparison> = comparisons
         .iter()
         .filter(|comparison| comparison.finding == Outcome::Undecided)
         .collect();
-    let seen = least_seen(&undecided).map_or_else(String::new, |least| {
+    let seen = detectable_range(&undecided).map_or_else(String::new, |least| {
         format!("; differences from {least} are detected in four of five cases")
     });
-    // Those of the comparison that needs most are enough for all.
+    // The pairs of the comparison that needs most are enough for all.
     let most = undecided
         .iter()
         .filter_map(|comparison| Some((comparison.pairs_needed?, comparison.tolerance)))
@@ -419,7 +432,7 @@ fn undecided(comparisons: &[Comparison], basis: Basis) -> Option<String> {
 }
 
 /// How many comparisons say nothing, for each reason.
-fn not_comparable(comparisons: &[Comparison], basis: Basis) -> Vec<String> {
+fn not_comparable_sentences(comparisons: &[Comparison], basis: Basis) -> Vec<String> {
     let silent = comparisons
         .iter()
         .filter(|comparison| says_nothing(comparison.finding));
@@ -476,8 +489,8 @@ fn reason(comparison: &Comparison, basis: Basis) -> String {
     }
 }
 
-/// One for each tolerance, from the least.
-fn same(comparisons: &[Comparison]) -> Vec<String> {
+/// How many comparisons found no difference: a sentence for each tolerance, from the least.
+fn same_sentences(comparisons: &[Comparison]) -> Vec<String> {
     let mut tolerances: Vec<f64> = comparisons
         .iter()
         .map(|comparison| comparison.tolerance)
@@ -507,7 +520,7 @@ fn same(comparisons: &[Comparison]) -> Vec<String> {
     tolerances.into_iter().filter_map(sentence).collect()
 }
 
-fn together(overall: &Overall) -> String {
+fn overall_sentence(overall: &Overall) -> String {
     format!(
         "All {} comparisons of {} together: {} ({} iterations).",
         overall.cell_pairs,

@@ -1,5 +1,5 @@
-//! What the methods do over thousands of simulated runs, with fixed seeds: that they err as seldom as they
-//! claim, that they find what they should, and that ways which they avoid do fail.
+//! The methods over thousands of simulated runs, with fixed seeds: they err as seldom as they claim, and find
+//! what they should. Methods that they avoid do fail.
 
 use std::array;
 
@@ -10,9 +10,9 @@ use perfrun_contract::{
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use crate::{
-    gates::{Allowance, regressions},
+    gates::{Allowance, evaluate_regressions},
     median::{median, median_interval},
-    outcomes::{Found, Sample, outcomes},
+    outcomes::{Sample, TestResult, outcomes},
     signed_rank::{Location, SignedRank},
 };
 
@@ -32,7 +32,7 @@ struct Noise {
     /// Standard deviation between processes of one program.
     process: f64,
     /// Iterations for which a process lives.
-    process_rounds: usize,
+    process_iterations: usize,
     /// What the second trial of a pair loses.
     after_effect: f64,
 }
@@ -42,7 +42,7 @@ const QUIET: Noise = Noise {
     drifts: false,
     hits: 0.0,
     process: 0.0,
-    process_rounds: 1,
+    process_iterations: 1,
     after_effect: 0.0,
 };
 const EVEN: Noise = Noise { own: 0.09, ..QUIET };
@@ -112,7 +112,7 @@ impl Machine {
         let mut cells = array::from_fn(|_| Vec::with_capacity(iterations));
         let mut processes = [0.0; 2];
         for iteration in 0..iterations {
-            if iteration % self.noise.process_rounds == 0 {
+            if iteration % self.noise.process_iterations == 0 {
                 processes = array::from_fn(|_| self.noise.process * normal(&mut self.random));
             }
             for cell in &mut cells {
@@ -160,7 +160,7 @@ fn share(runs: u64, mut is_true: impl FnMut(u64) -> bool) -> f64 {
     (0..runs).filter(|seed| is_true(*seed)).count() as f64 / runs as f64
 }
 
-fn found(cells: &[Vec<f64>], share: f64) -> Vec<Found> {
+fn found(cells: &[Vec<f64>], share: f64) -> Vec<TestResult> {
     let sample = |differences: &Vec<f64>| Sample::Open {
         differences: differences.clone(),
         tolerance: TOLERANCE,
@@ -172,7 +172,7 @@ fn found(cells: &[Vec<f64>], share: f64) -> Vec<Found> {
         .collect()
 }
 
-fn differs(found: &Found) -> bool {
+fn differs(found: &TestResult) -> bool {
     matches!(found.finding, Outcome::Better | Outcome::Worse)
 }
 
@@ -193,11 +193,11 @@ fn verdict(cells: &[Vec<f64>]) -> Verdict {
         })
     };
     let allowances: Vec<_> = found.iter().map(allowance).collect();
-    let answers = regressions(&allowances, 1.0);
-    answers
+    let evaluations = evaluate_regressions(&allowances, 1.0);
+    evaluations
         .into_iter()
         .flatten()
-        .map(|answer| answer.verdict)
+        .map(|evaluation| evaluation.verdict)
         .max()
         .expect("there are cells")
 }
@@ -259,7 +259,7 @@ fn intervals_cover_the_true_difference_as_often_as_they_say() {
 }
 
 #[test]
-fn intervals_of_all_looks_cover_the_true_difference_together() {
+fn intervals_of_all_interim_checks_cover_the_true_difference_together() {
     let truth = 0.95_f64.ln();
     for (model, noise) in MODELS.into_iter().enumerate() {
         let mut missed = 0;
@@ -336,7 +336,7 @@ fn four_of_five_runs_show_what_could_be_seen() {
 }
 
 #[test]
-fn looking_until_something_shows_is_wrong_too_often() {
+fn checking_until_something_shows_is_wrong_too_often() {
     let wrong = share(1000, |seed| {
         let [cell, ..] = Machine::new(seed, QUIET).differences(40, [0.0; CELLS]);
         (10..=40).any(|pairs| test_differs(&cell[..pairs]))
@@ -362,11 +362,11 @@ fn a_coin_for_each_pair_cancels_what_the_second_trial_loses() {
 }
 
 #[test]
-fn new_processes_for_each_round_cancel_how_processes_differ() {
-    let wrong = |process_rounds| {
+fn new_processes_for_each_iteration_cancel_how_processes_differ() {
+    let wrong = |process_iterations| {
         let noise = Noise {
             process: 0.02,
-            process_rounds,
+            process_iterations,
             ..QUIET
         };
         share(2000, |seed| {

@@ -35,7 +35,7 @@ pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
     if judged.gates.is_empty() {
         let comparisons = judged.comparisons.iter().map(|comparison| Check {
             name: name(comparison),
-            verdict: runs::answer(comparison.finding),
+            verdict: runs::verdict_of(comparison.finding),
             evidence: sentence(plan, comparison, basis),
         });
         return controls.chain(comparisons).collect();

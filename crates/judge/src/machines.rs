@@ -1,4 +1,4 @@
-//! Pairs of cells whose nodes ran on different machines: what differs may be the machines.
+//! Pairs of cells whose nodes ran on different machines: their differences may be those of the machines.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use perfrun_contract::{
 
 use crate::analysis::Analysis;
 
-/// Takes back what was found of such pairs of cells, and what follows from it.
+/// Takes back what was found of pairs of cells on different machines, and what follows from it.
 pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, analysis: &mut Analysis<'_>) {
-    let apart: Vec<bool> = plan
+    let differ: Vec<bool> = plan
         .judging
         .cell_pairs
         .iter()
-        .map(|cell_pair| are_apart(plan, nodes, *cell_pair))
+        .map(|cell_pair| machines_differ(plan, nodes, *cell_pair))
         .collect();
     analysis.withdraw(
-        &apart,
+        &differ,
         NoFinding::DifferentMachines,
         "the two were measured on different machines",
     );
 }
 
 /// Whether a node of the candidate ran on another machine than the one in its place in the baseline.
-pub(crate) fn are_apart(plan: &Plan, nodes: &BTreeMap<String, Info>, cell_pair: CellPair) -> bool {
+pub(crate) fn machines_differ(plan: &Plan, nodes: &BTreeMap<String, Info>, cell_pair: CellPair) -> bool {
     let cell = |index: usize| plan.cells.get(index);
     let Some((baseline, candidate)) = cell(cell_pair.baseline).zip(cell(cell_pair.candidate)) else {
         return false;
     };
-    // Pairs of cells have as many nodes of each role.
+    // Both cells of a pair have the same number of nodes of each role.
     baseline.nodes().zip(candidate.nodes()).any(|(a, b)| {
         let infos = nodes.get(a).zip(nodes.get(b));
         infos.is_some_and(|(a, b)| !a.shares_machine_with(b))
