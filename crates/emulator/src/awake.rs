@@ -23,13 +23,13 @@ impl Awake {
         let ended = Arc::new(AtomicBool::new(false));
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             let ended = ended.clone();
-            let turning = move || {
-                if step_back().is_ok() {
+            let spin = move || {
+                if set_idle_priority().is_ok() {
                     // Without a pause instruction: hypervisors take one as a reason to run another machine.
                     while !ended.load(Ordering::Relaxed) {}
                 }
             };
-            let _ = thread::Builder::new().name("awake".to_owned()).spawn(turning);
+            let _ = thread::Builder::new().name("awake".to_owned()).spawn(spin);
         }
         Self(ended)
     }
@@ -42,7 +42,7 @@ impl Drop for Awake {
 }
 
 /// Lets the calling thread run only when no other thread wants to.
-fn step_back() -> io::Result<()> {
+fn set_idle_priority() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.
     let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) };

@@ -15,7 +15,7 @@ use crate::{
     netlink::{self, Netlink},
     realtime,
     tap::{self, Tap},
-    tc::{EGRESS, Filter, INGRESS, Match, Then},
+    tc::{Action, EGRESS, Filter, INGRESS, Match},
 };
 
 /// The kernel replaces `%d` by a number.
@@ -131,15 +131,15 @@ fn try_userspace() -> Result<(), Refusal> {
         .add_clsact(index)
         .map_err(refused(Obstacle::NoClsact, "clsact"))?;
     let filters = [
-        (INGRESS, Match::Everything, Then::Redirect { to: index }),
-        (EGRESS, Match::From(name), Then::Class(1)),
+        (INGRESS, Match::Everything, Action::Redirect { to: index }),
+        (EGRESS, Match::From(name), Action::Class(1)),
     ];
-    for (parent, matches, then) in filters {
+    for (parent, matches, action) in filters {
         let filter = Filter {
             parent,
             priority: 1,
             matches,
-            then,
+            action,
         };
         netlink
             .add_first(index, &filter)

@@ -21,16 +21,20 @@ const KEY: usize = 16;
 
 /// A filter of this crate for packets to a peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Caught {
+pub(crate) struct CaughtPeer {
     pub(crate) peer: Prefix,
     /// The class of these packets, by its minor number.
     pub(crate) class: u16,
 }
 
 /// The peers, each once, in the order of the filters.
-pub(crate) fn caught(netlink: &mut Netlink, interface: u32, parent: TcHandle) -> Result<Vec<Caught>, Error> {
+pub(crate) fn caught_peers(
+    netlink: &mut Netlink,
+    interface: u32,
+    parent: TcHandle,
+) -> Result<Vec<CaughtPeer>, Error> {
     let replies = netlink.filter_replies(interface, parent)?;
-    let mut all: Vec<Caught> = Vec::new();
+    let mut all: Vec<CaughtPeer> = Vec::new();
     for caught in replies.iter().filter_map(|reply| parse(reply, parent)) {
         if !all.contains(&caught) {
             all.push(caught);
@@ -39,7 +43,7 @@ pub(crate) fn caught(netlink: &mut Netlink, interface: u32, parent: TcHandle) ->
     Ok(all)
 }
 
-pub(crate) fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
+pub(crate) fn parse(reply: &Reply, parent: TcHandle) -> Option<CaughtPeer> {
     let parsed = tc::parse(reply).filter(|parsed| parsed.parent == parent)?;
     let options = attribute(parsed.attributes, TCA_OPTIONS)?;
     let class = TcHandle::from(u32::from_ne_bytes(attribute(options, CLASS_ID)?.try_into().ok()?));
@@ -48,10 +52,10 @@ pub(crate) fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
     }
     let ether_type = u16::from_be(parsed.info as u16);
     let (bits, mask) = match (attribute(parsed.attributes, TCA_KIND)?, ether_type) {
-        (b"u32\0", ETHER_TYPE_V4) => words::<1>(attribute(options, U32_SELECTOR)?, 16)?,
-        (b"u32\0", ETHER_TYPE_V6) => words::<4>(attribute(options, U32_SELECTOR)?, 24)?,
-        (b"flower\0", ETHER_TYPE_V4) => flower::<4>(options, FLOWER_IPV4_DESTINATION)?,
-        (b"flower\0", ETHER_TYPE_V6) => flower::<16>(options, FLOWER_IPV6_DESTINATION)?,
+        (b"u32\0", ETHER_TYPE_V4) => u32_address::<1>(attribute(options, U32_SELECTOR)?, 16)?,
+        (b"u32\0", ETHER_TYPE_V6) => u32_address::<4>(attribute(options, U32_SELECTOR)?, 24)?,
+        (b"flower\0", ETHER_TYPE_V4) => flower_address::<4>(options, FLOWER_IPV4_DESTINATION)?,
+        (b"flower\0", ETHER_TYPE_V6) => flower_address::<16>(options, FLOWER_IPV6_DESTINATION)?,
         _ => return None,
     };
     let address = if ether_type == ETHER_TYPE_V4 {
@@ -60,7 +64,7 @@ pub(crate) fn parse(reply: &Reply, parent: TcHandle) -> Option<Caught> {
         IpAddr::from(Ipv6Addr::from_bits(bits))
     };
     let peer = Prefix::new(address, mask.count_ones() as u8).ok()?;
-    Some(Caught {
+    Some(CaughtPeer {
         peer,
         class: class.minor,
     })
@@ -72,7 +76,7 @@ const ETHER_TYPE_V6: u16 = libc::ETH_P_IPV6 as u16;
 /// The bits and the mask of an address of `N` words, from the keys of u32, the first of which is `first`
 /// bytes behind the start of the IP header. Words with an empty mask have no key. None if the keys are about
 /// something else.
-fn words<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
+fn u32_address<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
     let count = usize::from(*selector.get(2)?);
     let keys = selector.get(SELECTOR_HEADER..SELECTOR_HEADER + count * KEY)?;
     let (mut bits, mut mask) = (0, 0);
@@ -87,7 +91,10 @@ fn words<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
     (count > 0).then_some((bits, mask))
 }
 
-fn flower<const BYTES: usize>(options: &[u8], (destination, mask): (u16, u16)) -> Option<(u128, u128)> {
+fn flower_address<const BYTES: usize>(
+    options: &[u8],
+    (destination, mask): (u16, u16),
+) -> Option<(u128, u128)> {
     let value = |kind| {
         let bytes = attribute(options, kind)?.first_chunk::<BYTES>()?;
         Some(
@@ -104,14 +111,14 @@ mod tests {
     use rtnetlink::packet_core::Emitable;
 
     use super::*;
-    use crate::tc::{Classifier, EGRESS, Filter, INGRESS, Match, Then};
+    use crate::tc::{Action, Classifier, EGRESS, Filter, INGRESS, Match};
 
-    fn reply(matches: Match, then: Then, classifier: Classifier) -> Reply {
+    fn reply(matches: Match, action: Action, classifier: Classifier) -> Reply {
         let filter = Filter {
             parent: EGRESS,
             priority: 110,
             matches,
-            then,
+            action,
         };
         let message = filter.message(5, classifier);
         let mut bytes = vec![0; message.buffer_len()];
@@ -130,8 +137,12 @@ mod tests {
                 "fd00::/8",
             ] {
                 let peer: Prefix = peer.parse().unwrap();
-                let reply = reply(Match::To(peer), Then::Class(3), classifier);
-                assert_eq!(parse(&reply, EGRESS), Some(Caught { peer, class: 3 }), "{peer}");
+                let reply = reply(Match::To(peer), Action::Class(3), classifier);
+                assert_eq!(
+                    parse(&reply, EGRESS),
+                    Some(CaughtPeer { peer, class: 3 }),
+                    "{peer}"
+                );
                 assert_eq!(parse(&reply, INGRESS), None);
             }
         }
@@ -145,7 +156,7 @@ mod tests {
                 .into_iter()
                 .chain([Match::Everything, Match::From("perfrun0".to_owned())]);
             for matches in others {
-                let reply = reply(matches.clone(), Then::Class(1), classifier);
+                let reply = reply(matches.clone(), Action::Class(1), classifier);
                 assert_eq!(parse(&reply, EGRESS), None, "{matches:?}");
             }
         }
@@ -156,14 +167,14 @@ mod tests {
         let mut selector = [0; SELECTOR_HEADER + KEY];
         selector[2] = 1;
         selector[SELECTOR_HEADER + 8..][..4].copy_from_slice(&i32::MIN.to_ne_bytes());
-        assert_eq!(words::<1>(&selector, 16), None);
+        assert_eq!(u32_address::<1>(&selector, 16), None);
     }
 
     #[test]
     fn answers_that_are_cut_off_name_nobody_else() {
         for classifier in Classifier::ALL {
             let peer: Prefix = "fd70::1".parse().unwrap();
-            let Reply(whole) = reply(Match::To(peer), Then::Redirect { to: 7 }, classifier);
+            let Reply(whole) = reply(Match::To(peer), Action::Redirect { to: 7 }, classifier);
             for length in 0..whole.len() {
                 let cut = parse(&Reply(whole[..length].to_vec()), EGRESS);
                 assert!(cut.is_none_or(|caught| caught.peer == peer), "{length}: {cut:?}");

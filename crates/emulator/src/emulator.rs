@@ -134,10 +134,10 @@ impl Emulator {
     }
 
     /// Resets the counts of [`Emulator::state`]. The links and the packets in flight stay as they are.
-    pub fn recount(&mut self) -> Result<(), Error> {
+    pub fn reset_counts(&mut self) -> Result<(), Error> {
         match &mut self.0 {
-            Inner::Kernel(kernel) => Ok(kernel.recount()?),
-            Inner::Userspace(userspace) => Ok(userspace.recount()?),
+            Inner::Kernel(kernel) => Ok(kernel.reset_counts()?),
+            Inner::Userspace(userspace) => Ok(userspace.reset_counts()?),
         }
     }
 
@@ -158,7 +158,8 @@ impl Emulator {
         }
     }
 
-    /// The state of the links. Counts begin when the links are set, or at the last [`Emulator::recount`].
+    /// The state of the links. Counts begin when the links are set, or at the last
+    /// [`Emulator::reset_counts`].
     pub fn state(&mut self) -> Result<LinkState, Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.state()?),

@@ -1,4 +1,4 @@
-//! What fuzz targets read foreign bytes with. Each function panics if what it found contradicts itself.
+//! What fuzz targets call with foreign bytes. Each function panics if a result contradicts itself.
 
 use std::{net::SocketAddr, time::Instant};
 
@@ -22,7 +22,7 @@ pub fn netlink(bytes: &[u8]) {
     for reply in &replies {
         netlink::device(reply);
         let Some(parsed) = tc::parse(reply) else { continue };
-        tc::filter(reply, parsed.parent);
+        tc::parse_filter(reply, parsed.parent);
         caught::parse(reply, parsed.parent);
         if let Some(qdisc) = tc::parse_qdisc(reply, parsed.index) {
             netem(&qdisc.options);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use perfrun_link::{LinkState, route::Prefix};
 
 use crate::{
-    caught::caught,
+    caught::caught_peers,
     emulator::{Error, find},
     kernel,
     netlink::{Netlink, Way},
@@ -46,14 +46,14 @@ pub enum Inspection {
 pub fn inspect(interface: &str) -> Result<Inspection, Error> {
     let (mut netlink, device) = find(interface)?;
     // The filters of the user-space back end come before netem.
-    if userspace::is_at(&mut netlink, device.index).map_err(|source| userspace::Error::SetFilters {
+    if userspace::is_active_on(&mut netlink, device.index).map_err(|source| userspace::Error::SetFilters {
         device: interface.to_owned(),
         source,
     })? {
         if let Ok((state, process)) = status::fetch(interface) {
             return Ok(Inspection::Userspace { state, process });
         }
-        let caught = caught(&mut netlink, device.index, EGRESS).map_err(kernel::Error::Connect)?;
+        let caught = caught_peers(&mut netlink, device.index, EGRESS).map_err(kernel::Error::Connect)?;
         let peers = caught.into_iter().map(|caught| caught.peer).collect();
         // The device exists as long as the process that serves it.
         return Ok(if netlink.device(userspace::DEVICE).is_ok() {

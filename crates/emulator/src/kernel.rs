@@ -37,7 +37,7 @@ use self::netem::Netem;
 use crate::{
     netlink::{self, Netlink},
     rules::{self, Rules},
-    tc::{self, Classifier, OWN_MAJOR, Qdisc, QdiscStats, Then},
+    tc::{self, Action, Classifier, OWN_MAJOR, Qdisc, QdiscStats},
 };
 
 const ROOT: TcHandle = TcHandle {
@@ -156,9 +156,9 @@ pub(crate) struct Kernel {
     rules: Rules,
     link: Link,
     /// The counts of netem when counting began, for each of the routes: netem never resets them.
-    before: Vec<QdiscStats>,
+    counts_before: Vec<QdiscStats>,
     /// Whether this emulator has set the root. If so, the root is removed with this value.
-    rooted: bool,
+    owns_root: bool,
 }
 
 impl Kernel {
@@ -179,16 +179,16 @@ impl Kernel {
                 classifier: Classifier::U32,
             },
             link: Link::default(),
-            before: Vec::new(),
-            rooted: false,
+            counts_before: Vec::new(),
+            owns_root: false,
         };
-        kernel.root()?;
+        kernel.prepare_root()?;
         kernel.set(link)?;
         Ok(kernel)
     }
 
     /// Prepares the root for routes, or takes over that of a killed emulator.
-    fn root(&mut self) -> Result<(), Error> {
+    fn prepare_root(&mut self) -> Result<(), Error> {
         let qdiscs = self.qdiscs()?;
         if let Some(kind) = foreign_root(&qdiscs) {
             return Err(Error::RootTaken {
@@ -207,7 +207,7 @@ impl Kernel {
             add(&mut self.netlink, &self.device, "prio", prio)?;
         }
         // From here on, what was added is removed if a later step fails.
-        self.rooted = true;
+        self.owns_root = true;
         self.rules.classifier = self.filters(|rules, netlink| {
             netlink
                 .classifier(rules.interface, rules.parent)
@@ -225,10 +225,10 @@ impl Kernel {
         if !link.impairs() {
             self.remove()?;
             self.link = link.clone();
-            return self.recount();
+            return self.reset_counts();
         }
-        if !self.rooted {
-            self.root()?;
+        if !self.owns_root {
+            self.prepare_root()?;
         }
         let before = self.set_routes(link, None)?;
         let peers = rules::impaired(link).into_iter().map(|(peer, route)| {
@@ -237,7 +237,7 @@ impl Kernel {
             } else {
                 class(route as u16)
             };
-            (peer, Then::Class(class))
+            (peer, Action::Class(class))
         });
         self.filters(|rules, netlink| rules.set_peers(netlink, peers))?;
         // No filter leads to these classes now.
@@ -252,12 +252,12 @@ impl Kernel {
         }
         self.link = link.clone();
         self.verify()?;
-        self.recount()
+        self.reset_counts()
     }
 
     /// Resets the counts; nothing else changes.
-    pub(crate) fn recount(&mut self) -> Result<(), Error> {
-        self.before = self.stats()?;
+    pub(crate) fn reset_counts(&mut self) -> Result<(), Error> {
+        self.counts_before = self.stats()?;
         Ok(())
     }
 
@@ -278,7 +278,12 @@ impl Kernel {
             link: self.link.clone(),
             backend: Kind::Kernel,
             mode: mode(&self.link),
-            traffic: self.stats()?.into_iter().zip(&self.before).map(traffic).collect(),
+            traffic: self
+                .stats()?
+                .into_iter()
+                .zip(&self.counts_before)
+                .map(traffic)
+                .collect(),
             worker: None,
         })
     }
@@ -296,15 +301,15 @@ impl Kernel {
 
     /// Keeps the impairment, which does not need this process.
     pub(crate) fn leave(mut self) {
-        self.rooted = false;
+        self.owns_root = false;
     }
 
     /// Ends the impairment. Packets in flight are lost.
     pub(crate) fn remove(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.rooted) {
+        if !std::mem::take(&mut self.owns_root) {
             return Ok(());
         }
-        self.delete(root(self.rules.interface))
+        self.delete(root_message(self.rules.interface))
     }
 
     /// Sets the parameters of all routes. Returns the queueing disciplines that were there before.
@@ -381,7 +386,7 @@ impl Kernel {
 
     /// Compares the kernel's parameters with the configured ones.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        if self.link.impairs() && !self.filters(|rules, netlink| rules.catch(netlink))? {
+        if self.link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
             return Err(Error::Removed {
                 device: self.device.clone(),
             });
@@ -473,11 +478,14 @@ pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, netli
     if !netlink.qdiscs(interface)?.iter().any(is_own) {
         return Ok(false);
     }
-    netlink.execute(RouteNetlinkMessage::DelQueueDiscipline(root(interface)), 0)?;
+    netlink.execute(
+        RouteNetlinkMessage::DelQueueDiscipline(root_message(interface)),
+        0,
+    )?;
     Ok(true)
 }
 
-fn root(interface: u32) -> TcMessage {
+fn root_message(interface: u32) -> TcMessage {
     tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", None)
 }
 

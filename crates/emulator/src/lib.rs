@@ -11,7 +11,7 @@
 //! | `kernel`, `userspace` | the two back ends | be public, except for their errors; know each other |
 //! | `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | requests to the kernel | touch what belongs to others |
 //! | [`mod@inspect`], `caught`, [`status`] | the existing impairment, read from the kernel or from the process that serves it | change it |
-//! | `fuzzing` | what fuzz targets read foreign bytes with | be called by programs |
+//! | `fuzzing` | what fuzz targets call with foreign bytes | be called by programs |
 //! | [`probe`] | measuring a link from one peer to the other | know which back end impairs it |
 //!
 //! The parameters of links, the fate of each packet, and the judgement of a measured link are the subject of

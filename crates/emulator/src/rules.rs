@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::{
     netlink::{self, Netlink},
-    tc::{Classifier, Filter, Match, Present, Then},
+    tc::{Action, Classifier, Filter, KernelFilter, Match},
 };
 
 /// Priorities of filters. The lowest comes first, and each is for one protocol. This one is for packets that
@@ -54,7 +54,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The existing filters of this crate.
-    pub(crate) fn own_filters(&self, netlink: &mut Netlink) -> Result<Vec<Present>, Error> {
+    pub(crate) fn own_filters(&self, netlink: &mut Netlink) -> Result<Vec<KernelFilter>, Error> {
         let mut filters = netlink
             .filters(self.interface, self.parent)
             .map_err(Error::List)?;
@@ -62,9 +62,9 @@ impl Rules {
         Ok(filters)
     }
 
-    /// Whether any peer is caught.
+    /// Whether there are filters that catch packets to peers.
     pub(crate) fn catch(&self, netlink: &mut Netlink) -> Result<bool, Error> {
-        let is_catch = |present: &Present| present.priority >= SETS[0];
+        let is_catch = |present: &KernelFilter| present.priority >= SETS[0];
         Ok(self.own_filters(netlink)?.iter().any(is_catch))
     }
 
@@ -79,7 +79,7 @@ impl Rules {
         let returned = device.map(|device| (PASS, Match::From(device.to_owned())));
         let discovery = Match::neighbour_discovery().map(|matches| (DISCOVERY, matches));
         for (priority, matches) in returned.into_iter().chain(discovery) {
-            self.add(netlink, priority, matches, Then::Class(1))?;
+            self.add(netlink, priority, matches, Action::Class(1))?;
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Rules {
     pub(crate) fn set_peers(
         &self,
         netlink: &mut Netlink,
-        peers: impl IntoIterator<Item = (Prefix, Then)>,
+        peers: impl IntoIterator<Item = (Prefix, Action)>,
     ) -> Result<(), Error> {
         let mut before = self.own_filters(netlink)?;
         before.retain(|present| present.priority >= SETS[0]);
@@ -105,9 +105,9 @@ impl Rules {
             }
         };
         // Filters of one priority apply in the order in which they were added.
-        for (peer, then) in peers {
+        for (peer, action) in peers {
             let priority = set + u16::from(peer.address().is_ipv6());
-            self.add(netlink, priority, Match::To(peer), then)?;
+            self.add(netlink, priority, Match::To(peer), action)?;
         }
         self.remove_all(netlink, before)
     }
@@ -120,25 +120,25 @@ impl Rules {
         self.remove_all(netlink, filters)
     }
 
-    fn add(&self, netlink: &mut Netlink, priority: u16, matches: Match, then: Then) -> Result<(), Error> {
+    fn add(&self, netlink: &mut Netlink, priority: u16, matches: Match, action: Action) -> Result<(), Error> {
         let filter = Filter {
             parent: self.parent,
             priority,
             matches,
-            then,
+            action,
         };
         netlink
             .add_filter(self.interface, &filter, self.classifier)
             .map_err(Error::Add)
     }
 
-    fn remove_all(&self, netlink: &mut Netlink, filters: Vec<Present>) -> Result<(), Error> {
+    fn remove_all(&self, netlink: &mut Netlink, filters: Vec<KernelFilter>) -> Result<(), Error> {
         filters
             .into_iter()
             .try_for_each(|present| self.remove_one(netlink, present))
     }
 
-    fn remove_one(&self, netlink: &mut Netlink, present: Present) -> Result<(), Error> {
+    fn remove_one(&self, netlink: &mut Netlink, present: KernelFilter) -> Result<(), Error> {
         netlink
             .remove_filters(self.interface, self.parent, present)
             .map_err(Error::Remove)
@@ -159,11 +159,11 @@ pub(crate) fn impaired(link: &Link) -> Vec<(Prefix, usize)> {
     peers.iter().filter(named).copied().collect()
 }
 
-fn set_of(present: Present) -> u16 {
+fn set_of(present: KernelFilter) -> u16 {
     present.priority - present.priority % 10
 }
 
-fn free_set(present: &[Present]) -> Option<u16> {
+fn free_set(present: &[KernelFilter]) -> Option<u16> {
     SETS.into_iter()
         .find(|set| present.iter().all(|present| set_of(*present) != *set))
 }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn sets_take_turns() {
-        let present = |priority| Present {
+        let present = |priority| KernelFilter {
             priority,
             ether_type: 0x0800,
             own: true,

@@ -49,7 +49,7 @@ const TCA_STATS_PKT64: u16 = 8;
 pub(crate) const CLASS_ID: u16 = 1;
 
 /// The priority of a filter that is only tried: behind all others.
-const TRIAL: u16 = 0x7065;
+const PROBE_PRIORITY: u16 = 0x7065;
 
 /// The kinds of filters that can select packets to peers. Kernels of clouds and desktops lack one or the
 /// other.
@@ -106,7 +106,7 @@ impl Match {
 
 /// What a filter does with a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Then {
+pub(crate) enum Action {
     /// Leads it to a class of this crate, by its minor number. Where there are no classes, it lets the packet
     /// pass without looking at other filters.
     Class(u16),
@@ -120,7 +120,7 @@ pub(crate) struct Filter {
     pub(crate) parent: TcHandle,
     pub(crate) priority: u16,
     pub(crate) matches: Match,
-    pub(crate) then: Then,
+    pub(crate) action: Action,
 }
 
 impl Filter {
@@ -128,17 +128,17 @@ impl Filter {
         let mut message = TcMessage::with_index(interface as i32);
         message.header.parent = self.parent;
         message.header.info = filter_info(self.priority, self.matches.ether_type());
-        let class = match self.then {
-            Then::Class(minor) => minor,
-            Then::Redirect { .. } => 1, // not a class, only a mark
+        let class = match self.action {
+            Action::Class(minor) => minor,
+            Action::Redirect { .. } => 1, // not a class, only a mark
         };
         let class = TcHandle {
             major: OWN_MAJOR,
             minor: class,
         };
-        let actions = match self.then {
-            Then::Class(_) => None,
-            Then::Redirect { to } => Some(vec![redirect(to)]),
+        let actions = match self.action {
+            Action::Class(_) => None,
+            Action::Redirect { to } => Some(vec![redirect(to)]),
         };
         let options = match classifier {
             Classifier::U32 => u32_options(&self.matches, class, actions),
@@ -282,7 +282,7 @@ pub(crate) struct QdiscStats {
 
 /// A filter of the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Present {
+pub(crate) struct KernelFilter {
     pub(crate) priority: u16,
     pub(crate) ether_type: u16,
     pub(crate) own: bool,
@@ -315,16 +315,16 @@ impl Netlink {
 
     /// The kind of filters that this kernel has, tried with one that changes nothing and is removed.
     pub(crate) fn classifier(&mut self, interface: u32, parent: TcHandle) -> Result<Classifier, Error> {
-        let trial = Filter {
+        let probe = Filter {
             parent,
-            priority: TRIAL,
+            priority: PROBE_PRIORITY,
             matches: Match::Everything,
-            then: Then::Class(1),
+            action: Action::Class(1),
         };
-        let classifier = self.add_first(interface, &trial)?;
-        let present = Present {
-            priority: TRIAL,
-            ether_type: trial.matches.ether_type(),
+        let classifier = self.add_first(interface, &probe)?;
+        let present = KernelFilter {
+            priority: PROBE_PRIORITY,
+            ether_type: probe.matches.ether_type(),
             own: true,
         };
         self.remove_filters(interface, parent, present)?;
@@ -336,7 +336,7 @@ impl Netlink {
         &mut self,
         interface: u32,
         parent: TcHandle,
-        present: Present,
+        present: KernelFilter,
     ) -> Result<(), Error> {
         let mut message = TcMessage::with_index(interface as i32);
         message.header.parent = parent;
@@ -345,10 +345,10 @@ impl Netlink {
     }
 
     /// The filters of a parent, each priority once. Empty if there is no such parent.
-    pub(crate) fn filters(&mut self, interface: u32, parent: TcHandle) -> Result<Vec<Present>, Error> {
+    pub(crate) fn filters(&mut self, interface: u32, parent: TcHandle) -> Result<Vec<KernelFilter>, Error> {
         let replies = self.filter_replies(interface, parent)?;
-        Ok(by_priority(
-            replies.iter().filter_map(|reply| filter(reply, parent)),
+        Ok(merge_by_priority(
+            replies.iter().filter_map(|reply| parse_filter(reply, parent)),
         ))
     }
 
@@ -463,12 +463,12 @@ fn parse_stats(stats: &[u8]) -> Option<QdiscStats> {
     })
 }
 
-pub(crate) fn filter(reply: &Reply, parent: TcHandle) -> Option<Present> {
+pub(crate) fn parse_filter(reply: &Reply, parent: TcHandle) -> Option<KernelFilter> {
     let parsed = parse(reply).filter(|parsed| parsed.parent == parent)?;
     let class = attribute(parsed.attributes, TCA_OPTIONS)
         .and_then(|options| attribute(options, CLASS_ID))
         .and_then(|class| Some(TcHandle::from(u32::from_ne_bytes(class.try_into().ok()?))));
-    Some(Present {
+    Some(KernelFilter {
         priority: (parsed.info >> 16) as u16,
         ether_type: u16::from_be(parsed.info as u16),
         own: class.is_some_and(|class| class.major == OWN_MAJOR),
@@ -477,8 +477,8 @@ pub(crate) fn filter(reply: &Reply, parent: TcHandle) -> Option<Present> {
 
 /// A priority belongs to this crate if one of its filters does: the tables of u32 bear no mark, and nobody
 /// else writes to these priorities.
-fn by_priority(filters: impl Iterator<Item = Present>) -> Vec<Present> {
-    let mut merged: Vec<Present> = Vec::new();
+fn merge_by_priority(filters: impl Iterator<Item = KernelFilter>) -> Vec<KernelFilter> {
+    let mut merged: Vec<KernelFilter> = Vec::new();
     for filter in filters {
         match merged.iter_mut().find(|known| known.priority == filter.priority) {
             Some(known) => known.own |= filter.own,
@@ -505,7 +505,7 @@ mod tests {
             parent: EGRESS,
             priority: 10,
             matches: Match::To(peer.parse().unwrap()),
-            then: Then::Redirect { to: 77 },
+            action: Action::Redirect { to: 77 },
         }
     }
 
@@ -598,24 +598,24 @@ mod tests {
     fn own_filters_are_recognised_among_those_of_the_kernel() {
         for classifier in Classifier::ALL {
             let own = Reply(bytes(&filter_to("10.0.0.1").message(5, classifier)));
-            let present = filter(&own, EGRESS).unwrap();
+            let present = parse_filter(&own, EGRESS).unwrap();
             assert_eq!(
                 present,
-                Present {
+                KernelFilter {
                     priority: 10,
                     ether_type: 0x0800,
                     own: true
                 }
             );
-            assert_eq!(filter(&own, INGRESS), None);
+            assert_eq!(parse_filter(&own, INGRESS), None);
         }
         let mut foreign = filter_to("10.0.0.1").message(5, Classifier::U32);
         foreign.attributes[1] = TcAttribute::Options(Vec::new());
-        let foreign = filter(&Reply(bytes(&foreign)), EGRESS).unwrap();
+        let foreign = parse_filter(&Reply(bytes(&foreign)), EGRESS).unwrap();
         assert!(!foreign.own);
         // u32 lists its table before the filters in it.
-        let own = Present { own: true, ..foreign };
-        assert_eq!(by_priority([foreign, own].into_iter()), [own]);
+        let own = KernelFilter { own: true, ..foreign };
+        assert_eq!(merge_by_priority([foreign, own].into_iter()), [own]);
     }
 
     #[test]
@@ -623,7 +623,7 @@ mod tests {
         let whole = bytes(&filter_to("10.0.0.1").message(5, Classifier::U32));
         for length in 0..whole.len() {
             let cut = Reply(whole[..length].to_vec());
-            assert!(filter(&cut, EGRESS).is_none_or(|present| present.priority == 10));
+            assert!(parse_filter(&cut, EGRESS).is_none_or(|present| present.priority == 10));
             assert_eq!(parse_qdisc(&cut, 6), None);
         }
     }

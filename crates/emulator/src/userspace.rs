@@ -51,7 +51,7 @@ use crate::{
     netlink::{self, Device, Netlink},
     rules::{self, Rules},
     tap::{self, Tap},
-    tc::{self, Classifier, EGRESS, Filter, INGRESS, Match, Then},
+    tc::{self, Action, Classifier, EGRESS, Filter, INGRESS, Match},
 };
 
 /// The name of the TAP. There is one in a network namespace.
@@ -181,7 +181,7 @@ impl Userspace {
         };
         // Redirects last: if an earlier step fails, packets still pass.
         detour.take_over()?;
-        detour.lead(link)?;
+        detour.redirect(link)?;
         Ok(detour)
     }
 
@@ -203,15 +203,15 @@ impl Userspace {
         if link.impairs() && !self.link.impairs() {
             self.take_over()?;
         }
-        self.lead(link)?;
+        self.redirect(link)?;
         self.link = link.clone();
         self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
 
     /// Resets the counts; nothing else changes.
-    pub(crate) fn recount(&mut self) -> Result<(), Error> {
-        self.send(Command::Recount)?;
+    pub(crate) fn reset_counts(&mut self) -> Result<(), Error> {
+        self.send(Command::ResetCounts)?;
         // The reply comes after the counts have been reset.
         self.report()?;
         self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
@@ -233,7 +233,7 @@ impl Userspace {
             link: self.link.clone(),
             backend: Kind::Userspace,
             mode: self.link.mode(),
-            traffic: report.tallies.into_iter().map(Traffic::Userspace).collect(),
+            traffic: report.counts.into_iter().map(Traffic::Userspace).collect(),
             worker: Some(Worker {
                 scheduling: report.scheduling,
                 lateness: Lateness {
@@ -252,7 +252,7 @@ impl Userspace {
 
     /// Checks that the filters are still in place.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        if self.link.impairs() && !self.filters(|rules, netlink| rules.catch(netlink))? {
+        if self.link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
             return Err(Error::Removed {
                 device: self.device.clone(),
             });
@@ -297,14 +297,14 @@ impl Userspace {
     }
 
     /// Redirects exactly the packets that the links impair.
-    fn lead(&mut self, link: &Link) -> Result<(), Error> {
+    fn redirect(&mut self, link: &Link) -> Result<(), Error> {
         if !link.impairs() {
             return self.remove_rules();
         }
         let to = self.tap_index;
         let peers = rules::impaired(link)
             .into_iter()
-            .map(|(peer, _)| (peer, Then::Redirect { to }));
+            .map(|(peer, _)| (peer, Action::Redirect { to }));
         self.filters(|rules, netlink| rules.set_peers(netlink, peers))
     }
 
@@ -333,16 +333,18 @@ impl Userspace {
     fn report(&mut self) -> Result<Report, Error> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.send(Command::Report(sender))?;
-        receiver.recv_timeout(ANSWER_TIMEOUT).map_err(|_| self.ended())
+        receiver
+            .recv_timeout(ANSWER_TIMEOUT)
+            .map_err(|_| self.thread_error())
     }
 
     fn send(&mut self, command: Command) -> Result<(), Error> {
         let sent = self.worker.as_ref().is_some_and(|worker| worker.send(command));
-        if sent { Ok(()) } else { Err(self.ended()) }
+        if sent { Ok(()) } else { Err(self.thread_error()) }
     }
 
     /// Why the thread does not reply.
-    fn ended(&mut self) -> Error {
+    fn thread_error(&mut self) -> Error {
         let finished = self.worker.take_if(|worker| worker.handle.is_finished());
         Error::Ended(match finished.map(|worker| worker.handle.join()) {
             Some(Ok(Err(error))) => error,
@@ -403,7 +405,7 @@ fn links(link: &Link, seed: Option<u64>) -> Links {
 }
 
 /// Whether packets that leave the interface make a detour.
-pub(crate) fn is_at(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
+pub(crate) fn is_active_on(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
     Ok(!rules_of(interface).own_filters(netlink)?.is_empty())
 }
 
@@ -491,7 +493,7 @@ pub(crate) fn add_return(netlink: &mut Netlink, tap: u32, interface: u32) -> Res
         parent: INGRESS,
         priority: 1,
         matches: Match::Everything,
-        then: Then::Redirect { to: interface },
+        action: Action::Redirect { to: interface },
     };
     netlink
         .add_first(tap, &filter)

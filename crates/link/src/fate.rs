@@ -9,7 +9,7 @@ mod random;
 mod rate;
 
 pub use self::{
-    link::{Departure, LinkState, Packet, PacketCounts},
+    link::{Departure, ImpairedLink, Packet, PacketCounts},
     queue::DueQueue,
     random::Random,
 };

@@ -180,7 +180,7 @@ impl LinkState {
         let routes = self.link.routes().iter().map(|route| &route.impairment);
         let over_limit = routes
             .zip(&self.traffic)
-            .map(|(impairment, traffic)| traffic.over_own_limit(impairment))
+            .map(|(impairment, traffic)| traffic.packets_over_own_limit(impairment))
             .fold(0, u64::saturating_add);
         if over_limit > 0 {
             concerns.push(Concern::OverLimit(over_limit));
@@ -192,7 +192,7 @@ impl LinkState {
 impl Traffic {
     /// The number of packets dropped by the emulator's own limit. A configured limit drops on purpose, and so
     /// does the queue of a rate: a sender that is faster must lose packets.
-    fn over_own_limit(&self, impairment: &Impairment) -> u64 {
+    fn packets_over_own_limit(&self, impairment: &Impairment) -> u64 {
         if impairment.rate_bits_per_second.is_some() || impairment.limit_packets.is_some() {
             return 0;
         }

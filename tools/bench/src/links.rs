@@ -238,7 +238,7 @@ fn times(pair: &Pair) -> Result<()> {
         lap(&mut steps[0]);
         emulator.set(&link(&delayed(50))?)?;
         lap(&mut steps[1]);
-        emulator.recount()?;
+        emulator.reset_counts()?;
         lap(&mut steps[2]);
         emulator.set(&Link::default())?;
         lap(&mut steps[3]);

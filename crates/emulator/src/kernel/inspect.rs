@@ -11,7 +11,7 @@ use rtnetlink::packet_route::tc::TcHandle;
 
 use super::{Error, NETEM, NETEM_BELOW_TBF, ROOT, class, find};
 use crate::{
-    caught::caught,
+    caught::caught_peers,
     kernel::netem::Netem,
     netlink::{Device, Netlink},
 };
@@ -33,7 +33,7 @@ pub(crate) fn inspect(
     if !is_own {
         return Ok(None);
     }
-    let caught = caught(netlink, device.index, ROOT).map_err(Error::Connect)?;
+    let caught = caught_peers(netlink, device.index, ROOT).map_err(Error::Connect)?;
     let is_cut = |qdisc: &crate::tc::Qdisc| {
         (NETEM_BELOW_TBF..NETEM).contains(&qdisc.handle.major) && qdisc.kind == "netem"
     };

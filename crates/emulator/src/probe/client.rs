@@ -108,7 +108,7 @@ impl Client {
             self.wait(plan, sent, true).await?;
             return Ok(None);
         };
-        let is_early = plan.fills_early();
+        let is_early = plan.is_filled_early();
         if !is_early {
             self.wait(plan, sent, false).await?;
         }

@@ -16,7 +16,7 @@ use std::{
 use hdrhistogram::Histogram;
 use perfrun_link::{
     Scheduling,
-    fate::{Departure, DueQueue, LinkState, Nanos, Packet, PacketCounts, Random},
+    fate::{Departure, DueQueue, ImpairedLink, Nanos, Packet, PacketCounts, Random},
     route::{Link, Prefix},
 };
 use rustix::{
@@ -33,7 +33,7 @@ const BATCH: usize = 64;
 
 /// From this size on, a frame keeps the buffer that it was read into, and is not copied. Smaller frames would
 /// waste most of the buffer.
-const KEEPS_BUFFER: usize = 16 << 10;
+const KEEP_BUFFER_MIN: usize = 16 << 10;
 
 /// The number of buffers kept for later frames.
 const SPARE_BUFFERS_MAX: usize = 1024;
@@ -52,7 +52,7 @@ pub(super) enum Command {
     /// Replaces the links. Packets in flight arrive as decided.
     Set(Box<Links>),
     /// Resets the counts.
-    Recount,
+    ResetCounts,
     /// Starts the random decisions of this seed.
     Reseed(u64),
     /// Requests a report.
@@ -63,7 +63,7 @@ pub(super) enum Command {
 
 /// Links, ready to decide about packets.
 pub(super) struct Links {
-    states: Vec<LinkState>,
+    impaired: Vec<ImpairedLink>,
     by_address: HashMap<IpAddr, usize>,
     /// Longer prefixes first.
     by_prefix: Vec<(Prefix, usize)>,
@@ -71,15 +71,15 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn new(link: &Link, seed: u64) -> Self {
-        let states = link
+        let impaired = link
             .routes()
             .iter()
             .zip(0..)
-            .map(|(route, number)| LinkState::new(&route.impairment, random(seed, number)))
+            .map(|(route, number)| ImpairedLink::new(&route.impairment, random(seed, number)))
             .collect();
         let (hosts, by_prefix): (Vec<_>, _) = link.peers().into_iter().partition(|(peer, _)| peer.is_host());
         Self {
-            states,
+            impaired,
             by_address: hosts
                 .into_iter()
                 .map(|(peer, link)| (peer.address(), link))
@@ -106,7 +106,7 @@ fn random(seed: u64, link: u64) -> Random {
 
 /// The counts since counting began.
 pub(super) struct Report {
-    pub(super) tallies: Vec<PacketCounts>,
+    pub(super) counts: Vec<PacketCounts>,
     pub(super) unmatched: u64,
     pub(super) refused: u64,
     pub(super) lateness: Histogram<u64>,
@@ -181,7 +181,7 @@ impl Engine {
         loop {
             self.write_due()?;
             let (readable, woken) = self.wait()?;
-            if woken && self.obey()? {
+            if woken && self.execute_commands()? {
                 return Ok(());
             }
             if readable {
@@ -199,12 +199,12 @@ impl Engine {
         let alarm = self.alarm.before(due, began);
         let mut happened = self.sleep(Some(alarm.saturating_sub(began)))?;
         let woke = now();
-        // Or a signal has woken the thread, long before the frame is due.
+        // The thread may also have been woken by a signal, long before the frame is due.
         if happened != NOTHING || woke < alarm {
             return Ok(happened);
         }
         if alarm > began {
-            self.alarm.was_late_by(woke - alarm);
+            self.alarm.add_lateness(woke - alarm);
         }
         while happened == NOTHING && now() < due {
             happened = self.sleep(Some(0))?;
@@ -231,8 +231,8 @@ impl Engine {
         Ok((readable, woken))
     }
 
-    /// Carries out the commands. Returns true if the thread is to end.
-    fn obey(&mut self) -> io::Result<bool> {
+    /// Carries out the commands. Returns true if the thread must end.
+    fn execute_commands(&mut self) -> io::Result<bool> {
         let mut count = [0; 8];
         match rustix::io::read(self.wake.as_fd(), &mut count) {
             Err(Errno::AGAIN) => {}
@@ -245,18 +245,18 @@ impl Engine {
                 Command::Set(links) => {
                     self.links = *links;
                     self.generation += 1;
-                    self.recount();
+                    self.reset_counts();
                 }
-                Command::Recount => self.recount(),
+                Command::ResetCounts => self.reset_counts(),
                 Command::Reseed(seed) => {
-                    for (state, number) in self.links.states.iter_mut().zip(0..) {
+                    for (state, number) in self.links.impaired.iter_mut().zip(0..) {
                         state.reseed(random(seed, number));
                     }
                 }
                 Command::Report(to) => {
                     // The requester may have stopped waiting.
                     let _ = to.try_send(Report {
-                        tallies: self.links.states.iter().map(LinkState::tally).collect(),
+                        counts: self.links.impaired.iter().map(ImpairedLink::counts).collect(),
                         unmatched: self.unmatched,
                         refused: self.refused,
                         lateness: self.lateness.clone(),
@@ -270,8 +270,11 @@ impl Engine {
         Ok(false)
     }
 
-    fn recount(&mut self) {
-        self.links.states.iter_mut().for_each(LinkState::recount);
+    fn reset_counts(&mut self) {
+        self.links
+            .impaired
+            .iter_mut()
+            .for_each(ImpairedLink::reset_counts);
         (self.unmatched, self.refused) = (0, 0);
         self.lateness.reset();
         self.cpu_before = cpu();
@@ -305,7 +308,7 @@ impl Engine {
             self.hold(buffer, length, packet, None, now);
             return;
         };
-        let [copy, original] = self.links.states[link].decide(packet, now);
+        let [copy, original] = self.links.impaired[link].decide(packet, now);
         if let Some(Departure { due, corrupt }) = copy {
             let mut buffer: Box<[u8]> = self.buffer[..length].into();
             if let Some(random) = corrupt {
@@ -324,7 +327,7 @@ impl Engine {
 
     /// Takes the frame out of the buffer, or the buffer with the frame.
     fn take(&mut self, length: usize) -> Box<[u8]> {
-        if length < KEEPS_BUFFER {
+        if length < KEEP_BUFFER_MIN {
             return self.buffer[..length].into();
         }
         let next = self.spare_buffers.pop().unwrap_or_else(new_buffer);
@@ -364,11 +367,11 @@ impl Engine {
             // A frame that passes unimpaired immediately has no due time to compare with.
             if let Some(link) = held.link {
                 self.lateness.saturating_record(now - due);
-                let state = &mut self.links.states[link];
+                let state = &mut self.links.impaired[link];
                 if written {
-                    state.released(held.packet);
+                    state.release(held.packet);
                 } else {
-                    state.discarded(held.packet);
+                    state.discard(held.packet);
                 }
             }
         }

@@ -53,7 +53,7 @@ pub struct PacketCounts {
 
 /// A link while packets pass over it.
 #[derive(Debug)]
-pub struct LinkState {
+pub struct ImpairedLink {
     impairment: Impairment,
     random: Random,
     delays: Delays,
@@ -62,18 +62,18 @@ pub struct LinkState {
     corrupt: Option<Coin>,
     reorder: Option<Overtaking>,
     rate: Option<RateClock>,
-    room: Room,
+    capacity: Capacity,
     held: u32,
-    tally: PacketCounts,
+    counts: PacketCounts,
 }
 
-/// When a link is full.
+/// What a link holds before it is full.
 #[derive(Debug)]
-enum Room {
-    /// With this number of packets on it, as in netem.
+enum Capacity {
+    /// This number of packets, as in netem.
     Packets(u32),
-    /// When a packet would have to queue for longer than `longest`. Packets in flight take no room: otherwise
-    /// small packets (acknowledgements, echoes) would take it from each other.
+    /// The packets that queue for `longest` at most. Packets in flight do not count: otherwise small packets
+    /// (acknowledgements, echoes) would take the capacity from each other.
     Wait { longest_way: Nanos, longest: Nanos },
 }
 
@@ -84,7 +84,7 @@ struct Overtaking {
     since: u32,
 }
 
-impl LinkState {
+impl ImpairedLink {
     /// A link that no packet has passed yet.
     pub fn new(impairment: &Impairment, mut random: Random) -> Self {
         Self {
@@ -109,15 +109,15 @@ impl LinkState {
             rate: impairment
                 .rate_bits_per_second
                 .map(|rate| RateClock::new(rate.get())),
-            room: match impairment.longest_wait() {
-                None => Room::Packets(impairment.limit_packets()),
-                Some(longest) => Room::Wait {
+            capacity: match impairment.longest_wait() {
+                None => Capacity::Packets(impairment.limit_packets()),
+                Some(longest) => Capacity::Wait {
                     longest_way: nanoseconds(impairment.longest_way()),
                     longest: nanoseconds(longest),
                 },
             },
             held: 0,
-            tally: PacketCounts::default(),
+            counts: PacketCounts::default(),
             random,
         }
     }
@@ -127,7 +127,7 @@ impl LinkState {
         *self = Self {
             rate: self.rate.take(),
             held: self.held,
-            tally: self.tally,
+            counts: self.counts,
             ..Self::new(&self.impairment, random)
         };
     }
@@ -137,13 +137,13 @@ impl LinkState {
     /// The order of decisions is that of `netem_enqueue`. A copy is delayed on its own, and is not copied
     /// again.
     pub fn decide(&mut self, packet: Packet, now: Nanos) -> [Option<Departure>; 2] {
-        self.tally.packets_in += u64::from(packet.packets);
+        self.counts.packets_in += u64::from(packet.packets);
         let twice = self
             .duplicate
             .as_mut()
             .is_some_and(|coin| coin.toss(&mut self.random));
         if twice {
-            self.tally.duplicated += u64::from(packet.packets);
+            self.counts.duplicated += u64::from(packet.packets);
         }
         let lost = self.is_lost(packet);
         let copy = twice && !lost && !self.is_lost(packet);
@@ -155,25 +155,25 @@ impl LinkState {
         ]
     }
 
-    /// A copy has left the link, and makes room.
-    pub fn released(&mut self, packet: Packet) {
+    /// Removes a copy that has left the link.
+    pub fn release(&mut self, packet: Packet) {
         self.held -= packet.packets;
-        self.tally.packets_out += u64::from(packet.packets);
+        self.counts.packets_out += u64::from(packet.packets);
     }
 
-    /// A copy could not be forwarded.
-    pub fn discarded(&mut self, packet: Packet) {
+    /// Removes a copy that could not be forwarded.
+    pub fn discard(&mut self, packet: Packet) {
         self.held -= packet.packets;
     }
 
     /// Resets the counts. Packets in flight stay there, and count when they leave.
-    pub fn recount(&mut self) {
-        self.tally = PacketCounts::default();
+    pub fn reset_counts(&mut self) {
+        self.counts = PacketCounts::default();
     }
 
     /// What the link did since counting began.
-    pub fn tally(&self) -> PacketCounts {
-        self.tally
+    pub fn counts(&self) -> PacketCounts {
+        self.counts
     }
 
     fn is_lost(&mut self, packet: Packet) -> bool {
@@ -182,16 +182,16 @@ impl LinkState {
             .as_mut()
             .is_some_and(|losses| losses.next(&mut self.random));
         if lost {
-            self.tally.lost += u64::from(packet.packets);
+            self.counts.lost += u64::from(packet.packets);
         }
         lost
     }
 
     fn is_full(&self, now: Nanos) -> bool {
-        match (&self.room, &self.rate) {
-            (Room::Packets(limit), _) => self.held >= *limit,
-            (Room::Wait { longest_way, longest }, Some(rate)) => rate.wait(now + longest_way) > *longest,
-            (Room::Wait { .. }, None) => false,
+        match (&self.capacity, &self.rate) {
+            (Capacity::Packets(limit), _) => self.held >= *limit,
+            (Capacity::Wait { longest_way, longest }, Some(rate)) => rate.wait(now + longest_way) > *longest,
+            (Capacity::Wait { .. }, None) => false,
         }
     }
 
@@ -202,19 +202,19 @@ impl LinkState {
             .is_some_and(|coin| coin.toss(&mut self.random));
         let corrupt = corrupt.then(|| self.random.next_u32());
         if self.is_full(now) {
-            self.tally.over_limit += u64::from(packet.packets);
+            self.counts.over_limit += u64::from(packet.packets);
             return None;
         }
         self.held += packet.packets;
         if corrupt.is_some() {
-            self.tally.corrupted += u64::from(packet.packets);
+            self.counts.corrupted += u64::from(packet.packets);
         }
         let overtakes = self
             .reorder
             .as_mut()
             .is_some_and(|reorder| reorder.next(&mut self.random));
         if overtakes {
-            self.tally.reordered += u64::from(packet.packets);
+            self.counts.reordered += u64::from(packet.packets);
             return Some(Departure { due: now, corrupt });
         }
         let arrival = now + self.delays.next(&mut self.random);
@@ -274,9 +274,9 @@ mod tests {
         }
     }
 
-    fn link(impairment: Impairment) -> LinkState {
+    fn link(impairment: Impairment) -> ImpairedLink {
         impairment.check().unwrap();
-        LinkState::new(&impairment, Random::new(1))
+        ImpairedLink::new(&impairment, Random::new(1))
     }
 
     fn percent(percent: f64) -> Ratio {
@@ -298,9 +298,9 @@ mod tests {
     fn a_plain_link_delays_and_nothing_else() {
         let mut link = link(delayed());
         assert_eq!(link.decide(PACKET, START), [None, clean(START + DELAY)]);
-        link.released(PACKET);
+        link.release(PACKET);
         assert_eq!(
-            link.tally(),
+            link.counts(),
             PacketCounts {
                 packets_in: 1,
                 packets_out: 1,
@@ -328,14 +328,14 @@ mod tests {
         for expected in [true, true, false, false] {
             assert_eq!(link.decide(PACKET, START)[1].is_some(), expected);
         }
-        link.released(PACKET);
+        link.release(PACKET);
         assert!(link.decide(PACKET, START)[1].is_some());
-        let tally = link.tally();
-        assert_eq!((tally.packets_in, tally.over_limit), (5, 2));
+        let counts = link.counts();
+        assert_eq!((counts.packets_in, counts.over_limit), (5, 2));
     }
 
     #[test]
-    fn counting_anew_forgets_no_packet() {
+    fn resetting_the_counts_forgets_no_packet() {
         let mut link = link(Impairment {
             limit_packets: NonZeroU32::new(2),
             ..delayed()
@@ -343,19 +343,19 @@ mod tests {
         for _ in 0..3 {
             link.decide(PACKET, START);
         }
-        assert_eq!((link.tally().packets_in, link.tally().over_limit), (3, 1));
-        link.recount();
-        assert_eq!(link.tally(), PacketCounts::default());
+        assert_eq!((link.counts().packets_in, link.counts().over_limit), (3, 1));
+        link.reset_counts();
+        assert_eq!(link.counts(), PacketCounts::default());
         // The link is still full.
         assert_eq!(link.decide(PACKET, START), [None; 2]);
-        link.released(PACKET);
+        link.release(PACKET);
         let expected = PacketCounts {
             packets_in: 1,
             packets_out: 1,
             over_limit: 1,
             ..PacketCounts::default()
         };
-        assert_eq!(link.tally(), expected);
+        assert_eq!(link.counts(), expected);
     }
 
     #[test]
@@ -374,7 +374,7 @@ mod tests {
         let first = fate(1);
         assert_eq!(fate(1), first);
         assert_ne!(fate(2), first);
-        assert_eq!(link.tally().packets_in, 300, "counts stay");
+        assert_eq!(link.counts().packets_in, 300, "counts stay");
     }
 
     #[test]
@@ -397,17 +397,17 @@ mod tests {
                 corrupt += u64::from(departure.corrupt.is_some());
             }
         }
-        let tally = link.tally();
-        assert_eq!(tally.corrupted, corrupt);
+        let counts = link.counts();
+        assert_eq!(counts.corrupted, corrupt);
         let near = |count: u64, share: f64, of: u64| {
             let of = of as f64;
             (count as f64 - share * of).abs() < 3.9 * (share * (1.0 - share) * of).sqrt()
         };
-        assert!(near(tally.duplicated, 0.1, PACKETS), "{tally:?}");
-        assert!(near(corrupt, 0.03, arrived), "{tally:?}");
+        assert!(near(counts.duplicated, 0.1, PACKETS), "{counts:?}");
+        assert!(near(corrupt, 0.03, arrived), "{counts:?}");
         // A copy can be lost as well, unless its original was.
-        assert!(near(tally.lost, 0.05, PACKETS + tally.duplicated), "{tally:?}");
-        assert_eq!(arrived, PACKETS + tally.duplicated - tally.lost);
+        assert!(near(counts.lost, 0.05, PACKETS + counts.duplicated), "{counts:?}");
+        assert_eq!(arrived, PACKETS + counts.duplicated - counts.lost);
     }
 
     #[test]
@@ -428,11 +428,11 @@ mod tests {
         // Four packets that cannot, then half of each: 1 / (4 + 2) of all; 0.003 is four standard deviations.
         let share = overtook.len() as f64 / 20_000.0;
         assert!((share - 1.0 / 6.0).abs() < 0.003, "{share}");
-        assert_eq!(link.tally().reordered, overtook.len() as u64);
+        assert_eq!(link.counts().reordered, overtook.len() as u64);
     }
 
     #[test]
-    fn without_a_limit_of_its_own_a_link_holds_its_way() {
+    fn a_link_without_a_configured_limit_holds_all_packets_in_flight() {
         // 100 ms at 1 Gbit/s, all of it sent at the link's rate: nothing may be dropped.
         let mut link = link(Impairment {
             delay: Duration::from_millis(100),
@@ -448,12 +448,12 @@ mod tests {
             let now = START + number * 12_112;
             while on_their_way.front().is_some_and(|due| *due <= now) {
                 on_their_way.pop_front();
-                link.released(packet);
+                link.release(packet);
             }
             let [_, departure] = link.decide(packet, now);
             on_their_way.push_back(departure.unwrap().due);
         }
-        assert_eq!(link.tally().over_limit, 0);
+        assert_eq!(link.counts().over_limit, 0);
     }
 
     #[test]
@@ -472,7 +472,7 @@ mod tests {
         for number in 0..20_000 {
             link.decide(PACKET, START + number * 5_000_000);
         }
-        assert_eq!(link.tally().over_limit, 0);
+        assert_eq!(link.counts().over_limit, 0);
     }
 
     #[test]
@@ -490,7 +490,7 @@ mod tests {
         for number in 0..4000 {
             link.decide(acknowledgement, START + number * 485_000);
         }
-        assert_eq!(link.tally().over_limit, 0);
+        assert_eq!(link.counts().over_limit, 0);
         // At three times the rate every packet queues for two delays at most.
         let full = Packet {
             wire_bytes: 1514,
@@ -503,6 +503,6 @@ mod tests {
         });
         let longest = departures.max().unwrap();
         assert!((897_000_000..=903_000_000).contains(&longest), "{longest}");
-        assert!(link.tally().over_limit > 6000, "{:?}", link.tally());
+        assert!(link.counts().over_limit > 6000, "{:?}", link.counts());
     }
 }

@@ -72,7 +72,7 @@ const START_SLACK: Duration = Duration::from_millis(100);
 const TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The highest rate that a plan may request. A machine that sends more slowly would take as much longer.
-const FILL_SANE_BITS_PER_SECOND: u64 = 100_000_000_000;
+const FILL_REQUEST_MAX_BITS_PER_SECOND: u64 = 100_000_000_000;
 
 /// What a probe sends, and when.
 #[serde_with_macros::skip_serializing_none]
@@ -109,7 +109,7 @@ pub struct Fill {
     pub payload_bytes: usize,
 }
 
-/// Why a plan cannot be carried out, or would take longer than anybody waits.
+/// Why a plan cannot be carried out, or would take too long.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 pub enum BadPlan {
     /// More echoes than the ends can count.
@@ -122,7 +122,7 @@ pub enum BadPlan {
     #[error("unable to wait {0:?} for a part of the probe: plan at most {TIME_MAX:?}")]
     TooLong(Duration),
     /// A rate that no machine reaches.
-    #[error("unable to send {0} bit/s: request at most {FILL_SANE_BITS_PER_SECOND}")]
+    #[error("unable to send {0} bit/s: request at most {FILL_REQUEST_MAX_BITS_PER_SECOND}")]
     TooFast(u64),
     /// Datagrams too short to carry the fields of the probe, or too long for a frame.
     #[error(
@@ -197,7 +197,7 @@ impl ProbePlan {
 
     /// Whether the link is filled right after the last echo, while replies are still in flight. The two
     /// directions share no rate, but the machine does the work of both.
-    pub fn fills_early(&self) -> bool {
+    pub fn is_filled_early(&self) -> bool {
         self.fill
             .as_ref()
             .is_some_and(|fill| fill.bits_per_second <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
@@ -226,7 +226,7 @@ impl ProbePlan {
         }
         if let Some(fill) = &self.fill {
             check_time(fill.duration)?;
-            if fill.bits_per_second > FILL_SANE_BITS_PER_SECOND {
+            if fill.bits_per_second > FILL_REQUEST_MAX_BITS_PER_SECOND {
                 return Err(BadPlan::TooFast(fill.bits_per_second));
             }
             if !(DATAGRAM_BYTES as usize..=FILL_PAYLOAD_MAX).contains(&fill.payload_bytes) {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_little_loss_takes_more_echoes_to_tell_if_they_do() {
+    fn a_small_loss_takes_more_echoes_if_they_can_show_it() {
         let echoes = |percent: f64| {
             let loss = Loss::Random {
                 ratio: Ratio::from_percent(percent).unwrap(),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_plan_is_as_gentle() {
+    fn a_shorter_plan_loads_a_link_no_more() {
         let limited = rate(10_000_000);
         let plan = ProbePlan::new(&limited, &Impairment::default());
         let short = ProbePlan::within(&limited, &Impairment::default(), Duration::from_millis(200));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_links_are_filled_both_ways_at_once() {
+    fn slow_links_are_filled_in_both_directions_at_the_same_time() {
         let far = |megabits: u64| Impairment {
             delay: Duration::from_millis(300),
             ..rate(megabits * 1_000_000)
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(beside(&plan(5), &plan(100)), None);
         let none = ProbePlan::new(&Impairment::default(), &Impairment::default());
         assert_eq!((beside(&plan(5), &none), beside(&none, &plan(5))), (None, None));
-        assert!(plan(5).fills_early() && !plan(100).fills_early() && !none.fills_early());
+        assert!(plan(5).is_filled_early() && !plan(100).is_filled_early() && !none.is_filled_early());
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Emulation {
         }
         self.count();
         if let Some(active) = self.active.as_mut().filter(|active| active.request == request)
-            && active.emulator.recount().is_ok()
+            && active.emulator.reset_counts().is_ok()
         {
             return Ok(());
         }

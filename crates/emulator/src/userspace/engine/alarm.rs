@@ -3,14 +3,14 @@
 use perfrun_link::fate::Nanos;
 
 /// Above this lateness the CPU was busy with other threads, and an earlier alarm would not have helped.
-const SLEEPY: Nanos = 250_000;
+const WAKE_UP_MAX: Nanos = 250_000;
 
-/// One alarm contributes one part of this number to the average, the earlier ones the rest.
-const MEMORY: Nanos = 8;
+/// The average has this number of parts: the last alarm contributes one, the earlier ones the rest.
+const AVERAGE_PARTS: Nanos = 8;
 
-/// The part of the time that may be spent busy-waiting. The kernel stops a thread with real-time priority
-/// that never sleeps for 5 % of the time.
-const TURNING: Nanos = 8;
+/// One part of this number is the share of the time that may be spent busy-waiting. The kernel stops a thread
+/// with real-time priority that never sleeps for 5 % of the time.
+const BUSY_WAIT_PART: Nanos = 8;
 
 /// An alarm that is set earlier by its usual lateness.
 ///
@@ -25,13 +25,13 @@ pub(super) struct Alarm {
 impl Alarm {
     /// When to wake up for a frame that is due at `due`.
     pub(super) fn before(&self, due: Nanos, now: Nanos) -> Nanos {
-        due - self.usually_late.min(due.saturating_sub(now) / TURNING)
+        due - self.usually_late.min(due.saturating_sub(now) / BUSY_WAIT_PART)
     }
 
-    /// Learns how late an alarm was.
-    pub(super) fn was_late_by(&mut self, late: Nanos) {
-        if late <= SLEEPY {
-            self.usually_late = (self.usually_late * (MEMORY - 1) + late) / MEMORY;
+    /// Adds how late an alarm was.
+    pub(super) fn add_lateness(&mut self, late: Nanos) {
+        if late <= WAKE_UP_MAX {
+            self.usually_late = (self.usually_late * (AVERAGE_PARTS - 1) + late) / AVERAGE_PARTS;
         }
     }
 }
@@ -43,7 +43,7 @@ mod tests {
     fn early_after(alarms: &[Nanos], wait: Nanos) -> Nanos {
         const NOW: Nanos = 1_000_000;
         let mut alarm = Alarm::default();
-        alarms.iter().for_each(|late| alarm.was_late_by(*late));
+        alarms.iter().for_each(|late| alarm.add_lateness(*late));
         NOW + wait - alarm.before(NOW + wait, NOW)
     }
 
@@ -55,13 +55,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_has_woken_up_is_learnt_soon() {
+    fn a_cpu_that_has_woken_up_is_noticed_soon() {
         let early = early_after(&[[100_000; 30], [3_000; 30]].concat(), 4_000_000);
         assert!(early < 6_000, "{early}");
     }
 
     #[test]
-    fn waiting_for_others_teaches_nothing() {
+    fn waiting_for_other_threads_changes_nothing() {
         assert_eq!(early_after(&[5_000_000; 30], 4_000_000), 0);
     }
 

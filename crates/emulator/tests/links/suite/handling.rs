@@ -124,7 +124,7 @@ pub(crate) fn counting_begins_anew(backend: Backend) {
     for _ in 0..2 {
         let arrived = stream(&lab, address(FAR), PACKETS, 200, 10).distinct() as u64;
         assert_eq!(counts(&mut emulator), (arrived, u64::from(PACKETS) - arrived));
-        emulator.recount().unwrap();
+        emulator.reset_counts().unwrap();
         assert_eq!(counts(&mut emulator), (0, 0));
         if let Some(worker) = emulator.state().unwrap().worker {
             assert_eq!((worker.lateness.frames, worker.lateness.max_ns), (0, 0));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    fate::{DueQueue, LinkState, Nanos, Packet, Random},
+    fate::{DueQueue, ImpairedLink, Nanos, Packet, Random},
     impairment::{Impairment, Loss},
     probe::{DATAGRAM_BYTES, HEADER_BYTES, ProbePlan},
 };
@@ -96,7 +96,7 @@ pub(super) fn shares_of_rate(impairment: &Impairment, plan: &ProbePlan) -> (f64,
     let bits = packet.wire_bytes as f64 * 8.0;
     let interval = bits * 1e9 / fill.bits_per_second as f64;
     let shares = (0..RATE_RUNS).filter_map(|seed| {
-        let mut link = LinkState::new(impairment, Random::new(seed));
+        let mut link = ImpairedLink::new(impairment, Random::new(seed));
         let mut waiting = DueQueue::default();
         let (mut count, mut first, mut last) = (0_u64, None, 0);
         let mut arrived = |due: Nanos| {
@@ -107,7 +107,7 @@ pub(super) fn shares_of_rate(impairment: &Impairment, plan: &ProbePlan) -> (f64,
         for number in 0..fill.due(fill.duration) {
             let now = BEGIN + (number as f64 * interval) as Nanos;
             while let Some((due, ())) = waiting.pop_due(now) {
-                link.released(packet);
+                link.release(packet);
                 arrived(due);
             }
             for departure in link.decide(packet, now).into_iter().flatten() {
@@ -145,12 +145,12 @@ pub(super) fn arrivals(
         wire_bytes: DATAGRAM_BYTES + HEADER_BYTES,
         packets: 1,
     };
-    let mut link = LinkState::new(impairment, Random::new(seed));
+    let mut link = ImpairedLink::new(impairment, Random::new(seed));
     datagrams.filter_map(move |(sent, time)| {
         let mut first: Option<Nanos> = None;
         for departure in link.decide(packet, time).into_iter().flatten() {
             // Echoes are too few to fill the link's queue, so they are not kept in it.
-            link.released(packet);
+            link.release(packet);
             if departure.corrupt.is_none() {
                 first = Some(first.map_or(departure.due, |first| first.min(departure.due)));
             }
