@@ -8,7 +8,7 @@ use perfrun_api::pod::{NODE_IMAGE, store::OPERATOR_IMAGE};
 use tracing_subscriber::EnvFilter;
 
 pub use crate::access::NodeAccess;
-use crate::{policy::Policy, store::Store};
+use crate::{policy::Policy, store::StoreArgs};
 
 /// The operator of perfrun: reconciles the PerfRuns of a cluster.
 ///
@@ -93,7 +93,7 @@ pub enum Command {
     SelfTest(SelfTest),
     /// Serve the results of one run from an object store or a volume. The operator starts it in a pod of its
     /// own, for runs with `spec.results.store`.
-    Store(Store),
+    Store(StoreArgs),
 }
 
 /// See [`Command::SelfTest`].

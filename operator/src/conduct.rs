@@ -182,13 +182,13 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> RunOutcome {
     let mut journal = match Journal::open(&job, shared.clone(), &cancel).await {
         Ok(journal) => journal,
-        Err(why) => return without_records(&job, why),
+        Err(why) => return outcome_without_records(&job, why),
     };
     let epoch = Epoch::new(job.services.term.epoch);
     let nodes = PodNodes::new(&job, epoch.clone(), shared);
     let contacts = match job.conclude {
         true => None,
-        false => cancel.run_until_cancelled(nodes.contacts()).await,
+        false => cancel.run_until_cancelled(nodes.wait_for_contacts()).await,
     };
     let end = match contacts {
         None => RunEnd::without_nodes(RunState::Interrupted),
@@ -220,7 +220,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
             };
             let mut end = match end {
                 Some(end) => end,
-                None => superseded(&job).await,
+                None => end_if_leading(&job).await,
             };
             // A pod's own host name is the pod's name, which does not say which nodes share a machine.
             for (name, host) in nodes.hosts() {
@@ -237,11 +237,11 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     outcome
 }
 
-/// A node knows a later conductor. Probably this operator leads no longer, and is about to drop this task. If
-/// it still leads, the node is wrong, and the run cannot continue.
-async fn superseded(job: &Job) -> RunEnd {
+/// Ends a run of which a node knows a later conductor, if this operator leads. Then the node is wrong, and
+/// the run cannot continue. Otherwise this operator is about to drop this task.
+async fn end_if_leading(job: &Job) -> RunEnd {
     tracing::warn!(run = job.run.label(), "a node knows a later conductor");
-    job.services.term.confirmed().await;
+    job.services.term.wait_for_renewal().await;
     let why = "a node answers that another operator has taken over, but this one leads: the lease may have been \
                restored from a backup, or the node's image is wrong; create the run again";
     RunEnd {
@@ -252,7 +252,7 @@ async fn superseded(job: &Job) -> RunEnd {
 }
 
 /// The outcome of a run whose journal could not be opened.
-fn without_records(job: &Job, why: String) -> RunOutcome {
+fn outcome_without_records(job: &Job, why: String) -> RunOutcome {
     tracing::warn!(run = job.run.label(), why, "run ended without its records");
     let cause = Some(Cause::RecordNotKept);
     RunOutcome {
@@ -262,7 +262,7 @@ fn without_records(job: &Job, why: String) -> RunOutcome {
         judged: None,
         merged: None,
         results: vec![],
-        stored: stored(job),
+        stored: results_location(job),
     }
 }
 
@@ -277,7 +277,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let account = journal.account();
     let progress = account.progress();
     let trials = account.trials().clone();
-    let conclusion = advised(trials.conclusion(state, cause, reason.as_deref()), &trials);
+    let conclusion = with_advice(trials.conclusion(state, cause, reason.as_deref()), &trials);
     let judged = perfrun_report::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
         schema_version: SCHEMA_VERSION,
@@ -300,8 +300,8 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         trials: vec![],
     };
     let summary = results.summary.clone();
-    let merged = (journal.merged() > 0).then(|| {
-        let (trials, bytes) = (journal.merged(), job.services.result_bytes);
+    let merged = (journal.merged_trials() > 0).then(|| {
+        let (trials, bytes) = (journal.merged_trials(), job.services.result_bytes);
         format!(
             "neighbouring samples of {trials} trials are merged, so that the results have about {bytes} bytes at \
              most (--max-result-bytes of the operator); metrics are computed from all samples"
@@ -322,12 +322,12 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         judged,
         merged,
         results,
-        stored: stored(job),
+        stored: results_location(job),
     }
 }
 
 /// A conclusion with what to do if no node has ever reached another.
-fn advised(mut conclusion: Conclusion, trials: &Tally) -> Conclusion {
+fn with_advice(mut conclusion: Conclusion, trials: &Tally) -> Conclusion {
     if trials.counts().completed == 0 && trials.failures().keys().eq([&Reason::DialFailed]) {
         conclusion.message += "; no node reached another: if a NetworkPolicy denies egress, allow pods with the label perfrun.io/run to \
              reach each other on all TCP and UDP ports";
@@ -336,7 +336,7 @@ fn advised(mut conclusion: Conclusion, trials: &Tally) -> Conclusion {
 }
 
 /// Where the results are. `None` if they are ConfigMaps.
-fn stored(job: &Job) -> Option<Stored> {
+fn results_location(job: &Job) -> Option<Stored> {
     let RunIdentity {
         namespace, name, uid, ..
     } = &job.run;

@@ -32,9 +32,9 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
 use crate::{
     api::{
-        events::{event, record},
+        events::{event, publish_event},
         objects::{self, Existing},
-        publish::{self, Published, after, publish},
+        publish::{self, Published, next_pass, publish},
     },
     process::{
         clock::TimeSource,
@@ -71,13 +71,13 @@ pub(crate) async fn reconcile_schedules(
     namespaces: &[String],
     woken: mpsc::UnboundedReceiver<ObjectRef<WatchedSchedule>>,
 ) {
-    // Until then, no schedule would seem to have a run.
+    // Before that, no schedule would seem to have a run.
     if context.runs.wait_until_ready().await.is_err() {
         return;
     }
     let (schedules, writer) = reflector::store();
     let metrics = context.metrics.clone();
-    metrics.watch_schedules(Some(schedules.clone()));
+    metrics.export_schedules(Some(schedules.clone()));
     let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
         .reflect(writer)
         .applied_objects();
@@ -123,18 +123,18 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
     let result = match &watched.0 {
         Ok(schedule) => pass(schedule, &context).await,
         Err(invalid) => {
-            context.metrics.failed("Unreadable");
+            context.metrics.count_error("Unreadable");
             let message = format!(
                 "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or \
                  by another version: {invalid}"
             );
             let event = event(false, Reason::Unreadable, &message, "Read");
-            record(&event, &watched.object_ref(&()), &context.recorder).await;
+            publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
             Ok(Action::await_change())
         }
     };
     if let Err(error) = &result {
-        context.metrics.failed(error.category());
+        context.metrics.count_error(error.category());
     }
     result
 }
@@ -152,7 +152,7 @@ async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publ
     }
     let previous = schedule.status.clone().unwrap_or_default();
     let runs = context.runs.state();
-    let mut runs: Vec<_> = runs.iter().filter_map(|run| owned(run, schedule)).collect();
+    let mut runs: Vec<_> = runs.iter().filter_map(|run| owned_run(run, schedule)).collect();
     runs.sort_by(|a, b| a.name.cmp(&b.name));
     let inputs = Inputs {
         schedule,
@@ -161,7 +161,7 @@ async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publ
         now: (context.clock)(),
     };
     let mut decision = decide(&inputs);
-    if let Err(error) = start(schedule, &decision, context).await {
+    if let Err(error) = create_due_run(schedule, &decision, context).await {
         report(&error, schedule, context);
         let (trouble, pause) = refusal(&error);
         decision = after_failure(decision, trouble, pause, &inputs);
@@ -178,11 +178,11 @@ async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publ
             }
         }
     }
-    Ok(after(published, wake))
+    Ok(next_pass(published, wake))
 }
 
 /// Creates the run that is due, in place of others.
-async fn start(
+async fn create_due_run(
     schedule: &PerfSchedule,
     decision: &Decision,
     context: &Context,
@@ -193,7 +193,14 @@ async fn start(
     match decision.create {
         Some(due) => {
             let (run, uid) = (schedule.run(due), schedule.uid().unwrap_or_default());
-            objects::create_object(run, "schedule", &uid, Existing::MustBeOurs, &context.client).await
+            objects::create_object(
+                run,
+                "schedule",
+                &uid,
+                Existing::MustBelongToOwner,
+                &context.client,
+            )
+            .await
         }
         None => Ok(()),
     }
@@ -205,7 +212,7 @@ async fn delete(schedule: &PerfSchedule, run: &OwnedRun, context: &Context) -> R
 }
 
 fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
-    context.metrics.failed(error.category());
+    context.metrics.count_error(error.category());
     let (name, namespace) = (schedule.name_any(), schedule.namespace());
     let error = Report::new(error);
     tracing::warn!(schedule = name, namespace, %error, "the decision was not carried out");
@@ -231,14 +238,14 @@ fn refusal(error: &objects::Error) -> (Trouble, Option<Duration>) {
     (trouble, (!is_final).then_some(RETRY))
 }
 
-/// A run, if the schedule owns it. One that has ended and cannot be read is nobody's: what it found is not
-/// known.
-fn owned(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
+/// A run, if the schedule owns it. A run that has ended and cannot be read counts as not owned: what it found
+/// is not known.
+fn owned_run(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
     let mut owners = run.owner_references().iter();
     owners
         .find(|owner| owner.controller == Some(true) && schedule.metadata.uid.as_ref() == Some(&owner.uid))?;
     let ended = match run {
-        WatchedRun::Readable(run) => ended(run, schedule),
+        WatchedRun::Readable(run) => ended_run(run, schedule),
         WatchedRun::Unreadable(run) if run.has_ended() => return None,
         WatchedRun::Unreadable(_) => None,
     };
@@ -251,7 +258,7 @@ fn owned(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
 }
 
 /// What a run found. `None` if it has not ended.
-fn ended(run: &PerfRun, schedule: &PerfSchedule) -> Option<EndedRun> {
+fn ended_run(run: &PerfRun, schedule: &PerfSchedule) -> Option<EndedRun> {
     let state = run.status.as_ref().filter(|state| has_ended(state))?;
     let name = run.name_any();
     let due = due(&schedule.name_any(), &name).or_else(|| Some(run.creation_timestamp()?.0))?;

@@ -28,7 +28,7 @@ spec:
   # The self-test deletes the run. If it cannot, the operator does.
   cleanup: {ttlSecondsAfterSuccess: 60, ttlSecondsAfterFailure: 600}
 ";
-const TICK: Duration = Duration::from_millis(500);
+const POLL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Runs the self-test, and prints the progress of the run.
 pub async fn run(settings: &SelfTest) -> Result<()> {
@@ -36,12 +36,12 @@ pub async fn run(settings: &SelfTest) -> Result<()> {
         .await
         .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
     let runs: Api<PerfRun> = Api::namespaced(client, &settings.namespace);
-    let created = runs.create(&PostParams::default(), &tiny()?).await;
+    let created = runs.create(&PostParams::default(), &test_run()?).await;
     let name = created
         .with_context(|| format!("failed to create a PerfRun in namespace {}", settings.namespace))?
         .name_any();
     let ended = tokio::select! {
-        ended = ended(&runs, &name, Duration::from_secs(settings.timeout_seconds)) => ended,
+        ended = wait_until_succeeded(&runs, &name, Duration::from_secs(settings.timeout_seconds)) => ended,
         () = stop_signal() => Err(anyhow::anyhow!("stopped")),
     };
     let removed = runs.delete(&name, &DeleteParams::background()).await;
@@ -52,7 +52,7 @@ pub async fn run(settings: &SelfTest) -> Result<()> {
 }
 
 /// The run, under a name that the API server makes unique.
-fn tiny() -> Result<PerfRun> {
+fn test_run() -> Result<PerfRun> {
     let mut run = document::parse(DOCUMENT)?.remove(0);
     run.metadata = ObjectMeta {
         generate_name: run.metadata.name.map(|name| name + "-"),
@@ -62,7 +62,7 @@ fn tiny() -> Result<PerfRun> {
 }
 
 /// Waits until a run has succeeded.
-async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
+async fn wait_until_succeeded(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
     let start = Instant::now();
     let mut last = String::new();
     loop {
@@ -87,7 +87,7 @@ async fn ended(runs: &Api<PerfRun>, name: &str, limit: Duration) -> Result<()> {
         if start.elapsed() >= limit {
             bail!("PerfRun {name} had not ended after {limit:?}; its last state was: {last}");
         }
-        sleep(TICK).await;
+        sleep(POLL_PAUSE).await;
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_run_is_valid_and_has_a_unique_name() {
-        let run = tiny().unwrap();
+        let run = test_run().unwrap();
         assert_eq!(run.metadata.name, None);
         assert_eq!(run.metadata.generate_name.as_deref(), Some("self-test-"));
         assert_eq!(perfrun_api::planning::plan(&run.spec).unwrap().trials.len(), 1);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_run_that_no_operator_reconciles_is_described_as_such() {
-        let run = tiny().unwrap();
+        let run = test_run().unwrap();
         let (end, description) = progress(&run);
         assert_eq!(end, None);
         assert!(
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_run_ends_in_whatever_phase_an_operator_of_another_version_has() {
-        let mut run = tiny().unwrap();
+        let mut run = test_run().unwrap();
         for (status, end) in [("False", None), ("True", Some("Succeeded"))] {
             let status = json!({"phase": "Hibernating", "conditions": [{"type": Type::Complete.to_string(), "status": status,
                 "reason": "Succeeded", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});

@@ -36,7 +36,7 @@ const README: (&str, &str) = (
 
 /// See [`crate::args::Command::Store`].
 #[derive(Clone, Debug, clap::Args)]
-pub struct Store {
+pub struct StoreArgs {
     /// Folder of the run: s3://…, gs://…, az://… or file:///….
     #[arg(long)]
     pub url: String,
@@ -58,7 +58,7 @@ pub struct Store {
 }
 
 /// Serves until a signal.
-pub async fn run(settings: &Store) -> anyhow::Result<()> {
+pub async fn run(settings: &StoreArgs) -> anyhow::Result<()> {
     let token = settings.token_file.as_ref().map(|file| {
         let text = fs::read_to_string(file);
         text.with_context(|| format!("failed to read the token from {}", file.display()))

@@ -62,7 +62,7 @@ impl Rules {
         Ok(filters)
     }
 
-    /// Whether there are filters that catch packets to peers.
+    /// Whether any filter catches packets to peers.
     pub(crate) fn catch(&self, netlink: &mut Netlink) -> Result<bool, Error> {
         let is_catch = |present: &KernelFilter| present.priority >= SETS[0];
         Ok(self.own_filters(netlink)?.iter().any(is_catch))

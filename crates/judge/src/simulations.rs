@@ -1,5 +1,5 @@
-//! The methods over thousands of simulated runs, with fixed seeds: they err as seldom as they claim, and find
-//! what they should. Methods that they avoid do fail.
+//! Tests the methods over thousands of simulated runs, with fixed seeds: they err as seldom as they claim,
+//! and find what they should. Methods that they avoid do fail.
 
 use std::array;
 

@@ -25,7 +25,7 @@ pub(crate) fn event(is_good: bool, reason: impl AsRef<str>, message: &str, actio
 }
 
 /// Publishes an event. One that is lost does no harm.
-pub(crate) async fn record(event: &Event, reference: &ObjectReference, recorder: &Recorder) {
+pub(crate) async fn publish_event(event: &Event, reference: &ObjectReference, recorder: &Recorder) {
     let published = within_timeout(recorder.publish(event, reference)).await;
     if let Err(error) = published {
         tracing::debug!(%error, "failed to publish an event");

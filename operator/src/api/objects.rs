@@ -46,11 +46,11 @@ impl Error {
 
 /// What an existing object of the same name means.
 pub(crate) enum Existing {
-    IsFine,
-    MustBeOurs,
+    IsAccepted,
+    MustBelongToOwner,
 }
 
-/// Creates an object of an owner with this UID. `owner` is what the owner is for people.
+/// Creates an object of an owner with this UID. `owner` is the kind of the owner, for people.
 pub(crate) async fn create_object<K>(
     object: K,
     owner: &'static str,
@@ -74,8 +74,8 @@ where
     let result = match within_timeout(api.create(&params, &object)).await {
         Ok(_) => Ok(()),
         Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
-            Existing::IsFine => Ok(()),
-            Existing::MustBeOurs => match within_timeout(api.get_metadata(&name)).await {
+            Existing::IsAccepted => Ok(()),
+            Existing::MustBelongToOwner => match within_timeout(api.get_metadata(&name)).await {
                 Ok(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => Ok(()),
                 Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
                 Err(error) => Err(error),
@@ -102,7 +102,7 @@ where
     });
     match within_timeout(api.delete(name, &params)).await {
         Ok(_) => Ok(()),
-        // It is gone, or another one has its name.
+        // The object no longer exists, or another one has its name.
         Err(error)
             if error
                 .answer()

@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use crate::api::{
     call::{CallError, within_timeout},
-    events::record,
+    events::publish_event,
 };
 
 /// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
@@ -66,19 +66,19 @@ where
     if previous == next {
         return Ok(Published::Yes);
     }
-    if write::<K>(object.meta(), MANAGER, &json!(next), client).await? == Published::Conflict {
+    if write_status::<K>(object.meta(), MANAGER, &json!(next), client).await? == Published::Conflict {
         let object = ObjectRef::from_obj(object);
         tracing::debug!(%object, "the object has changed in the meantime");
         return Ok(Published::Conflict);
     }
     for event in events {
-        record(event, &object.object_ref(&()), recorder).await;
+        publish_event(event, &object.object_ref(&()), recorder).await;
     }
     Ok(Published::Yes)
 }
 
 /// Writes a status by server-side apply.
-pub(crate) async fn write<K>(
+pub(crate) async fn write_status<K>(
     metadata: &ObjectMeta,
     manager: &str,
     status: &Value,
@@ -111,7 +111,7 @@ where
 }
 
 /// When the next pass is due.
-pub(crate) fn after(published: Published, wake: Option<Duration>) -> Action {
+pub(crate) fn next_pass(published: Published, wake: Option<Duration>) -> Action {
     match (published, wake) {
         (Published::Conflict, _) => Action::requeue(CONFLICT_RETRY),
         (Published::Yes, Some(wake)) => Action::requeue(wake),

@@ -63,7 +63,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
         cell_pair(plan, &node.name).map(|cell_pair| (CELL_PAIR_LABEL.to_owned(), cell_pair.to_owned())),
     );
     *labels = merged;
-    let mut annotations = scraped(metrics_port(spec, index));
+    let mut annotations = scrape_annotations(metrics_port(spec, index));
     annotations.extend(settings.annotations.clone());
     metadata.annotations = Some(annotations);
     let common = pod_spec(
@@ -76,7 +76,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
             affinity: Some(affinity(run, spec, plan, settings, new)),
             host_network: spec.topology.host_network.then_some(true),
             init_containers: link::agent(run, spec, plan, node, site).map(|agent| vec![agent]),
-            image_pull_secrets: some(pull_secrets(settings, site)),
+            image_pull_secrets: none_if_empty(pull_secrets(settings, site)),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
             runtime_class_name: settings.runtime_class_name.clone(),
@@ -86,7 +86,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
             }),
             termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
             tolerations: Some(tolerations(settings)),
-            topology_spread_constraints: some(spread(run, spec, plan, settings, node.role)),
+            topology_spread_constraints: none_if_empty(spread(run, spec, plan, settings, node.role)),
             volumes: common
                 .volumes
                 .map(|volumes| volumes.into_iter().chain(link::volume(plan)).collect()),
@@ -113,7 +113,7 @@ fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference
 }
 
 /// Annotations that many scrapers look for. Those of the template override them.
-fn scraped(port: u16) -> BTreeMap<String, String> {
+fn scrape_annotations(port: u16) -> BTreeMap<String, String> {
     [
         ("scrape", "true".to_owned()),
         ("path", "/metrics".to_owned()),
@@ -255,8 +255,8 @@ fn share_host(together: &mut PodAffinity, cell_pair: PodAffinityTerm) {
     if required.as_ref().is_none_or(Vec::is_empty) {
         required.get_or_insert_default().push(cell_pair);
     } else {
-        // The scheduler looks for one pod that meets all required terms. For the first of a pair of cells
-        // there is none exists yet: it would go anywhere if it meets all of them itself, and nowhere
+        // The scheduler looks for one pod that meets all required terms. Before the first pod of a pair of
+        // cells there is none: that pod would go anywhere if it meets all of the terms itself, and nowhere
         // otherwise.
         let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
         preferred.get_or_insert_default().push(WeightedPodAffinityTerm {
@@ -388,6 +388,6 @@ pub(super) fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
     all
 }
 
-fn some<T>(all: Vec<T>) -> Option<Vec<T>> {
+fn none_if_empty<T>(all: Vec<T>) -> Option<Vec<T>> {
     Some(all).filter(|all| !all.is_empty())
 }

@@ -33,7 +33,7 @@ impl RunningAccount {
         }
     }
 
-    /// See [`Tally::spare`].
+    /// See [`Tally::leave_out`].
     pub(super) fn leave_out(&mut self, not_needed: Option<NotNeeded>) {
         self.trials.leave_out(not_needed);
     }

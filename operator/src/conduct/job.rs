@@ -31,7 +31,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// How much of `timeouts.run` is left.
-    pub(super) fn left(&self) -> Duration {
+    pub(super) fn time_left(&self) -> Duration {
         Duration::from(self.spec.timeouts.run).saturating_sub(self.elapsed())
     }
 

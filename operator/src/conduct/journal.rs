@@ -1,14 +1,14 @@
-//! Keeps a run's records in parts on a [`Shelf`], in ConfigMaps or elsewhere, while the run is in progress.
-//! It does so in few and growing steps: the number of requests grows with the logarithm of the run's
-//! duration, and not with its trials.
+//! Keeps a run's records in parts in a [`PartStore`], which is ConfigMaps or the store of the run, while the
+//! run is in progress. It does so in few and growing steps: the number of requests grows with the logarithm
+//! of the run's duration, and not with its trials.
 //!
 //! Until a record is in a part it is in two other places, here and in its nodes, which forget a trial only
 //! afterwards. Parts are created and never changed: of two operators that both believe to lead, neither
 //! overwrites records of the other. A record that is kept twice counts once.
 
 mod budget;
+mod part_store;
 mod reading;
-mod shelf;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -36,12 +36,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     budget::{Budget, fit},
+    part_store::{Error, PartStore},
     reading::Contents,
-    shelf::{Error, Shelf},
 };
 use super::{Job, Shared, Wake, account::RunningAccount};
 use crate::{
-    api::events::{event, record},
+    api::events::{event, publish_event},
     build::RunIdentity,
     names,
     process::metrics::Metrics,
@@ -75,10 +75,10 @@ const KEEP_WITHIN: Duration = Duration::from_secs(600);
 
 /// The journal of a run.
 pub(super) struct Journal {
-    keeper: Keeper,
+    numbered: NumberedParts,
     shared: Arc<Shared>,
     wake: Wake,
-    /// The run's.
+    /// Cancelled with the run.
     cancel: CancellationToken,
     opened: Instant,
     /// All records, without what only the complete results need.
@@ -92,7 +92,7 @@ pub(super) struct Journal {
     /// All records that are not, or not completely, kept.
     unkept: usize,
     /// Compressed records that are not, or not completely, kept.
-    unwritten: VecDeque<Document>,
+    unwritten: VecDeque<PendingParts>,
     budget: Budget,
     flushed: Instant,
     reported: Instant,
@@ -109,13 +109,13 @@ impl Journal {
         shared: Arc<Shared>,
         cancel: &CancellationToken,
     ) -> Result<Self, String> {
-        let keeper = Keeper {
-            shelf: shelf::of(job),
+        let numbered = NumberedParts {
+            store: part_store::of(job),
             run: job.run.clone(),
             metrics: job.services.metrics.clone(),
             next: BTreeMap::new(),
         };
-        let contents = read_in_time(&keeper, job, cancel).await?;
+        let contents = read_in_time(&numbered, job, cancel).await?;
         if let Some((name, error)) = contents.unreadable.first() {
             report_unreadable(job, contents.unreadable.len(), name, error).await;
         }
@@ -127,9 +127,9 @@ impl Journal {
         account.leave_out(judged.and_then(|judged| judged.not_needed));
         shared.lock().progress = account.progress();
         Ok(Self {
-            keeper: Keeper {
+            numbered: NumberedParts {
                 next: BTreeMap::from([("trials", contents.next)]),
-                ..keeper
+                ..numbered
             },
             shared,
             wake: job.wake.clone(),
@@ -163,43 +163,45 @@ impl Journal {
 
     async fn keep_all(&mut self, results: Results) -> Result<(), Error> {
         let cancel = self.cancel.clone();
-        let patience = Some(Patience {
+        let retries = Some(Retries {
             since: Instant::now(),
             cancel: &cancel,
         });
-        self.flush(patience).await?;
-        let mut results = Document::new(
+        self.flush(retries).await?;
+        let mut results = PendingParts::new(
             "results",
-            results_to_parts(results, self.keeper.shelf.part_bytes()),
+            results_to_parts(results, self.numbered.store.part_bytes()),
         );
-        self.keeper.put_all(&mut results, patience, &mut self.parts).await
+        self.numbered
+            .put_all(&mut results, retries, &mut self.parts)
+            .await
     }
 
     /// Of how many trials samples were merged, to stay within the budget.
-    pub(super) fn merged(&self) -> usize {
+    pub(super) fn merged_trials(&self) -> usize {
         let records = self.records.iter();
         records.filter(|record| record.merged_samples.is_some()).count()
     }
 
-    /// Keeps the pending records. Without patience it tries once, for [`FLUSH_WITHIN`].
-    async fn flush(&mut self, patience: Option<Patience<'_>>) -> Result<(), Error> {
+    /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_WITHIN`].
+    async fn flush(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
         let lines = std::mem::take(&mut self.pending);
         self.pending_records = 0;
-        let most = self.keeper.shelf.part_bytes();
+        let most = self.numbered.store.part_bytes();
         // Compressing takes longer than tasks may take.
         let parts = spawn_blocking(move || trials_to_parts(&lines, most));
         let parts = parts.await.expect("compressing does not panic");
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
-        self.unwritten.push_back(Document::new("trials", parts));
+        self.unwritten.push_back(PendingParts::new("trials", parts));
         let write = async {
-            while let Some(document) = self.unwritten.front_mut() {
-                self.keeper.put_all(document, patience, &mut self.parts).await?;
+            while let Some(pending) = self.unwritten.front_mut() {
+                self.numbered.put_all(pending, retries, &mut self.parts).await?;
                 self.unwritten.pop_front();
             }
             Ok::<_, Error>(())
         };
-        match patience {
+        match retries {
             // A part whose answer is late is written again.
             None => timeout(FLUSH_WITHIN, write).await.unwrap_or(Err(Error::Late))?,
             Some(_) => write.await?,
@@ -210,7 +212,7 @@ impl Journal {
 
     /// Whether it is time to keep records. That of a trial which lost a node is kept immediately, because the
     /// node no longer has it. Other failed trials wait like completed ones: their nodes still have them.
-    fn is_due(&self, record: &TrialRecord) -> bool {
+    fn is_flush_due(&self, record: &TrialRecord) -> bool {
         let has_lost_node = |failure: &TrialFailure| failure.reason.loses_node();
         record.failure.as_ref().is_some_and(has_lost_node)
             || self.pending.len() >= FLUSH_BYTES
@@ -244,25 +246,25 @@ impl Sink for Journal {
             ..record.brief()
         });
         self.publish_progress();
-        if !self.is_due(record) {
+        if !self.is_flush_due(record) {
             return Ok(Kept::InMemory);
         }
-        // A shelf that is away for a while does not stop the measurements.
+        // A store that does not answer for a while does not stop the measurements.
         let cancel = self.cancel.clone();
-        let patience = (self.unkept >= UNKEPT_MAX).then(|| Patience {
+        let retries = (self.unkept >= UNKEPT_MAX).then(|| Retries {
             since: Instant::now(),
             cancel: &cancel,
         });
-        let kept = self.flush(patience).await;
+        let kept = self.flush(retries).await;
         // Also after a failure: the next attempt may take as long.
         self.flushed = Instant::now();
         Ok(match kept {
             Ok(()) => Kept::Safely,
-            Err(error) if error.is_final() || patience.is_some() => {
+            Err(error) if error.is_final() || retries.is_some() => {
                 return Err(io::Error::other(error));
             }
             Err(error) => {
-                let run = self.keeper.run.label();
+                let run = self.numbered.run.label();
                 tracing::warn!(run, %error, "failed to keep records; their nodes still have them");
                 Kept::InMemory
             }
@@ -282,14 +284,14 @@ impl Sink for Journal {
 
 /// How long a failed write is repeated.
 #[derive(Clone, Copy, Debug)]
-struct Patience<'a> {
+struct Retries<'a> {
     since: Instant,
-    /// The run's.
+    /// Cancelled with the run.
     cancel: &'a CancellationToken,
 }
 
-impl Patience<'_> {
-    fn is_over(self) -> bool {
+impl Retries<'_> {
+    fn are_over(self) -> bool {
         let limit = if self.cancel.is_cancelled() {
             READ_WITHIN
         } else {
@@ -299,15 +301,15 @@ impl Patience<'_> {
     }
 }
 
-/// Parts that were compressed together, as far as they are not kept.
-struct Document {
+/// Parts that were compressed together and are not kept yet.
+struct PendingParts {
     of: &'static str,
     parts: VecDeque<Part>,
     /// The part before these.
     previous: Option<String>,
 }
 
-impl Document {
+impl PendingParts {
     fn new(of: &'static str, parts: Vec<Part>) -> Self {
         Self {
             of,
@@ -317,28 +319,28 @@ impl Document {
     }
 }
 
-/// Gives parts of a run their names.
-struct Keeper {
-    shelf: Box<dyn Shelf>,
+/// The parts of a run in a store, each under the next free number.
+struct NumberedParts {
+    store: Box<dyn PartStore>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }
 
-impl Keeper {
-    /// Keeps what is left of a document, and adds the names of its parts.
+impl NumberedParts {
+    /// Keeps the pending parts, and adds their names.
     async fn put_all(
         &mut self,
-        document: &mut Document,
-        patience: Option<Patience<'_>>,
+        pending: &mut PendingParts,
+        retries: Option<Retries<'_>>,
         names: &mut Vec<String>,
     ) -> Result<(), Error> {
-        while let Some(part) = document.parts.front() {
-            let name = self.put(document, part, patience).await?;
+        while let Some(part) = pending.parts.front() {
+            let name = self.put(pending, part, retries).await?;
             names.push(name.clone());
-            document.previous = Some(name);
-            document.parts.pop_front();
+            pending.previous = Some(name);
+            pending.parts.pop_front();
         }
         Ok(())
     }
@@ -346,28 +348,28 @@ impl Keeper {
     /// Keeps a part under the next free number. Returns its name.
     async fn put(
         &mut self,
-        document: &Document,
+        pending: &PendingParts,
         part: &Part,
-        patience: Option<Patience<'_>>,
+        retries: Option<Retries<'_>>,
     ) -> Result<String, Error> {
-        let of = document.of;
+        let of = pending.of;
         let number = self.next.entry(of).or_default();
         loop {
             let name = names::part(&self.run.name, &self.run.uid, of, *number);
-            let attempt = || self.shelf.put(&name, part, document.previous.as_deref());
-            let is_new = match patience {
+            let attempt = || self.store.put(&name, part, pending.previous.as_deref());
+            let is_new = match retries {
                 None => attempt().await,
-                Some(patience) => {
+                Some(retries) => {
                     attempt
                         .retry(backoff())
-                        .when(|error| !error.is_final() && !patience.is_over())
+                        .when(|error| !error.is_final() && !retries.are_over())
                         .notify(|error, _| tracing::warn!(name, %error, "failed to keep results"))
                         .await
                 }
             }?;
             *number += 1;
             if is_new {
-                self.metrics.kept(part.1.len());
+                self.metrics.count_kept_bytes(part.1.len());
                 return Ok(name);
             }
             // An earlier write that timed out, or another operator, made it.
@@ -381,19 +383,23 @@ impl Keeper {
 }
 
 /// Reads a run's records, until the run is over or some time after it was cancelled.
-async fn read_in_time(keeper: &Keeper, job: &Job, cancel: &CancellationToken) -> Result<Contents, String> {
+async fn read_in_time(
+    numbered: &NumberedParts,
+    job: &Job,
+    cancel: &CancellationToken,
+) -> Result<Contents, String> {
     let over = async {
         let cancelled = async {
             cancel.cancelled().await;
             sleep(READ_WITHIN).await;
         };
         tokio::select! {
-            () = sleep(job.left().max(READ_WITHIN)) => {}
+            () = sleep(job.time_left().max(READ_WITHIN)) => {}
             () = cancelled => {}
         }
     };
     let mut last = None;
-    let read = (|| keeper.read(&job.plan))
+    let read = (|| numbered.read(&job.plan))
         .retry(backoff())
         .when(|error| !error.is_final())
         .notify(|error, _| {
@@ -437,7 +443,7 @@ async fn report_unreadable(job: &Job, count: usize, name: &str, error: &str) {
          {error}"
     );
     let event = event(false, Reason::RecordsUnreadable, &message, "Resume");
-    record(&event, &job.reference, &job.services.recorder).await;
+    publish_event(&event, &job.reference, &job.services.recorder).await;
 }
 
 #[cfg(test)]

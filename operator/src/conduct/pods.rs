@@ -18,7 +18,7 @@ use crate::{
     access::Address,
     api::objects::delete,
     build::{LINK_PORT, control_port},
-    run::pods::{self, NodePod, alive},
+    run::pods::{self, NodePod, live_pod},
 };
 
 /// Pause between two checks of the watched pods.
@@ -56,11 +56,12 @@ impl<'a> PodNodes<'a> {
         }
     }
 
-    /// All nodes of the plan, which have been ready before. The error names a node that no longer is.
-    pub(super) async fn contacts(&self) -> Result<BTreeMap<String, Contact>, String> {
+    /// Waits until all nodes of the plan, which have been ready before, are ready. The error names one that
+    /// is not.
+    pub(super) async fn wait_for_contacts(&self) -> Result<BTreeMap<String, Contact>, String> {
         let deadline = Instant::now() + SETTLES_WITHIN;
         loop {
-            match self.all() {
+            match self.ready_contacts() {
                 Err(why) if Instant::now() < deadline => {
                     tracing::debug!(run = self.job.run.label(), why, "waiting for the nodes");
                 }
@@ -70,28 +71,28 @@ impl<'a> PodNodes<'a> {
         }
     }
 
-    fn all(&self) -> Result<BTreeMap<String, Contact>, String> {
+    fn ready_contacts(&self) -> Result<BTreeMap<String, Contact>, String> {
         let nodes = &self.job.plan.nodes;
         nodes
             .iter()
             .map(|node| {
-                let contact = self.find(&node.name, "");
+                let contact = self.find_ready(&node.name, "");
                 let contact = contact.ok_or_else(|| format!("node {} is no longer ready", node.name))??;
                 Ok((node.name.clone(), contact))
             })
             .collect()
     }
 
-    /// A ready pod of a node, except the one with the UID `not`.
-    fn find(&self, name: &str, not: &str) -> Option<Result<Contact, String>> {
+    /// A ready pod of a node, except the one with the UID `except`.
+    fn find_ready(&self, name: &str, except: &str) -> Option<Result<Contact, String>> {
         let job = self.job;
         let pods = self.pods();
         let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
-        let pod = alive(&node_pods, name)?;
+        let pod = live_pod(&node_pods, name)?;
         let PodState::Ready(ip) = pod.state else {
             return None;
         };
-        if pod.uid == not {
+        if pod.uid == except {
             return None;
         }
         let index = job.plan.nodes.iter().position(|node| node.name == name)?;
@@ -120,7 +121,7 @@ impl<'a> PodNodes<'a> {
     fn why_not_ready(&self, name: &str) -> Option<String> {
         let pods = self.pods();
         let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
-        match alive(&node_pods, name).map(|pod| &pod.state) {
+        match live_pod(&node_pods, name).map(|pod| &pod.state) {
             Some(PodState::Stuck(trouble)) => Some(trouble.message.clone()),
             Some(_) => None,
             None => self.shared.lock().refused.clone(),
@@ -147,9 +148,9 @@ impl<'a> PodNodes<'a> {
             .collect()
     }
 
-    /// A node whose program was started again, in its pod. `None` if it needs another pod.
-    async fn renewed(&self, name: &str) -> Option<Contact> {
-        let contact = self.find(name, "")?.ok()?;
+    /// Starts the program of a node again in its pod. `None` if the node needs another pod.
+    async fn renew_in_place(&self, name: &str) -> Option<Contact> {
+        let contact = self.find_ready(name, "")?.ok()?;
         match contact.node.renew(RENEWED_WITHIN).await {
             Ok(true) => Some(contact),
             Ok(false) => None,
@@ -207,7 +208,7 @@ impl Nodes for PodNodes<'_> {
 
     async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
         if why == Replaced::Renewed
-            && let Some(contact) = self.renewed(name).await
+            && let Some(contact) = self.renew_in_place(name).await
         {
             return Ok(contact);
         }
@@ -216,7 +217,7 @@ impl Nodes for PodNodes<'_> {
         let deadline = Instant::now() + limit;
         let mut deleted: Option<Instant> = None;
         loop {
-            if let Some(contact) = self.find(name, &given) {
+            if let Some(contact) = self.find_ready(name, &given) {
                 return contact;
             }
             // Repeatedly, because the API server may be unreachable.

@@ -89,9 +89,9 @@ pub(super) fn urgent(trial: &str) -> TrialRecord {
 #[tokio::test(start_paused = true)]
 async fn the_status_names_the_secrets_that_pull_the_image_of_readers() {
     let mut job = job(&TestServer::new());
-    assert_eq!(stored(&job), None, "results are in ConfigMaps");
+    assert_eq!(results_location(&job), None, "results are in ConfigMaps");
     job.spec.results = serde_json::from_str(r#"{"store": {"volume": {"claim": "disk"}}}"#).unwrap();
-    assert_eq!(stored(&job).unwrap().pull_secrets, ["registry"]);
+    assert_eq!(results_location(&job).unwrap().pull_secrets, ["registry"]);
 }
 
 /// A job against a test server, of a run that has just started its trials and has ten minutes.
@@ -134,7 +134,7 @@ fn a_run_in_which_no_node_reached_another_ends_with_advice() {
     let message = |records: &[TrialRecord]| {
         let plan = Plan::default();
         let trials = Tally::of(&plan, records);
-        advised(trials.conclusion(RunState::Complete, None, None), &trials).message
+        with_advice(trials.conclusion(RunState::Complete, None, None), &trials).message
     };
     let refused = || failed("c0.i0", Reason::DialFailed);
     assert!(message(&[refused()]).ends_with("reach each other on all TCP and UDP ports"));

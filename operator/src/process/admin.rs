@@ -35,8 +35,8 @@ fn router(metrics: Arc<Metrics>, health: Arc<Health>) -> Router {
         async { spawn_blocking(move || metrics.encode()).await.unwrap_or_default() }
     };
     Router::new()
-        .route("/livez", get(move || ready(answer(alive.alive()))))
-        .route("/readyz", get(move || ready(answer(health.ready()))))
+        .route("/livez", get(move || ready(answer(alive.check_alive()))))
+        .route("/readyz", get(move || ready(answer(health.check_ready()))))
         .merge(metrics_router(Arc::default(), page))
 }
 
@@ -75,7 +75,7 @@ mod tests {
             page.contains("perfrun_operator_leader 1")
         };
         assert!(!leader().await);
-        metrics.lead(true);
+        metrics.set_leading(true);
         assert!(!leader().await);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(leader().await);
@@ -96,16 +96,16 @@ mod tests {
         let later = async |seconds| tokio::time::advance(Duration::from_secs(seconds)).await;
         assert_eq!(states().await, [200, 503]);
         later(100).await;
-        health.answered();
+        health.note_answer();
         assert_eq!(states().await, [200, 200], "it waits to lead");
-        health.turned();
+        health.note_lease_attempt();
         later(59).await;
-        health.lead(true);
+        health.set_leading(true);
         assert_eq!(states().await, [200, 503]);
         later(1).await;
-        health.listed();
+        health.note_listed();
         assert_eq!(states().await, [503, 200]);
-        health.turned();
+        health.note_lease_attempt();
         assert_eq!(states().await, [200, 200]);
     }
 }

@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::Instant};
 use tower::{BoxError, service_fn};
 
 /// A holder that could not renew for this long stops acting: well before another operator may begin.
-pub(crate) const GIVE_UP: Duration = Duration::from_secs(10);
+pub(crate) const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// The time during which an operator leads.
 #[derive(Clone)]
@@ -39,13 +39,13 @@ impl Term {
     }
 
     /// Whether no other operator can lead.
-    pub(crate) fn lasts(&self) -> bool {
-        self.renewed.has_changed().is_ok() && self.renewed.borrow().elapsed() < GIVE_UP
+    pub(crate) fn is_current(&self) -> bool {
+        self.renewed.has_changed().is_ok() && self.renewed.borrow().elapsed() < GIVE_UP_AFTER
     }
 
     /// Waits until the Lease is renewed by a request that is sent after this call. Never returns if the term
     /// ends.
-    pub(crate) async fn confirmed(&self) {
+    pub(crate) async fn wait_for_renewal(&self) {
         let called = Instant::now();
         let mut renewed = self.renewed.clone();
         if renewed.wait_for(|renewed| *renewed > called).await.is_err() {
@@ -59,7 +59,7 @@ impl Term {
         let send = move |request: Request<Body>| {
             let (term, all) = (term.clone(), all.clone());
             async move {
-                if request.method() != Method::GET && !term.lasts() {
+                if request.method() != Method::GET && !term.is_current() {
                     return Err(BoxError::from(Deposed));
                 }
                 all.send(request).await.map_err(BoxError::from)

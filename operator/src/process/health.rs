@@ -5,7 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long the loop that acquires and renews the Lease may stand still. A turn takes seven seconds at most.
+/// How long the loop that acquires and renews the Lease may stand still. An attempt and the pause after it
+/// take seven seconds at most.
 const STANDS_STILL: Duration = Duration::from_secs(60);
 
 /// What `/livez` and `/readyz` report.
@@ -16,45 +17,45 @@ pub(crate) struct Health(Mutex<State>);
 struct State {
     /// Whether the API server has answered.
     has_answer: bool,
-    /// The last turn of the loop. `None` before the first, for which requests to the API server may wait.
-    turned: Option<Instant>,
+    /// The last attempt of the loop. `None` before the first, for which requests to the API server may wait.
+    last_attempt: Option<Instant>,
     /// Whether this operator leads, and does not know all runs yet.
     is_listing: bool,
 }
 
 impl Health {
-    /// The API server has answered.
-    pub(crate) fn answered(&self) {
+    /// Notes that the API server has answered.
+    pub(crate) fn note_answer(&self) {
         self.0.lock().has_answer = true;
     }
 
-    /// The loop of the Lease begins another turn.
-    pub(crate) fn turned(&self) {
-        self.0.lock().turned = Some(Instant::now());
+    /// Notes that the loop begins another attempt to acquire or renew the Lease.
+    pub(crate) fn note_lease_attempt(&self) {
+        self.0.lock().last_attempt = Some(Instant::now());
     }
 
-    /// Whether this operator leads.
-    pub(crate) fn lead(&self, leads: bool) {
+    /// Sets whether this operator leads.
+    pub(crate) fn set_leading(&self, leads: bool) {
         self.0.lock().is_listing = leads;
     }
 
-    /// This operator knows all runs.
-    pub(crate) fn listed(&self) {
+    /// Notes that this operator knows all runs.
+    pub(crate) fn note_listed(&self) {
         self.0.lock().is_listing = false;
     }
 
-    /// Whether a restart would not help. The error says why it would.
-    pub(crate) fn alive(&self) -> Result<(), &'static str> {
-        match self.0.lock().turned {
-            Some(turned) if turned.elapsed() >= STANDS_STILL => {
+    /// An error if a restart would help, which says why.
+    pub(crate) fn check_alive(&self) -> Result<(), &'static str> {
+        match self.0.lock().last_attempt {
+            Some(last_attempt) if last_attempt.elapsed() >= STANDS_STILL => {
                 Err("the loop that renews the lease has stopped")
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether the operator does what it is for: it waits to lead, or leads and knows all runs.
-    pub(crate) fn ready(&self) -> Result<(), &'static str> {
+    /// An error unless the operator works: it waits to lead, or leads and knows all runs.
+    pub(crate) fn check_ready(&self) -> Result<(), &'static str> {
         match *self.0.lock() {
             State {
                 has_answer: false, ..

@@ -5,7 +5,7 @@
 //! leader election. A holder counts as gone when its Lease has not changed for the Lease's duration by the
 //! *local* clock, and every write names the version that it replaces.
 //!
-//! [`Claim`] has the rules, without a clock or a request; [`Leadership`] has the loops.
+//! [`Election`] has the rules, without a clock or a request; [`Leadership`] has the loops.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,24 +26,24 @@ use tokio::{
 use crate::{
     api::call::CallError,
     process::{
-        fence::{GIVE_UP, Term},
+        fence::{GIVE_UP_AFTER, Term},
         health::Health,
     },
 };
 
 /// A holder whose Lease has not changed for this long counts as gone.
-const DURATION: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Pause between two renewals.
-const RENEW: Duration = Duration::from_secs(2);
+const RENEW_PAUSE: Duration = Duration::from_secs(2);
 /// How long an attempt may take. A connection that died unnoticed costs one attempt, and not the Lease.
-const ATTEMPT: Duration = Duration::from_secs(5);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Epochs of a Lease that was created a second later are larger by this.
 const EPOCHS_PER_SECOND: u64 = 1_000_000;
 
 /// An operator that leads, or waits to lead.
 pub(crate) struct Leadership {
     api: Api<Lease>,
-    claim: Claim,
+    election: Election,
     health: Arc<Health>,
     /// Renews the term. `None` while this operator does not lead.
     term: Option<watch::Sender<Instant>>,
@@ -60,7 +60,7 @@ impl Leadership {
     ) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
-            claim: Claim {
+            election: Election {
                 name: name.to_owned(),
                 holder,
                 seen: None,
@@ -73,51 +73,53 @@ impl Leadership {
     /// Waits until this operator leads, and returns its term.
     pub(crate) async fn acquire(&mut self) -> Term {
         loop {
-            self.health.turned();
-            let asked = Instant::now();
-            match self.attempt(ATTEMPT).await {
+            self.health.note_lease_attempt();
+            let requested = Instant::now();
+            match self.attempt(ATTEMPT_TIMEOUT).await {
                 Ok(Attempt::Leads) => {
-                    let (sender, term) = Term::begin(self.claim.epoch(), asked);
+                    let (sender, term) = Term::begin(self.election.epoch(), requested);
                     self.term = Some(sender);
                     return term;
                 }
                 Ok(Attempt::Waits | Attempt::Lost) => {}
-                Err(error) => tracing::warn!(lease = self.claim.name, %error, "failed to acquire the lease"),
+                Err(error) => {
+                    tracing::warn!(lease = self.election.name, %error, "failed to acquire the lease");
+                }
             }
-            sleep(RENEW).await;
+            sleep(RENEW_PAUSE).await;
         }
     }
 
     /// Renews the Lease. Returns when this operator may no longer be the only one that leads: then the term
     /// has ended.
-    pub(crate) async fn keep(&mut self) {
+    pub(crate) async fn keep_renewing(&mut self) {
         let Some(term) = self.term.take() else { return };
         loop {
-            sleep(RENEW).await;
-            self.health.turned();
+            sleep(RENEW_PAUSE).await;
+            self.health.note_lease_attempt();
             // Others count from the time at which the API server wrote the Lease, which is later.
-            let asked = Instant::now();
-            let left = GIVE_UP.saturating_sub(term.borrow().elapsed());
+            let requested = Instant::now();
+            let left = GIVE_UP_AFTER.saturating_sub(term.borrow().elapsed());
             if left.is_zero() {
                 return;
             }
-            match self.attempt(left.min(ATTEMPT)).await {
-                Ok(Attempt::Leads) => drop(term.send_replace(asked)),
+            match self.attempt(left.min(ATTEMPT_TIMEOUT)).await {
+                Ok(Attempt::Leads) => drop(term.send_replace(requested)),
                 Ok(Attempt::Waits | Attempt::Lost) => return,
-                Err(error) => tracing::warn!(lease = self.claim.name, %error, "failed to renew the lease"),
+                Err(error) => tracing::warn!(lease = self.election.name, %error, "failed to renew the lease"),
             }
         }
     }
 
     /// Lets another operator lead immediately.
     pub(crate) async fn release(self) {
-        let Some(lease) = self.claim.released() else {
+        let Some(lease) = self.election.without_holder() else {
             return;
         };
-        let name = &self.claim.name;
+        let name = &self.election.name;
         let params = PostParams::default();
         let released = self.api.replace(name, &params, &lease);
-        let error = match timeout(ATTEMPT, released).await {
+        let error = match timeout(ATTEMPT_TIMEOUT, released).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => CallError::Api(error),
             Err(_) => CallError::TimedOut,
@@ -127,23 +129,23 @@ impl Leadership {
 
     /// Reads the Lease, and writes it if this operator may lead.
     async fn attempt(&mut self, limit: Duration) -> Result<Attempt, CallError> {
-        let Self { api, claim, .. } = self;
+        let Self { api, election, .. } = self;
         let attempt = async {
-            let current = api.get_opt(&claim.name).await?;
+            let current = api.get_opt(&election.name).await?;
             let exists = current.is_some();
-            let lease = match claim.step(current, Instant::now(), Timestamp::now()) {
+            let lease = match election.decide(current, Instant::now(), Timestamp::now()) {
                 Step::Write(lease) => lease,
                 Step::Wait => return Ok(Attempt::Waits),
                 Step::Lost => return Ok(Attempt::Lost),
             };
             let written = if exists {
-                api.replace(&claim.name, &PostParams::default(), &lease).await
+                api.replace(&election.name, &PostParams::default(), &lease).await
             } else {
                 api.create(&PostParams::default(), &lease).await
             };
             match written {
                 Ok(lease) => {
-                    claim.see(lease, Instant::now());
+                    election.remember(lease, Instant::now());
                     Ok(Attempt::Leads)
                 }
                 // Another operator was faster.
@@ -166,8 +168,8 @@ enum Attempt {
     Lost,
 }
 
-/// What a claim knows of the Lease.
-struct Claim {
+/// What this operator knows of the Lease, and the rules by which it leads.
+struct Election {
     name: String,
     holder: String,
     /// The Lease as it was last read or written, and since when it has been so.
@@ -177,24 +179,24 @@ struct Claim {
 /// What to do about the Lease as it was read.
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
-    /// Write this: the Lease is free, has expired, or is held by this claim.
+    /// Write this: the Lease is free, has expired, or is held by this operator.
     Write(Box<Lease>),
     /// Another operator holds the Lease.
     Wait,
-    /// Another operator took the Lease from this claim.
+    /// Another operator took the Lease from this one.
     Lost,
 }
 
-impl Claim {
+impl Election {
     /// Decides about the Lease. `now` is the local clock, `time` is for people who read the Lease.
-    fn step(&mut self, current: Option<Lease>, now: Instant, time: Timestamp) -> Step {
+    fn decide(&mut self, current: Option<Lease>, now: Instant, time: Timestamp) -> Step {
         let Some(current) = current else {
             return Step::Write(Box::new(self.lease(None, time)));
         };
-        let held_before = self.holds();
-        self.see(current.clone(), now);
+        let held_before = self.is_holder();
+        self.remember(current.clone(), now);
         let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
-        let expired = now.duration_since(since) >= DURATION;
+        let expired = now.duration_since(since) >= LEASE_DURATION;
         let current_holder = holder(&current);
         if current_holder == self.holder || current_holder.is_empty() || expired {
             Step::Write(Box::new(self.lease(Some(current), time)))
@@ -206,14 +208,14 @@ impl Claim {
     }
 
     /// Remembers the Lease, and since when it has been so.
-    fn see(&mut self, lease: Lease, now: Instant) {
+    fn remember(&mut self, lease: Lease, now: Instant) {
         if self.seen.as_ref().is_none_or(|(seen, _)| *seen != lease) {
             self.seen = Some((lease, now));
         }
     }
 
-    /// Whether this claim held the Lease when it was last seen.
-    fn holds(&self) -> bool {
+    /// Whether this operator held the Lease when it was last seen.
+    fn is_holder(&self) -> bool {
         self.seen
             .as_ref()
             .is_some_and(|(lease, _)| holder(lease) == self.holder)
@@ -231,14 +233,14 @@ impl Claim {
     }
 
     /// The Lease without a holder. `None` if another operator holds it.
-    fn released(&self) -> Option<Lease> {
-        let (lease, _) = self.seen.as_ref().filter(|_| self.holds())?;
+    fn without_holder(&self) -> Option<Lease> {
+        let (lease, _) = self.seen.as_ref().filter(|_| self.is_holder())?;
         let mut lease = lease.clone();
         lease.spec.get_or_insert_default().holder_identity = Some(String::new());
         Some(lease)
     }
 
-    /// The Lease, held by this claim.
+    /// The Lease, held by this operator.
     fn lease(&self, current: Option<Lease>, time: Timestamp) -> Lease {
         let now = MicroTime(time);
         let (metadata, before) = match current {
@@ -258,7 +260,7 @@ impl Claim {
             spec: Some(LeaseSpec {
                 acquire_time: before.acquire_time.filter(|_| renews).or(Some(now.clone())),
                 holder_identity: Some(self.holder.clone()),
-                lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+                lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
                 lease_transitions: Some(if renews { transitions } else { transitions + 1 }),
                 renew_time: Some(now),
                 ..before

@@ -69,34 +69,34 @@ impl Metrics {
     }
 
     /// Counts a pass.
-    pub(crate) fn reconciled(&self, took: Duration) {
+    pub(crate) fn count_pass(&self, took: Duration) {
         self.reconciles.inc();
         self.duration.observe(took.as_secs_f64());
     }
 
     /// Counts an error of a pass. The category comes from a bounded set.
-    pub(crate) fn failed(&self, category: &'static str) {
+    pub(crate) fn count_error(&self, category: &'static str) {
         self.errors.get_or_create(&ErrorLabels { category }).inc();
     }
 
     /// Sets whether this operator leads.
-    pub(crate) fn lead(&self, leads: bool) {
+    pub(crate) fn set_leading(&self, leads: bool) {
         self.leader.set(leads.into());
     }
 
     /// Counts bytes of results that were kept.
-    pub(crate) fn kept(&self, bytes: usize) {
+    pub(crate) fn count_kept_bytes(&self, bytes: usize) {
         self.results.inc_by(bytes as u64);
     }
 
     /// Sets the runs to export. `None` when this operator does not lead.
-    pub(crate) fn watch(&self, runs: Option<Store<WatchedRun>>) {
-        self.runs.watch(runs);
+    pub(crate) fn export_runs(&self, runs: Option<Store<WatchedRun>>) {
+        self.runs.export(runs);
     }
 
     /// Sets the schedules to export. `None` when this operator does not lead.
-    pub(crate) fn watch_schedules(&self, schedules: Option<Store<WatchedSchedule>>) {
-        self.schedules.watch(schedules);
+    pub(crate) fn export_schedules(&self, schedules: Option<Store<WatchedSchedule>>) {
+        self.schedules.export(schedules);
     }
 
     /// All metrics, in the OpenMetrics text format.

@@ -80,11 +80,11 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
     let stop = stop_signal();
     tokio::pin!(stop);
     let key = tokio::select! {
-        key = key(&client, &args.lease_namespace) => key,
+        key = wait_for_key(&client, &args.lease_namespace) => key,
         () = &mut stop => return,
     };
     let tcp_sysctls = tokio::select! {
-        version = version(&client) => tcp_sysctls_are_safe(&version),
+        version = wait_for_version(&client) => tcp_sysctls_are_safe(&version),
         () = &mut stop => return,
     };
     let site = Site {
@@ -96,7 +96,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,
     };
-    health.answered();
+    health.note_answer();
     let mut leadership = Leadership::new(
         client.clone(),
         &args.lease_namespace,
@@ -110,18 +110,18 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
             () = &mut stop => return,
         };
         tracing::info!(lease = args.lease_name, epoch = term.epoch, "leading");
-        metrics.lead(true);
-        health.lead(true);
+        metrics.set_leading(true);
+        health.set_leading(true);
         let stopped = tokio::select! {
             () = reconcile_all(args, &client, &term, &key, &site, metrics, health) => false,
-            () = leadership.keep() => false,
+            () = leadership.keep_renewing() => false,
             () = &mut stop => true,
         };
         // All conductors have been dropped here. Another operator resumes their runs.
-        metrics.lead(false);
-        health.lead(false);
-        metrics.watch(None);
-        metrics.watch_schedules(None);
+        metrics.set_leading(false);
+        health.set_leading(false);
+        metrics.export_runs(None);
+        metrics.export_schedules(None);
         if stopped {
             tracing::info!("stopping; another operator may lead");
             return leadership.release().await;
@@ -133,9 +133,9 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
     }
 }
 
-async fn key(client: &Client, namespace: &str) -> TokenKey {
+async fn wait_for_key(client: &Client, namespace: &str) -> TokenKey {
     (|| TokenKey::get_or_create(client.clone(), namespace))
-        .retry(forever())
+        .retry(retry_forever())
         .notify(
             |error, _| tracing::error!(error = %Report::new(error), "the key for tokens is not available"),
         )
@@ -143,16 +143,16 @@ async fn key(client: &Client, namespace: &str) -> TokenKey {
         .expect("it is retried without a limit")
 }
 
-/// The version of the API server.
-async fn version(client: &Client) -> Info {
+/// Waits for the version of the API server.
+async fn wait_for_version(client: &Client) -> Info {
     (|| within_timeout(client.apiserver_version()))
-        .retry(forever())
+        .retry(retry_forever())
         .notify(|error, _| tracing::warn!(%error, "failed to get the version of the API server"))
         .await
         .expect("it is retried without a limit")
 }
 
-fn forever() -> ConstantBuilder {
+fn retry_forever() -> ConstantBuilder {
     ConstantBuilder::default().with_delay(RETRY).without_max_times()
 }
 
@@ -180,7 +180,7 @@ pub(crate) async fn reconcile_all(
     let (wake, woken) = mpsc::unbounded_channel();
     let (runs, runs_writer) = reflector::store::<WatchedRun>();
     let (pods, pods_writer) = reflector::store::<Pod>();
-    metrics.watch(Some(runs.clone()));
+    metrics.export_runs(Some(runs.clone()));
     let reporter = Reporter {
         controller: MANAGER.to_owned(),
         instance: std::env::var("HOSTNAME").ok(),
@@ -225,8 +225,8 @@ pub(crate) async fn reconcile_all(
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(run) => listed.extend(run.uid()),
             watcher::Event::InitDone => {
-                watched.remove_others(&mem::take(&mut listed));
-                health.listed();
+                watched.remove_all_except(&mem::take(&mut listed));
+                health.note_listed();
             }
             watcher::Event::Apply(_) => {}
             watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),

@@ -71,7 +71,7 @@ where
                 (index, Ok(event)) => merged.merge(index, event).into_iter().map(Ok).collect(),
                 (_, Err(error)) => vec![Err(error)],
             },
-            () = merged.waits_too_long() => merged.begin().into_iter().map(Ok).collect(),
+            () = merged.wait_until_overdue() => merged.begin().into_iter().map(Ok).collect(),
         };
         Some((stream::iter(events), (each, merged)))
     });
@@ -89,7 +89,7 @@ where
         Ok(_) | Err(ControllerError::ReconcilerFailed(..) | ControllerError::ObjectNotFound(_)) => {}
         Err(error) => {
             tracing::warn!(%error, "failed to watch");
-            metrics.failed("Watch");
+            metrics.count_error("Watch");
         }
     }
 }
@@ -131,7 +131,7 @@ impl<K: ResourceExt + Clone> Merged<K> {
 
     /// Waits until all namespaces have had enough time to be listed. Never returns if they need no more, or
     /// if none has been listed: then the API server is away.
-    async fn waits_too_long(&self) {
+    async fn wait_until_overdue(&self) {
         match self.first {
             Some(first) if !self.begun => sleep_until(first + LISTED_WITHIN).await,
             _ => future::pending().await,

@@ -102,24 +102,24 @@ async fn create_objects(
         let secret = build::secret::secret(identity, name, key.token(&identity.uid));
         // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
         // them. Nodes refuse a conductor that has another token than theirs.
-        create(identity, secret, Existing::IsFine, context).await?;
+        create(identity, secret, Existing::IsAccepted, context).await?;
         let operators = (!access.is_proxy()).then_some(operators.as_str());
         let policy = build::policy::policy(identity, operators);
-        create(identity, policy, Existing::MustBeOurs, context).await?;
+        create(identity, policy, Existing::MustBelongToOwner, context).await?;
     }
     for new in pods {
         let pod = build::pod::pod(identity, &run.spec, plan, new, site);
-        create(identity, pod, Existing::MustBeOurs, context).await?;
+        create(identity, pod, Existing::MustBelongToOwner, context).await?;
     }
     if let Some((incarnation, store)) = store.zip(run.spec.store()) {
         if incarnation == 0 {
             let name = names::store_token(&identity.name, &identity.uid);
             let secret = build::secret::secret(identity, name, key.store_token(&identity.uid));
-            create(identity, secret, Existing::IsFine, context).await?;
+            create(identity, secret, Existing::IsAccepted, context).await?;
         }
         let settings = &run.spec.template.server;
         let pod = build::store::pod(identity, store, settings, incarnation, site);
-        create(identity, pod, Existing::MustBeOurs, context).await?;
+        create(identity, pod, Existing::MustBelongToOwner, context).await?;
     }
     Ok(())
 }

@@ -101,16 +101,16 @@ mod tests {
 
     #[test]
     fn words_of_a_node_control_no_terminal_that_shows_the_status() {
-        let said = "\x1b]52;c;AA\x07";
+        let message = "\x1b]52;c;AA\x07";
         let condition = condition(
             &[],
             Type::Complete,
-            (Status::True, Reason::Invalid, said.into()),
+            (Status::True, Reason::Invalid, message.into()),
             None,
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(condition.message, " ]52;c;AA ");
-        let event = event(false, Reason::Invalid, said, "Complete");
+        let event = event(false, Reason::Invalid, message, "Complete");
         assert_eq!(event.note.as_deref(), Some(" ]52;c;AA "));
     }
 }

@@ -28,7 +28,7 @@ impl Context {
     /// The run has ended before, is being deleted, or cannot be read.
     pub(crate) fn forget(&self, uid: &str) {
         self.plans.forget(uid);
-        self.stand_back(uid);
+        self.give_up_turn(uid);
     }
 
     /// The run no longer exists.
@@ -38,16 +38,16 @@ impl Context {
     }
 
     /// Removes runs that no longer exist, given the UIDs of all that do.
-    pub(crate) fn remove_others(&self, existing: &BTreeSet<String>) {
-        let others = [self.plans.others_than(existing), self.turns.others_than(existing)];
+    pub(crate) fn remove_all_except(&self, existing: &BTreeSet<String>) {
+        let others = [self.plans.uids_except(existing), self.turns.uids_except(existing)];
         for uid in others.iter().flatten() {
             self.remove(uid);
         }
     }
 
     /// Ends the turn of a run, so that another run may start.
-    pub(crate) fn stand_back(&self, uid: &str) {
+    pub(crate) fn give_up_turn(&self, uid: &str) {
         self.conductors.forget(uid);
-        self.turns.stand_back(uid);
+        self.turns.give_up_turn(uid);
     }
 }

@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::{
     api::{
         objects,
-        publish::{self, Published, after, publish},
+        publish::{self, Published, next_pass, publish},
     },
     run::{
         apply::apply,
@@ -67,18 +67,18 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
     let result = match &*watched {
         WatchedRun::Readable(run) => pass(run, &context).await,
         WatchedRun::Unreadable(run) => {
-            context.services.metrics.failed("Unreadable");
+            context.services.metrics.count_error("Unreadable");
             // Nobody knows what such a run would do, so that it is in nobody's way.
             context.forget(run.metadata.uid.as_deref().unwrap_or_default());
             let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
             published
-                .map(|published| after(published, None))
+                .map(|published| next_pass(published, None))
                 .map_err(Error::from)
         }
     };
-    context.services.metrics.reconciled(began.elapsed());
+    context.services.metrics.count_pass(began.elapsed());
     if let Err(error) = &result {
-        context.services.metrics.failed(error.category());
+        context.services.metrics.count_error(error.category());
     }
     result
 }
@@ -101,7 +101,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
     let (identity, inputs) = (&observed.identity, &observed.inputs);
     let mut decision = decide(inputs);
     if let Err(error) = apply(run, &observed, &decision, context).await {
-        context.services.metrics.failed(error.category());
+        context.services.metrics.count_error(error.category());
         report(&error, &identity.label());
         let plan = inputs.planned.plan().map(AsRef::as_ref);
         let refusal = Refusal::of(&error, &identity.namespace, plan);
@@ -118,7 +118,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         } else if inputs.deleting || has_ended(&next) {
             context.forget(&identity.uid);
         } else if matches!(decision.stage, Stage::Held(_)) {
-            context.stand_back(&identity.uid);
+            context.give_up_turn(&identity.uid);
         }
     }
     let uid = identity.uid.clone();
@@ -129,7 +129,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         // The API server refused the first object. Another run goes first now.
         context.turns.wake_first();
     }
-    Ok(after(published, decision.wake))
+    Ok(next_pass(published, decision.wake))
 }
 
 fn report(error: &objects::Error, run: &str) {

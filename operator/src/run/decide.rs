@@ -20,7 +20,7 @@ use crate::{
     run::{
         conditions::{has_ended, since},
         plans::{Need, Planned},
-        pods::{NodePod, alive},
+        pods::{NodePod, has_undeleted, live_pod},
         refusal::{REFUSALS, Refusal},
         stage::{ConductorState, Progress, RunOutcome, Stage, Trouble, last_progress},
     },
@@ -66,20 +66,20 @@ impl Inputs<'_> {
     }
 
     /// The time that is left of `timeouts.run`.
-    fn left_of_run(&self) -> Duration {
+    fn run_time_left(&self) -> Duration {
         let begun = self.running_since().unwrap_or(self.now);
         Duration::from(self.spec.timeouts.run).saturating_sub(elapsed(begun, self.now))
     }
 
     /// How long nodes have been starting.
-    fn provisioning(&self) -> Duration {
+    fn time_provisioning(&self) -> Duration {
         let begun = since(self.status, Type::Provisioned, Status::False);
         elapsed(begun.unwrap_or(self.now), self.now)
     }
 
     /// The time that is left of `timeouts.provision`.
-    fn left_of_provision(&self) -> Duration {
-        Duration::from(self.spec.timeouts.provision).saturating_sub(self.provisioning())
+    fn provision_time_left(&self) -> Duration {
+        Duration::from(self.spec.timeouts.provision).saturating_sub(self.time_provisioning())
     }
 }
 
@@ -127,8 +127,8 @@ impl Decision {
         }
     }
 
-    /// The end of the run. Its pods are deleted once the status shows it, see [`over`]: until then another
-    /// pass would take them for lost.
+    /// The end of the run. Its pods are deleted once the status shows it, see [`clean_up`]: until then
+    /// another pass would take them for lost.
     fn end(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
         Self::new(Stage::Ended {
             reason: reason.into(),
@@ -158,38 +158,38 @@ pub(crate) fn need(
     }
 }
 
-/// Decides.
+/// Decides what happens to a run, and where it stands.
 pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let spec = inputs.spec;
     if inputs.deleting {
         return Decision {
-            delete_pods: any_to_delete(&inputs.pods),
+            delete_pods: has_undeleted(&inputs.pods),
             ..Decision::new(Stage::Over)
         };
     }
     let plan = match &inputs.planned {
-        Planned::Over => return over(inputs),
+        Planned::Over => return clean_up(inputs),
         Planned::Refused(why) => return Decision::new(Stage::Rejected(why.clone())),
         Planned::Held(_, trouble) => {
             return Decision {
-                delete_pods: any_to_delete(&inputs.pods),
+                delete_pods: has_undeleted(&inputs.pods),
                 ..Decision::new(Stage::Held(trouble.clone()))
             };
         }
         Planned::Whole(_, plan) => plan,
     };
     match &inputs.conductor {
-        ConductorState::Ended(outcome) => ended(outcome),
+        ConductorState::Ended(outcome) => finish(outcome),
         ConductorState::Running(progress) => Decision {
             command: if spec.cancel {
                 ConductorCommand::Cancel
             } else {
                 ConductorCommand::None
             },
-            create: missing(plan, inputs),
-            create_store: missing_store(inputs),
-            // The conductor ends in time. Should it not wake the run, this does.
-            wake: Some(inputs.left_of_run().max(OVERTIME_PAUSE)),
+            create: missing_pods(plan, inputs),
+            create_store: missing_store_pod(inputs),
+            // The conductor ends in time. If it does not wake the run, this pause does.
+            wake: Some(inputs.run_time_left().max(OVERTIME_PAUSE)),
             ..Decision::new(Stage::Running(progress.clone()))
         },
         ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
@@ -198,28 +198,28 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
-                create_store: missing_store(inputs),
+                create_store: missing_store_pod(inputs),
                 command: ConductorCommand::Conclude,
                 wake: Some(OVERTIME_PAUSE),
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
             Some(_) => take_over(plan, inputs),
             None if spec.cancel => Decision::end(EndReason::Cancelled, "cancelled before it started"),
-            None => begin(plan, inputs),
+            None => provision(plan, inputs),
         },
     }
 }
 
-/// The decision after the API server did not do all of it. `refusal` says why an object of the run was not
-/// created; `None` if something else failed.
+/// The decision after the API server did not carry out all of a decision. `refusal` says why an object of the
+/// run was not created; `None` if something else failed.
 pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs: &Inputs<'_>) -> Decision {
-    let pause = inputs.provisioning().clamp(RETRY_FIRST, RETRY_LAST);
+    let pause = inputs.time_provisioning().clamp(RETRY_FIRST, RETRY_LAST);
     match (decision.stage, refusal) {
         (Stage::Provisioning { .. }, Some(Refusal::Final(trouble))) => {
             Decision::end(trouble.reason, trouble.message)
         }
         (Stage::Provisioning { ready, .. }, Some(Refusal::Temporary(Some(trouble)))) => Decision {
-            wake: Some(pause.min(inputs.left_of_provision())),
+            wake: Some(pause.min(inputs.provision_time_left())),
             ..Decision::new(Stage::Provisioning {
                 ready,
                 trouble: Some(trouble),
@@ -233,8 +233,8 @@ pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs
     }
 }
 
-/// A run that has ended needs nothing, except to be cleaned up.
-fn over(inputs: &Inputs<'_>) -> Decision {
+/// Cleans up a run that has ended: it needs nothing else.
+fn clean_up(inputs: &Inputs<'_>) -> Decision {
     let Inputs { spec, status, .. } = inputs;
     let cleanup = &spec.cleanup;
     // How a run ended in a phase of a newer version is not known, so whatever may be kept is.
@@ -250,8 +250,8 @@ fn over(inputs: &Inputs<'_>) -> Decision {
         Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, inputs.now))
     });
     Decision {
-        delete_pods: !keeps_pods && any_to_delete(&inputs.pods),
-        // They mount the author's Secret, and have nothing to show.
+        delete_pods: !keeps_pods && has_undeleted(&inputs.pods),
+        // Pods that keep results mount the author's Secret, and show nothing about a failed node.
         delete_store: inputs
             .pods
             .iter()
@@ -262,8 +262,8 @@ fn over(inputs: &Inputs<'_>) -> Decision {
     }
 }
 
-/// The conductor's end is the run's.
-fn ended(outcome: &RunOutcome) -> Decision {
+/// Ends the run as its conductor has ended.
+fn finish(outcome: &RunOutcome) -> Decision {
     let conclusion = &outcome.conclusion;
     Decision::new(Stage::Ended {
         reason: conclusion.reason.into(),
@@ -272,14 +272,15 @@ fn ended(outcome: &RunOutcome) -> Decision {
     })
 }
 
-/// Trials were in progress, and their conductor no longer exists.
+/// Resumes a run whose trials were in progress, and whose conductor no longer exists.
 fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
-    let left = inputs.left_of_run();
-    let all_ready = ready(plan, &inputs.pods) == plan.nodes.len() && store_is_ready(inputs);
-    let has_lost_store = next_store(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
+    let left = inputs.run_time_left();
+    let all_ready = count_ready(plan, &inputs.pods) == plan.nodes.len() && is_store_ready(inputs);
+    let has_lost_store =
+        next_store_incarnation(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
     Decision {
-        create: missing(plan, inputs),
-        create_store: missing_store(inputs),
+        create: missing_pods(plan, inputs),
+        create_store: missing_store_pod(inputs),
         command: match (all_ready, left.is_zero() || has_lost_store) {
             (true, false) => ConductorCommand::Start,
             (_, true) => ConductorCommand::Conclude,
@@ -290,14 +291,14 @@ fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     }
 }
 
-/// No trial has been run yet.
-fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
+/// Starts the nodes of a run that has run no trial, or its trials once all nodes are ready.
+fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let pods = &inputs.pods;
-    let ready = ready(plan, pods);
-    if ready == plan.nodes.len() && store_is_ready(inputs) {
+    let ready = count_ready(plan, pods);
+    if ready == plan.nodes.len() && is_store_ready(inputs) {
         return Decision {
             command: ConductorCommand::Start,
-            wake: Some(inputs.left_of_run()),
+            wake: Some(inputs.run_time_left()),
             ..Decision::new(Stage::Running(Progress::default()))
         };
     }
@@ -311,14 +312,14 @@ fn begin(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     if let Some(Trouble { reason, message }) = hopeless {
         return Decision::end(*reason, format!("{message} (tried {STARTS_MAX} times)"));
     }
-    let trouble = trouble(plan, inputs);
-    let left = inputs.left_of_provision();
+    let trouble = first_trouble(plan, inputs);
+    let left = inputs.provision_time_left();
     if left.is_zero() {
         return provision_timeout(plan, ready, trouble, inputs);
     }
     Decision {
-        create: missing(plan, inputs),
-        create_store: missing_store(inputs),
+        create: missing_pods(plan, inputs),
+        create_store: missing_store_pod(inputs),
         wake: Some(left),
         ..Decision::new(Stage::Provisioning { ready, trouble })
     }
@@ -329,7 +330,7 @@ fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs
     let trouble = trouble.or_else(|| {
         // The kubelet reports a claim or a Secret that does not exist in events only.
         let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
-        let waits_for_store = ready == plan.nodes.len() && !store_is_ready(inputs);
+        let waits_for_store = ready == plan.nodes.len() && !is_store_ready(inputs);
         waits_for_store.then(|| Trouble::new(Reason::StoreNotReady, why))
     });
     let (reason, why) = trouble.map_or((Reason::ProvisionTimeout, String::new()), |trouble| {
@@ -349,60 +350,56 @@ fn last_refusal(status: &PerfRunStatus) -> Option<Trouble> {
     Some(Trouble::new(reason, provisioned.message.clone()))
 }
 
-fn any_to_delete(pods: &[NodePod]) -> bool {
-    pods.iter().any(|pod| !pod.deleting)
-}
-
-fn ready(plan: &Plan, pods: &[NodePod]) -> usize {
+fn count_ready(plan: &Plan, pods: &[NodePod]) -> usize {
     let is_ready = |node: &&PlannedNode| {
-        alive(pods, &node.name).is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
+        live_pod(pods, &node.name).is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
     };
     plan.nodes.iter().filter(is_ready).count()
 }
 
 /// Whether the pod that keeps results is ready, if the run needs one.
-fn store_is_ready(inputs: &Inputs<'_>) -> bool {
-    let pod = alive(&inputs.pods, STORE_NODE);
+fn is_store_ready(inputs: &Inputs<'_>) -> bool {
+    let pod = live_pod(&inputs.pods, STORE_NODE);
     inputs.spec.store().is_none() || pod.is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
 }
 
-/// Why the first pod that is not ready is not.
-fn trouble(plan: &Plan, inputs: &Inputs<'_>) -> Option<Trouble> {
+/// Why the first node without a ready pod has none, if its pod shows that.
+fn first_trouble(plan: &Plan, inputs: &Inputs<'_>) -> Option<Trouble> {
     let nodes = plan.nodes.iter().map(|node| node.name.as_str());
     nodes
         .chain(inputs.spec.store().map(|_| STORE_NODE))
-        .find_map(|node| match &latest(&inputs.pods, node)?.state {
+        .find_map(|node| match &latest_pod(&inputs.pods, node)?.state {
             PodState::Stuck(trouble) | PodState::Gone(trouble) => Some(trouble.clone()),
             PodState::Starting | PodState::Ready(_) => None,
         })
 }
 
 /// The pod of a node that was created last.
-fn latest<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
+fn latest_pod<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
     let of_node = pods.iter().filter(|pod| pod.node == node);
     of_node.max_by_key(|pod| pod.incarnation)
 }
 
 /// The next incarnation of a node.
 fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
-    latest(pods, node).map_or(0, |pod| pod.incarnation + 1)
+    latest_pod(pods, node).map_or(0, |pod| pod.incarnation + 1)
 }
 
 /// The next incarnation of the pod that keeps results, if the run needs the pod and has none.
-fn next_store(inputs: &Inputs<'_>) -> Option<u32> {
-    let is_missing = inputs.spec.store().is_some() && alive(&inputs.pods, STORE_NODE).is_none();
+fn next_store_incarnation(inputs: &Inputs<'_>) -> Option<u32> {
+    let is_missing = inputs.spec.store().is_some() && live_pod(&inputs.pods, STORE_NODE).is_none();
     is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
 }
 
 /// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too
 /// many.
-fn missing_store(inputs: &Inputs<'_>) -> Option<u32> {
-    next_store(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
+fn missing_store_pod(inputs: &Inputs<'_>) -> Option<u32> {
+    next_store_incarnation(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
 }
 
 /// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
 /// leave room, see `build::pod`.
-fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
+fn missing_pods(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
     let new = |node: &PlannedNode| NewPod {
         node: node.clone(),
         incarnation: next_incarnation(&inputs.pods, &node.name),
@@ -411,7 +408,7 @@ fn missing(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
     let mut missing: Vec<_> = plan
         .nodes
         .iter()
-        .filter(|node| alive(&inputs.pods, &node.name).is_none())
+        .filter(|node| live_pod(&inputs.pods, &node.name).is_none())
         .map(new)
         .collect();
     missing.sort_by_key(|pod| pod.node.role == Role::Client);

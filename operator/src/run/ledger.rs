@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 
-use crate::run::turn::Standing;
+use crate::run::turn::TurnState;
 
 /// Runs by UID, as this process has left them.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Ledger(Mutex<Entries>);
 /// See [`Ledger`].
 #[derive(Default)]
 pub(crate) struct Entries {
-    standings: BTreeMap<String, Standing>,
+    turn_states: BTreeMap<String, TurnState>,
     /// The last turn of each namespace of which a run has begun.
     turns: BTreeMap<String, u64>,
     /// The number of turns so far.
@@ -21,9 +21,9 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// How a run stands according to this process. `None` if only the run's status can tell.
-    pub(crate) fn standing(&self, uid: &str) -> Option<Standing> {
-        self.standings.get(uid).copied()
+    /// The state of a run's turn according to this process. `None` if only the run's status can tell.
+    pub(crate) fn turn_state(&self, uid: &str) -> Option<TurnState> {
+        self.turn_states.get(uid).copied()
     }
 
     /// The number of the turn in which a run of the namespace began last, in this process. 0 if none has.
@@ -49,9 +49,9 @@ impl Ledger {
         let mut entries = self.0.lock();
         check(&entries)?;
         entries
-            .standings
+            .turn_states
             .entry(uid.to_owned())
-            .or_insert(Standing::Starting);
+            .or_insert(TurnState::Starting);
         Ok(Claim {
             ledger: self,
             uid: uid.to_owned(),
@@ -67,8 +67,8 @@ impl Ledger {
     /// the run had no objects before.
     pub(crate) fn begin(&self, uid: &str, namespace: &str) -> bool {
         let mut entries = self.0.lock();
-        let before = entries.standings.insert(uid.to_owned(), Standing::Active);
-        let is_new = before != Some(Standing::Active);
+        let before = entries.turn_states.insert(uid.to_owned(), TurnState::Active);
+        let is_new = before != Some(TurnState::Active);
         if is_new {
             entries.last += 1;
             let turn = entries.last;
@@ -79,41 +79,41 @@ impl Ledger {
 
     /// Whether the run has objects.
     pub(crate) fn is_active(&self, uid: &str) -> bool {
-        self.0.lock().standing(uid) == Some(Standing::Active)
+        self.0.lock().turn_state(uid) == Some(TurnState::Active)
     }
 
     /// The run gives up its turn. Returns whether it had one.
-    pub(crate) fn stand_back(&self, uid: &str) -> bool {
+    pub(crate) fn give_up_turn(&self, uid: &str) -> bool {
         let mut entries = self.0.lock();
-        let active = entries.standing(uid) == Some(Standing::Active);
+        let active = entries.turn_state(uid) == Some(TurnState::Active);
         if active {
-            entries.standings.remove(uid);
+            entries.turn_states.remove(uid);
         }
         active
     }
 
     /// The end of the run has been written. Until the watch shows it, the run must not be started again.
     pub(crate) fn end(&self, uid: &str) {
-        self.0.lock().standings.insert(uid.to_owned(), Standing::Ended);
+        self.0.lock().turn_states.insert(uid.to_owned(), TurnState::Ended);
     }
 
     /// Whether the end of the run has been written, though the watch may not show it.
     pub(crate) fn has_ended(&self, uid: &str) -> bool {
-        self.0.lock().standing(uid) == Some(Standing::Ended)
+        self.0.lock().turn_state(uid) == Some(TurnState::Ended)
     }
 
-    /// The watch shows the end of the run.
-    pub(crate) fn end_is_visible(&self, uid: &str) {
+    /// Forgets the end of the run, because the watch shows it.
+    pub(crate) fn forget_end(&self, uid: &str) {
         let mut entries = self.0.lock();
-        if entries.standing(uid) == Some(Standing::Ended) {
-            entries.standings.remove(uid);
+        if entries.turn_state(uid) == Some(TurnState::Ended) {
+            entries.turn_states.remove(uid);
         }
     }
 
     /// UIDs of all runs in the ledger, except these.
-    pub(crate) fn others_than(&self, uids: &BTreeSet<String>) -> Vec<String> {
+    pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let entries = self.0.lock();
-        let others = entries.standings.keys().filter(|uid| !uids.contains(*uid));
+        let others = entries.turn_states.keys().filter(|uid| !uids.contains(*uid));
         others.cloned().collect()
     }
 }
@@ -121,8 +121,8 @@ impl Ledger {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut entries = self.ledger.0.lock();
-        if entries.standing(&self.uid) == Some(Standing::Starting) {
-            entries.standings.remove(&self.uid);
+        if entries.turn_state(&self.uid) == Some(TurnState::Starting) {
+            entries.turn_states.remove(&self.uid);
         }
     }
 }

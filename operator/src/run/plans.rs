@@ -117,7 +117,7 @@ struct Entry {
 }
 
 /// A plan, or why the run cannot be planned.
-type Whole = Result<(Outline, Arc<Plan>), String>;
+type Draft = Result<(Outline, Arc<Plan>), String>;
 
 impl Plans {
     /// Plans a run, unless this generation of it has been planned before. Plans one run at a time, so that
@@ -130,14 +130,14 @@ impl Plans {
             Need::Nothing => return Planned::Over,
             Need::Outline(why) => {
                 let outline = entry.map(|entry| entry.outline);
-                let outline = outline.unwrap_or_else(|| whole(run).map(|(outline, _)| outline));
+                let outline = outline.unwrap_or_else(|| draft(run).map(|(outline, _)| outline));
                 let planned = match outline.clone() {
                     Ok(outline) => Planned::Held(outline, why),
                     Err(why) => refused(why),
                 };
                 (planned, outline, None)
             }
-            Need::Whole => match entry.and_then(Entry::whole).unwrap_or_else(|| whole(run)) {
+            Need::Whole => match entry.and_then(Entry::into_draft).unwrap_or_else(|| draft(run)) {
                 Ok((outline, plan)) => (
                     Planned::Whole(outline.clone(), plan.clone()),
                     Ok(outline),
@@ -161,7 +161,7 @@ impl Plans {
     }
 
     /// UIDs of all planned runs, except these.
-    pub(crate) fn others_than(&self, uids: &BTreeSet<String>) -> Vec<String> {
+    pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let plans = self.lock();
         plans.keys().filter(|uid| !uids.contains(*uid)).cloned().collect()
     }
@@ -172,7 +172,7 @@ impl Plans {
 }
 
 impl Entry {
-    fn whole(self) -> Option<Whole> {
+    fn into_draft(self) -> Option<Draft> {
         match (self.outline, self.plan) {
             (Err(why), _) => Some(Err(why)),
             (Ok(outline), Some(plan)) => Some(Ok((outline, plan))),
@@ -181,7 +181,7 @@ impl Entry {
     }
 }
 
-fn whole(run: &PerfRun) -> Whole {
+fn draft(run: &PerfRun) -> Draft {
     let spec = PerfRunSpec {
         seed: seed_of(run),
         ..run.spec.clone()
@@ -201,12 +201,14 @@ pub(crate) fn invalid(why: String) -> Trouble {
 
 /// The seed of a run: its document's, or its own.
 pub(crate) fn seed_of(run: &PerfRun) -> Option<u32> {
-    run.spec.seed.or_else(|| run.metadata.uid.as_deref().map(seed))
+    run.spec
+        .seed
+        .or_else(|| run.metadata.uid.as_deref().map(seed_of_uid))
 }
 
 /// The seed of a run that has none: another one for each run, and always the same for one run, also after
 /// another operator took over. UIDs are random, and begin with eight hexadecimal digits.
-fn seed(uid: &str) -> u32 {
+fn seed_of_uid(uid: &str) -> u32 {
     let first = uid.split('-').next().unwrap_or_default();
     u32::from_str_radix(first, 16).unwrap_or_default()
 }
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_may_end_early_if_it_is_looked_at_more_than_once() {
+    fn a_run_may_end_early_if_it_has_several_interim_checks() {
         let plans = Plans::default();
         let may_end_early = |uid, most| {
             let mut run = run(1, "tcp");
@@ -318,8 +320,8 @@ mod tests {
         for uid in ["a", "b"] {
             plans.plan(uid, &run(1, "tcp"), held());
         }
-        assert_eq!(plans.others_than(&["b".to_owned()].into()), ["a"]);
+        assert_eq!(plans.uids_except(&["b".to_owned()].into()), ["a"]);
         plans.forget("a");
-        assert_eq!(plans.others_than(&BTreeSet::new()), ["b"]);
+        assert_eq!(plans.uids_except(&BTreeSet::new()), ["b"]);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct NodePod {
     pub(crate) deleting: bool,
     pub(crate) state: PodState,
     /// Names of the containers that perfrun did not make.
-    pub(crate) foreign: Vec<String>,
+    pub(crate) foreign_containers: Vec<String>,
 }
 
 impl NodePod {
@@ -35,7 +35,7 @@ impl NodePod {
             incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
             deleting: pod.metadata.deletion_timestamp.is_some(),
             state: state(pod),
-            foreign: foreign(pod),
+            foreign_containers: foreign_containers(pod),
         })
     }
 
@@ -46,14 +46,19 @@ impl NodePod {
 }
 
 /// The latest pod of a node, unless it is gone.
-pub(crate) fn alive<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
+pub(crate) fn live_pod<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
     pods.iter()
         .filter(|pod| pod.node == node && pod.is_alive())
         .max_by_key(|pod| pod.incarnation)
 }
 
+/// Whether the run has pods that are not being deleted.
+pub(crate) fn has_undeleted(pods: &[NodePod]) -> bool {
+    pods.iter().any(|pod| !pod.deleting)
+}
+
 /// Names of the containers of a pod that perfrun did not make.
-fn foreign(pod: &Pod) -> Vec<String> {
+fn foreign_containers(pod: &Pod) -> Vec<String> {
     let spec = pod.spec.iter();
     let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
     let names = containers.map(|container| container.name.as_str());
@@ -90,7 +95,7 @@ mod tests {
     fn containers_of_a_service_mesh_are_foreign() {
         let foreign = |containers, init| {
             let spec = json!({"containers": containers, "initContainers": init});
-            foreign(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
+            foreign_containers(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
         };
         let named = |name: &str| json!({"name": name});
         assert!(foreign(json!([named("node")]), json!([named("link")])).is_empty());

@@ -22,6 +22,7 @@ pub(crate) const REFUSALS: [Reason; 3] = [
 const RIGHTS: [&str; 2] = ["violates PodSecurity", "security context constraint"];
 /// A new namespace has no service account for a few moments.
 const NAMESPACE_IS_NEW: &str = "error looking up service account";
+
 /// What a refusal means for the run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_does_not_allow_link_agents_is_told_from_one_that_has_no_room() {
+    fn a_namespace_that_does_not_allow_link_agents_is_not_taken_for_one_that_has_no_room() {
         let restricted =
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": unrestricted capabilities";
         let Refusal::Final(trouble) = refusal_of("Pod", 403, restricted, true) else {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_server_in_trouble_is_asked_again() {
+    fn an_object_is_requested_again_after_trouble_of_the_api_server() {
         for code in [409, 429, 500, 503, 504] {
             let refusal = refusal_of("Pod", code, "try again", true);
             assert!(
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_created_is_not_asked_for_again() {
+    fn an_object_that_can_never_be_created_is_not_requested_again() {
         for (code, message) in [
             (400, "quantities must match the regular expression"),
             (413, "request entity too large"),

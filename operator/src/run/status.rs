@@ -28,8 +28,9 @@ use crate::{
 
 /// The largest number of rows in `status.summary`: an object of the API server holds some hundred KiB.
 const ROWS_MAX: usize = 256;
-/// The metrics that are kept if not all fit.
-const FIRST: [Metric; 6] = [
+
+/// The metrics that are kept if not all rows fit.
+const KEPT_METRICS: [Metric; 6] = [
     Metric::UploadGoodput,
     Metric::DownloadGoodput,
     Metric::OpenMean,
@@ -37,8 +38,10 @@ const FIRST: [Metric; 6] = [
     Metric::RoundTripP50,
     Metric::CpuSecondsPerGiB,
 ];
+
 /// Reason of a run whose links cannot be impaired on this cluster.
 const UNSUPPORTED: Reason = Reason::End(EndReason::ImpairmentUnsupported);
+
 /// The status after a decision.
 pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) -> PerfRunStatus {
     let Inputs {
@@ -55,11 +58,13 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
         observed_generation: generation,
         workload: Some(spec.workload.name().to_owned()),
         start_time: previous.start_time.clone().or(Some(Time(now))),
-        trials: outline.map_or_else(TrialCounts::default, |outline| trials(outline, previous, stage)),
+        trials: outline.map_or_else(TrialCounts::default, |outline| {
+            trial_counts(outline, previous, stage)
+        }),
         ..previous.clone()
     };
-    let mut set = |type_: Type, verdict: ConditionParts<'_>| {
-        let condition = condition(&previous.conditions, type_, verdict, generation, now);
+    let mut set = |type_: Type, parts: ConditionParts<'_>| {
+        let condition = condition(&previous.conditions, type_, parts, generation, now);
         match status
             .conditions
             .iter_mut()
@@ -84,7 +89,7 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
             (Status::True, Reason::ResultsTooLarge, message.into()),
         );
     }
-    if let Some(message) = injected(&inputs.pods) {
+    if let Some(message) = injected_containers(&inputs.pods) {
         set(
             Type::ContainersInjected,
             (Status::True, Reason::ForeignContainers, message.into()),
@@ -96,12 +101,12 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
         let measuring = since(previous, Type::Running, Status::True);
         status.duration = measuring.map(|since| age(now.duration_since(since).as_secs()));
         if let Some(outcome) = outcome {
-            status.summary = bounded(&outcome.summary);
+            status.summary = rows_that_fit(&outcome.summary);
             status.results.clone_from(&outcome.results);
             status.store.clone_from(&outcome.stored);
             if let Some(judged) = &outcome.judged {
                 status.verdict = judged.verdict;
-                status.comparisons = verdict::bounded(&judged.comparisons);
+                status.comparisons = verdict::comparisons_that_fit(&judged.comparisons);
             }
         }
     }
@@ -194,8 +199,8 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
         Stage::Running(progress) => Some(progress),
         _ => None,
     };
-    if let Some(verdict) = progress.and_then(|Progress { links, .. }| links.condition(networks)) {
-        return verdict;
+    if let Some(parts) = progress.and_then(|Progress { links, .. }| links.condition(networks)) {
+        return parts;
     }
     // An operator that takes over has not read the journal yet.
     let last = find(&previous.conditions, Type::LinksVerified);
@@ -244,10 +249,10 @@ fn merged(stage: &Stage) -> Option<&str> {
 }
 
 /// What to do about containers that perfrun did not make. `None` if there are none.
-fn injected(pods: &[NodePod]) -> Option<String> {
+fn injected_containers(pods: &[NodePod]) -> Option<String> {
     let names: BTreeSet<&str> = pods
         .iter()
-        .flat_map(|pod| &pod.foreign)
+        .flat_map(|pod| &pod.foreign_containers)
         .map(String::as_str)
         .collect();
     let names = Vec::from_iter(names).join(", ");
@@ -267,7 +272,7 @@ fn complete(stage: &Stage) -> ConditionParts<'_> {
     }
 }
 
-fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
+fn trial_counts(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
     let counts = match stage {
         Stage::Running(progress) => progress.counts,
         Stage::Ended {
@@ -292,11 +297,11 @@ fn trials(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCo
 }
 
 /// The rows that fit, the most important ones if not all do.
-fn bounded(rows: &[SummaryRow]) -> Vec<SummaryRow> {
+fn rows_that_fit(rows: &[SummaryRow]) -> Vec<SummaryRow> {
     // The CRD of this version refuses metrics of a newer one. The complete results have them.
     let rows = rows.iter().filter(|row| !matches!(row.metric, Metric::Newer(_)));
     let fit = rows.clone().count() <= ROWS_MAX;
-    let wanted = |row: &&SummaryRow| fit || FIRST.contains(&row.metric);
+    let wanted = |row: &&SummaryRow| fit || KEPT_METRICS.contains(&row.metric);
     rows.filter(wanted).take(ROWS_MAX).cloned().collect()
 }
 

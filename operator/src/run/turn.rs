@@ -16,15 +16,15 @@ pub(crate) struct Contender<'a> {
     pub(crate) uid: &'a str,
     /// Whether no other run may be active.
     pub(crate) exclusive: bool,
-    pub(crate) standing: Standing,
+    pub(crate) turn_state: TurnState,
     /// The number of the turn in which a run of the namespace began last. 0 if none has.
     pub(crate) last_turn: u64,
 }
 
 impl Contender<'_> {
-    /// Whether the run is in the way of others now.
+    /// Whether the run keeps others waiting now.
     fn is_active(&self) -> bool {
-        matches!(self.standing, Standing::Active | Standing::Starting)
+        matches!(self.turn_state, TurnState::Active | TurnState::Starting)
     }
 
     /// The place of a waiting run: the least one goes first.
@@ -33,16 +33,16 @@ impl Contender<'_> {
     }
 }
 
-/// How a run stands in the way of others.
+/// The state of a run's turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Standing {
+pub(crate) enum TurnState {
     /// The run may not start yet.
     Waiting,
     /// A pass creates the run's first objects now. It may fail.
     Starting,
     /// The run has objects.
     Active,
-    /// The run has ended: it is not in the way.
+    /// The run has ended: it does not keep others waiting.
     Ended,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Limits<'a> {
     pub(crate) policy: &'a Policy,
 }
 
-/// Whether `run` may start beside the others. The error says why not.
+/// Checks whether `run` may start beside the others. The error says why not.
 ///
 /// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
 /// wait forever. A run that waits only for its own namespace does not keep others waiting.
@@ -70,7 +70,7 @@ pub(crate) fn may_begin(
     let active: Vec<_> = others.iter().copied().filter(|other| other.is_active()).collect();
     let goes_first = |other: &&Contender<'_>| {
         let same = other.namespace == run.namespace;
-        other.standing == Standing::Waiting
+        other.turn_state == TurnState::Waiting
             && other.order() < run.order()
             && (same || !limits.waits_for_its_namespace(other, &active) && !is_behind_its_own(other, &others))
     };
@@ -80,18 +80,18 @@ pub(crate) fn may_begin(
         return Err(why.to_owned());
     }
     limits
-        .of_exclusive_runs(run, &active)
-        .and_then(|()| limits.of_namespace(run, &active))
-        .and_then(|()| limits.of_cluster(&active))
+        .check_exclusive_runs(run, &active)
+        .and_then(|()| limits.check_namespace(run, &active))
+        .and_then(|()| limits.check_cluster(&active))
 }
 
 /// The waiting run that goes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
 /// waits does so for its own namespace.
-pub(crate) fn first<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -> Option<&'a Contender<'a>> {
+pub(crate) fn first_waiting<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -> Option<&'a Contender<'a>> {
     let all: Vec<_> = runs.iter().collect();
     let active: Vec<_> = runs.iter().filter(|run| run.is_active()).collect();
     runs.iter()
-        .filter(|run| run.standing == Standing::Waiting)
+        .filter(|run| run.turn_state == TurnState::Waiting)
         .filter(|run| !limits.waits_for_its_namespace(run, &active) && !is_behind_its_own(run, &all))
         .min_by(|one, other| one.order().cmp(&other.order()))
 }
@@ -100,12 +100,14 @@ pub(crate) fn first<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -> Option
 /// waiting.
 fn is_behind_its_own(run: &Contender<'_>, all: &[&Contender<'_>]) -> bool {
     all.iter().any(|other| {
-        other.standing == Standing::Waiting && other.namespace == run.namespace && other.order() < run.order()
+        other.turn_state == TurnState::Waiting
+            && other.namespace == run.namespace
+            && other.order() < run.order()
     })
 }
 
 impl Limits<'_> {
-    fn of_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
+    fn check_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
         let disturbs = |other: &&&Contender<'_>| {
             self.policy.exclusive_per == ExclusivePer::Cluster || other.namespace == run.namespace
         };
@@ -124,7 +126,7 @@ impl Limits<'_> {
         }
     }
 
-    fn of_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
+    fn check_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
         let own = active.iter().filter(|other| other.namespace == run.namespace);
         match (own.count(), self.policy.active_runs_per_namespace) {
             (own, limit) if limit > 0 && own >= limit => Err(format!(
@@ -136,7 +138,7 @@ impl Limits<'_> {
         }
     }
 
-    fn of_cluster(self, active: &[&Contender<'_>]) -> Result<(), String> {
+    fn check_cluster(self, active: &[&Contender<'_>]) -> Result<(), String> {
         if active.len() < self.max_active {
             return Ok(());
         }
@@ -149,8 +151,8 @@ impl Limits<'_> {
     /// Whether the run waits for runs of its own namespace, so that it keeps no other namespace waiting.
     fn waits_for_its_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> bool {
         let is_alone_in_its_namespace = self.policy.exclusive_per == ExclusivePer::Namespace;
-        self.of_namespace(run, active).is_err()
-            || is_alone_in_its_namespace && self.of_exclusive_runs(run, active).is_err()
+        self.check_namespace(run, active).is_err()
+            || is_alone_in_its_namespace && self.check_exclusive_runs(run, active).is_err()
     }
 }
 
@@ -158,7 +160,7 @@ impl Limits<'_> {
 mod tests {
     use super::*;
 
-    fn run(created: i64, exclusive: bool, standing: Standing) -> Contender<'static> {
+    fn run(created: i64, exclusive: bool, turn_state: TurnState) -> Contender<'static> {
         let uid = created.to_string().leak();
         Contender {
             created,
@@ -166,17 +168,17 @@ mod tests {
             name: format!("run-{created}").leak(),
             uid,
             exclusive,
-            standing,
+            turn_state,
             last_turn: 0,
         }
     }
 
     fn waiting(created: i64, exclusive: bool) -> Contender<'static> {
-        run(created, exclusive, Standing::Waiting)
+        run(created, exclusive, TurnState::Waiting)
     }
 
     fn active(created: i64, exclusive: bool) -> Contender<'static> {
-        run(created, exclusive, Standing::Active)
+        run(created, exclusive, TurnState::Active)
     }
 
     /// The same run in another namespace, of which a run began in this turn.
@@ -270,15 +272,15 @@ mod tests {
 
     #[test]
     fn no_message_names_a_run_of_another_namespace() {
-        let secret = |standing, exclusive| of("secret", 0, run(1, exclusive, standing));
+        let secret = |turn_state, exclusive| of("secret", 0, run(1, exclusive, turn_state));
         for (other, exclusive, why) in [
             (
-                secret(Standing::Active, true),
+                secret(TurnState::Active, true),
                 false,
                 "a run of another namespace is active, and is exclusive (spec.topology.exclusive)",
             ),
             (
-                secret(Standing::Active, false),
+                secret(TurnState::Active, false),
                 true,
                 "a run of another namespace is active, and this run is exclusive (spec.topology.exclusive)",
             ),
@@ -343,7 +345,7 @@ mod tests {
             of("b", 2, waiting(4, false)),
         ];
         let max_active = 10;
-        let first = first(&all, Limits { max_active, policy });
+        let first = first_waiting(&all, Limits { max_active, policy });
         assert_eq!(first.map(|run| run.name), Some("run-4"));
         let begins: Vec<_> = all[1..]
             .iter()
@@ -354,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_run_that_starts_is_in_the_way_like_one_that_is_active() {
-        let starting = run(1, true, Standing::Starting);
+        let starting = run(1, true, TurnState::Starting);
         assert!(may_begin(&waiting(2, true), &[starting], 10).is_err());
     }
 
@@ -364,36 +366,36 @@ mod tests {
             active_runs_per_namespace: 1,
             ..Policy::default()
         };
-        let all = |standing| {
+        let all = |turn_state| {
             [
-                of("full", 1, run(1, false, standing)),
+                of("full", 1, run(1, false, turn_state)),
                 of("full", 1, waiting(2, false)),
                 of("later", 3, waiting(3, false)),
                 of("next", 2, waiting(4, false)),
                 of("next", 2, waiting(5, false)),
             ]
         };
-        for (policy, standing, expected) in [
-            (&capped, Standing::Active, Some("run-4")),
-            (&capped, Standing::Ended, Some("run-2")),
-            (&Policy::default(), Standing::Active, Some("run-2")),
-            (&Policy::default(), Standing::Waiting, Some("run-1")),
+        for (policy, turn_state, expected) in [
+            (&capped, TurnState::Active, Some("run-4")),
+            (&capped, TurnState::Ended, Some("run-2")),
+            (&Policy::default(), TurnState::Active, Some("run-2")),
+            (&Policy::default(), TurnState::Waiting, Some("run-1")),
         ] {
-            let all = all(standing);
+            let all = all(turn_state);
             let limits = Limits {
                 max_active: 10,
                 policy,
             };
             let begins = |run: &&Contender<'_>| super::may_begin(run, &all, limits).is_ok();
-            let waiting = all.iter().filter(|run| run.standing == Standing::Waiting);
+            let waiting = all.iter().filter(|run| run.turn_state == TurnState::Waiting);
             let free: Vec<_> = waiting.filter(begins).map(|run| run.name).collect();
-            assert_eq!(first(&all, limits).map(|run| run.name), expected);
+            assert_eq!(first_waiting(&all, limits).map(|run| run.name), expected);
             assert_eq!(free, Vec::from_iter(expected));
         }
         let limits = Limits {
             max_active: 10,
             policy: &capped,
         };
-        assert_eq!(first(&all(Standing::Active)[..2], limits), None);
+        assert_eq!(first_waiting(&all(TurnState::Active)[..2], limits), None);
     }
 }

@@ -16,8 +16,8 @@ use crate::{
     run::{
         conditions::{has_ended, is_provisioning, is_running},
         ledger::{Claim, Entries, Ledger},
-        pods::{self, NodePod},
-        turn::{self, Contender, Limits, Standing},
+        pods::{self, NodePod, has_undeleted},
+        turn::{self, Contender, Limits, TurnState},
         watched::WatchedRun,
     },
 };
@@ -54,13 +54,12 @@ impl Turns {
         }
     }
 
-    /// Wakes one run.
+    /// The sender that wakes one run.
     pub(crate) fn waker(&self) -> UnboundedSender<ObjectRef<WatchedRun>> {
         self.wake.clone()
     }
 
-    /// The turn of a run, unless another run prevents it. A run that has objects keeps its turn without
-    /// asking.
+    /// The turn of a run, unless another run prevents it. A run that has objects always keeps its turn.
     pub(crate) fn claim(
         &self,
         run: &PerfRun,
@@ -72,22 +71,21 @@ impl Turns {
             return Ok(None);
         }
         let uid = run.uid().unwrap_or_default();
-        if is_running(status) || are_in_use(pods) {
+        if is_running(status) || has_undeleted(pods) {
             self.ledger.begin(&uid, &run.namespace().unwrap_or_default());
         }
         let claim = self.ledger.claim(&uid, |ledger| {
-            if ledger.standing(&uid) == Some(Standing::Active) {
+            if ledger.turn_state(&uid) == Some(TurnState::Active) {
                 return Ok(());
             }
             let runs = self.runs.state();
-            let this = contender(run, &uid, Standing::Waiting, ledger);
+            let this = contender(run, &uid, TurnState::Waiting, ledger);
             turn::may_begin(&this, &self.contenders(&runs, ledger), self.limits())
         })?;
         Ok(Some(claim))
     }
 
-    /// The run has an object: from its first one on, it is in the way of others, and another of them goes
-    /// first.
+    /// The run has an object: from its first one on, it keeps others waiting, and another one goes first.
     pub(crate) fn begin(&self, run: &RunIdentity) {
         if self.ledger.begin(&run.uid, &run.namespace) {
             self.wake_first();
@@ -105,45 +103,45 @@ impl Turns {
         self.wake_first();
     }
 
-    /// Whether the watch still has to show the end of a run. `ended` is whether it shows it.
-    pub(crate) fn is_stale(&self, uid: &str, ended: bool) -> bool {
-        if ended {
-            self.ledger.end_is_visible(uid);
+    /// Whether the watch still has to show the end of a run. `shows_end` is whether it does.
+    pub(crate) fn is_stale(&self, uid: &str, shows_end: bool) -> bool {
+        if shows_end {
+            self.ledger.forget_end(uid);
         }
-        !ended && self.ledger.has_ended(uid)
+        !shows_end && self.ledger.has_ended(uid)
     }
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
-        self.ledger.end_is_visible(uid);
+        self.ledger.forget_end(uid);
     }
 
     /// Ends the turn of a run, so that another run may start.
-    pub(crate) fn stand_back(&self, uid: &str) {
-        if self.ledger.stand_back(uid) {
+    pub(crate) fn give_up_turn(&self, uid: &str) {
+        if self.ledger.give_up_turn(uid) {
             self.wake_first();
         }
     }
 
     /// UIDs of all runs that have had a turn, except these.
-    pub(crate) fn others_than(&self, uids: &BTreeSet<String>) -> Vec<String> {
-        self.ledger.others_than(uids)
+    pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
+        self.ledger.uids_except(uids)
     }
 
     /// Wakes the waiting run that goes first. It wakes the next one when it begins. Passes over all waiting
     /// runs would delay the first.
     pub(crate) fn wake_first(&self) {
-        if let Some(run) = self.first() {
+        if let Some(run) = self.first_waiting() {
             // Nobody listens when the operator ends.
             let _ = self.wake.send(run);
         }
     }
 
     /// The waiting run that goes first. `None` if no run waits.
-    fn first(&self) -> Option<ObjectRef<WatchedRun>> {
+    fn first_waiting(&self) -> Option<ObjectRef<WatchedRun>> {
         let runs = self.runs.state();
         let contenders = self.ledger.read(|ledger| self.contenders(&runs, ledger));
-        let first = turn::first(&contenders, self.limits())?;
+        let first = turn::first_waiting(&contenders, self.limits())?;
         Some(ObjectRef::new(first.name).within(first.namespace))
     }
 
@@ -154,45 +152,40 @@ impl Turns {
         }
     }
 
-    /// The runs that are in the way of others.
+    /// The runs that have a turn or wait for one.
     fn contenders<'a>(&self, runs: &'a [Arc<WatchedRun>], ledger: &Entries) -> Vec<Contender<'a>> {
         let contenders = runs.iter().filter_map(|run| {
             let run = run.readable()?;
             let uid = run.meta().uid.as_deref()?;
-            let standing = standing(run, ledger.standing(uid), || self.has_pods(run))?;
-            Some(contender(run, uid, standing, ledger))
+            let turn_state = turn_state(run, ledger.turn_state(uid), || self.has_pods(run))?;
+            Some(contender(run, uid, turn_state, ledger))
         });
         contenders.collect()
     }
 
     fn has_pods(&self, run: &PerfRun) -> bool {
-        RunIdentity::of(run).is_some_and(|identity| are_in_use(&pods::of_run(&identity, &self.pods)))
+        RunIdentity::of(run).is_some_and(|identity| has_undeleted(&pods::of_run(&identity, &self.pods)))
     }
 }
 
-/// How a run stands in the way of others. `None` if it does not: it has ended, is suspended or is being
-/// deleted, or the API server refuses its objects. `known` is what this process knows of the run.
-fn standing(run: &PerfRun, known: Option<Standing>, has_pods: impl FnOnce() -> bool) -> Option<Standing> {
+/// The state of a run's turn. `None` if the run needs none: it has ended, is suspended or is being deleted,
+/// or the API server refuses its objects. `known` is what this process knows of the run.
+fn turn_state(run: &PerfRun, known: Option<TurnState>, has_pods: impl FnOnce() -> bool) -> Option<TurnState> {
     let status = run.status.as_ref();
     if run.meta().deletion_timestamp.is_some() || status.is_some_and(has_ended) {
         return None;
     }
     match known {
-        Some(Standing::Ended) => None,
+        Some(TurnState::Ended) => None,
         Some(known) => Some(known),
-        None if status.is_some_and(is_running) => Some(Standing::Active),
-        None if status.is_some_and(is_provisioning) => has_pods().then_some(Standing::Active),
+        None if status.is_some_and(is_running) => Some(TurnState::Active),
+        None if status.is_some_and(is_provisioning) => has_pods().then_some(TurnState::Active),
         None if run.spec.suspend => None,
-        None => Some(Standing::Waiting),
+        None => Some(TurnState::Waiting),
     }
 }
 
-/// Whether the run has pods that are not just being removed.
-fn are_in_use(pods: &[NodePod]) -> bool {
-    pods.iter().any(|pod| !pod.deleting)
-}
-
-fn contender<'a>(run: &'a PerfRun, uid: &'a str, standing: Standing, ledger: &Entries) -> Contender<'a> {
+fn contender<'a>(run: &'a PerfRun, uid: &'a str, turn_state: TurnState, ledger: &Entries) -> Contender<'a> {
     let namespace = run.meta().namespace.as_deref().unwrap_or_default();
     let created = run.meta().creation_timestamp.as_ref();
     Contender {
@@ -202,6 +195,6 @@ fn contender<'a>(run: &'a PerfRun, uid: &'a str, standing: Standing, ledger: &En
         name: run.meta().name.as_deref().unwrap_or_default(),
         uid,
         exclusive: run.spec.topology.exclusive,
-        standing,
+        turn_state,
     }
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::{
     api::{
-        events::{event, record},
-        publish::{Error, Published, write},
+        events::{event, publish_event},
+        publish::{Error, Published, write_status},
     },
     run::{
         conditions::condition,
@@ -37,21 +37,21 @@ pub(crate) async fn report_unreadable(
             let message = format!(
                 "this version of perfrun cannot read the spec; another version or hand wrote it: {error}"
             );
-            let verdict = (Status::False, Reason::Malformed, message.into());
+            let parts = (Status::False, Reason::Malformed, message.into());
             let generation = run.metadata.generation;
             let now = (services.clock)();
-            let accepted = condition(&run.conditions, Type::Accepted, verdict, generation, now);
+            let accepted = condition(&run.conditions, Type::Accepted, parts, generation, now);
             if run.conditions.contains(&accepted) {
                 return Ok(Published::Yes);
             }
             let status = json!({"conditions": [accepted]});
-            write::<PerfRun>(&run.metadata, READER, &status, &services.client).await
+            write_status::<PerfRun>(&run.metadata, READER, &status, &services.client).await
         }
         Part::Status => {
             let message =
                 format!("this version of perfrun cannot read the status and leaves the run alone: {error}");
             let event = event(false, Reason::StatusUnreadable, &message, "Read");
-            record(&event, reference, &services.recorder).await;
+            publish_event(&event, reference, &services.recorder).await;
             Ok(Published::Yes)
         }
     }

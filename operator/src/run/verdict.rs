@@ -21,7 +21,7 @@ const EVENTS_MAX: usize = 8;
 pub(crate) struct Expected {
     metric: Metric,
     /// The reason of the condition and of the event if the expectation does not hold.
-    otherwise: Reason,
+    failure_reason: Reason,
 }
 
 impl Expected {
@@ -29,7 +29,7 @@ impl Expected {
     pub(crate) fn of(judging: &Judging) -> Option<Vec<Self>> {
         let expected = judging.expect.iter().map(|expectation| Self {
             metric: expectation.metric,
-            otherwise: match expectation.bound {
+            failure_reason: match expectation.bound {
                 Bound::MaxRegression(_) => Reason::Regressed,
                 Bound::Min(_) => Reason::BelowMinimum,
                 Bound::Max(_) => Reason::AboveMaximum,
@@ -55,11 +55,11 @@ pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionPart
         }
         Some(Verdict::Fail) => {
             let expected = first.and_then(|gate| expected.get(gate.expectation));
-            let reason = expected.map_or(Reason::ExpectationsFail, |expected| expected.otherwise);
+            let reason = expected.map_or(Reason::ExpectationsFail, |expected| expected.failure_reason);
             (Status::False, reason, sentence.into())
         }
         Some(Verdict::Inconclusive | Verdict::Newer(_)) => {
-            let reason = first.and_then(|gate| why(gate, judged, expected));
+            let reason = first.and_then(|gate| reason_of_comparison(gate, judged, expected));
             (
                 Status::Unknown,
                 reason.unwrap_or(Reason::NotPrecise),
@@ -69,7 +69,7 @@ pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionPart
         None => (
             Status::Unknown,
             Reason::NothingExpected,
-            found(&judged.comparisons).into(),
+            count_findings(&judged.comparisons).into(),
         ),
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
             0 => first,
             others => format!("{first}; and {others} other cells"),
         };
-        Some(warning(one.otherwise, &text, &format!("Expect{index}")))
+        Some(warning(one.failure_reason, &text, &format!("Expect{index}")))
     });
     let mut events: Vec<_> = broken.by_ref().take(EVENTS_MAX).collect();
     let others = broken.count();
@@ -100,7 +100,7 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
 }
 
 /// The comparisons that fit. Those that are worse or undecided come first if not all fit.
-pub(crate) fn bounded(comparisons: &[Comparison]) -> Vec<Comparison> {
+pub(crate) fn comparisons_that_fit(comparisons: &[Comparison]) -> Vec<Comparison> {
     let mut rows: Vec<_> = comparisons.iter().collect();
     if rows.len() > ROWS_MAX {
         rows.sort_by_key(|row| matches!(row.finding, Outcome::Better | Outcome::Same));
@@ -118,7 +118,7 @@ fn sentence(gate: &Gate, expected: &[Expected]) -> String {
 }
 
 /// Why the comparison behind a gate says nothing. `None` if its pairs do not tell, or if there is none.
-fn why(gate: &Gate, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
+fn reason_of_comparison(gate: &Gate, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
     let metric = expected.get(gate.expectation)?.metric;
     let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;
     let row = judged.comparisons.iter().find(is_behind)?;
@@ -126,7 +126,7 @@ fn why(gate: &Gate, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
 }
 
 /// How many comparisons found what.
-fn found(comparisons: &[Comparison]) -> String {
+fn count_findings(comparisons: &[Comparison]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in comparisons {
         *counts.entry(row.finding.as_ref()).or_default() += 1;

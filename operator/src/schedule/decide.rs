@@ -68,14 +68,14 @@ pub(crate) struct Decision {
     pub(crate) wake: Option<Duration>,
 }
 
-/// Decides.
+/// Decides what happens to a schedule, and where it stands.
 pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let Inputs { schedule, now, .. } = *inputs;
     let mut decision = Decision {
         replace: vec![],
         create: None,
-        status: observed(inputs),
-        expire: expired(inputs),
+        status: observed_status(inputs),
+        expire: runs_to_expire(inputs),
         missed_many: false,
         wake: None,
     };
@@ -105,15 +105,15 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         None => (Status::True, Reason::Valid, "no run is due any more".into()),
     };
     set(&mut decision.status, Type::Accepted, accepted, inputs);
-    decision.wake = Some(next.map_or(WAKE_MAX, |next| until(next, now).min(WAKE_MAX)));
+    decision.wake = Some(next.map_or(WAKE_MAX, |next| time_until(next, now).min(WAKE_MAX)));
     if !schedule.spec.suspend {
-        start(&mut decision, &timetable, inputs);
+        decide_due_run(&mut decision, &timetable, inputs);
     }
     decision
 }
 
-/// The decision after the run could not be created, or another not be deleted. Unless the same request would
-/// be refused again, it is made again after the pause.
+/// The decision after the run could not be created, or another not be deleted. The request is repeated after
+/// the pause, unless it would be refused again.
 pub(crate) fn after_failure(
     decision: Decision,
     trouble: Trouble,
@@ -189,7 +189,7 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
 }
 
 /// The status with what the runs show.
-fn observed(inputs: &Inputs<'_>) -> PerfScheduleStatus {
+fn observed_status(inputs: &Inputs<'_>) -> PerfScheduleStatus {
     let Inputs {
         schedule,
         status: previous,
@@ -209,7 +209,7 @@ fn observed(inputs: &Inputs<'_>) -> PerfScheduleStatus {
     let last = successes.filter_map(|run| run.completion_time.as_ref());
     PerfScheduleStatus {
         observed_generation: schedule.metadata.generation,
-        active: active(runs).map(|run| reference(run, schedule)).collect(),
+        active: active_runs(runs).map(|run| reference(run, schedule)).collect(),
         last_schedule_time: previous.last_schedule_time.clone(),
         last_successful_time: last
             .chain(&previous.last_successful_time)
@@ -244,8 +244,8 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
     Ok(timetable)
 }
 
-/// Creates the last run that is due, unless it exists.
-fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
+/// Decides to create the last run that is due, unless it exists.
+fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
     let Inputs {
         schedule, runs, now, ..
     } = *inputs;
@@ -264,8 +264,8 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
     let name = run_name(&schedule.name_any(), due);
     let at = timetable.local(due);
     if runs.iter().any(|run| run.name == name) || decision.status.history.iter().any(|run| run.name == name) {
-        // It was created, and the status was not written.
-        return created(
+        // The run was created, and the status was not written.
+        return set_created(
             decision,
             due,
             &format!("created {name}, which was due at {at}"),
@@ -281,7 +281,7 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
         return set(&mut decision.status, Type::Scheduled, parts, inputs);
     }
     let mut message = format!("created {name}, which was due at {at}");
-    if let Some(earlier) = active(runs).next() {
+    if let Some(earlier) = active_runs(runs).next() {
         match spec.concurrency_policy {
             ConcurrencyPolicy::Allow => {}
             ConcurrencyPolicy::Forbid => {
@@ -293,7 +293,7 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
                 return set(&mut decision.status, Type::Scheduled, parts, inputs);
             }
             ConcurrencyPolicy::Replace => {
-                let replaced = active(runs).filter(|run| !run.deleting);
+                let replaced = active_runs(runs).filter(|run| !run.deleting);
                 decision.replace = replaced.cloned().collect();
                 message = format!("{message}, in place of {}, which had not ended", earlier.name);
             }
@@ -303,10 +303,10 @@ fn start(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
     let mut missed = iter::successors(timetable.after(counted), |time| timetable.after(*time));
     decision.missed_many = missed.nth(MISSED_MAX).is_some_and(|time| time <= now);
     decision.create = Some(due);
-    created(decision, due, &message, inputs);
+    set_created(decision, due, &message, inputs);
 }
 
-fn created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
+fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
     decision.status.last_schedule_time = Some(Time(due));
     let parts = (Status::True, Reason::RunCreated, message.into());
     set(&mut decision.status, Type::Scheduled, parts, inputs);
@@ -314,7 +314,7 @@ fn created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inpu
 
 /// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
 /// newer version.
-fn expired(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
+fn runs_to_expire(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
     let spec = &inputs.schedule.spec;
     let beyond = |successful: bool, limit: u32| {
         let ended = inputs
@@ -338,7 +338,7 @@ fn expired(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
         .collect()
 }
 
-fn active(runs: &[OwnedRun]) -> impl Iterator<Item = &OwnedRun> {
+fn active_runs(runs: &[OwnedRun]) -> impl Iterator<Item = &OwnedRun> {
     runs.iter().filter(|run| run.ended.is_none())
 }
 
@@ -371,7 +371,7 @@ fn set(status: &mut PerfScheduleStatus, type_: Type, parts: ConditionParts<'_>, 
     status.reason = main.map(|main| main.reason.clone());
 }
 
-fn until(time: Timestamp, now: Timestamp) -> Duration {
+fn time_until(time: Timestamp, now: Timestamp) -> Duration {
     time.duration_since(now).max(SignedDuration::ZERO).unsigned_abs()
 }
 

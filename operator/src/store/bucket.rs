@@ -13,7 +13,7 @@ use object_store::{
 };
 use url::Url;
 
-use super::{Store, https::Https, parts::Parts};
+use super::{StoreArgs, https::Https, parts::Parts};
 
 /// The key of a Secret with certificates that are trusted besides those of public authorities.
 const CERTIFICATES: &str = "ca.crt";
@@ -25,7 +25,7 @@ const IN_ADDRESS: [&str; 2] = ["aws_region", "azure_storage_account_name"];
 const RETRY_FOR: Duration = Duration::from_secs(20);
 
 /// Opens a store. Sends nothing to it.
-pub(super) fn open(settings: &Store) -> anyhow::Result<Parts> {
+pub(super) fn open(settings: &StoreArgs) -> anyhow::Result<Parts> {
     let secret = settings.credentials.as_deref();
     let certificates = secret.map(|folder| folder.join(CERTIFICATES));
     let certificates = certificates.filter(|file| file.exists());

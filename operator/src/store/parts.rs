@@ -7,7 +7,7 @@ use futures::{StreamExt, TryStreamExt, future};
 use object_store::{Error, GetResult, ObjectStore, ObjectStoreExt, PutMode, Result, path::Path};
 
 /// Most parts that are listed. The operator writes less than one for each trial.
-const LISTED: usize = 100_000;
+const PARTS_MAX: usize = 100_000;
 
 /// The folder of a run.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Parts {
 
     /// The names of all parts.
     pub(super) async fn list(&self) -> Result<Vec<String>> {
-        let all = self.store.list(Some(&self.folder)).take(LISTED);
+        let all = self.store.list(Some(&self.folder)).take(PARTS_MAX);
         let names = all.try_filter_map(|object| {
             let name = object.location.filename().map(str::to_owned);
             future::ready(Ok(name))

@@ -91,12 +91,12 @@ async fn authorize(
 
 async fn list(State(parts): State<Parts>) -> Result<Json<Vec<String>>, Refused> {
     let mut names = parts.list().await?;
-    names.retain(|name| named(name).is_ok());
+    names.retain(|name| check_name(name).is_ok());
     Ok(Json(names))
 }
 
 async fn read(State(parts): State<Parts>, Path(name): Path<String>) -> Result<Bytes, Refused> {
-    let found = parts.get(named(&name)?).await?;
+    let found = parts.get(check_name(&name)?).await?;
     let found = found.ok_or_else(|| Refused(StatusCode::NOT_FOUND, format!("part {name} does not exist")))?;
     if found.meta.size > STORED_PART_BYTES as u64 {
         let message = format!("{name} has more than {STORED_PART_BYTES} bytes, which perfrun does not write");
@@ -110,7 +110,7 @@ async fn write(
     Path(name): Path<String>,
     bytes: Bytes,
 ) -> Result<StatusCode, Refused> {
-    if parts.put(named(&name)?, bytes).await? {
+    if parts.put(check_name(&name)?, bytes).await? {
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(Refused(
@@ -120,8 +120,8 @@ async fn write(
     }
 }
 
-/// A name that stays in the folder of the run.
-fn named(name: &str) -> Result<&str, Refused> {
+/// Checks that a name stays in the folder of the run.
+fn check_name(name: &str) -> Result<&str, Refused> {
     let is_fine = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '-');
     if !name.is_empty() && name.len() <= 63 && name.chars().all(is_fine) {
         return Ok(name);

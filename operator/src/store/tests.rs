@@ -24,8 +24,8 @@ fn in_memory() -> Parts {
     }
 }
 
-fn settings(url: String) -> Store {
-    Store {
+fn settings(url: String) -> StoreArgs {
+    StoreArgs {
         url,
         endpoint: None,
         credentials: None,
@@ -70,7 +70,7 @@ async fn parts_on_a_volume_never_change() {
 struct S3 {
     credentials: TempDir,
     _objects: TempDir,
-    settings: Store,
+    settings: StoreArgs,
 }
 
 impl S3 {
@@ -79,7 +79,7 @@ impl S3 {
         let endpoint = s3::serve(Ipv4Addr::LOCALHOST.into(), objects.path())
             .await
             .unwrap();
-        let settings = Store {
+        let settings = StoreArgs {
             endpoint: Some(endpoint),
             credentials: Some(credentials.path().to_owned()),
             ..settings(format!("s3://{}/{FOLDER}", s3::BUCKET))
@@ -143,12 +143,12 @@ async fn a_key_of_the_secret_that_is_no_credential_changes_nothing() {
 }
 
 /// The settings of a Secret with these keys, and its folder.
-fn with_secret(url: &str, keys: &[(&str, &str)]) -> (Store, TempDir) {
+fn with_secret(url: &str, keys: &[(&str, &str)]) -> (StoreArgs, TempDir) {
     let secret = TempDir::new().unwrap();
     for (key, value) in keys {
         fs::write(secret.path().join(key), value).unwrap();
     }
-    let settings = Store {
+    let settings = StoreArgs {
         credentials: Some(secret.path().to_owned()),
         ..settings(url.to_owned())
     };
@@ -295,7 +295,7 @@ async fn a_reader_writes_nothing() {
 
 #[tokio::test]
 async fn everybody_on_the_network_needs_a_token() {
-    let open = Store {
+    let open = StoreArgs {
         listen: ([0, 0, 0, 0], 0).into(),
         ..settings("file:///absent".to_owned())
     };

@@ -12,7 +12,7 @@ use super::Links;
 
 impl Links<'_> {
     /// Fills one link of each kind (for example from clients to servers) in both directions, one after the
-    /// other: what shares a machine would share its CPUs.
+    /// other, because nodes on one machine share its CPUs.
     pub(super) async fn add_available_rates(&self, legs: &mut [Leg], conditions: &Conditions) {
         let mut kinds = BTreeSet::new();
         for leg in legs {

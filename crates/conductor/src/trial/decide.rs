@@ -38,7 +38,7 @@ pub(super) enum KnownTrial {
     StartOver,
 }
 
-/// Decides by what each server and each client reports. `None` if it does not know the trial.
+/// Decides by the status of each server and each client. `None` for a node that does not know the trial.
 pub(super) fn decide_known_trial(
     servers: &[Option<TrialStatus>],
     clients: &[Option<TrialStatus>],

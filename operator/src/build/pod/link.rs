@@ -383,7 +383,7 @@ spec:
     }
 
     #[test]
-    fn twins_only_prefer_one_kubernetes_node_where_something_else_is_required() {
+    fn pairs_only_prefer_one_kubernetes_node_where_something_else_is_required() {
         let cell_pairs = "{clients: [mine], servers: [mine], rawReference: false}";
         let own = "{client: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
                    [{topologyKey: zone, labelSelector: {}}]}}}}";

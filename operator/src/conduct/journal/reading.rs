@@ -1,7 +1,7 @@
 //! Reading what an earlier conductor of a run has kept.
 //!
 //! Everybody who may write ConfigMaps may change the journal, so that nothing in it may exhaust the operator:
-//! parts are read one document at a time, records one at a time, and only what statistics need is kept.
+//! parts are read one group at a time, records one at a time, and only what statistics need is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use perfrun_api::{
 use perfrun_contract::{plan::Plan, record::TrialRecord};
 use tokio::task::spawn_blocking;
 
-use super::{super::account::RunningAccount, Budget, Error, Keeper};
+use super::{super::account::RunningAccount, Budget, Error, NumberedParts};
 use crate::names;
 
 /// Parts with greater numbers are not the operator's: it writes less than one for each trial.
 const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
-/// Most bytes of what was compressed together. The operator compresses some MiB together.
-const DOCUMENT_BYTES: usize = 32 << 20;
+/// Most bytes of a group: of parts that were compressed together. The operator compresses some MiB together.
+const GROUP_BYTES: usize = 32 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
 const BRIEF_BYTES: u64 = 128 << 20;
 /// Most attempts at a trial.
@@ -47,13 +47,13 @@ pub(super) struct Contents {
     records_max: usize,
 }
 
-impl Keeper {
+impl NumberedParts {
     /// Reads the records of a run.
     pub(super) async fn read(&self, plan: &Plan) -> Result<Contents, Error> {
         let parts = self.parts().await?;
         let mut contents = Contents::new(plan, &parts);
-        for names in documents(parts) {
-            contents = match self.document(&names).await? {
+        for names in groups(parts) {
+            contents = match self.read_group(&names).await? {
                 Err(why) => {
                     contents.leave_out(names, &why);
                     contents
@@ -73,7 +73,7 @@ impl Keeper {
 
     async fn parts(&self) -> Result<Parts, Error> {
         let number = |name: &str| names::part_number(&self.run.name, &self.run.uid, "trials", name);
-        let all = self.shelf.list().await?.into_iter();
+        let all = self.store.list().await?.into_iter();
         let parts = all.filter_map(|(name, previous)| {
             let continues = previous.and_then(|previous| number(&previous));
             let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;
@@ -83,14 +83,14 @@ impl Keeper {
     }
 
     /// The data of parts that were compressed together, or why there are none.
-    async fn document(&self, names: &[String]) -> Result<Result<Vec<u8>, String>, Error> {
+    async fn read_group(&self, names: &[String]) -> Result<Result<Vec<u8>, String>, Error> {
         let mut compressed = vec![];
         for name in names {
-            match self.shelf.get(name).await? {
+            match self.store.get(name).await? {
                 Err(why) => return Ok(Err(why)),
                 Ok(bytes) => compressed.extend(bytes),
             }
-            if compressed.len() > DOCUMENT_BYTES {
+            if compressed.len() > GROUP_BYTES {
                 return Ok(Err("more belongs together than perfrun writes".to_owned()));
             }
         }
@@ -100,19 +100,19 @@ impl Keeper {
 
 /// Groups parts whose data were compressed together. Another operator may have created parts between those
 /// of a group.
-fn documents(parts: Parts) -> impl Iterator<Item = Vec<String>> {
-    let mut documents: Vec<(usize, Vec<String>)> = vec![];
+fn groups(parts: Parts) -> impl Iterator<Item = Vec<String>> {
+    let mut groups: Vec<(usize, Vec<String>)> = vec![];
     for (number, (name, continues)) in parts {
-        let mut begun = documents.iter_mut();
+        let mut begun = groups.iter_mut();
         match begun.find(|(last, _)| Some(*last) == continues) {
             Some((last, names)) => {
                 *last = number;
                 names.push(name);
             }
-            None => documents.push((number, vec![name])),
+            None => groups.push((number, vec![name])),
         }
     }
-    documents.into_iter().map(|(_, names)| names)
+    groups.into_iter().map(|(_, names)| names)
 }
 
 impl Contents {
@@ -186,7 +186,7 @@ mod tests {
         let continued = [None, None, Some(0), Some(1), Some(2), Some(9)];
         let parts = continued.into_iter().enumerate();
         let parts = parts.map(|(number, continues)| (number, (number.to_string(), continues)));
-        let documents: Vec<_> = documents(parts.collect()).collect();
-        assert_eq!(documents, [vec!["0", "2", "4"], vec!["1", "3"], vec!["5"]]);
+        let groups: Vec<_> = groups(parts.collect()).collect();
+        assert_eq!(groups, [vec!["0", "2", "4"], vec!["1", "3"], vec!["5"]]);
     }
 }

@@ -168,7 +168,7 @@ async fn an_operator_that_takes_over_knows_what_is_not_needed() {
     assert_eq!(
         journal.account().progress().counts.not_needed,
         0,
-        "nobody has looked"
+        "before an interim check"
     );
     journal.flush(None).await.unwrap();
 

@@ -73,7 +73,7 @@ async fn a_leader_that_stood_still_changes_nothing_before_it_has_noticed() {
     assert!(is_done(&work(&next.fenced(&server.client()), "b").await));
     assert!(next.epoch > term.epoch);
     // It notices at its next turn.
-    let noticed = tokio::time::timeout(Duration::from_secs(3), first.keep()).await;
+    let noticed = tokio::time::timeout(Duration::from_secs(3), first.keep_renewing()).await;
     assert!(noticed.is_ok());
 }
 
@@ -85,7 +85,9 @@ async fn a_term_lasts_as_long_as_the_lease_is_renewed() {
     let client = term.fenced(&server.client());
     let during = Duration::from_secs(120);
     assert!(
-        tokio::time::timeout(during, leader.keep()).await.is_err(),
+        tokio::time::timeout(during, leader.keep_renewing())
+            .await
+            .is_err(),
         "it still leads"
     );
     // Dropping the loop ended the term, with its last renewal two seconds ago.
@@ -93,7 +95,7 @@ async fn a_term_lasts_as_long_as_the_lease_is_renewed() {
     let term = leader.acquire().await;
     let client = term.fenced(&server.client());
     tokio::join!(
-        async { drop(tokio::time::timeout(during, leader.keep()).await) },
+        async { drop(tokio::time::timeout(during, leader.keep_renewing()).await) },
         async {
             for turn in 0..11 {
                 tokio::time::sleep(Duration::from_secs(10)).await;
@@ -106,7 +108,7 @@ async fn a_term_lasts_as_long_as_the_lease_is_renewed() {
 #[tokio::test(start_paused = true)]
 async fn only_a_renewal_that_was_requested_later_confirms_a_term() {
     let (renew, term) = Term::begin(1, Instant::now());
-    let confirmed = term.confirmed();
+    let confirmed = term.wait_for_renewal();
     tokio::pin!(confirmed);
     let soon = Duration::from_secs(1);
     assert!(tokio::time::timeout(soon, &mut confirmed).await.is_err());
@@ -115,5 +117,5 @@ async fn only_a_renewal_that_was_requested_later_confirms_a_term() {
     renew.send_replace(Instant::now());
     confirmed.await;
     drop(renew);
-    assert!(tokio::time::timeout(soon, term.confirmed()).await.is_err());
+    assert!(tokio::time::timeout(soon, term.wait_for_renewal()).await.is_err());
 }

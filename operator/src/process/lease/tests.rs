@@ -1,4 +1,4 @@
-//! Claims by value, and leadership against a scripted API server.
+//! Elections by value, and leadership against a scripted API server.
 
 use http::Method;
 
@@ -8,8 +8,8 @@ use crate::test_server::{Answer, LEASE, SYSTEM, TestServer};
 const LEASES: &str = "/leases/perfrun-operator";
 const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/perfrun-system/leases/perfrun-operator";
 
-fn claim(holder: &str) -> Claim {
-    Claim {
+fn election(holder: &str) -> Election {
+    Election {
         name: "operator".to_owned(),
         holder: holder.to_owned(),
         seen: None,
@@ -17,7 +17,7 @@ fn claim(holder: &str) -> Claim {
 }
 
 fn held_by(holder: &str, version: &str) -> Lease {
-    let mut lease = claim(holder).lease(None, Timestamp::UNIX_EPOCH);
+    let mut lease = election(holder).lease(None, Timestamp::UNIX_EPOCH);
     lease.metadata.resource_version = Some(version.to_owned());
     lease
 }
@@ -32,12 +32,12 @@ fn written(step: Step) -> LeaseSpec {
 #[test]
 fn a_lease_that_nobody_holds_is_taken() {
     let now = Instant::now();
-    let spec = written(claim("a").step(None, now, Timestamp::UNIX_EPOCH));
+    let spec = written(election("a").decide(None, now, Timestamp::UNIX_EPOCH));
     assert_eq!(
         (spec.holder_identity.as_deref(), spec.lease_transitions),
         (Some("a"), Some(1))
     );
-    let spec = written(claim("a").step(Some(held_by("", "1")), now, Timestamp::UNIX_EPOCH));
+    let spec = written(election("a").decide(Some(held_by("", "1")), now, Timestamp::UNIX_EPOCH));
     assert_eq!(
         (spec.holder_identity.as_deref(), spec.lease_transitions),
         (Some("a"), Some(2))
@@ -46,9 +46,9 @@ fn a_lease_that_nobody_holds_is_taken() {
 
 #[test]
 fn a_renewal_keeps_the_time_of_the_acquisition_and_names_the_version() {
-    let mut a = claim("a");
+    let mut a = election("a");
     let later: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let Step::Write(lease) = a.step(Some(held_by("a", "7")), Instant::now(), later) else {
+    let Step::Write(lease) = a.decide(Some(held_by("a", "7")), Instant::now(), later) else {
         panic!("it holds the lease")
     };
     assert_eq!(lease.metadata.resource_version.as_deref(), Some("7"));
@@ -60,10 +60,10 @@ fn a_renewal_keeps_the_time_of_the_acquisition_and_names_the_version() {
 
 #[test]
 fn a_holder_counts_as_gone_by_the_local_clock_only() {
-    let (mut b, start) = (claim("b"), Instant::now());
+    let (mut b, start) = (election("b"), Instant::now());
     let mut step = |version, seconds| {
         let now = start + Duration::from_secs_f64(seconds);
-        b.step(Some(held_by("a", version)), now, Timestamp::UNIX_EPOCH)
+        b.decide(Some(held_by("a", version)), now, Timestamp::UNIX_EPOCH)
     };
     // The times in the Lease are those of 1970.
     assert_eq!(step("1", 0.0), Step::Wait);
@@ -78,13 +78,13 @@ fn a_holder_counts_as_gone_by_the_local_clock_only() {
 }
 
 #[test]
-fn a_claim_whose_lease_was_taken_is_lost() {
-    let (mut a, now) = (claim("a"), Instant::now());
-    a.see(held_by("a", "1"), now);
+fn an_operator_whose_lease_was_taken_has_lost_it() {
+    let (mut a, now) = (election("a"), Instant::now());
+    a.remember(held_by("a", "1"), now);
     let taken = Some(held_by("b", "2"));
-    assert_eq!(a.step(taken.clone(), now, Timestamp::UNIX_EPOCH), Step::Lost);
-    assert_eq!(a.step(taken, now, Timestamp::UNIX_EPOCH), Step::Wait);
-    assert_eq!(a.released(), None, "it is another's");
+    assert_eq!(a.decide(taken.clone(), now, Timestamp::UNIX_EPOCH), Step::Lost);
+    assert_eq!(a.decide(taken, now, Timestamp::UNIX_EPOCH), Step::Wait);
+    assert_eq!(a.without_holder(), None, "it is another's");
 }
 
 fn leadership(server: &TestServer, holder: &str) -> Leadership {
@@ -139,9 +139,9 @@ async fn of_two_leaders_after_the_lease_was_deleted_one_is_left_at_the_next_rene
     let term = first.acquire().await;
     server.remove(PATH);
     leadership(&server, "second").acquire().await;
-    assert!(term.lasts(), "the first does not know it yet");
-    assert_eq!(seconds(first.keep()).await, RENEW.as_secs());
-    assert!(!term.lasts());
+    assert!(term.is_current(), "the first does not know it yet");
+    assert_eq!(seconds(first.keep_renewing()).await, RENEW_PAUSE.as_secs());
+    assert!(!term.is_current());
     assert_eq!(server.object(PATH).unwrap()["spec"]["holderIdentity"], "second");
 }
 
@@ -154,7 +154,9 @@ async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
     assert_eq!(took, 7, "an attempt and a pause");
     server.script_times(1, Method::PUT, LEASES, Answer::Silence);
     assert!(
-        timeout(Duration::from_secs(120), leader.keep()).await.is_err(),
+        timeout(Duration::from_secs(120), leader.keep_renewing())
+            .await
+            .is_err(),
         "it still leads"
     );
 }
@@ -168,7 +170,7 @@ async fn the_time_of_a_renewal_counts_from_its_request() {
     server.script_times(1, Method::PUT, LEASES, Answer::DoLate(4));
     server.script_times(1, Method::GET, LEASES, Answer::DoLate(0));
     server.script(Method::GET, LEASES, Answer::Silence);
-    let took = seconds(leader.keep()).await;
+    let took = seconds(leader.keep_renewing()).await;
     assert!((12..=14).contains(&took), "{took} s");
 }
 
@@ -176,17 +178,24 @@ async fn the_time_of_a_renewal_counts_from_its_request() {
 async fn a_loop_that_stands_still_is_noticed() {
     let server = TestServer::new();
     let health = Arc::new(Health::default());
-    assert_eq!(health.alive(), Ok(()), "it has not begun");
+    assert_eq!(health.check_alive(), Ok(()), "it has not begun");
     let mut leader = leadership(&server, "leader");
     leader.health = health.clone();
     // Neither an API server that is away nor a long term is a reason to restart.
     server.script_times(20, Method::GET, LEASES, Answer::Silence);
     leader.acquire().await;
-    assert_eq!(health.alive(), Ok(()));
-    assert!(timeout(Duration::from_secs(600), leader.keep()).await.is_err());
-    assert_eq!(health.alive(), Ok(()));
+    assert_eq!(health.check_alive(), Ok(()));
+    assert!(
+        timeout(Duration::from_secs(600), leader.keep_renewing())
+            .await
+            .is_err()
+    );
+    assert_eq!(health.check_alive(), Ok(()));
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert_eq!(health.alive(), Err("the loop that renews the lease has stopped"));
+    assert_eq!(
+        health.check_alive(),
+        Err("the loop that renews the lease has stopped")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +209,7 @@ async fn a_leader_that_cannot_renew_gives_up_before_another_may_lead() {
         let mut leader = leadership(&server, "leader");
         leader.acquire().await;
         server.script(Method::GET, LEASES, answer);
-        let took = seconds(leader.keep()).await;
+        let took = seconds(leader.keep_renewing()).await;
         assert!((10..=12).contains(&took), "{answer:?}: {took} s");
     }
 }
@@ -212,13 +221,15 @@ async fn a_leader_survives_a_short_outage() {
     leader.acquire().await;
     server.script_times(3, Method::PUT, LEASES, Answer::Refuse(503, "etcd is away"));
     assert!(
-        timeout(Duration::from_secs(120), leader.keep()).await.is_err(),
+        timeout(Duration::from_secs(120), leader.keep_renewing())
+            .await
+            .is_err(),
         "it still leads"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_version_is_outdated_stops_at_once() {
+async fn a_leader_whose_version_is_outdated_stops_immediately() {
     let server = TestServer::new();
     let mut leader = leadership(&server, "leader");
     leader.acquire().await;
@@ -228,5 +239,5 @@ async fn a_leader_whose_version_is_outdated_stops_at_once() {
         LEASES,
         Answer::Refuse(409, "the object has been modified"),
     );
-    assert_eq!(seconds(leader.keep()).await, 2);
+    assert_eq!(seconds(leader.keep_renewing()).await, 2);
 }

@@ -41,7 +41,7 @@ struct Watched {
 
 impl Runs {
     /// Sets the runs to export.
-    pub(super) fn watch(&self, runs: Option<Store<WatchedRun>>) {
+    pub(super) fn export(&self, runs: Option<Store<WatchedRun>>) {
         let known = KnownCells::default();
         *self.0.lock() = Watched { runs, known };
     }
@@ -284,9 +284,9 @@ mod tests {
         let applied = watcher::Event::Apply(WatchedRun::Readable(Box::new(run)));
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
-        metrics.watch(Some(store));
-        metrics.reconciled(std::time::Duration::from_millis(1));
-        metrics.failed("Create");
+        metrics.export_runs(Some(store));
+        metrics.count_pass(std::time::Duration::from_millis(1));
+        metrics.count_error("Create");
         let page = metrics.encode();
         assert_eq!(
             perfrun_metrics::undescribed(&page),

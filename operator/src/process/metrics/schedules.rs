@@ -20,7 +20,7 @@ pub(super) struct Schedules(Arc<Mutex<Option<Store<WatchedSchedule>>>>);
 
 impl Schedules {
     /// Sets the schedules to export.
-    pub(super) fn watch(&self, schedules: Option<Store<WatchedSchedule>>) {
+    pub(super) fn export(&self, schedules: Option<Store<WatchedSchedule>>) {
         *self.0.lock() = schedules;
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         let schedule = serde_json::from_value(schedule).unwrap();
         writer.apply_watcher_event(&watcher::Event::Apply(schedule));
         let metrics = super::super::Metrics::new();
-        metrics.watch_schedules(Some(store));
+        metrics.export_schedules(Some(store));
         let page = metrics.encode();
         assert_eq!(perfrun_metrics::undescribed(&page), [""; 0]);
         page

@@ -129,7 +129,7 @@ impl Life {
             incarnation: new.incarnation,
             deleting: false,
             state: state.clone(),
-            foreign: vec![],
+            foreign_containers: vec![],
         }));
     }
 
@@ -511,7 +511,7 @@ fn a_conductor_that_panics_is_resumed_but_not_forever() {
 }
 
 #[test]
-fn a_run_in_progress_is_looked_at_when_its_time_is_over() {
+fn a_run_in_progress_has_a_pass_when_its_time_is_over() {
     let mut life = Life::running();
     assert_eq!(life.later(30).pass().wake, Some(Duration::from_secs(570)));
     assert_eq!(life.later(600).pass().wake, Some(OVERTIME_PAUSE));
@@ -542,7 +542,7 @@ fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
     let mut life = Life::new();
     let first = life.pass();
     life.create(&first, &PodState::Starting);
-    life.pods[0].foreign = vec!["istio-proxy".to_owned()];
+    life.pods[0].foreign_containers = vec!["istio-proxy".to_owned()];
     life.pass();
     assert_eq!(life.reasons(), ["ForeignContainers"]);
     let (status, _, message) = life.parts(Type::ContainersInjected);
@@ -550,7 +550,7 @@ fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
         status == "True" && message.contains("did not make: istio-proxy. "),
         "{message}"
     );
-    life.pods[0].foreign.clear();
+    life.pods[0].foreign_containers.clear();
     life.pass();
     assert!(life.reasons().is_empty());
     assert_eq!(life.parts(Type::ContainersInjected).0, "True");

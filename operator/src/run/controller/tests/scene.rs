@@ -125,7 +125,7 @@ impl Scene {
     }
 
     /// The operator renews its Lease so that its term lasts for
-    /// [`GIVE_UP`](crate::process::fence::GIVE_UP) and this.
+    /// [`GIVE_UP_AFTER`](crate::process::fence::GIVE_UP_AFTER) and this.
     pub(super) fn renew(&self, lasts: Duration) {
         let term = self.term.as_ref().unwrap();
         term.send_replace(Instant::now() + lasts);

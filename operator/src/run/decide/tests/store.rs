@@ -17,7 +17,7 @@ impl Life {
             incarnation,
             deleting: false,
             state,
-            foreign: vec![],
+            foreign_containers: vec![],
         });
     }
 }

@@ -15,13 +15,13 @@ use perfrun_api::{
 use perfrun_conductor::client::{BoxError, Method, Request, Response};
 use perfrun_contract::{node::Problem, text};
 
-use super::{Error, Shelf};
+use super::{Error, PartStore};
 use crate::{
     access::{Access, Address},
     build::RunIdentity,
     conduct::Job,
     process::fence::Term,
-    run::pods::{self, alive},
+    run::pods::{self, live_pod},
 };
 
 /// How long a call may take. The pod itself repeats requests to the store.
@@ -31,7 +31,7 @@ const LIST_BYTES: usize = 8 << 20;
 /// Most bytes of what the program answers to a write.
 const MESSAGE_BYTES: usize = 64 << 10;
 
-pub(super) struct Stored {
+pub(super) struct StorePod {
     run: RunIdentity,
     pods: Store<Pod>,
     access: Access,
@@ -39,7 +39,7 @@ pub(super) struct Stored {
     term: Term,
 }
 
-impl Stored {
+impl StorePod {
     pub(super) fn of(job: &Job) -> Self {
         Self {
             run: job.run.clone(),
@@ -58,15 +58,15 @@ impl Stored {
         most_bytes: usize,
     ) -> Result<Response, Error> {
         let pods = pods::of_run(&self.run, &self.pods);
-        let ready = alive(&pods, STORE_NODE).and_then(|pod| match pod.state {
+        let ready = live_pod(&pods, STORE_NODE).and_then(|pod| match pod.state {
             PodState::Ready(ip) => Some((pod, ip)),
             _ => None,
         });
-        let (pod, ip) = ready.ok_or_else(|| passing("the pod that keeps results is not ready"))?;
-        if method != Method::Get && !self.term.lasts() {
-            return Err(passing("another operator may lead"));
+        let (pod, ip) = ready.ok_or_else(|| temporary("the pod that keeps results is not ready"))?;
+        if method != Method::Get && !self.term.is_current() {
+            return Err(temporary("another operator may lead"));
         }
-        let failed = |error: BoxError| passing(&format!("failed to reach pod {}: {error}", pod.name));
+        let failed = |error: BoxError| temporary(&format!("failed to reach pod {}: {error}", pod.name));
         let address = Address {
             namespace: &self.run.namespace,
             name: &pod.name,
@@ -86,7 +86,7 @@ impl Stored {
 }
 
 #[async_trait]
-impl Shelf for Stored {
+impl PartStore for StorePod {
     /// A store has room for all that is compressed together.
     fn part_bytes(&self) -> usize {
         STORED_PART_BYTES
@@ -109,7 +109,7 @@ impl Shelf for Stored {
             return Err(refused(&answer));
         }
         let names: Vec<String> = serde_json::from_slice(&answer.body)
-            .map_err(|error| passing(&format!("the pod that keeps results lists no names: {error}")))?;
+            .map_err(|error| temporary(&format!("the pod that keeps results lists no names: {error}")))?;
         Ok(names.into_iter().map(|name| (name, None)).collect())
     }
 
@@ -124,8 +124,8 @@ impl Shelf for Stored {
     }
 }
 
-/// An error that may pass.
-fn passing(message: &str) -> Error {
+/// An error that may not occur again.
+fn temporary(message: &str) -> Error {
     Error::Store {
         message: message.to_owned(),
         is_final: false,

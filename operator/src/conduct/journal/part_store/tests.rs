@@ -29,11 +29,10 @@ use crate::{
     conduct::{
         Job,
         journal::{FLUSH_WITHIN, Journal, KEEP_WITHIN},
-        keep_results,
+        keep_results, outcome_without_records,
         tests::{job, record, urgent},
-        without_records,
     },
-    process::fence::{GIVE_UP, Term},
+    process::fence::{GIVE_UP_AFTER, Term},
     store,
     test_server::TestServer,
     token::TokenKey,
@@ -176,7 +175,7 @@ async fn an_operator_that_may_no_longer_lead_writes_nothing_to_a_store() {
     Arc::make_mut(&mut scene.job.services).term = term;
     let mut journal = scene.open().await;
     assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::Safely);
-    tokio::time::sleep(GIVE_UP).await;
+    tokio::time::sleep(GIVE_UP_AFTER).await;
     assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::InMemory);
     assert_eq!(scene.open().await.records().len(), 1, "it may read");
     renew.send_replace(Instant::now());
@@ -257,7 +256,7 @@ async fn a_part_that_is_too_large_is_left_out_and_reported() {
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_records_cannot_be_read_still_says_where_they_are() {
     let scene = Scene::new();
-    let outcome = without_records(&scene.job, "no answer".to_owned());
+    let outcome = outcome_without_records(&scene.job, "no answer".to_owned());
     let location = outcome.stored.unwrap().location;
     assert!(location.ends_with("of PersistentVolumeClaim disk"), "{location}");
 }

@@ -11,7 +11,7 @@ use perfrun_api::{
     results::SCHEMA_VERSION,
 };
 
-use super::{Error, Shelf};
+use super::{Error, PartStore};
 use crate::{
     api::call::within_timeout,
     build::{RunIdentity, part::part},
@@ -36,7 +36,7 @@ impl ConfigMaps {
 }
 
 #[async_trait]
-impl Shelf for ConfigMaps {
+impl PartStore for ConfigMaps {
     fn part_bytes(&self) -> usize {
         PART_BYTES
     }

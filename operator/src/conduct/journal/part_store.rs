@@ -1,19 +1,19 @@
-//! Where the parts of a run's results are put, and read again.
+//! Where the parts of a run's results are kept and read again.
 
 mod config_maps;
-mod stored;
+mod store_pod;
 
 use async_trait::async_trait;
 use perfrun_api::cluster::Part;
 use thiserror::Error;
 
-use self::{config_maps::ConfigMaps, stored::Stored};
+use self::{config_maps::ConfigMaps, store_pod::StorePod};
 use super::super::Job;
 use crate::api::call::CallError;
 
 /// A place for parts. They never change.
 #[async_trait]
-pub(super) trait Shelf: Send + Sync {
+pub(super) trait PartStore: Send + Sync {
     /// Most bytes of a part.
     fn part_bytes(&self) -> usize;
 
@@ -28,7 +28,7 @@ pub(super) trait Shelf: Send + Sync {
     async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error>;
 }
 
-/// Why a part was not put or read.
+/// Why a part was not kept or read.
 #[derive(Debug, Error)]
 pub(in crate::conduct) enum Error {
     #[error(transparent)]
@@ -54,11 +54,11 @@ impl Error {
     }
 }
 
-/// The shelf of a run.
-pub(super) fn of(job: &Job) -> Box<dyn Shelf> {
+/// The store of a run's parts.
+pub(super) fn of(job: &Job) -> Box<dyn PartStore> {
     match job.spec.store() {
         None => Box::new(ConfigMaps::of(job)),
-        Some(_) => Box::new(Stored::of(job)),
+        Some(_) => Box::new(StorePod::of(job)),
     }
 }
 
