@@ -63,7 +63,7 @@ impl Rules {
     }
 
     /// Whether any filter catches packets to peers.
-    pub(crate) fn catch(&self, netlink: &mut Netlink) -> Result<bool, Error> {
+    pub(crate) fn has_catching_filters(&self, netlink: &mut Netlink) -> Result<bool, Error> {
         let is_catch = |present: &KernelFilter| present.priority >= SETS[0];
         Ok(self.own_filters(netlink)?.iter().any(is_catch))
     }

@@ -251,7 +251,7 @@ impl CellValues<'_> {
         }
     }
 
-    /// Whether the value's share of the raw reference's in the same iteration is at least this.
+    /// Whether the value's share of the raw reference's in the same iteration is at least `least`.
     fn evaluate_share_of_raw(&self, raw: usize, least: f64) -> Evaluation {
         let difference = |record: &TrialRecord| {
             let raw = self.trials.at(raw, record.trial.iteration)?;
