@@ -26,7 +26,10 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Path<'a>, Metric
     let mut panels = vec![];
     for path in paths(&all) {
         for &(direction, streams) in &settings {
-            let is_wanted = |cell: &&Cell| matches!(cell.parameters.transfer(), Some((d, _, s)) if (d, s) == (direction, streams));
+            let is_wanted = |cell: &&Cell| {
+                let transfer = cell.parameters.transfer();
+                transfer.is_some_and(|(d, _, s)| (d, s) == (direction, streams))
+            };
             let cells: Vec<&Cell> = all.iter().copied().filter(is_wanted).collect();
             let both = if direction == Direction::Both {
                 " (of both)"

@@ -305,7 +305,8 @@ fn is_small(parameters: &Parameters) -> bool {
 fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table> {
     let mut notes = Notes::default();
     let mut rows = vec![];
-    let is_latency = |p: &Parameters| matches!(p.transfer(), Some((Direction::Both, Amount::Count(bytes), _)) if bytes < 1024);
+    let is_latency =
+        |p: &Parameters| matches!(p.transfer(), Some((Direction::Both, Amount::Count(..1024), _)));
     for &(path, parameters) in grid.lines.iter().filter(|line| is_latency(line.1)) {
         let Some((_, amount, _)) = parameters.transfer() else {
             continue;
