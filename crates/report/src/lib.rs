@@ -35,7 +35,7 @@ pub use checks::{Check, checks};
 pub use history::history_csv;
 pub use html::html;
 pub use keep::{Shown, keep_cells};
-pub use markdown::markdown;
+pub use markdown::{Parts, markdown, parts};
 pub use perfrun_judge::{
     Finding, findings,
     runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
@@ -46,7 +46,7 @@ pub use published::echo_csv;
 pub use samples::samples_csv;
 pub use statistics::Statistics;
 pub use summary::{summarize, summary_csv};
-pub use tables::links_line;
+pub use tables::{builds, change, links_line};
 pub use terminal::{Form, terminal};
 pub use units::text as value;
 

@@ -8,50 +8,64 @@ use crate::{
     tables::{Document, document},
 };
 
+/// A report as Markdown, without its title.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// What is before the tables: how the run ended, warnings, findings, and how to read the values.
+    pub paragraphs: Vec<String>,
+    /// Headings, and the table of each with its caption and footnotes.
+    pub tables: Vec<(String, String)>,
+}
+
 /// The whole report as Markdown (GitHub's dialect, for its tables).
 pub fn markdown<'a>(shown: impl Into<Shown<'a>>) -> String {
     drawn(&document(shown.into()))
 }
 
+/// The parts of [`markdown`].
+pub fn parts<'a>(shown: impl Into<Shown<'a>>) -> Parts {
+    parts_of(&document(shown.into()))
+}
+
 pub(crate) fn drawn(document: &Document) -> String {
+    let Parts { paragraphs, tables } = parts_of(document);
     let mut out = format!("# {}\n", escaped(&document.title));
-    let _ = write!(out, "\n{}\n", escaped(&document.outcome));
-    for warning in &document.warnings {
-        // GitHub colours this block; elsewhere it is a quotation.
-        let _ = write!(out, "\n> [!WARNING]\n> {}\n", escaped(warning));
+    for paragraph in paragraphs {
+        let _ = write!(out, "\n{paragraph}\n");
     }
-    for finding in &document.findings {
-        let _ = write!(out, "\n{}\n", escaped(finding));
-    }
-    if document.measurements.is_empty() {
-        out.push_str("\nNothing was measured.\n");
-    } else {
-        let _ = write!(out, "\n{}\n", document.method);
-        if let Some(congestion) = &document.congestion {
-            let _ = write!(out, "\n{}\n", escaped(congestion));
-        }
-    }
-    for table in document
-        .measurements
-        .iter()
-        .chain(&document.problems)
-        .chain([&document.environment])
-    {
-        draw(&mut out, table);
+    for (heading, table) in tables {
+        let _ = write!(out, "\n## {heading}\n\n{table}\n");
     }
     out
 }
 
-fn draw(out: &mut String, table: &Table) {
-    let _ = write!(out, "\n## {}\n", escaped(&table.title));
-    if !table.caption.is_empty() {
-        let _ = write!(out, "\n{}\n", escaped(&sentence(&table.caption)));
+fn parts_of(document: &Document) -> Parts {
+    let mut paragraphs = vec![escaped(&document.outcome)];
+    // GitHub colours this block; elsewhere it is a quotation.
+    let warning = |text: &String| format!("> [!WARNING]\n> {}", escaped(text));
+    paragraphs.extend(document.warnings.iter().map(warning));
+    paragraphs.extend(document.findings.iter().map(|text| escaped(text)));
+    if document.measurements.is_empty() {
+        paragraphs.push("Nothing was measured.".to_owned());
+    } else {
+        paragraphs.push(document.method.clone());
+        paragraphs.extend(document.congestion.iter().map(|text| escaped(text)));
     }
-    out.push('\n');
-    line(
-        out,
-        table.header.iter().map(|name| escaped(&name.replace('\n', " "))),
-    );
+    let tables = document.measurements.iter().chain(&document.problems);
+    let tables = tables.chain([&document.environment]);
+    Parts {
+        paragraphs,
+        tables: tables.map(|table| (escaped(&table.title), text(table))).collect(),
+    }
+}
+
+fn text(table: &Table) -> String {
+    let mut lines = vec![];
+    if !table.caption.is_empty() {
+        lines.extend([escaped(&sentence(&table.caption)), String::new()]);
+    }
+    let header = table.header.iter();
+    lines.push(line(header.map(|name| escaped(&name.replace('\n', " ")))));
     // Values stand to the right so that their units line up.
     let side = |i| {
         if table.kind != Kind::Prose && i >= table.keys {
@@ -60,20 +74,17 @@ fn draw(out: &mut String, table: &Table) {
             "---"
         }
     };
-    line(out, (0..table.header.len()).map(|i| side(i).to_owned()));
-    for row in &table.rows {
-        line(out, row.iter().map(field));
-    }
+    lines.push(line((0..table.header.len()).map(|i| side(i).to_owned())));
+    lines.extend(table.rows.iter().map(|row| line(row.iter().map(field))));
     for (i, footnote) in table.footnotes.iter().enumerate() {
-        let _ = write!(out, "\n{} {}\n", mark(i), escaped(&sentence(footnote)));
+        let footnote = format!("{} {}", mark(i), escaped(&sentence(footnote)));
+        lines.extend([String::new(), footnote]);
     }
+    lines.join("\n")
 }
 
-fn line(out: &mut String, fields: impl Iterator<Item = String>) {
-    for field in fields {
-        let _ = write!(out, "| {field} ");
-    }
-    out.push_str("|\n");
+fn line(fields: impl Iterator<Item = String>) -> String {
+    fields.map(|field| format!("| {field} ")).collect::<String>() + "|"
 }
 
 fn field(cell: &Cell) -> String {

@@ -157,9 +157,7 @@ impl<'a> Compared<'a> {
                     side.into(),
                     run.name.into(),
                     format!("{:.0}", run.started).into(),
-                    environment::agreed(run, environment::build)
-                        .unwrap_or_default()
-                        .into(),
+                    environment::builds(run).unwrap_or_default().into(),
                     format!("{} of {}", counts.completed, counts.planned).into(),
                 ]
             }

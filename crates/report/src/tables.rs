@@ -31,7 +31,9 @@ use perfrun_contract::{
 
 use perfrun_judge::{runs::Basis, summary, verdict};
 
-pub(crate) use comparisons::{change, load, pair};
+pub use comparisons::change;
+pub(crate) use comparisons::{load, pair};
+pub use environment::builds;
 pub use links::line as links_line;
 use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths, push_new};

@@ -213,7 +213,7 @@ fn difference(ratio: Option<Ratio>) -> table::Cell {
 }
 
 /// `+1.2` for a ratio of 1.012.
-pub(crate) fn change(ratio: f64) -> String {
+pub fn change(ratio: f64) -> String {
     // A hyphen would break lines, and is too short beside digits.
     format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
 }

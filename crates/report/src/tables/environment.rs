@@ -18,7 +18,7 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
             "Build profile",
             agreed(results, |node| Some(node.profile.clone())),
         ),
-        ("Build", agreed(results, build)),
+        ("Build", builds(results)),
         ("Compiler", agreed(results, compiler)),
         ("Allocator", agreed(results, |node| node.allocator.clone())),
         ("Kernel", agreed(results, |node| Some(node.kernel.clone()))),
@@ -112,8 +112,13 @@ pub(crate) fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>
     (!values.is_empty()).then(|| values.iter().map(said).collect::<Vec<_>>().join("; "))
 }
 
-/// What tells programs of one version apart. Twelve digits of a digest do not collide by chance.
-pub(crate) fn build(node: &Info) -> Option<String> {
+/// What tells the programs of the nodes apart from others of their version.
+pub fn builds(results: &Account<'_>) -> Option<String> {
+    agreed(results, build)
+}
+
+/// Twelve digits of a digest do not collide by chance.
+fn build(node: &Info) -> Option<String> {
     let commit = node.commit.as_ref().map(|commit| format!("commit {commit}"));
     let digest = node
         .program_sha256
