@@ -8,11 +8,11 @@ use std::{
 use anyhow::{Result, bail};
 
 use crate::{
+    benchmark::Benchmark,
     cluster::Cluster,
     e2e, go,
     image::{self, Image},
     install,
-    results::Benchmark,
     shell::{self, Profile, Workspace},
 };
 

@@ -16,15 +16,6 @@ pub(crate) fn empty(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
-/// Copies a folder in place of another.
-pub(crate) fn replace(from: &Path, to: &Path) -> Result<()> {
-    empty(to)?;
-    for file in files_under(from)? {
-        copy(&from.join(&file), &to.join(&file))?;
-    }
-    Ok(())
-}
-
 /// Every file below `folder`, relative to it.
 pub(crate) fn files_under(folder: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();

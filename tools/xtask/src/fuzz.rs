@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::{
+    benchmark::Benchmark,
     compiler, go, install,
-    results::Benchmark,
     shell::{self, Workspace},
     stand_in::{self, StandIn},
 };

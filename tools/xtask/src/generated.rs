@@ -52,14 +52,6 @@ impl Generated {
         &self.tree
     }
 
-    /// Adds a file.
-    pub(crate) fn add(&self, file: &str, text: &str) -> Result<()> {
-        let path = self.tree.join(file);
-        let folder = path.parent().context("a file is in a folder")?;
-        fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
-        fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
-    }
-
     /// Writes what differs to the repository with this root.
     pub(crate) fn write(&self, root: &Path) -> Result<()> {
         let differences = compare(root, &self.tree, self.is_mixed)?;

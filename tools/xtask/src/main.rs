@@ -5,6 +5,7 @@
 //! Kubernetes. It starts other programs and compares files.
 
 mod bench;
+mod benchmark;
 mod build;
 mod chart;
 mod cluster;

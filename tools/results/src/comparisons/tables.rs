@@ -5,31 +5,36 @@ use std::{
     fmt::Write as _,
 };
 
-use super::{Comparison, Metric, Outcome, Run, Runs, Trial};
+use perfrun_contract::{compare::Outcome, metric::Metric, units::SECONDS};
+use perfrun_report::change;
+
+use super::{Line, Run, Runs, Trial};
 
 /// Stands in a table in place of a missing value.
 const NONE: &str = "–";
 
-/// A report with these tables.
-pub(super) fn markdown(runs: &Runs) -> String {
-    let mut documents: Documents<'_> = BTreeMap::new();
-    for ((document, _), run) in runs {
-        documents.entry(document).or_default().push(run);
-    }
+/// All tables with their headings.
+pub(super) fn all(runs: &Runs) -> Vec<(String, String)> {
+    let documents = of_documents(runs);
     let tables = [
         ("Findings", findings(&documents)),
         ("Estimates", estimates(&documents)),
         ("Spread", spread(&documents)),
-        ("Environment", environment(&documents)),
     ];
-    let mut text = "# Comparisons\n".to_owned();
-    for (heading, table) in tables {
-        let _ = write!(text, "\n## {heading}\n\n{table}");
-    }
-    text
+    tables
+        .map(|(heading, table)| (heading.to_owned(), table.trim_end().to_owned()))
+        .into()
 }
 
 type Documents<'a> = BTreeMap<&'a str, Vec<&'a Run>>;
+
+fn of_documents(runs: &Runs) -> Documents<'_> {
+    let mut documents = Documents::new();
+    for ((document, _), run) in runs {
+        documents.entry(document).or_default().push(run);
+    }
+    documents
+}
 
 fn findings(documents: &Documents<'_>) -> String {
     let mut table = "\
@@ -41,7 +46,7 @@ disturbed trials |
     for (document, runs) in documents {
         let differ = runs
             .iter()
-            .filter(|run| run.comparisons.iter().any(Comparison::differs));
+            .filter(|run| run.comparisons.iter().any(|line| line.finding.differs()));
         let words = [
             Outcome::Better,
             Outcome::Worse,
@@ -50,7 +55,7 @@ disturbed trials |
             Outcome::NotComparable,
         ];
         let counts = words.map(|word| {
-            let found = comparisons(runs).filter(|comparison| comparison.finding == word);
+            let found = comparisons(runs).filter(|line| line.finding == word);
             found.count().to_string()
         });
         let trials = || runs.iter().flat_map(|run| &run.trials);
@@ -76,13 +81,13 @@ The least and the largest over runs, transports and directions. The differences 
 | --- | ---: | ---: | ---: | ---: | ---: |
 "
     .to_owned();
+    let percent = |ratio| format!("{} %", change(ratio));
     for (document, runs) in documents {
         let [goodput, cpu] = [false, true].map(|is_cpu| {
-            let of_kind =
-                move |comparison: &&Comparison| (comparison.metric == Metric::CpuSecondsPerGib) == is_cpu;
+            let of_kind = move |line: &&Line| (line.metric == Metric::CpuSecondsPerGiB) == is_cpu;
             comparisons(runs).filter(of_kind)
         });
-        let cost = cpu.clone().filter_map(|comparison| comparison.baseline_median);
+        let cost = cpu.clone().filter_map(|line| line.baseline_median);
         let last = runs.iter().filter_map(|run| {
             let moments = run.trials.iter().map(|trial| trial.at_seconds);
             moments.reduce(f64::max)
@@ -90,14 +95,12 @@ The least and the largest over runs, transports and directions. The differences 
         let _ = writeln!(
             table,
             "| {document} | {} | {} | {} | {} | {} |",
-            range(
-                comparisons(runs).map(|comparison| f64::from(comparison.pairs)),
-                |pairs| pairs.to_string()
-            ),
-            range(goodput.filter_map(|comparison| comparison.ratio), change),
-            range(cpu.filter_map(|comparison| comparison.ratio), change),
-            range(cost, seconds),
-            range(last, seconds),
+            range(comparisons(runs).map(|line| f64::from(line.pairs)), |pairs| pairs
+                .to_string()),
+            range(goodput.filter_map(|line| line.ratio), percent),
+            range(cpu.filter_map(|line| line.ratio), percent),
+            range(cost, |cost| SECONDS.text(cost)),
+            range(last, |last| SECONDS.text(last)),
         );
     }
     table
@@ -110,14 +113,14 @@ fn spread(documents: &Documents<'_>) -> String {
     for (document, runs) in documents {
         let mut cell_pairs: BTreeMap<_, Vec<Sample>> = BTreeMap::new();
         for run in runs {
-            for comparison in &run.comparisons {
-                let cell_pair = (&comparison.stack, comparison.metric, &comparison.baseline);
-                let sample = Sample::of(&run.differences(comparison));
+            for line in &run.comparisons {
+                let cell_pair = (&line.stack, line.metric, &line.baseline);
+                let sample = Sample::of(&run.differences(line));
                 cell_pairs.entry(cell_pair).or_default().extend(sample);
             }
         }
         for ((stack, metric, _), runs) in &cell_pairs {
-            let row = rows.entry((*stack, metric.subject(), document));
+            let row = rows.entry((*stack, subject(*metric), document));
             row.or_default().extend(Variances::of(runs));
         }
     }
@@ -149,29 +152,25 @@ trials explain; 0.0 % means that trials explain all of it.
     table
 }
 
-fn environment(documents: &Documents<'_>) -> String {
+/// The builds of documents, and the first and the last day.
+pub(super) fn environment(runs: &Runs) -> [(&'static str, String); 2] {
     let mut builds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut days: BTreeSet<&str> = BTreeSet::new();
-    for comparison in documents.values().flat_map(|runs| comparisons(runs)) {
-        let documents = builds.entry(&comparison.build).or_default();
-        documents.insert(&comparison.document);
-        days.extend(comparison.run.split('T').next());
+    for line in runs.values().flat_map(|run| &run.comparisons) {
+        builds.entry(&line.build).or_default().insert(&line.document);
+        days.extend(line.run.split('T').next());
     }
-    let builds = builds.into_iter().map(|(build, documents)| {
-        let documents: Vec<_> = documents.into_iter().collect();
-        format!("{build} ({})", documents.join(", "))
-    });
-    let builds: Vec<_> = builds.collect();
+    let builds = builds
+        .into_iter()
+        .map(|(build, documents)| format!("{build} ({})", Vec::from_iter(documents).join(", ")));
     let ends: BTreeSet<_> = days.first().into_iter().chain(days.last()).copied().collect();
-    let ends: Vec<_> = ends.into_iter().collect();
-    format!(
-        "|  |  |\n| --- | --- |\n| Build | {} |\n| Started | {} |\n",
-        builds.join("; "),
-        ends.join(" to ")
-    )
+    [
+        ("Build", builds.collect::<Vec<_>>().join("; ")),
+        ("Started", Vec::from_iter(ends).join(" to ")),
+    ]
 }
 
-fn comparisons<'a>(runs: &[&'a Run]) -> impl Iterator<Item = &'a Comparison> + Clone {
+fn comparisons<'a>(runs: &[&'a Run]) -> impl Iterator<Item = &'a Line> + Clone {
     runs.iter().flat_map(|run| &run.comparisons)
 }
 
@@ -187,36 +186,18 @@ fn range(values: impl Iterator<Item = f64>, shown: impl Fn(f64) -> String) -> St
     }
 }
 
-fn change(ratio: f64) -> String {
-    format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−")
-}
-
-/// Seconds with three significant digits.
-fn seconds(value: f64) -> String {
-    let decimals = (2.0 - value.log10().floor()).clamp(0.0, 9.0) as usize;
-    format!("{value:.decimals$} s")
-}
-
-impl Comparison {
-    fn differs(&self) -> bool {
-        matches!(self.finding, Outcome::Better | Outcome::Worse)
-    }
-}
-
-impl Metric {
-    fn subject(self) -> &'static str {
-        match self {
-            Self::UploadGoodput | Self::DownloadGoodput => "goodput",
-            Self::CpuSecondsPerGib => "CPU time per GiB",
-        }
+fn subject(metric: Metric) -> &'static str {
+    match metric {
+        Metric::CpuSecondsPerGiB => "CPU time per GiB",
+        _ => "goodput",
     }
 }
 
 impl Run {
     /// The logarithms of the candidate's values as shares of the baseline's, in each iteration that has both.
-    fn differences(&self, comparison: &Comparison) -> Vec<f64> {
-        let cells = [&comparison.baseline, &comparison.candidate];
-        let [baseline, candidate] = cells.map(|cell| self.values(cell, comparison.metric));
+    fn differences(&self, line: &Line) -> Vec<f64> {
+        let cells = [&line.baseline, &line.candidate];
+        let [baseline, candidate] = cells.map(|cell| self.values(cell, line.metric));
         let in_both = baseline
             .iter()
             .filter_map(|(iteration, value)| Some((candidate.get(iteration)? / value).ln()));
@@ -244,8 +225,8 @@ impl Trial {
     /// A value that ratios can be made of.
     fn value(&self, metric: Metric) -> Option<f64> {
         let value = match metric {
-            Metric::UploadGoodput | Metric::DownloadGoodput => self.goodput,
-            Metric::CpuSecondsPerGib => self.cpu_seconds_per_gib,
+            Metric::CpuSecondsPerGiB => self.cpu_seconds_per_gib,
+            _ => self.goodput,
         };
         value.filter(|value| *value > 0.0)
     }
@@ -299,15 +280,17 @@ fn mean(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_contract::node::Reason;
+
     use super::{
-        super::{Comparison, Metric, Outcome, Run, Runs, Trial},
-        markdown, seconds,
+        super::{Line, Run, Runs, Trial},
+        Metric, Outcome, all, environment,
     };
 
     const CELLS: [&str; 2] = ["a.a.tcp.upload-0.2s", "b.b.tcp.upload-0.2s"];
 
-    fn comparison(document: &str, run: &str, metric: Metric, ratio: f64, finding: Outcome) -> Comparison {
-        Comparison {
+    fn line(document: &str, run: &str, metric: Metric, ratio: f64, finding: Outcome) -> Line {
+        Line {
             document: document.to_owned(),
             run: run.to_owned(),
             build: "commit 89abcde".to_owned(),
@@ -348,7 +331,7 @@ mod tests {
             .into_iter()
             .zip(["2026-11-26T08:17:03Z", "2026-11-27T08:17:03Z"]);
         let runs = runs.map(|(powers, started)| {
-            let compared = |metric, ratio| comparison(document, started, metric, ratio, finding);
+            let compared = |metric, ratio| line(document, started, metric, ratio, finding);
             let trials = powers.into_iter().zip(1..).flat_map(|(power, iteration)| {
                 [
                     trial(0, iteration, 4.0),
@@ -358,7 +341,7 @@ mod tests {
             let run = Run {
                 comparisons: vec![
                     compared(Metric::UploadGoodput, 1.0 - powers[0]),
-                    compared(Metric::CpuSecondsPerGib, 1.0 + powers[0]),
+                    compared(Metric::CpuSecondsPerGiB, 1.0 + powers[0]),
                 ],
                 trials: trials.collect(),
             };
@@ -371,11 +354,11 @@ mod tests {
     fn tables_have_findings_estimates_and_spread() {
         let mut runs = twice("aa", Outcome::Same, [[0.0, 0.2], [0.4, 0.6]]);
         runs.extend(twice("busy", Outcome::Worse, [[0.125, 0.125], [0.125, 0.125]]));
+        let tables = all(&runs).into_iter();
+        let tables = tables.map(|(heading, table)| format!("## {heading}\n\n{table}\n"));
         assert_eq!(
-            markdown(&runs),
+            tables.collect::<Vec<_>>().join("\n"),
             "\
-# Comparisons
-
 ## Findings
 
 | document | runs | with faster or slower | comparisons | faster | slower | same | undecided | not comparable | \
@@ -404,15 +387,13 @@ trials explain; 0.0 % means that trials explain all of it.
 | alpha | CPU time per GiB | busy | 2 | – | – |
 | alpha | goodput | aa | 2 | 10.0 % | 18.7 % |
 | alpha | goodput | busy | 2 | 0.0 % | 0.0 % |
-
-## Environment
-
-|  |  |
-| --- | --- |
-| Build | commit 89abcde (aa, busy) |
-| Started | 2026-11-26 to 2026-11-27 |
 "
         );
+        let rows = [
+            ("Build", "commit 89abcde (aa, busy)".to_owned()),
+            ("Started", "2026-11-26 to 2026-11-27".to_owned()),
+        ];
+        assert_eq!(environment(&runs), rows);
     }
 
     #[test]
@@ -426,7 +407,7 @@ trials explain; 0.0 % means that trials explain all of it.
             ..trial(1, 2, 8.0)
         };
         let failed = Trial {
-            failure: Some("NodeLost".to_owned()),
+            failure: Some(Reason::NodeLost),
             ..trial(1, 3, 8.0)
         };
         let repeated = Trial {
@@ -447,13 +428,7 @@ trials explain; 0.0 % means that trials explain all of it.
             comparisons: vec![],
             trials: trials.into_iter().chain(baselines).collect(),
         };
-        let compared = comparison("aa", "", Metric::UploadGoodput, 1.0, Outcome::Same);
+        let compared = line("aa", "", Metric::UploadGoodput, 1.0, Outcome::Same);
         assert_eq!(run.differences(&compared), [4.0_f64.ln()]);
-    }
-
-    #[test]
-    fn seconds_have_three_digits() {
-        let shown = [0.5218, 2.4245, 35.04, 112.7].map(seconds);
-        assert_eq!(shown, ["0.522 s", "2.42 s", "35.0 s", "113 s"]);
     }
 }

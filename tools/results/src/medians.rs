@@ -3,17 +3,18 @@
 //! The part `Median UPLOAD, DOWNLOAD by BUILD, CPUS` has a row for each combination of BUILD and CPUS, and a
 //! column for each of UPLOAD and DOWNLOAD. All four are fields of measurements.
 
+use perfrun_report::Statistics;
 use serde_json::{Map, Value};
 
 /// How parts are written.
-pub(super) const PART: &str = "Median FIELD, FIELD by FIELD, FIELD";
+pub(crate) const PART: &str = "Median FIELD, FIELD by FIELD, FIELD";
 
 /// A measurement.
-pub(super) type Record = Map<String, Value>;
+pub(crate) type Record = Map<String, Value>;
 
 /// The table that a part names. `None` if it names none, a value that a line does not have as a number, or a
 /// group that no line has.
-pub(super) fn table(records: &[Record], part: &str) -> Option<String> {
+pub(crate) fn table(records: &[Record], part: &str) -> Option<String> {
     let (values, keys) = part.strip_prefix("Median ")?.split_once(" by ")?;
     let fields = |names: &str| names.split(", ").map(str::to_owned).collect::<Vec<_>>();
     let (values, keys) = (fields(values), fields(keys));
@@ -42,7 +43,8 @@ pub(super) fn table(records: &[Record], part: &str) -> Option<String> {
     for (mut cells, members) in groups {
         for value in &values {
             let numbers = members.iter().map(|record| record.get(value)?.as_f64());
-            cells.push(format!("{:.2}", median(numbers.collect::<Option<_>>()?)?));
+            let numbers = numbers.collect::<Option<Vec<_>>>()?;
+            cells.push(format!("{:.2}", Statistics::of(numbers)?.median));
         }
         cells.push(members.len().to_string());
         lines.push(row(&cells));
@@ -74,16 +76,10 @@ fn words(field: &str) -> String {
     words
 }
 
-fn median(mut numbers: Vec<f64>) -> Option<f64> {
-    numbers.sort_by(f64::total_cmp);
-    let (low, high) = (numbers.len().checked_sub(1)? / 2, numbers.len() / 2);
-    Some(f64::midpoint(*numbers.get(low)?, *numbers.get(high)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Record, table};
-    use crate::results::records::tests::LINES;
+    use crate::records::tests::LINES;
 
     fn parsed(lines: &str) -> Vec<Record> {
         lines

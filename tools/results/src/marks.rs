@@ -17,7 +17,7 @@ const END: &str = "<!-- end -->";
 
 /// The text of a document with new content between its comments. The content of a name and its parts comes
 /// from `content`. Errors begin with the file and the line.
-pub(super) fn filled(
+pub(crate) fn filled(
     file: &str,
     text: &str,
     mut content: impl FnMut(&str, &[&str]) -> Result<String>,

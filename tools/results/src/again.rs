@@ -1,0 +1,318 @@
+//! Measuring kept results again, and what differs from those before.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    slice::from_ref,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use flate2::{Compression, write::GzEncoder};
+use perfrun_api::results::Results;
+use perfrun_cli::store;
+use perfrun_contract::{metric::Metric, summary::SummaryRow};
+use perfrun_report::{
+    Basis,
+    runs::{Compared, shared},
+    unlike::{differences, differences_table},
+};
+
+use crate::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries};
+
+/// Results of which documents show tables or plots that are made from samples.
+const SAMPLED: [&str; 11] = [
+    "echo-period",
+    "relay-stress",
+    "webrtc-effective",
+    "webrtc-go",
+    "webrtc-litep2p-1",
+    "webrtc-litep2p-2",
+    "webrtc-published-1",
+    "webrtc-published-2",
+    "webrtc-scenario-1",
+    "webrtc-scenario-2",
+    "webrtc-scenario-2-pods",
+];
+
+/// Measures these results again, replaces them, and prints how they differ from those before.
+pub(crate) fn measure(perfrun: &Path, scratch: &Path, names: &[String]) -> Result<()> {
+    let said = names
+        .iter()
+        .map(|name| replace(perfrun, &scratch.join(name), name));
+    let said = said.collect::<Result<Vec<_>>>()?;
+    println!("\n{}", said.join("\n"));
+    Ok(())
+}
+
+/// Runs the document of these results, with the options of [`how`], and replaces them. Returns how the new
+/// results differ from those before.
+fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
+    let (example, options) = how(name);
+    let folder = Path::new(FOLDER).join(name);
+    let kept = folder.join(DOCUMENT);
+    let example = Path::new("examples").join(example).with_extension("yaml");
+    let document = [&example, &kept].into_iter().find(|document| document.is_file());
+    let document = document.with_context(|| {
+        let [example, kept] = [&example, &kept].map(|document| document.display());
+        format!("there is neither {example} nor {kept}: write the document that {name} measures")
+    })?;
+
+    println!("\n==> perfrun run {} {}", document.display(), options.join(" "));
+    let mut run = Command::new(perfrun);
+    run.arg("run").arg(document).args(options);
+    run.arg("--results").arg(scratch).stdin(Stdio::null());
+    let status = run
+        .status()
+        .with_context(|| format!("failed to start {}", perfrun.display()))?;
+    // 3 and 4 are verdicts on what the document expects, of a run that is complete.
+    ensure!(
+        matches!(status.code(), Some(0 | 3 | 4)),
+        "`perfrun run {}`: {status}; the kept results of {name} are unchanged, and those of this run are in {}",
+        document.display(),
+        scratch.display()
+    );
+    let run = only_run(scratch)?;
+    let mut new = store::read(&run)?;
+    let said = if folder.join(RESULTS).is_file() {
+        compared(&store::read(&folder)?, &new)
+    } else {
+        "There are no earlier results.\n".to_owned()
+    };
+    lighten(&mut new, SAMPLED.contains(&name));
+    let new = serde_json::to_vec(&new).context("failed to encode the results")?;
+    let write = || {
+        fs::create_dir_all(&folder)?;
+        if document != &kept {
+            fs::copy(document, &kept)?;
+        }
+        compress(&new, &folder.join(RESULTS))
+    };
+    write().with_context(|| format!("failed to write to {}", folder.display()))?;
+    if run.join(PROFILES).is_dir() {
+        keep_profiles(&run.join(PROFILES), &folder.join(PROFILES))?;
+    }
+    Ok(format!("{name}, compared with the results before:\n{said}"))
+}
+
+/// The example that results with this name are of, and the options with which `perfrun run` measures them.
+fn how(name: &str) -> (&str, &'static [&'static str]) {
+    if let Some(example) = name.strip_suffix("-pods") {
+        return (example, &["--cluster"]);
+    }
+    match name.strip_suffix("-profile") {
+        Some(example) => (example, &["--wait-quiet", "60s", "--profile"]),
+        None => (name, &["--wait-quiet", "60s"]),
+    }
+}
+
+fn only_run(folder: &Path) -> Result<PathBuf> {
+    match &entries(folder)?[..] {
+        [run] => Ok(run.clone()),
+        runs => bail!("{} runs: a document whose results are kept has one", runs.len()),
+    }
+}
+
+/// Leaves out histograms, of which no document shows more than the percentiles, and samples unless a document
+/// shows what is made from them.
+fn lighten(results: &mut Results, has_samples: bool) {
+    let nodes = results
+        .trials
+        .iter_mut()
+        .flat_map(|trial| trial.nodes.values_mut());
+    for node in nodes {
+        node.measured.histograms.clear();
+        if !has_samples {
+            node.measured.samples.clear();
+        }
+    }
+}
+
+/// Keeps flame graphs, and stacks compressed, in place of others.
+fn keep_profiles(from: &Path, to: &Path) -> Result<()> {
+    let files = entries(from)?;
+    let write = || -> io::Result<()> {
+        if to.is_dir() {
+            fs::remove_dir_all(to)?;
+        }
+        fs::create_dir_all(to)?;
+        for file in &files {
+            let kept = to.join(file.file_name().unwrap_or_default());
+            match file.extension().is_some_and(|extension| extension == "folded") {
+                true => compress(&fs::read(file)?, &kept.with_extension("folded.gz"))?,
+                false => fs::copy(file, kept).map(drop)?,
+            }
+        }
+        Ok(())
+    };
+    write().with_context(|| format!("failed to copy {} to {}", from.display(), to.display()))
+}
+
+fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
+    let mut compressed = GzEncoder::new(File::create(to)?, Compression::best());
+    compressed.write_all(bytes)?;
+    compressed.finish().map(drop)
+}
+
+/// What differs between the kept results and new ones, in words.
+fn compared(kept: &Results, new: &Results) -> String {
+    let [before, after] = [kept, new].map(Results::account);
+    let plan = shared(from_ref(&before), from_ref(&after));
+    let unlike = differences(&plan, &[&before, &after]);
+    let mut said = match unlike.is_empty() {
+        true => String::new(),
+        false => differences_table(&unlike, 1, COLUMNS) + "\n",
+    };
+    let programs = |results: &Results| -> BTreeSet<Option<String>> {
+        let nodes = results.environment.nodes.values();
+        nodes.map(|node| node.program_sha256.clone()).collect()
+    };
+    said += match programs(kept) == programs(new) {
+        true => "Both runs have the same program.\n",
+        false => "The programs differ.\n",
+    };
+    let compared = Compared::new(Basis::TwoRuns, plan, from_ref(&before), from_ref(&after));
+    let metrics = compared.judged.comparisons.iter().map(|found| found.metric);
+    said + &words(&BTreeSet::from_iter(metrics), &kept.summary, &new.summary)
+}
+
+/// The width of tables.
+const COLUMNS: usize = 120;
+
+/// A line for each cell and each of the metrics, which stand for the workload. Two medians are the same if
+/// their intervals overlap. The interval of `perfrun compare` holds for both medians together, which needs
+/// more than the six trials of a short document.
+fn words(metrics: &BTreeSet<Metric>, kept: &[SummaryRow], new: &[SummaryRow]) -> String {
+    let (mut lines, mut same, mut all) = (String::new(), 0, 0);
+    for row in new.iter().filter(|row| metrics.contains(&row.metric)) {
+        let is_of_row = |other: &&SummaryRow| other.cell == row.cell && other.metric == row.metric;
+        let word = match kept.iter().find(is_of_row) {
+            Some(before) => {
+                let change = (row.median / before.median - 1.0) * 100.0;
+                let word = match overlap(before, row) {
+                    Some(true) => "the same",
+                    Some(false) => "differs",
+                    None => "too few trials for an interval",
+                };
+                format!("{word}, {change:+.1} %")
+            }
+            None => "not measured before".to_owned(),
+        };
+        all += 1;
+        same += u32::from(word.starts_with("the same"));
+        let _ = writeln!(lines, "  {} {}: {word}", row.cell, row.metric);
+    }
+    let _ = writeln!(
+        lines,
+        "{same} of {all} are the same: the 95 % intervals of both medians overlap."
+    );
+    lines
+}
+
+/// Whether the intervals overlap. `None` if one of them has none.
+fn overlap(a: &SummaryRow, b: &SummaryRow) -> Option<bool> {
+    Some(a.ci95_low? <= b.ci95_high? && b.ci95_low? <= a.ci95_high?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use perfrun_test_kit::results::run;
+
+    use super::{Metric, SummaryRow, compared, how, lighten, words};
+
+    const SPEC: &str = "
+  workload:
+    bandwidth: {sizes: [64Mi], directions: [upload]}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp]}
+  iterations: 6
+";
+
+    #[test]
+    fn kept_results_have_no_histograms_and_samples_only_where_they_are_shown() {
+        let echo = "
+  workload: {echo: {loads: [{connections: 2, streamsPerConnection: 50}], duration: 20s}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp]}
+";
+        for has_samples in [true, false] {
+            let mut results = run(echo).results();
+            lighten(&mut results, has_samples);
+            let nodes = || results.trials.iter().flat_map(|trial| trial.nodes.values());
+            assert!(nodes().all(|node| node.measured.histograms.is_empty()));
+            assert_eq!(nodes().any(|node| !node.measured.samples.is_empty()), has_samples);
+        }
+    }
+
+    #[test]
+    fn what_a_run_differs_in_is_listed_before_its_medians() {
+        let kept = run(SPEC).results();
+        let mut new = run(SPEC).changed("libp2p.", Metric::UploadGoodput, 0.5).results();
+        let node = new.environment.nodes.values_mut().next().unwrap();
+        (node.kernel, node.program_sha256) = ("6.19".to_owned(), None);
+        let said = compared(&kept, &new);
+        assert!(said.contains("kernel"), "{said}");
+        assert!(said.contains("\nThe programs differ.\n"), "{said}");
+        assert!(said.contains("uploadGoodput: differs, -50.0 %\n"), "{said}");
+        assert!(said.contains("uploadGoodput: the same, +0.0 %\n"), "{said}");
+        assert!(compared(&kept, &kept).starts_with("Both runs have the same program.\n"));
+    }
+
+    fn rows(rows: &[(&str, Metric, [f64; 3])]) -> Vec<SummaryRow> {
+        let row = |(cell, metric, [low, median, high]): &(&str, Metric, [f64; 3])| SummaryRow {
+            cell: (*cell).to_owned(),
+            metric: *metric,
+            unit: metric.unit(),
+            count: 6,
+            median: *median,
+            mean: *median,
+            ci95_low: Some(*low),
+            ci95_high: Some(*high),
+            min: *low,
+            max: *high,
+            share_of_raw: None,
+            share_of_raw_low: None,
+            share_of_raw_high: None,
+            flags: BTreeMap::new(),
+        };
+        rows.iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_end_of_a_name_says_how_its_example_is_measured() {
+        assert_eq!(how("compare-pods"), ("compare", &["--cluster"][..]));
+        let options = ["--wait-quiet", "60s", "--profile"];
+        assert_eq!(how("compare-profile"), ("compare", &options[..]));
+        assert_eq!(how("compare"), ("compare", &options[..2]));
+    }
+
+    #[test]
+    fn medians_are_the_same_if_their_intervals_overlap() {
+        let goodput = Metric::UploadGoodput;
+        let kept = rows(&[
+            ("raw.tcp", goodput, [9.0, 10.0, 12.0]),
+            ("a.tcp", goodput, [3.0, 4.0, 4.5]),
+            ("b.tcp", goodput, [3.0, 4.0, 4.5]),
+        ]);
+        let mut new = rows(&[
+            ("raw.tcp", goodput, [11.5, 13.0, 15.0]),
+            ("raw.tcp", Metric::ClientPeakRss, [1.0, 1.0, 1.0]),
+            ("a.tcp", goodput, [4.6, 5.0, 6.0]),
+            ("b.tcp", goodput, [3.0, 3.9, 4.5]),
+            ("c.tcp", goodput, [3.0, 4.0, 4.5]),
+        ]);
+        new[3].ci95_low = None;
+        assert_eq!(
+            words(&BTreeSet::from([goodput]), &kept, &new),
+            "  raw.tcp uploadGoodput: the same, +30.0 %
+  a.tcp uploadGoodput: differs, +25.0 %
+  b.tcp uploadGoodput: too few trials for an interval, -2.5 %
+  c.tcp uploadGoodput: not measured before
+1 of 4 are the same: the 95 % intervals of both medians overlap.
+"
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Documents show what kept results say: `cargo xtask results` runs this program.
+//!
+//! docs/results/NAME holds results as `perfrun run` writes them, compressed, and the document that was
+//! measured. README.md and docs/ show parts of the report of these results ([`marks`]), so that a published
+//! number never differs from what a reader gets from the same results. Tables about many runs are those of
+//! [`comparisons`]. [`benchmarks`] of perfrun itself are shown as they were printed, and other measurements
+//! as medians ([`records`]).
+
+mod again;
+mod benchmarks;
+mod comparisons;
+mod marks;
+mod medians;
+mod records;
+mod report;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use self::report::{ENVIRONMENT, Report};
+
+/// The folder of kept results. The program runs in the root of the repository.
+const FOLDER: &str = "docs/results";
+/// The results in it, as `perfrun report` reads them.
+const RESULTS: &str = "results.json.gz";
+/// The flame graphs and stacks of results with profiles. Reports link them relative to the results.
+const PROFILES: &str = "profiles";
+/// The document that was measured.
+const DOCUMENT: &str = "perfrun.yaml";
+/// The page about all kept results.
+const PAGE: &str = "docs/results/kept.md";
+
+#[derive(Parser)]
+#[command(about = "Documents that show what kept results say, and measuring these again")]
+enum Command {
+    /// Write what documents, plots and the page about results must have to a folder
+    Documents {
+        folder: PathBuf,
+        /// Documents that may show results
+        documents: Vec<String>,
+    },
+    /// Measure kept results again, and say what differs from those before
+    Measure {
+        /// The program that measures
+        perfrun: PathBuf,
+        /// An empty folder for what it writes
+        scratch: PathBuf,
+        names: Vec<String>,
+    },
+    /// Keep what the comparisons of these runs found, and their trials
+    Comparisons { runs: Vec<PathBuf> },
+}
+
+fn main() -> ExitCode {
+    let done = match Command::parse() {
+        Command::Documents { folder, documents } => generate(&folder, &documents),
+        Command::Measure {
+            perfrun,
+            scratch,
+            names,
+        } => again::measure(&perfrun, &scratch, &names),
+        Command::Comparisons { runs } => comparisons::keep(&runs),
+    };
+    // The output of a check is what it finds, which `cargo xtask test` repeats in its summary.
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn generate(to: &Path, documents: &[String]) -> Result<()> {
+    let mut reports = BTreeMap::new();
+    for folder in entries(Path::new(FOLDER))? {
+        if folder.join(RESULTS).is_file() {
+            let name = name(&folder);
+            let report = Report::of(&folder, &name)?;
+            reports.insert(name, report);
+        }
+    }
+    reports.extend(comparisons::report()?);
+    reports.extend(benchmarks::reports()?);
+    reports.extend(records::reports()?);
+    let documents = documents.iter().filter(|document| *document != PAGE);
+    let documents = documents.map(|document| Ok((document.clone(), read(Path::new(document))?)));
+    for (file, text) in files(&reports, &documents.collect::<Result<Vec<_>>>()?)? {
+        let file = to.join(file);
+        let write = || {
+            fs::create_dir_all(file.parent().unwrap_or(to))?;
+            fs::write(&file, text)
+        };
+        write().with_context(|| format!("failed to write {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// What a folder has, sorted.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = || {
+        let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+        entries.collect::<io::Result<Vec<_>>>()
+    };
+    let mut entries = list().with_context(|| format!("failed to list {}", folder.display()))?;
+    entries.sort();
+    Ok(entries)
+}
+
+/// The name of a file without its extension, or of a folder.
+fn name(path: &Path) -> String {
+    let name = path.file_stem().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
+}
+
+/// What documents, plots and the page about results must have, by their paths.
+fn files(
+    reports: &BTreeMap<String, Report>,
+    documents: &[(String, String)],
+) -> Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
+    let mut shown: BTreeMap<&str, String> = BTreeMap::new();
+    for (file, text) in documents {
+        let root = "../".repeat(file.matches('/').count());
+        let filled = marks::filled(file, text, |name, parts| {
+            let (name, report) = reports.get_key_value(name).with_context(|| {
+                let names: Vec<_> = reports.keys().map(String::as_str).collect();
+                let command = benchmarks::command(name).unwrap_or_else(|| format!("results --run {name}"));
+                format!(
+                    "{FOLDER} has no {name:?}: name one of {}, or measure it with `cargo xtask {command}`",
+                    names.join(", ")
+                )
+            })?;
+            let mut content = vec![];
+            for part in parts {
+                if let Some(svg) = report.plots.get(*part) {
+                    let path = format!("docs/img/{name}-{part}");
+                    content.push(format!("![{}]({root}{path})", title(svg)));
+                    files.insert(path, svg.clone());
+                } else {
+                    let text = report.text(part).with_context(|| {
+                        format!(
+                            "the report of {name} has no {part:?}: name one of {}, or the first words of a finding",
+                            report.parts().join(", ")
+                        )
+                    })?;
+                    let profiles = format!("](<{root}{FOLDER}/{name}/{PROFILES}/");
+                    content.push(text.replace(&format!("](<{PROFILES}/"), &profiles));
+                }
+            }
+            let Report { day, build, .. } = report;
+            content.push(format!(
+                "From [{name}]({root}{PAGE}#{name}), measured {day}, build {build}."
+            ));
+            let _ = write!(
+                shown.entry(name).or_default(),
+                " [{file}](../../{file}) shows {}.",
+                parts.join(", ")
+            );
+            Ok(content.join("\n\n"))
+        })?;
+        files.insert(file.clone(), filled);
+    }
+    files.insert(PAGE.to_owned(), page(reports, &shown));
+    Ok(files)
+}
+
+/// The words that a reader gets in place of the picture.
+fn title(svg: &str) -> &str {
+    let title = svg.split_once("<title>");
+    let title = title.and_then(|(_, rest)| rest.split_once("</title>"));
+    title.map_or("plot", |(title, _)| title)
+}
+
+/// The page that says what each of the published numbers is of.
+fn page(reports: &BTreeMap<String, Report>, shown: &BTreeMap<&str, String>) -> String {
+    let mut page = "# Kept results\n\n\
+        `cargo xtask results` generates this page. It has the build, the machine and the day of all results that \
+        this folder keeps.\n\n\
+        `perfrun report docs/results/NAME` prints all tables of one. It cannot print comparisons, which are of many \
+        runs, or the output of `cargo xtask bench` and `cargo xtask fuzz`.\n"
+        .to_owned();
+    for (name, report) in reports {
+        let shown = shown.get(&name[..]).map_or("", String::as_str);
+        let _ = writeln!(page, "\n## {name}\n\n{}.{shown}", report.sources);
+        if let Some(environment) = report.text(ENVIRONMENT) {
+            let _ = writeln!(page, "\n{environment}");
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{PAGE, Report, files};
+
+    fn made(text: &str) -> anyhow::Result<BTreeMap<String, String>> {
+        let table = |heading: &str, text: &str| (heading.to_owned(), text.to_owned());
+        let tables = vec![
+            table(
+                "Goodput",
+                "Of the receiver.\n\n| Pair | tcp |\n| --- | ---: |\n| a | 1 Mbit/s |",
+            ),
+            table("Profiles", "| a | [profiles/a.svg](<profiles/a.svg>) |"),
+        ];
+        let environment = [
+            ("Build", "commit 89abcde, sha256 0123".to_owned()),
+            ("Started", "2026-11-26T08:42:42Z".to_owned()),
+        ];
+        let mut report = Report::with(
+            "[results](quick/results.json.gz)".to_owned(),
+            tables,
+            &environment,
+        );
+        report.parts.paragraphs = ["Worse: uploads.", "Worse: downloads.", "Verdict: Fail."]
+            .map(str::to_owned)
+            .into();
+        let svg = "<svg><title>speed</title></svg>\n".to_owned();
+        report.plots = BTreeMap::from([("speed.svg", svg)]);
+        let reports = BTreeMap::from([("quick".to_owned(), report)]);
+        files(&reports, &[("docs/how-to/a.md".to_owned(), text.to_owned())])
+    }
+
+    fn refusal(part: &str) -> String {
+        let text = format!("a\n<!-- results {part} -->\n<!-- end -->\n");
+        format!("{:#}", made(&text).unwrap_err())
+    }
+
+    #[test]
+    fn a_document_shows_findings_tables_and_plots_with_their_build() {
+        let text = "<!-- results quick Worse; Goodput; speed.svg -->\nold\n<!-- end -->\n";
+        let files = made(text).unwrap();
+        let shown = "<!-- results quick Worse; Goodput; speed.svg -->
+
+Worse: uploads.
+
+Worse: downloads.
+
+Of the receiver.
+
+| Pair | tcp |
+| --- | ---: |
+| a | 1 Mbit/s |
+
+![speed](../../docs/img/quick-speed.svg)
+
+From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commit 89abcde, sha256 0123.
+
+<!-- end -->
+";
+        assert_eq!(files["docs/how-to/a.md"], shown);
+        assert!(files["docs/img/quick-speed.svg"].starts_with("<svg>"));
+        let page = &files[PAGE];
+        let link = "\n[results](quick/results.json.gz). [docs/how-to/a.md](../../docs/how-to/a.md) shows Worse, Goodput, \
+                    speed.svg.";
+        assert!(page.contains(link), "{page}");
+        assert!(
+            page.contains("\n## quick\n") && page.contains("\n| Started | 2026-11-26T08:42:42Z |\n"),
+            "{page}"
+        );
+        assert_eq!(files.len(), 3);
+    }
+
+    #[test]
+    fn a_document_links_the_profiles_of_the_results() {
+        let files = made("<!-- results quick Profiles -->\n<!-- end -->\n").unwrap();
+        let link = "[profiles/a.svg](<../../docs/results/quick/profiles/a.svg>)";
+        assert!(files["docs/how-to/a.md"].contains(link), "{files:?}");
+    }
+
+    #[test]
+    fn unknown_results_and_parts_are_named_with_those_that_exist() {
+        assert_eq!(
+            refusal("slow Goodput"),
+            "docs/how-to/a.md:2: docs/results has no \"slow\": name one of quick, or measure it with `cargo xtask \
+             results --run slow`"
+        );
+        assert_eq!(
+            refusal("bench-plans Output"),
+            "docs/how-to/a.md:2: docs/results has no \"bench-plans\": name one of quick, or measure it with `cargo \
+             xtask bench plans --keep`"
+        );
+        assert_eq!(
+            refusal("quick Speed"),
+            "docs/how-to/a.md:2: the report of quick has no \"Speed\": name one of Goodput, Profiles, Environment, \
+             speed.svg, or the first words of a finding"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! What documents can show of kept results, in parts.
+
+use std::{collections::BTreeMap, path::Path};
+
+use anyhow::Result;
+use perfrun_cli::store;
+use perfrun_contract::account::Account;
+use perfrun_report::Parts;
+
+use crate::{
+    DOCUMENT, RESULTS,
+    medians::{self, Record},
+};
+
+/// The report of a run, or tables about something else.
+#[derive(Default)]
+pub(crate) struct Report {
+    /// The day of the measurement.
+    pub day: String,
+    /// The build of the nodes.
+    pub build: String,
+    /// Links to what it is made of, for the page about results.
+    pub sources: String,
+    pub parts: Parts,
+    /// SVG by the names of their files.
+    pub plots: BTreeMap<&'static str, String>,
+    /// Measurements from which a document chooses medians.
+    pub records: Vec<Record>,
+}
+
+impl Report {
+    /// What `perfrun report` shows of a folder of kept results.
+    pub(crate) fn of(folder: &Path, name: &str) -> Result<Self> {
+        let results = store::read(folder)?;
+        let profiles = store::read_profiles(folder, &results.plan);
+        let account = Account {
+            profiles: &profiles,
+            ..results.account()
+        };
+        let mut parts = perfrun_report::parts(&account);
+        // Documents have an empty line more after the last of them.
+        if let Some(last) = parts.paragraphs.last_mut() {
+            last.push('\n');
+        }
+        Ok(Self {
+            day: results.started.strftime("%F").to_string(),
+            build: perfrun_report::builds(&account).unwrap_or_else(|| UNKNOWN.to_owned()),
+            sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
+            parts,
+            plots: perfrun_report::plots(&account).into_iter().collect(),
+            records: vec![],
+        })
+    }
+
+    /// A report of these tables and, if it has rows, of a table about the environment. Its rows `Build` and
+    /// `Started` tell build and day.
+    pub(crate) fn with(
+        sources: String,
+        mut tables: Vec<(String, String)>,
+        environment: &[(&str, String)],
+    ) -> Self {
+        let value = |name: &str| {
+            let row = environment.iter().find(|(row, _)| *row == name);
+            row.map_or(UNKNOWN, |(_, value)| value)
+        };
+        if !environment.is_empty() {
+            let rows = environment
+                .iter()
+                .map(|(row, value)| format!("\n| {row} | {value} |"));
+            let table = format!("|  |  |\n| --- | --- |{}", rows.collect::<String>());
+            tables.push((ENVIRONMENT.to_owned(), table));
+        }
+        let started = value("Started");
+        Self {
+            day: started.split_once('T').map_or(started, |(day, _)| day).to_owned(),
+            build: value("Build").to_owned(),
+            sources,
+            parts: Parts {
+                paragraphs: vec![],
+                tables,
+            },
+            ..Self::default()
+        }
+    }
+
+    /// A table with its caption and footnotes, by its heading. Otherwise, medians of measurements, or the
+    /// findings that begin with these words.
+    pub(crate) fn text(&self, part: &str) -> Option<String> {
+        let Parts { paragraphs, tables } = &self.parts;
+        let table = tables.iter().find(|(heading, _)| heading == part);
+        let table = table.map(|(_, table)| table.clone());
+        table.or_else(|| medians::table(&self.records, part)).or_else(|| {
+            let found = paragraphs.iter().filter(|finding| finding.starts_with(part));
+            let found: Vec<_> = found.map(String::as_str).collect();
+            (!found.is_empty()).then(|| found.join("\n\n"))
+        })
+    }
+
+    /// What it has, beside findings.
+    pub(crate) fn parts(&self) -> Vec<&str> {
+        let tables = self.parts.tables.iter().map(|(heading, _)| &**heading);
+        let medians = (!self.records.is_empty()).then_some(medians::PART);
+        tables.chain(medians).chain(self.plots.keys().copied()).collect()
+    }
+}
+
+/// The heading of the table about the environment.
+pub(crate) const ENVIRONMENT: &str = "Environment";
+/// In place of a build or a day.
+const UNKNOWN: &str = "unknown";
