@@ -48,7 +48,7 @@ mod tests {
         for (name, expected) in [
             ("uploadgoodputs", Some("uploadGoodput")),
             ("goodput", Some("uploadGoodput")),
-            ("rountripP50", Some("roundTripP50")),
+            ("roundtrip50", Some("roundTripP50")),
             ("p50", None),
             ("cpu", None),
         ] {

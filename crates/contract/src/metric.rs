@@ -191,29 +191,29 @@ impl Metric {
     ];
 
     /// The resources that a trial of any workload takes.
-    pub const RESOURCES: [Self; 10] = [
+    pub const RESOURCES: [Self; 12] = [
         Self::CpuSecondsPerGiB,
         Self::CpuCyclesPerByte,
         Self::ClientCpuCores,
         Self::ServerCpuCores,
         Self::ClientPeakRss,
         Self::ServerPeakRss,
+        Self::RelayPeakRss,
         Self::ClientPeakAllocated,
         Self::ServerPeakAllocated,
+        Self::RelayPeakAllocated,
         Self::ClientAllocatedPerStream,
         Self::ServerAllocatedPerStream,
     ];
 
     /// What relays do and take.
-    pub const OF_RELAYS: [Self; 8] = [
+    pub const OF_RELAYS: [Self; 6] = [
         Self::ReservationSeconds,
         Self::RelayCpu,
         Self::RelayCpuSecondsPerGiB,
         Self::RelayBytesPerByte,
         Self::Circuits,
         Self::Refused,
-        Self::RelayPeakRss,
-        Self::RelayPeakAllocated,
     ];
 
     /// Times to open a substream: mean, percentiles and longest.

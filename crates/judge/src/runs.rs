@@ -259,12 +259,12 @@ fn judged(comparisons: Vec<Comparison>) -> Judged {
 /// The runs of one side.
 struct Side<'a>(Vec<(&'a Plan, Trials<'a>)>);
 
-/// The median of a metric of a cell in one run, as a score: a higher one is better.
+/// The median of a metric of a cell in one run, turned so that a higher one is better.
 #[derive(Clone, Copy)]
 struct Median {
     /// The logarithm of the median, negated where less is better.
     score: f64,
-    /// The interval of the score.
+    /// In the unit of `score`.
     interval: Option<(f64, f64)>,
 }
 

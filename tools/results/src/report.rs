@@ -37,16 +37,11 @@ impl Report {
             profiles: &profiles,
             ..results.account()
         };
-        let mut parts = perfrun_report::parts(&account);
-        // Documents have an empty line more after the last of them.
-        if let Some(last) = parts.paragraphs.last_mut() {
-            last.push('\n');
-        }
         Ok(Self {
             day: results.started.strftime("%F").to_string(),
             build: perfrun_report::builds(&account).unwrap_or_else(|| UNKNOWN.to_owned()),
             sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
-            parts,
+            parts: perfrun_report::parts(&account),
             plots: perfrun_report::plots(&account).into_iter().collect(),
             records: vec![],
         })

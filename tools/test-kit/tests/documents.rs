@@ -232,8 +232,8 @@ impl Source {
     }
 }
 
-/// Whether something in backticks is a symbol that no source has. A symbol is `a::b`, `package.Name` of Go, or
-/// a name with a capital letter or an underscore.
+/// Whether something in backticks is a symbol that no source has. A symbol is `a::b`, `package.Name` of Go,
+/// or a name with a capital letter or an underscore.
 fn is_dead(quote: &str, sources: &[Source]) -> bool {
     let symbol = quote.trim_end_matches("()");
     let parts: Vec<&str> = match symbol.split_once('.') {

@@ -5,6 +5,9 @@ use serde_json::{Map, Number, Value};
 use super::FieldProblem;
 use crate::{nearest::did_you_mean, rule::right};
 
+/// The most alternatives of a value that a reader scans. Beyond them, a message names the nearest.
+const SCANNED: usize = 8;
+
 /// Fills in defaults as the API server does: for fields that are missing or `null`.
 pub(super) fn complete(schema: &Value, value: &mut Value) {
     match value {
@@ -187,7 +190,10 @@ impl Misfits {
 
     fn one_of(&mut self, schema: &Value, text: &str, path: &str) {
         if let Some(names) = names(schema).filter(|names| !names.contains(&text)) {
-            let meant = did_you_mean(text, names.iter().copied());
+            let meant = match names.len() {
+                ..=SCANNED => String::new(),
+                _ => did_you_mean(text, names.iter().copied()),
+            };
             self.add(
                 path,
                 format!("must be {}, not {text:?}{meant}", alternatives(&names)),

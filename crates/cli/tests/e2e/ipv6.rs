@@ -157,11 +157,10 @@ fn both_ip_families_have_the_delay_of_the_network() {
             .map(|leg| (leg.client.as_str(), leg.server.as_str()))
             .collect();
         assert_eq!(pairs, [("client-0", "server-0"), ("client6-0", "server6-0")]);
+        let shown = ended.stdout.replace('\n', " ");
         assert!(
-            ended
-                .stdout
-                .contains("Nodes spoke IPv4, and IPv6 where a transport is over IPv6.")
-                && ended.stdout.contains("tcp over IPv6 on far"),
+            shown.contains("Nodes spoke IPv4, and IPv6 where a transport is over IPv6.")
+                && shown.contains("tcp over IPv6 on far"),
             "{ended}"
         );
         let families = |is_v6: bool| {

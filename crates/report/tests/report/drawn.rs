@@ -136,7 +136,7 @@ fn trials_that_looks_left_out_are_named_and_not_missing() {
     assert!(drawn.contains(&format!("{not_needed}.")), "{drawn}");
     let needed = |most: u32| iterations.iter().map(move |needed| (*needed).min(most));
     let range = format!(
-        "the median over {} to {} trials",
+        "Each median is over {} to {} trials",
         needed(40).min().unwrap(),
         needed(40).max().unwrap()
     );

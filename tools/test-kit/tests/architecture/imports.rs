@@ -1,8 +1,8 @@
 //! Which file of a crate imports which: no circles, and the walls of the operator.
 //!
 //! A file imports another one if it names something that the other one defines, under whatever name. What a
-//! file takes from the file that declares it makes no circle, because both are one subject. What it takes from
-//! a file further up may make one.
+//! file takes from the file that declares it makes no circle, because both are one subject. What it takes
+//! from a file further up may make one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
