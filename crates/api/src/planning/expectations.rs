@@ -49,9 +49,12 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
         _ => return Err("it has no bound".to_owned()),
     };
-    let is_meant = |cell: &Cell| is_meant(expect.cells.as_ref(), cell) && cell.parameters.may_have(metric);
+    // If no cell can have the metric, `hopeless` refuses the document, but not a run that has begun.
+    let is_measured = cells.iter().any(|cell| cell.parameters.may_have(metric));
+    let is_meant = |cell: &Cell| {
+        is_meant(expect.cells.as_ref(), cell) && (!is_measured || cell.parameters.may_have(metric))
+    };
     let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
-    let all = cells;
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
             .iter()
@@ -72,21 +75,10 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         }
     };
     if cells.is_empty() {
-        let hint = match all.first().map(|cell| &cell.parameters) {
-            _ if is_of_raw => {
-                "; cells of raw are meant only if it names them: add where: {client: raw}".to_owned()
-            }
-            Some(parameters) if !all.iter().any(|cell| cell.parameters.may_have(metric)) => {
-                let own = parameters.own_metrics().into_iter();
-                let own = own.filter(|metric| metric.better() != Better::Neither);
-                let own = Vec::from_iter(own.map(|metric| metric.to_string()));
-                format!(
-                    ": {} has {}, and costs such as cpuSecondsPerGiB",
-                    parameters.workload(),
-                    own.join(", ")
-                )
-            }
-            _ => String::new(),
+        let hint = if is_of_raw {
+            "; cells of raw are meant only if it names them: add where: {client: raw}"
+        } else {
+            ""
         };
         return Err(format!(
             "no cell that is measured matches it and has {metric}{hint}"

@@ -3,11 +3,12 @@
 //! A run that has begun is not checked: it may have begun with a version that allowed it, and what it has
 //! measured counts.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     matrix::{Stack, Transport},
+    metric::{Better, Metric},
     plan::{Cell, Plan},
     role::Role::{self, Client, Relay, Server},
 };
@@ -26,11 +27,38 @@ pub fn check(spec: &PerfRunSpec, plan: &Plan) -> Result<(), Error> {
     for cell in &plan.cells {
         check_distance(plan, cell)?;
     }
+    for (index, expectation) in plan.judging.expect.iter().enumerate() {
+        check_metric(plan, expectation.metric).map_err(|problem| Error::Expectation { index, problem })?;
+    }
     let (limit, least) = (spec.timeouts.run.into(), plan.least_time());
     if least.time > limit {
         return Err(Error::TooLong { limit, least });
     }
     Ok(())
+}
+
+/// Refuses a metric that no cell can have.
+fn check_metric(plan: &Plan, metric: Metric) -> Result<(), String> {
+    let loads = || plan.cells.iter().map(|cell| &cell.parameters);
+    let Some(load) = loads()
+        .next()
+        .filter(|_| !loads().any(|load| load.may_have(metric)))
+    else {
+        return Ok(());
+    };
+    let cost = match load.operation() {
+        Some(_) => Metric::CpuSecondsPerOperation,
+        None => Metric::CpuSecondsPerGiB,
+    };
+    let own: BTreeSet<Metric> = loads().flat_map(|load| load.own_metrics()).collect();
+    let judged = own
+        .into_iter()
+        .filter(|metric| metric.better() != Better::Neither);
+    Err(format!(
+        "{} does not measure {metric}; it measures {}, and costs such as {cost}",
+        load.workload(),
+        Vec::from_iter(judged.map(|metric| metric.to_string())).join(", ")
+    ))
 }
 
 fn delivers_nothing(way: &Impairment) -> bool {

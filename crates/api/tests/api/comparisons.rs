@@ -431,9 +431,11 @@ fn what_cannot_be_judged_is_refused() {
     );
     assert_eq!(
         refused("{metric: uploadGoodput, min: 1Gbit}"),
-        "expect[0] cannot be judged: no cell that is measured matches it and has uploadGoodput: ping has roundTripMean, \
-         roundTripP50, roundTripP90, roundTripP99, roundTripMax, failures, and costs such as cpuSecondsPerGiB"
+        "expect[0] cannot be judged: ping does not measure uploadGoodput; it measures roundTripMean, roundTripP50, \
+         roundTripP90, roundTripP99, roundTripMax, failures, and costs such as cpuSecondsPerOperation"
     );
+    let begun = spec(&text("expect: [{metric: uploadGoodput, min: 1Gbit}]"));
+    assert_eq!(planning::draft(&begun).unwrap().judging.expect[0].cells.len(), 4);
 }
 
 #[test]
