@@ -61,6 +61,9 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
         format!("there is neither {example} nor {kept}: write the document that {name} measures")
     })?;
 
+    if scratch.is_dir() {
+        fs::remove_dir_all(scratch).with_context(|| format!("failed to empty {}", scratch.display()))?;
+    }
     println!("\n==> perfrun run {} {}", document.display(), options.join(" "));
     let mut run = Command::new(perfrun);
     run.arg("run").arg(document).args(options);
@@ -77,10 +80,10 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
     );
     let run = only_run(scratch)?;
     let mut new = store::read(&run)?;
-    let said = if folder.join(RESULTS).is_file() {
-        compared(&store::read(&folder)?, &new)
-    } else {
-        "There are no earlier results.\n".to_owned()
+    let said = match folder.join(RESULTS).is_file().then(|| store::read(&folder)) {
+        Some(Ok(kept)) => compared(&kept, &new),
+        Some(Err(error)) => format!("{:#}\n", anyhow::Error::from(error)),
+        None => "There are no earlier results.\n".to_owned(),
     };
     lighten(&mut new, SAMPLED.contains(&name));
     let new = serde_json::to_vec(&new).context("failed to encode the results")?;
@@ -161,6 +164,9 @@ fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
 fn compared(kept: &Results, new: &Results) -> String {
     let [before, after] = [kept, new].map(Results::account);
     let plan = shared(from_ref(&before), from_ref(&after));
+    if plan.judging.cell_pairs.is_empty() {
+        return "The runs have no cell in common.\n".to_owned();
+    }
     let unlike = differences(&plan, &[&before, &after]);
     let mut said = match unlike.is_empty() {
         true => String::new(),
@@ -170,7 +176,7 @@ fn compared(kept: &Results, new: &Results) -> String {
         let nodes = results.environment.nodes.values();
         nodes.map(|node| node.program_sha256.clone()).collect()
     };
-    said += match programs(kept) == programs(new) {
+    said += match programs(kept) == programs(new) && !programs(new).contains(&None) {
         true => "Both runs have the same program.\n",
         false => "The programs differ.\n",
     };

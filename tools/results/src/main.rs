@@ -1,10 +1,10 @@
 //! Documents show what kept results say: `cargo xtask results` runs this program.
 //!
 //! docs/results/NAME holds results as `perfrun run` writes them, compressed, and the document that was
-//! measured. README.md and docs/ show parts of the report of these results ([`marks`]), so that a published
+//! measured. README.md and docs/ show parts of the report of these results (`marks`), so that a published
 //! number never differs from what a reader gets from the same results. Tables about many runs are those of
-//! [`comparisons`]. [`benchmarks`] of perfrun itself are shown as they were printed, and other measurements
-//! as medians ([`records`]).
+//! `comparisons`. `benchmarks` of perfrun itself are shown as they were printed, and other measurements
+//! as medians (`records`).
 
 mod again;
 mod benchmarks;
@@ -83,7 +83,11 @@ fn generate(to: &Path, documents: &[String]) -> Result<()> {
     let mut reports = BTreeMap::new();
     for folder in entries(Path::new(FOLDER))? {
         if folder.join(RESULTS).is_file() {
-            let name = name(&folder);
+            let name = folder
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             let report = Report::of(&folder, &name)?;
             reports.insert(name, report);
         }
@@ -115,7 +119,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The name of a file without its extension, or of a folder.
+/// The name of a file without its extension.
 fn name(path: &Path) -> String {
     let name = path.file_stem().unwrap_or_default();
     name.to_string_lossy().into_owned()

@@ -448,3 +448,23 @@ fn a_wall_of_the_operator_holds_whatever_leads_through_it() {
         }
     }
 }
+
+#[test]
+fn the_root_of_the_operator_leads_through_no_wall() {
+    for (api, call) in [
+        ("mod call; use super::Own;", ""),
+        ("mod call;", "use crate::Own;"),
+        ("mod call;", "use crate::Again;"),
+    ] {
+        let (folder, imports) = crate_of(&[
+            (
+                "lib.rs",
+                "mod api; mod services; use services::Services as Again; pub struct Own;",
+            ),
+            ("api.rs", api),
+            ("api/call.rs", call),
+            ("services.rs", "pub struct Services;"),
+        ]);
+        assert_eq!(breaches(&imports, folder.path()).len(), 1, "{api} {call}");
+    }
+}
