@@ -261,8 +261,10 @@ impl Store {
         } else {
             folder.parent().unwrap_or(Path::new(".")).to_owned()
         };
-        if !folder.join(RESULTS).is_file() {
-            return Err(Error::Compressed { folder });
+        match results_in(&folder).map(|file| file.ends_with(RESULTS)) {
+            Some(true) => {}
+            Some(false) => return Err(Error::Compressed { folder }),
+            None => return Err(empty(&folder)),
         }
         let refused = |source| Error::Resume {
             folder: folder.clone(),
@@ -569,9 +571,16 @@ pub fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     }
 }
 
+/// Why a folder shows no results: there are none, or this user may not search it.
 fn empty(folder: &Path) -> Error {
-    Error::Empty {
-        folder: folder.to_owned(),
+    match fs::metadata(folder.join(RESULTS)) {
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => Error::Read {
+            file: folder.to_owned(),
+            source,
+        },
+        _ => Error::Empty {
+            folder: folder.to_owned(),
+        },
     }
 }
 

@@ -163,6 +163,9 @@ impl EndReason {
 
     /// What the reason means and what to do, for users. Empty for a reason of a newer version.
     pub fn meaning(self) -> String {
+        if let Self::Newer(_) = self {
+            return String::new();
+        }
         self.get_documentation()
             .unwrap_or_default()
             .trim()

@@ -1,11 +1,12 @@
 //! Statistics, tables and plots over results. Pure functions: values in, text out.
 //!
 //! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
-//! same tables, which `tables` builds without knowing how they are drawn. [`plots`], [`summary_csv`],
-//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`keep_cells`] restricts
-//! results to some cells before they are drawn. [`runs`] compares several runs, and [`unlike`] decides
-//! whether they may be compared. Nothing here reads a file, a clock or the environment, and nothing panics on
-//! results that are empty or end early: that is when people need to see what was measured.
+//! same tables, which `tables` builds without knowing how they are drawn; [`parts`] has those of Markdown one
+//! by one. [`plots`], [`summary_csv`], [`samples_csv`] and [`history_csv`] are for pictures and for other
+//! programs. [`keep_cells`] restricts results to some cells before they are drawn. [`runs`] compares several
+//! runs, and [`unlike`] decides whether they may be compared. Nothing here reads a file, a clock or the
+//! environment, and nothing panics on results that are empty or end early: that is when people need to see
+//! what was measured.
 
 #![warn(missing_docs)]
 

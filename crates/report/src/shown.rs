@@ -61,7 +61,7 @@ enum Shown {
 struct Group {
     pair: String,
     text: String,
-    /// Pairs that it cannot be told apart from.
+    /// Pairs that may be in its place: no interval is beyond theirs.
     others: Vec<String>,
 }
 
@@ -213,17 +213,19 @@ fn shown(mut values: Vec<Value>) -> Option<Shown> {
         return Some(Shown::TooFew);
     }
     let is_apart = !overlap(first, last);
-    let group = |end: &Value| {
+    let is_below = |a: &Value, b: &Value| matches!((a.interval, b.interval), (Some(a), Some(b)) if a.1 < b.0);
+    let group = |end: &Value, is_beaten: &dyn Fn(&Value, &Value) -> bool| {
         let others = values
             .iter()
-            .filter(|value| value.pair != end.pair && overlap(value, end));
+            .filter(|value| value.pair != end.pair && !values.iter().any(|other| is_beaten(value, other)));
         Group {
             pair: end.pair.clone(),
             text: end.text.clone(),
             others: others.map(|value| value.pair.clone()).collect(),
         }
     };
-    let (first, last) = (group(first), group(last));
+    let first = group(first, &is_below);
+    let last = group(last, &|a, b| is_below(b, a));
     Some(match is_apart {
         true => Shown::Apart { first, last },
         false => Shown::Overlapping { first, last },
@@ -384,10 +386,15 @@ mod tests {
                     };
                     let of = |pair: &str| all.iter().find(|value| value.pair == pair).unwrap();
                     assert!(!overlap(of(&first.pair), of(&last.pair)));
-                    for end in [first, last] {
+                    for (end, is_first) in [(first, true), (last, false)] {
                         for value in all.iter().filter(|value| value.pair != end.pair) {
+                            let is_beyond = |other: &Value| match is_first {
+                                true => other.goodness > value.goodness && !overlap(other, value),
+                                false => other.goodness < value.goodness && !overlap(other, value),
+                            };
                             let is_named = end.others.contains(&value.pair);
-                            assert_eq!(is_named, overlap(value, of(&end.pair)), "{end:?} {all:?}");
+                            assert_eq!(is_named, !all.iter().any(is_beyond), "{end:?} {all:?}");
+                            assert!(!is_named || overlap(value, of(&end.pair)), "{end:?} {all:?}");
                         }
                     }
                 }

@@ -232,6 +232,9 @@ fn method(source: &Source<'_>) -> String {
         n => format!("after {n} warm-up trials that do not count"),
     };
     let [least, most] = source.completed();
+    if most == 0 {
+        return "No trial completed.".to_owned();
+    }
     let interval = if most < LEAST_VALUES as usize {
         "fewer than six trials have no 95 % confidence interval of the median"
     } else {

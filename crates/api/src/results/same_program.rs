@@ -21,7 +21,11 @@ pub(super) fn compares_same_program(results: &Results) -> bool {
         .filter_map(|cell| plan.cells.get(cell))
         .flat_map(|cell| cell.nodes())
         .collect();
-    let nodes = names.into_iter().filter_map(|name| environment.nodes.get(name));
+    let nodes = names.into_iter().map(|name| environment.nodes.get(name));
+    // A run that ended early may not know all of them.
+    let Some(nodes) = nodes.collect::<Option<Vec<&Info>>>() else {
+        return false;
+    };
     let variant = |name: &str| spec.variant(name).map(without_program);
     let mut compared = spec.compare.iter();
     let is_alike = compared.all(|compare| {
@@ -33,7 +37,7 @@ pub(super) fn compares_same_program(results: &Results) -> bool {
             }
         })
     });
-    is_alike && is_one_program(nodes)
+    is_alike && is_one_program(nodes.into_iter())
 }
 
 /// Whether all nodes of these runs ran one program with the same settings.

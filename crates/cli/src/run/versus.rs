@@ -70,13 +70,14 @@ pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::R
     Ok(())
 }
 
-/// Lets a document that was not written for a comparison have enough pairs, and the time for them.
+/// Lets a document that was not written for a comparison have enough pairs, and the time for them. What the
+/// rules refuse stays as it is, so that they name it.
 fn raise_iterations(spec: &mut PerfRunSpec) {
-    let most = spec.most_iterations();
-    if most < ITERATIONS {
-        let run = Duration::from(spec.timeouts.run) * ITERATIONS / most.max(1);
-        spec.timeouts.run = run.min(RUN_MAX).into();
-        (spec.iterations, spec.max_iterations) = (ITERATIONS, None);
+    let (most, run) = (spec.most_iterations(), Duration::from(spec.timeouts.run));
+    let is_lawful = most >= spec.iterations.max(1) && !spec.timeouts.run.is_negative() && run <= RUN_MAX;
+    if is_lawful && most < ITERATIONS {
+        spec.timeouts.run = (run * ITERATIONS / most).min(RUN_MAX).into();
+        *spec.max_iterations.as_mut().unwrap_or(&mut spec.iterations) = ITERATIONS;
     }
 }
 
@@ -291,8 +292,22 @@ mod tests {
         assert_eq!(with("iterations: 5, timeouts: {run: 60s}"), (20, None, 240));
         assert_eq!(
             with("iterations: 5, maxIterations: 10, timeouts: {run: 60s}"),
-            (20, None, 120)
+            (5, Some(20), 120)
         );
+        for unlawful in [
+            "iterations: 0, timeouts: {run: 60s}",
+            "iterations: 10, maxIterations: 5, timeouts: {run: 60s}",
+            "iterations: 1, timeouts: {run: 2000000000000000h}",
+        ] {
+            let before: PerfRunSpec =
+                serde_saphyr::from_str(&format!("{{workload: {{ping: {{}}}}, {LITEP2P}, {unlawful}}}"))
+                    .unwrap();
+            let run: Duration = before.timeouts.run.into();
+            assert_eq!(
+                with(unlawful),
+                (before.iterations, before.max_iterations, run.as_secs())
+            );
+        }
         assert_eq!(
             with("iterations: 1, timeouts: {run: 100h}"),
             (20, None, RUN_MAX.as_secs())

@@ -154,6 +154,7 @@ impl<'a> Source<'a> {
     pub(crate) fn disturbed(&self) -> Option<String> {
         match self.disturbed {
             0 => None,
+            1 if self.completed == 1 => Some("the only trial".to_owned()),
             _ if self.is_all_disturbed() => Some(format!("all {} trials", self.completed)),
             some => Some(format!("{some} of {} trials", self.completed)),
         }
