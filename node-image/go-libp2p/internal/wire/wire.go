@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"github.com/pion/sctp"
 	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 	"github.com/quic-go/webtransport-go"
 
 	"perfrun/node-go/internal/contract"
@@ -207,10 +208,12 @@ func Dropped(s Stream, err error) bool {
 	}
 	var stream *network.StreamError
 	var connection *network.ConnError
-	// go-libp2p passes these two on as they are, below WebTransport.
+	// go-libp2p passes these three on as they are, below WebTransport. The last is of a session whose own
+	// stream ended first.
 	var session *webtransport.SessionError
 	var carrier *quic.ApplicationError
-	if errors.Is(err, io.EOF) || errors.Is(err, network.ErrReset) || errors.As(err, &stream) ||
+	ended := &http3.Error{ErrorCode: http3.ErrCodeDatagramError}
+	if errors.Is(err, ended) || errors.Is(err, io.EOF) || errors.Is(err, network.ErrReset) || errors.As(err, &stream) ||
 		errors.As(err, &connection) || errors.As(err, &session) || errors.As(err, &carrier) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, sctp.ErrPayloadDataStateNotExist) {
 		return true

@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"github.com/pion/sctp"
 	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/http3"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
@@ -187,6 +188,15 @@ func TestAWriteAfterTheEndOfAWebRTCConnectionIsADrop(t *testing.T) {
 	// As SCTP returns it, for a moment before go-libp2p knows that the connection is closed.
 	err := fmt.Errorf("%w: state=Closed", sctp.ErrPayloadDataStateNotExist)
 	if a, _ := pipe(); !Dropped(a, err) || Dropped(a, errors.New("another error")) {
+		t.Error(err)
+	}
+}
+
+func TestASessionWhoseOwnStreamEndedIsADrop(t *testing.T) {
+	// As webtransport-go returns it if it reads the end of that stream before quic-go reports that of the
+	// connection.
+	err := fmt.Errorf("read: %w", &http3.Error{ErrorCode: http3.ErrCodeDatagramError, ErrorMessage: "H3 error (0x1)"})
+	if a, _ := pipe(); !Dropped(a, err) || Dropped(a, &http3.Error{ErrorCode: http3.ErrCodeFrameError}) {
 		t.Error(err)
 	}
 }
