@@ -20,17 +20,17 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), Error> {
     let sent = buffers.send(&mut stream, Volume::Bytes(bytes), counters).await?;
     debug_assert_eq!(sent, bytes);
-    let Some(closed) = counters.farewell(stream.shutdown()).await else {
-        return Ok(());
+    let end = async {
+        stream.shutdown().await?;
+        stream.read(&mut [0; 1]).await
     };
-    closed?;
-    let mut nothing = [0; 1];
-    match counters.farewell(stream.read(&mut nothing)).await {
+    match counters.farewell(end).await {
         None | Some(Ok(0)) => Ok(()),
         Some(Ok(_)) => Err(Error::UnexpectedBytes {
             what: "the request",
             due: 0,
         }),
+        // A client that has received all of it may be gone before the stack knows that the end has arrived.
         Some(Err(error)) if is_dropped(&error) => Ok(()),
         Some(Err(error)) => Err(error.into()),
     }
@@ -85,10 +85,46 @@ pub async fn fetch<S: AsyncRead + AsyncWrite + Unpin>(
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::duplex;
+    use std::{
+        io::{self, ErrorKind},
+        pin::Pin,
+        task::{Context, Poll},
+    };
+
+    use tokio::io::{ReadBuf, duplex};
 
     use super::*;
     use crate::wire::testing::*;
+
+    /// A stream whose end fails, after its peer has received everything.
+    struct Ending(ErrorKind);
+
+    impl AsyncRead for Ending {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Ending {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(self.0.into()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_before_the_end_has_arrived_fails_nothing() {
+        let served = async |kind| serve(Ending(kind), 10, &buffers(), &Counters::default()).await;
+        served(ErrorKind::NotConnected).await.unwrap();
+        served(ErrorKind::Other).await.unwrap_err();
+    }
 
     #[tokio::test]
     async fn all_of_it_arrives_and_no_more_is_read() {
