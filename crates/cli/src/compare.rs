@@ -17,7 +17,7 @@ use perfrun_contract::{
     plan::{Cell, Plan},
 };
 use perfrun_report::{
-    Basis, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
+    Basis, Form, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
     runs::{Compared, shared},
     unlike::{differences, differences_table},
     verdict,
@@ -28,7 +28,7 @@ use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
     ci, print, report,
     run::exit_status,
-    store, terminal_width,
+    store, tell, terminal_width,
     words::{counted, named},
 };
 
@@ -70,16 +70,23 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         profiles: &store::read_profiles(run, &results.plan),
         verdict_of_whole_run: None,
     };
-    print(&report::rendered(kept, args.shown, report::report_all(run))?)?;
     // Without expectations, the findings decide.
     let verdict = results.verdict().or_else(|| results.judged.as_ref().map(verdict));
     let status = exit_status(results.conclusion().phase, verdict);
-    Ok(match (status, args.shown.inconclusive) {
+    let status = match (status, args.shown.inconclusive) {
         (INCONCLUSIVE, Inconclusive::Pass) => SUCCESS,
         // It was the run that was stopped, and not this command.
         (INTERRUPTED, _) => INCOMPLETE,
         _ => status,
-    })
+    };
+    let form = Form {
+        all: report::report_all(run),
+        resume: report::resume(run, &results),
+        ending: vec![format!("exit {status}")],
+        ..Form::default()
+    };
+    print(&report::rendered(kept, args.shown, form)?)?;
+    Ok(status)
 }
 
 /// Results of a run.
@@ -151,6 +158,15 @@ impl Sides {
         let Results { name, started, .. } = &candidates[0].results;
         let mut baselines = read(&[folder.to_owned()])?;
         baselines.retain(|kept| kept.results.name == *name && kept.results.started < *started);
+        let cells: BTreeSet<&String> = measured(&candidates[0].results).map(|cell| &cell.id).collect();
+        let earlier = baselines.len();
+        baselines.retain(|kept| measured(&kept.results).any(|cell| cells.contains(&cell.id)));
+        if baselines.len() < earlier {
+            let others = counted(earlier - baselines.len(), "earlier run");
+            tell(format_args!(
+                "perfrun: left out {others} without a cell of this one, for example of --aa or --candidate"
+            ));
+        }
         are_different_runs(&baselines, &candidates)?;
         ensure!(
             baselines.len() >= LEAST_EARLIER,

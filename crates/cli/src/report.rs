@@ -9,7 +9,13 @@ use std::{
 use anyhow::{Context, ensure};
 
 use perfrun_api::results::Results;
-use perfrun_contract::{account::Account, compare::Judged, plan::Cell, profile::Profile};
+use perfrun_contract::{
+    account::Account,
+    compare::Judged,
+    plan::Cell,
+    profile::Profile,
+    run::{Isolation, Phase},
+};
 use perfrun_report::{Basis, Form, Shown};
 
 use crate::{
@@ -31,13 +37,17 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         false => keep(&mut results, &args.cells)?,
     };
     let profiles = store::read_profiles(&args.results, &results.plan);
-    let all = report_all(&args.results);
     let kept = Kept {
         results: &results,
         profiles: &profiles,
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
     };
-    print(&rendered(kept, args.shown, all)?)?;
+    let form = Form {
+        all: report_all(&args.results),
+        resume: resume(&args.results, &results),
+        ..Form::default()
+    };
+    print(&rendered(kept, args.shown, form)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -106,6 +116,15 @@ pub fn report_all(results: &Path) -> String {
     format!("{} report {} --all", typed(), results.display())
 }
 
+/// The command that measures what a run on this machine has not, as somebody can type it. `None` if nothing
+/// is missing, and of a run that is in progress.
+pub fn resume(folder: &Path, results: &Results) -> Option<String> {
+    let phase = results.conclusion().phase;
+    let is_open = matches!(phase, Phase::Failed | Phase::Cancelled);
+    let is_here = folder.is_dir() && results.environment.isolation != Isolation::Pods;
+    (is_open && is_here).then(|| format!("{} run --resume {}", typed(), folder.display()))
+}
+
 /// Results to print.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept<'a> {
@@ -116,9 +135,9 @@ pub struct Kept<'a> {
     pub verdict_of_whole_run: Option<&'a str>,
 }
 
-/// Results in a format for printing. `all` is the command that prints all tables. Findings for GitHub go to
-/// standard error.
-pub fn rendered(kept: Kept<'_>, shown: args::Shown, all: String) -> anyhow::Result<String> {
+/// Results in a format for printing. `form` has what tables for this terminal have besides them. Findings for
+/// GitHub go to standard error.
+pub fn rendered(kept: Kept<'_>, shown: args::Shown, form: Form) -> anyhow::Result<String> {
     let results = kept.results;
     let account = Account {
         profiles: kept.profiles,
@@ -133,8 +152,7 @@ pub fn rendered(kept: Kept<'_>, shown: args::Shown, all: String) -> anyhow::Resu
             let form = Form {
                 width: terminal_width(),
                 is_all: shown.all,
-                all,
-                ..Form::default()
+                ..form
             };
             perfrun_report::terminal(drawn, &form)
         }
@@ -162,9 +180,9 @@ pub fn rendered(kept: Kept<'_>, shown: args::Shown, all: String) -> anyhow::Resu
     })
 }
 
-/// Prints the results of a run that has just ended with this status: tables, or one line of JSON. `resume` is
-/// the command that measures what is missing.
-pub fn show(store: &Store, output: &args::Output, status: u8, resume: Option<String>) -> anyhow::Result<()> {
+/// Prints the results of a run that has just ended with this status: tables, or one line of JSON.
+pub fn show(store: &Store, output: &args::Output, status: u8) -> anyhow::Result<()> {
+    let resume = resume(store.folder(), store.results());
     if output.json {
         let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
         print(&format!("{json}\n"))?;

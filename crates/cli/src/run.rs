@@ -181,7 +181,7 @@ impl Session<'_> {
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             let results = store.results();
             let status = exit_status(results.conclusion().phase, results.verdict());
-            report::show(&store, &self.args.output, status, None)?;
+            report::show(&store, &self.args.output, status)?;
             return Ok(status);
         }
         if !self.looked(look).await? {

@@ -207,7 +207,7 @@ fn by_transports(plan: &Plan) -> Vec<[String; 2]> {
     }
     let group = |(transports, pairs): (Vec<String>, Vec<String>)| {
         [
-            listed(pairs, "pairs", false),
+            listed(pairs, "combinations of stacks", false),
             listed(transports, "transports", false),
         ]
     };

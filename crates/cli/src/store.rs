@@ -101,11 +101,13 @@ pub enum Error {
     #[error("unable to resume {}: its results are compressed: run `gunzip {}` first", .folder.display(), .folder.join(COMPRESSED).display())]
     Compressed { folder: PathBuf },
     #[error(
-        "unable to read {}: it has no results.json: name the results folder of a run, such as results/NAME-TIMESTAMP; \
-         history and compare also take a folder of such folders",
+        "unable to read {}: it has no results.json: name the results folder of a run, such as results/NAME-TIMESTAMP",
         .folder.display()
     )]
     Empty { folder: PathBuf },
+    /// One run is wanted.
+    #[error("{} holds the results of several runs: name one, such as {}", .folder.display(), .newest.display())]
+    Several { folder: PathBuf, newest: PathBuf },
     #[error("unable to read {}: {}", .file.display(), unread(.source))]
     Read { file: PathBuf, source: io::Error },
     #[error("unable to read {} as results of schema version {SCHEMA_VERSION}: {}", .file.display(), unlike_results(.source))]
@@ -479,7 +481,13 @@ fn results_in(folder: &Path) -> Option<PathBuf> {
 /// The results.json of a run, and where it is. Records of trials may still be in their files.
 fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
     let file = if path.is_dir() {
-        results_in(path).ok_or_else(|| empty(path))?
+        results_in(path).ok_or_else(|| match newest_in(path) {
+            Some(newest) => Error::Several {
+                folder: path.to_owned(),
+                newest,
+            },
+            None => empty(path),
+        })?
     } else {
         path.to_owned()
     };
@@ -550,6 +558,13 @@ pub fn read(path: &Path) -> Result<Results, Error> {
 
 fn judged(results: &Results) -> Option<Judged> {
     perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes)
+}
+
+/// The results folder in this folder that was changed last.
+fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let changed = |run: &PathBuf| fs::metadata(run).and_then(|metadata| metadata.modified()).ok();
+    let runs = runs_in(folder).unwrap_or_default();
+    runs.into_iter().max_by_key(changed)
 }
 
 /// The runs that a path names: that of a results folder or a results.json, or those of the results folders in

@@ -6,14 +6,14 @@ use std::{
 };
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, Comparison, Gate, Judged, NoFinding, Outcome, Overall, Verdict},
+    compare::{ALPHA, Bound, Comparison, Gate, Judged, LEAST_PAIRS, NoFinding, Outcome, Overall, Verdict},
     metric::Metric,
     plan::{Cell, Plan},
     units::Scale,
 };
 
 use crate::{
-    runs::Basis,
+    runs::{Basis, LEAST_EARLIER, LEAST_RUNS},
     text::{change, percent},
 };
 
@@ -474,11 +474,27 @@ fn reason(comparison: &Comparison, basis: Basis) -> String {
                 Basis::EarlierRuns => "earlier runs",
             };
             let (pairs, excluded) = (comparison.pairs, comparison.excluded_pairs);
-            format!("only {pairs} {things} count, and {excluded} do not")
+            let excluded = match excluded {
+                0 => String::new(),
+                some => format!(", and {some} do not"),
+            };
+            let least = match basis {
+                Basis::Trials => LEAST_PAIRS as usize,
+                Basis::TwoRuns | Basis::PairsOfRuns => LEAST_RUNS,
+                Basis::EarlierRuns => LEAST_EARLIER,
+            };
+            let more = match basis {
+                Basis::Trials => "increase `iterations`",
+                _ => "measure more runs",
+            };
+            format!("only {pairs} {things} count{excluded}, and a finding needs {least}: {more}")
         }
         Some(NoFinding::Disturbed) => {
             let most = if basis == Basis::Trials { "pairs" } else { "trials" };
-            format!("more than half of the {most} were disturbed by other work on the machine")
+            format!(
+                "more than half of the {most} were disturbed by other work on the machine: stop it, and run with \
+                 --wait-quiet 60s"
+            )
         }
         Some(NoFinding::DifferentMachines) => "the two were measured on different machines".to_owned(),
         Some(NoFinding::ControlDiffers) => "the control, the baseline once more, differs from it".to_owned(),

@@ -178,7 +178,7 @@ fn five_pairs_of_runs_say_nothing() {
     let text = sentence(&shared(&all(&main)), &judged.comparisons[0], Basis::PairsOfRuns);
     assert_eq!(
         text,
-        "Not comparable: upload over tcp: only 5 pairs of runs count, and 0 do not."
+        "Not comparable: upload over tcp: only 5 pairs of runs count, and a finding needs 6: measure more runs."
     );
 }
 

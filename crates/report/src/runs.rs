@@ -1,7 +1,5 @@
 //! Several runs, compared: what `perfrun compare` prints.
 
-use std::collections::BTreeMap;
-
 use perfrun_contract::{
     account::Account,
     compare::{Judged, Verdict},
@@ -82,16 +80,8 @@ impl<'a> Compared<'a> {
 
     /// The verdict, and how many comparisons have which finding.
     fn outcome(&self) -> String {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for comparison in &self.judged.comparisons {
-            *counts.entry(comparison.finding.as_ref()).or_default() += 1;
-        }
-        let counts = counts.iter().map(|(finding, count)| format!("{count} {finding}"));
-        format!(
-            "{} · {}",
-            runs::verdict(&self.judged),
-            Vec::from_iter(counts).join(", ")
-        )
+        let (verdict, found) = (runs::verdict(&self.judged), &self.judged.comparisons);
+        format!("{verdict} · {}", comparisons::counted(found))
     }
 
     /// A sentence for each finding, and what to know about all of them.
@@ -120,7 +110,8 @@ impl<'a> Compared<'a> {
             (self.basis == Basis::TwoRuns).then(|| Finding {
                 verdict: Verdict::Inconclusive,
                 text: "Two runs cannot decide: the intervals leave out how the machine differs between runs. Compare within one \
-                       run, or at least 6 runs of each side."
+                       run (perfrun run FILE --candidate PATH), or at least 6 runs of each side (perfrun compare --base \
+                       DIR... --candidate DIR...)."
                     .to_owned(),
             }),
         ]

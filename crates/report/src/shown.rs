@@ -27,7 +27,7 @@ const ALTERNATIVES: &str =
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     pair: String,
-    /// As tables have it, with the share of raw. The interval is in the table.
+    /// As tables have it, with the share of raw, or beside it. The interval is in the table.
     text: String,
     /// The higher, the better.
     goodness: f64,
@@ -50,8 +50,10 @@ enum Shown {
     Single(Value),
     /// The first is faster than the last. Each has those with it that it cannot be told apart from.
     Apart { first: Group, last: Group },
-    /// The first cannot be told apart from the last.
-    Overlapping { first: Group, last: Group },
+    /// Some can be told apart, but not the best median from the worst, or a pair may be either.
+    Partly { faster: String, slower: String },
+    /// None can be told apart.
+    Overlapping,
     /// A value lacks an interval.
     TooFew,
 }
@@ -187,7 +189,15 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let unread = &mut Notes::default();
     let value = source.value(unread, cell, metric, Style::Scaled)?;
     let share = source.share(unread, cell, metric);
-    let share = share.map_or_else(String::new, |share| format!(", {} of raw", share.text));
+    let raw = || {
+        let raw = source.plan().cells.get(source.plan().raw_of(cell)?)?;
+        source.value(&mut Notes::default(), raw, metric, Style::Scaled)
+    };
+    let beside = match (share, cell.is_raw()) {
+        (Some(share), _) => format!(", {} of raw", share.text),
+        (None, true) => String::new(),
+        (None, false) => raw().map_or_else(String::new, |raw| format!(", raw {}", raw.text)),
+    };
     let sign = match metric.better() {
         Better::Lower => -1.0,
         _ => 1.0,
@@ -196,7 +206,7 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let ends = ends.map(|(low, high)| ((sign * low).min(sign * high), (sign * low).max(sign * high)));
     Some(Value {
         pair: Pair::of(cell).label(),
-        text: value.text + &share,
+        text: value.text + &beside,
         goodness: sign * row.median,
         interval: ends.filter(|(low, high)| low.is_finite() && high.is_finite()),
     })
@@ -209,10 +219,19 @@ fn shown(mut values: Vec<Value>) -> Option<Shown> {
     if values.len() == 1 {
         return Some(Shown::Single(first.clone()));
     }
-    if values.iter().any(|value| value.interval.is_none()) {
+    let Some(intervals) = values
+        .iter()
+        .map(|value| value.interval)
+        .collect::<Option<Vec<_>>>()
+    else {
         return Some(Shown::TooFew);
+    };
+    // The two that are furthest apart.
+    let faster = (0..values.len()).max_by(|a, b| intervals[*a].0.total_cmp(&intervals[*b].0))?;
+    let slower = (0..values.len()).min_by(|a, b| intervals[*a].1.total_cmp(&intervals[*b].1))?;
+    if intervals[faster].0 <= intervals[slower].1 {
+        return Some(Shown::Overlapping);
     }
-    let is_apart = !overlap(first, last);
     let is_below = |a: &Value, b: &Value| matches!((a.interval, b.interval), (Some(a), Some(b)) if a.1 < b.0);
     let group = |end: &Value, is_beaten: &dyn Fn(&Value, &Value) -> bool| {
         let others = values
@@ -226,22 +245,21 @@ fn shown(mut values: Vec<Value>) -> Option<Shown> {
     };
     let first = group(first, &is_below);
     let last = group(last, &|a, b| is_below(b, a));
-    Some(match is_apart {
-        true => Shown::Apart { first, last },
-        false => Shown::Overlapping { first, last },
+    let may_be_last = |pair: &String| *pair == last.pair || last.others.contains(pair);
+    let is_either = may_be_last(&first.pair) || first.others.iter().any(may_be_last);
+    let named = |value: &Value| format!("{} ({})", value.pair, value.text);
+    Some(match is_either {
+        true => Shown::Partly {
+            faster: named(&values[faster]),
+            slower: named(&values[slower]),
+        },
+        false => Shown::Apart { first, last },
     })
 }
 
 impl Shown {
     fn has_alternatives(&self) -> bool {
         matches!(self, Self::Apart { first, last } if !first.others.is_empty() || !last.others.is_empty())
-    }
-}
-
-fn overlap(a: &Value, b: &Value) -> bool {
-    match (a.interval, b.interval) {
-        (Some(a), Some(b)) => a.0 <= b.1 && b.0 <= a.1,
-        _ => true,
     }
 }
 
@@ -255,11 +273,10 @@ fn sentence(case: &str, shown: &Shown) -> String {
                 last.with_others()
             )
         }
-        Shown::Overlapping { first, last } => format!(
-            "no difference shows, since the intervals of {} and {} overlap",
-            first.with_value(),
-            last.with_value()
-        ),
+        Shown::Partly { faster, slower } => {
+            format!("{faster} is faster than {slower}; no single one is fastest or slowest")
+        }
+        Shown::Overlapping => "no difference shows: all intervals overlap".to_owned(),
         Shown::TooFew => {
             "some stacks have too few trials for an interval, so none is called faster".to_owned()
         }
@@ -268,12 +285,9 @@ fn sentence(case: &str, shown: &Shown) -> String {
 }
 
 impl Group {
-    fn with_value(&self) -> String {
-        format!("{} ({})", self.pair, self.text)
-    }
-
     fn with_others(&self) -> String {
-        let names = [self.with_value()].into_iter().chain(self.others.iter().cloned());
+        let first = format!("{} ({})", self.pair, self.text);
+        let names = [first].into_iter().chain(self.others.iter().cloned());
         Vec::from_iter(names).join(" or ")
     }
 }
@@ -317,6 +331,13 @@ fn counted(cases: Vec<Shown>) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn overlap(a: &Value, b: &Value) -> bool {
+        match (a.interval, b.interval) {
+            (Some(a), Some(b)) => a.0 <= b.1 && b.0 <= a.1,
+            _ => true,
+        }
+    }
+
     /// Values of pairs by their intervals, the median in the middle.
     fn values(intervals: &[(&str, f64, f64)]) -> Vec<Value> {
         let value = |(pair, low, high): &(&str, f64, f64)| Value {
@@ -353,7 +374,16 @@ mod tests {
         );
         assert_eq!(
             said(values(&[("a", 5.0, 7.0), ("b", 4.0, 6.0)])),
-            "Upload over tcp: no difference shows, since the intervals of a (6 Gbit/s) and b (5 Gbit/s) overlap."
+            "Upload over tcp: no difference shows: all intervals overlap."
+        );
+        // The best median has an interval that reaches the worst.
+        assert_eq!(
+            said(values(&[
+                ("wide", 1.0, 9.0),
+                ("high", 4.0, 4.5),
+                ("low", 1.0, 2.0)
+            ])),
+            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s); no single one is fastest or slowest."
         );
     }
 

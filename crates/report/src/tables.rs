@@ -131,7 +131,13 @@ fn outcome(shown: Shown<'_>) -> String {
     match results.judged.and_then(verdict) {
         Some(verdict) if phase == Phase::Succeeded => verdict,
         Some(verdict) => format!("{ended} · {verdict}"),
-        None => ended,
+        None => match results
+            .judged
+            .map(|judged| comparisons::counted(&judged.comparisons))
+        {
+            Some(found) if !found.is_empty() => format!("{ended} · {found}"),
+            _ => ended,
+        },
     }
 }
 
@@ -146,6 +152,7 @@ fn warnings(source: &Source<'_>) -> Vec<String> {
     match phase {
         Phase::Succeeded => {}
         Phase::Running => warnings.push(format!("The run is in progress: {message}.")),
+        Phase::Cancelled => warnings.push(format!("Cancelled: {message}. What was measured is kept.")),
         _ => warnings.push(
             format!("{reason}: {message}. {}", reason.meaning())
                 .trim_end()
@@ -216,7 +223,7 @@ fn busy(source: &Source<'_>) -> Option<String> {
     let disturbed = source.disturbed()?;
     let advice = match source.results.environment.isolation {
         Isolation::Pods => "",
-        _ => " Repeat the run on a quiet machine: `perfrun run --wait-quiet 60s` waits for one.",
+        _ => " Repeat the run on a quiet machine; the option --wait-quiet 60s waits for one.",
     };
     Some(format!(
         "The machine was busy: other work disturbed {disturbed}, so values are less certain than they look.{advice}"
@@ -238,8 +245,7 @@ fn method(source: &Source<'_>) -> String {
     let interval = if most < LEAST_VALUES as usize {
         "fewer than six trials have no 95 % confidence interval of the median"
     } else {
-        "[low, high] is the 95 % confidence interval of the median of this run, whatever the distribution, as far as its \
-         trials do not depend on one another (Hettmansperger and Sheather)"
+        "[low, high] is the 95 % confidence interval of the median, for this run only"
     };
     let count = match most {
         1 => "1 trial".to_owned(),

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::exit_status::INTERRUPTED;
+use perfrun_report::Form;
 
 use super::{
     access::Cluster, end::complaint, fetch::fetch, find::find, run::stop_on_signal, status::StatusSummary,
@@ -35,13 +36,16 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         let complaint = complaint(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
         bail!("{complaint}; it has no results");
     };
-    let all = cluster.command(&format!("get results {name} --all"));
+    let form = Form {
+        all: cluster.command(&format!("get results {name} --all")),
+        ..Form::default()
+    };
     let kept = Kept {
         results: &results,
         profiles: &[],
         verdict_of_whole_run: None,
     };
-    print(&rendered(kept, args.shown, all)?)?;
+    print(&rendered(kept, args.shown, form)?)?;
     if let Some(complaint) = complaint(name, &run) {
         tell(format_args!("perfrun: {complaint}"));
     }

@@ -176,7 +176,7 @@ async fn to_the_end(
     };
     let store = Store::keep(&output.results, results).with_context(advice)?;
     let status = exit_status(status.phase, store.results().verdict());
-    report::show(&store, output, status, None)?;
+    report::show(&store, output, status)?;
     Ok(status)
 }
 

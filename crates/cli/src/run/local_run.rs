@@ -152,10 +152,8 @@ impl LocalRun<'_> {
             tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
         }
         let status = exit_status(results.conclusion().phase, results.verdict());
-        let folder = self.store.folder().display();
-        let resume = (!self.store.is_done()).then(|| format!("{} run --resume {folder}", args::typed()));
         // Even if they could not be saved: it may have taken hours to measure them.
-        report::show(&self.store, self.output, status, resume)?;
+        report::show(&self.store, self.output, status)?;
         self.watchers.show_report(results).await;
         saved?;
         Ok(status)

@@ -27,8 +27,12 @@ pub(super) fn resolve(named: &[args::NodeArg]) -> anyhow::Result<Vec<NodeProgram
     named
         .iter()
         .map(|program| {
-            let path = executable(&program.path)
-                .with_context(|| format!("unable to run {} as a node", program.written()))?;
+            let path = executable(&program.path).with_context(|| {
+                format!(
+                    "unable to run {} as a node (`cargo build --release -p perfrun-node` builds one)",
+                    program.written()
+                )
+            })?;
             let path = path.into_os_string().into_string();
             Ok(NodeProgram {
                 variant: program.variant.clone(),

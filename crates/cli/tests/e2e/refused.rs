@@ -201,7 +201,9 @@ fn a_node_program_that_is_not_there_or_not_a_program() {
         ("plain", "Permission denied"),
         (".", "is a directory"),
     ] {
-        let sentence = format!("unable to run --node {path} as a node: {why}");
+        let sentence = format!(
+            "unable to run --node {path} as a node (`cargo build --release -p perfrun-node` builds one): {why}"
+        );
         refuse_to_run(&place, &document, &["--node", path], &sentence);
     }
 }
@@ -377,7 +379,9 @@ fn a_program_to_compare_that_is_not_there_is_named_by_its_option() {
     let place = Place::new();
     let document = document::run("compared");
     for (option, other) in [("--candidate", "--base"), ("--base", "--candidate")] {
-        let sentence = format!("unable to run {option} nowhere as a node: No such file");
+        let sentence = format!(
+            "unable to run {option} nowhere as a node (`cargo build --release -p perfrun-node` builds one): No such file"
+        );
         let args = [option, "nowhere", other, "/bin/true"];
         refuse_to_run(&place, &document, &args, &sentence);
     }

@@ -193,8 +193,8 @@ fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
     let said = sentences(&run.plan, &run.judge());
     assert_eq!(
         said[0],
-        "The control says nothing of 1 of 1 comparisons with its baseline: only 5 pairs of trials count, and 0 \
-         do not."
+        "The control says nothing of 1 of 1 comparisons with its baseline: only 5 pairs of trials count, and \
+         a finding needs 10: increase `iterations`."
     );
     let mut run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
     for cell in &mut run.plan.cells {
@@ -267,9 +267,9 @@ fn controls_say_nothing_for_reasons_of_their_own() {
         sentences(&run.plan, &run.judge())[..2],
         [
             "The control says nothing of 1 of 2 comparisons with its baseline: more than half of the \
-             pairs were disturbed by other work on the machine.",
+             pairs were disturbed by other work on the machine: stop it, and run with --wait-quiet 60s.",
             "The control says nothing of 1 of 2 comparisons with its baseline: only 5 pairs of trials count, and \
-             0 do not."
+             a finding needs 10: increase `iterations`."
         ]
     );
 }

@@ -1,6 +1,6 @@
 //! What was compared and what was expected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     compare::{Bound, Comparison, Gate, Judged, Outcome, Ratio},
@@ -175,6 +175,19 @@ pub(crate) fn bound(metric: Metric, bound: Bound) -> String {
     }
 }
 
+/// How many comparisons have which finding, in words. Empty without a comparison.
+pub(crate) fn counted(comparisons: &[Comparison]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for comparison in comparisons {
+        *counts.entry(word(comparison.finding)).or_default() += 1;
+    }
+    let of = comparisons.len();
+    let counts = counts
+        .iter()
+        .map(|(finding, count)| format!("{count} of {of} {finding}"));
+    Vec::from_iter(counts).join(", ")
+}
+
 /// What the cell with this id does, over which path.
 pub(crate) fn load(cell: Option<&Cell>, id: &str) -> String {
     let named = |cell: &Cell| format!("{}, {}", cell.parameters, Path::of(cell));
@@ -218,10 +231,18 @@ pub fn change(ratio: f64) -> String {
     format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
 }
 
+/// A finding in a sentence.
+fn word(finding: Outcome) -> String {
+    match finding {
+        Outcome::NotComparable => "not comparable".to_owned(),
+        finding => finding.to_string().to_lowercase(),
+    }
+}
+
 fn finding(comparison: &Comparison) -> String {
     let finding = match (comparison.finding, comparison.reason) {
-        (Outcome::NotComparable, Some(reason)) => format!("not comparable: {reason}"),
-        (finding, _) => finding.to_string().to_lowercase(),
+        (Outcome::NotComparable, Some(reason)) => format!("{}: {reason}", word(Outcome::NotComparable)),
+        (finding, _) => word(finding),
     };
     match comparison.failed {
         [0, 0] => finding,
