@@ -134,7 +134,7 @@ impl<'a> Facts<'a> {
 
 /// The most that one connection carries with the smallest of these windows, in bit/s: half of the window in
 /// each round trip. The other half is not payload (`net.ipv4.tcp_adv_win_scale` is 1; a send buffer counts
-/// headers and padding, too). `None` if a round trip takes no time, or if there is no window.
+/// headers and padding, too). `None` without a window, and if the round trip is 0.
 pub(crate) fn window_limit(windows: impl IntoIterator<Item = [u64; 2]>, round_trip: Duration) -> Option<f64> {
     let smallest = windows.into_iter().flatten().min()?;
     (round_trip > Duration::ZERO).then(|| smallest as f64 / 2.0 * 8.0 / round_trip.as_secs_f64())
