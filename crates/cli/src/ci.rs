@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undecided_is_a_failure_or_skipped() {
+    fn what_is_inconclusive_is_a_failure_or_skipped() {
         let checks = [
             check("holds", Verdict::Pass),
             check("open", Verdict::Inconclusive),

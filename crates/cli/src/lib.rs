@@ -28,24 +28,12 @@ use std::{
 };
 
 use anyhow::Context;
-use perfrun_api::{
-    document,
-    spec::{PerfRun, PerfRunSpec},
-};
+use perfrun_api::{document, spec::PerfRun};
 use perfrun_contract::text::plain;
 
 /// Reads and checks the documents of a file, or of standard input for `-`.
 pub fn read_documents(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
     document::parse(&read_text(file)?).with_context(|| label(file))
-}
-
-/// Reads the documents of a file, changes them, and checks what they have become.
-fn read_changed(
-    file: &Path,
-    change: impl Fn(&mut PerfRunSpec) -> anyhow::Result<()>,
-) -> anyhow::Result<Vec<PerfRun>> {
-    let change = |spec: &mut PerfRunSpec| change(spec).map_err(|error| format!("{error:#}"));
-    document::parse_changed(&read_text(file)?, change).with_context(|| label(file))
 }
 
 /// The text of a file, or of standard input for `-`.

@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{local_run::LocalRun, quiet::Look, watchers::Watchers};
 use crate::{
-    args, label, profile, read_changed, report,
+    args, label, profile, report,
     signals::HangUp,
     store::{self, Store},
 };
@@ -131,7 +131,7 @@ impl Session<'_> {
         let given = [&self.args.node[..], &versus::programs(&self.args.versus)].concat();
         let named = programs::resolve(&given)?;
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
-        let documents = read_changed(file, |spec| versus::apply(&self.args.versus, spec))?
+        let documents = versus::read(file, &self.args.versus)?
             .into_iter()
             .map(|run| Document::of(self.seeded(run), self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()
@@ -187,16 +187,19 @@ impl Session<'_> {
         if !self.looked(look).await? {
             return Ok(INTERRUPTED);
         }
-        let earlier = &store.results().environment.programs;
-        let named = programs::named_now_or_before(&self.args.node, earlier);
-        store.keep_programs(programs::resolve(&named)?)?;
         let Results {
             plan,
             spec,
             environment,
             ..
         } = store.results();
-        let programs = programs::of_plan(plan, spec, self.isolation, &environment.programs)?;
+        let named = programs::named_now_or_before(&self.args.node, &environment.programs);
+        let named = programs::resolve(&named)?;
+        let programs = programs::of_plan(plan, spec, self.isolation, &named)?;
+        programs::check_unchanged(&programs, store.results())
+            .await
+            .with_context(|| format!("unable to resume {}", store.folder().display()))?;
+        store.keep_programs(named)?;
         self.run(store, programs, true).await
     }
 

@@ -15,7 +15,7 @@ use perfrun_contract::{
 };
 
 use crate::{
-    args, label, print, read_changed, read_text,
+    args, label, print, read_text,
     run::versus,
     tell,
     words::{counted, few_pairs, least_time, skipped, trials},
@@ -25,7 +25,7 @@ use crate::{
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
-    for mut run in read_changed(&args.file, |spec| versus::apply(&args.versus, spec))? {
+    for mut run in versus::read(&args.file, &args.versus)? {
         run.spec.seed = args.seed.or(run.spec.seed);
         let name = run.metadata.name.unwrap_or_default();
         let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;

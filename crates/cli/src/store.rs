@@ -39,6 +39,7 @@ use perfrun_conductor::{Kept, RunEnd, Sink};
 use perfrun_contract::{
     account::Account,
     compare::Judged,
+    node::Info,
     plan::Plan,
     profile::Profile,
     quantity::ByteSize,
@@ -432,6 +433,26 @@ impl Sink for Store {
 
     fn records(&self) -> &[TrialRecord] {
         &self.results.trials
+    }
+
+    fn nodes(&mut self, nodes: BTreeMap<String, Info>) -> io::Result<()> {
+        let known = &mut self.results.environment.nodes;
+        for (name, node) in &nodes {
+            let earlier = known.get(name).unwrap_or(node);
+            if earlier.program_sha256 != node.program_sha256 && !self.results.trials.is_empty() {
+                return Err(io::Error::other(format!(
+                    "{name} was started again and runs another program: leave node programs as they are while a run \
+                     is in progress"
+                )));
+            }
+        }
+        let is_new = nodes.keys().any(|name| !known.contains_key(name));
+        known.extend(nodes);
+        // Once, so that results have it even if perfrun is killed.
+        match is_new {
+            true => self.write_results(&self.results).map_err(io::Error::other),
+            false => Ok(()),
+        }
     }
 }
 

@@ -62,6 +62,11 @@ pub trait Sink: Send {
     /// failed ones neither.
     fn records(&self) -> &[TrialRecord];
 
+    /// What all nodes report about themselves, before the next of them is measured. An error ends the run.
+    fn nodes(&mut self, _nodes: BTreeMap<String, Info>) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The run does not need these trials: all that are left out so far.
     fn leave_out(&mut self, _not_needed: NotNeeded) {}
 }
@@ -517,7 +522,20 @@ impl Session<'_> {
         }
         // With the remaining nodes: report what is not available before anything else is tried.
         self.links.connect_agents(&self.nodes).await?;
-        self.replace(&lost, Replaced::Lost).await
+        match lost.is_empty() {
+            true => self.report_nodes(),
+            false => self.replace(&lost, Replaced::Lost).await,
+        }
+    }
+
+    /// Lets the sink keep what the nodes report about themselves.
+    fn report_nodes(&mut self) -> Result<(), Stop> {
+        let infos = self
+            .nodes
+            .iter()
+            .map(|(name, node)| (name.clone(), node.info.clone()));
+        let kept = self.conductor.sink.nodes(infos.collect());
+        kept.map_err(|error| Stop::Failed(Cause::NodeNotReady, error.to_string()))
     }
 
     async fn replace(&mut self, names: &BTreeSet<String>, why: Replaced) -> Result<(), Stop> {
@@ -548,6 +566,7 @@ impl Session<'_> {
         }
         if replaced_any {
             self.links.connect_agents(&self.nodes).await?;
+            self.report_nodes()?;
         }
         Ok(())
     }

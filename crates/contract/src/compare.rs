@@ -257,7 +257,7 @@ pub enum Outcome {
     /// They differ by no more than the tolerance.
     Same,
     /// There are too few pairs, or they vary too much, to tell.
-    Undecided,
+    Inconclusive,
     /// These pairs cannot tell: the reason says why.
     NotComparable,
     /// A finding of a newer version, which this version carries.

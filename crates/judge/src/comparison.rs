@@ -96,24 +96,24 @@ pub(crate) fn blank(baseline: String, candidate: String, member: &Member) -> Com
         medians: None,
         ratio: None,
         p_adjusted: None,
-        finding: Outcome::Undecided,
+        finding: Outcome::Inconclusive,
         reason: None,
         detectable_difference: None,
         pairs_needed: None,
     }
 }
 
-/// A comparison with what was found. What the comparison could have shown matters only if it is undecided.
+/// A comparison with what was found. What the comparison could have shown matters only if it is inconclusive.
 pub(crate) fn with_result(blank: Comparison, found: &TestResult) -> Comparison {
-    let is_undecided = found.finding == Outcome::Undecided;
+    let is_inconclusive = found.finding == Outcome::Inconclusive;
     Comparison {
         pairs: count(found.differences.len()),
         ratio: found.location.and_then(|location| ratio(blank.metric, location)),
         p_adjusted: (!found.differences.is_empty()).then_some(found.p_adjusted),
         finding: found.finding,
         reason: found.reason,
-        detectable_difference: found.detectable_difference.filter(|_| is_undecided),
-        pairs_needed: found.pairs_needed.filter(|_| is_undecided),
+        detectable_difference: found.detectable_difference.filter(|_| is_inconclusive),
+        pairs_needed: found.pairs_needed.filter(|_| is_inconclusive),
         ..blank
     }
 }

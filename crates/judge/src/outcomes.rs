@@ -99,7 +99,7 @@ fn finding(location: Location, tolerance: f64, p_adjusted: f64) -> Outcome {
     let most = -(-tolerance).ln_1p();
     match location.interval {
         Some((low, high)) if -most < low && high < most => Outcome::Same,
-        _ if p_adjusted > ALPHA => Outcome::Undecided,
+        _ if p_adjusted > ALPHA => Outcome::Inconclusive,
         _ if location.estimate > 0.0 => Outcome::Better,
         _ => Outcome::Worse,
     }

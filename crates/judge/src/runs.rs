@@ -129,7 +129,7 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
         Comparison {
             pairs: u32::from(a.is_some() && b.is_some()),
             ratio,
-            finding: reason.map_or(Outcome::Undecided, |_| Outcome::NotComparable),
+            finding: reason.map_or(Outcome::Inconclusive, |_| Outcome::NotComparable),
             reason,
             ..blank(plan, member, &sides)
         }
@@ -208,7 +208,7 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
         let half = prediction.half_width(ALPHA);
         let finding = match reason {
             Some(_) => Outcome::NotComparable,
-            None if p > ALPHA => Outcome::Undecided,
+            None if p > ALPHA => Outcome::Inconclusive,
             None if difference > 0.0 => Outcome::Better,
             None => Outcome::Worse,
         };
@@ -223,7 +223,7 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
             p_adjusted: Some(p),
             finding,
             reason,
-            detectable_difference: (finding == Outcome::Undecided).then(|| prediction.detectable(chance)),
+            detectable_difference: (finding == Outcome::Inconclusive).then(|| prediction.detectable(chance)),
             ..blank
         }
     });
@@ -244,7 +244,7 @@ pub fn verdict(judged: &Judged) -> Verdict {
 pub fn verdict_of(finding: Outcome) -> Verdict {
     match finding {
         Outcome::Worse => Verdict::Fail,
-        Outcome::Undecided | Outcome::NotComparable | Outcome::Newer(_) => Verdict::Inconclusive,
+        Outcome::Inconclusive | Outcome::NotComparable | Outcome::Newer(_) => Verdict::Inconclusive,
         Outcome::Better | Outcome::Same => Verdict::Pass,
     }
 }

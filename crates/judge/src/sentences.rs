@@ -27,7 +27,7 @@ pub struct Finding {
 }
 
 /// One sentence for each finding: first what controls show, then what differs, how much is the same, what is
-/// undecided or cannot be compared, all together, what was not needed, and at the end whether what was
+/// inconclusive or cannot be compared, all together, what was not needed, and at the end whether what was
 /// expected holds.
 pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
     let findings = findings(plan, judged, Basis::Trials).into_iter();
@@ -62,7 +62,7 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
                 .into_iter()
                 .map(finding(Verdict::Pass)),
         )
-        .chain(of(|finding| finding == Outcome::Undecided))
+        .chain(of(|finding| finding == Outcome::Inconclusive))
         .chain(of(says_nothing))
         .chain(
             judged
@@ -99,7 +99,7 @@ pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
         .chain(gates.clone().map(|(_, sentence)| sentence))
         .chain(differing)
         .chain(same_sentences(&judged.comparisons))
-        .chain(undecided_sentence(&judged.comparisons, basis))
+        .chain(inconclusive_sentence(&judged.comparisons, basis))
         .chain(not_comparable_sentences(&judged.comparisons, basis))
         .chain(judged.overall.iter().map(overall_sentence))
         .chain(
@@ -180,8 +180,8 @@ impl<'a> Names<'a> {
         let values = values(comparison, basis);
         match comparison.finding {
             Outcome::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
-            Outcome::Undecided => format!(
-                "Undecided: {name}{values}{}.",
+            Outcome::Inconclusive => format!(
+                "Inconclusive: {name}{values}{}.",
                 detection_limits(comparison, basis)
             ),
             finding => format!("{finding}: {name}{values}."),
@@ -298,7 +298,7 @@ impl<'a> Names<'a> {
         let expected = self.plan.judging.expect.get(gate.expectation)?;
         let what = match gate.verdict {
             Verdict::Fail => "Not as expected",
-            Verdict::Inconclusive | Verdict::Newer(_) => "Undecided",
+            Verdict::Inconclusive | Verdict::Newer(_) => "Inconclusive",
             Verdict::Pass => return None,
         };
         let against = match expected.bound {
@@ -356,7 +356,7 @@ fn values(comparison: &Comparison, basis: Basis) -> String {
     values
 }
 
-/// The differences that an undecided comparison detects, and the pairs that it would need.
+/// The differences that an inconclusive comparison detects, and the pairs that it would need.
 fn detection_limits(comparison: &Comparison, basis: Basis) -> String {
     let detectable = comparison
         .detectable_difference
@@ -406,17 +406,17 @@ fn detectable_range(comparisons: &[&Comparison]) -> Option<String> {
     })
 }
 
-/// How many comparisons are undecided, and the differences that they detect.
-fn undecided_sentence(comparisons: &[Comparison], basis: Basis) -> Option<String> {
-    let undecided: Vec<&Comparison> = comparisons
+/// How many comparisons are inconclusive, and the differences that they detect.
+fn inconclusive_sentence(comparisons: &[Comparison], basis: Basis) -> Option<String> {
+    let inconclusive: Vec<&Comparison> = comparisons
         .iter()
-        .filter(|comparison| comparison.finding == Outcome::Undecided)
+        .filter(|comparison| comparison.finding == Outcome::Inconclusive)
         .collect();
-    let seen = detectable_range(&undecided).map_or_else(String::new, |least| {
+    let seen = detectable_range(&inconclusive).map_or_else(String::new, |least| {
         format!("; differences from {least} are detected in four of five cases")
     });
     // The pairs of the comparison that needs most are enough for all.
-    let most = undecided
+    let most = inconclusive
         .iter()
         .filter_map(|comparison| Some((comparison.pairs_needed?, comparison.tolerance)))
         .max_by_key(|(pairs, _)| *pairs);
@@ -427,8 +427,8 @@ fn undecided_sentence(comparisons: &[Comparison], basis: Basis) -> Option<String
             percent(tolerance)
         )
     });
-    let (count, of) = (undecided.len(), comparisons.len());
-    (count > 0).then(|| format!("Undecided: {count} of {of}{seen}{needed}."))
+    let (count, of) = (inconclusive.len(), comparisons.len());
+    (count > 0).then(|| format!("Inconclusive: {count} of {of}{seen}{needed}."))
 }
 
 /// How many comparisons say nothing, for each reason.
@@ -566,7 +566,9 @@ fn counted_verdict(judged: &Judged) -> Option<String> {
     };
     let what = match verdict {
         Verdict::Pass => are(hold, "holds", "hold"),
-        Verdict::Inconclusive | Verdict::Newer(_) => are(all - hold - fail, "is undecided", "are undecided"),
+        Verdict::Inconclusive | Verdict::Newer(_) => {
+            are(all - hold - fail, "is inconclusive", "are inconclusive")
+        }
         Verdict::Fail => are(fail, "does not hold", "do not hold"),
     };
     Some(format!("{verdict} · {what}"))

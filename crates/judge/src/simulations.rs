@@ -319,11 +319,13 @@ fn four_of_five_runs_show_what_could_be_seen() {
     for noise in MODELS {
         let mut could_be_seen = vec![];
         for seed in 0..100 {
-            // Differences at the tolerance are undecided, or nearly all of them.
+            // Differences at the tolerance are inconclusive, or nearly all of them.
             let effects = [(1.0 - TOLERANCE).ln(); CELLS];
             let found = found(&Machine::new(seed, noise).differences(20, effects), 1.0);
-            let undecided = found.iter().filter(|found| found.finding == Outcome::Undecided);
-            could_be_seen.extend(undecided.filter_map(|found| found.detectable_difference));
+            let inconclusive = found
+                .iter()
+                .filter(|found| found.finding == Outcome::Inconclusive);
+            could_be_seen.extend(inconclusive.filter_map(|found| found.detectable_difference));
         }
         let effect = -median(&could_be_seen).ln_1p();
         let power = share(500, |seed| {

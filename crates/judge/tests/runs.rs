@@ -114,14 +114,14 @@ fn is_inverse(a: &Comparison, b: &Comparison) -> bool {
 #[test]
 fn two_runs_never_decide() {
     let judged = two(&Kept::of(1.0, 1), &Kept::of(0.5, 2));
-    assert_eq!(outcomes(&judged), [Outcome::Undecided; 4]);
+    assert_eq!(outcomes(&judged), [Outcome::Inconclusive; 4]);
     assert_eq!(verdict(&judged), Verdict::Inconclusive);
     let goodput = &judged.comparisons[0];
     let ratio = goodput.ratio.unwrap();
     assert!(ratio.low.unwrap() < 0.5 && 0.5 < ratio.high.unwrap(), "{ratio:?}");
     let text = sentence(&shared(&[Kept::of(1.0, 1).run()]), goodput, Basis::TwoRuns);
     assert!(
-        text.starts_with("Undecided: upload over tcp, ") && text.ends_with("(one run each)."),
+        text.starts_with("Inconclusive: upload over tcp, ") && text.ends_with("(one run each)."),
         "{text}"
     );
 }
@@ -186,7 +186,7 @@ fn five_pairs_of_runs_say_nothing() {
 fn six_pairs_of_runs_cannot_decide_four_comparisons() {
     let [main, pr] = [(1.0, 10), (0.5, 40)].map(|(speed, seed)| Kept::several(6, speed, seed));
     let judged = pairs(&main, &pr);
-    assert_eq!(outcomes(&judged), [Outcome::Undecided; 4]);
+    assert_eq!(outcomes(&judged), [Outcome::Inconclusive; 4]);
     // 4 × 2 ÷ 2⁸ is the first that is at most 5 %.
     let found = &judged.comparisons[0];
     assert_eq!((found.detectable_difference, found.pairs_needed), (None, Some(8)));
@@ -197,7 +197,7 @@ fn a_new_run_is_held_against_what_earlier_ones_predict() {
     let earlier = Kept::several(8, 1.0, 10);
     for (speed, finding) in [
         (0.7, Outcome::Worse),
-        (1.0, Outcome::Undecided),
+        (1.0, Outcome::Inconclusive),
         (1.4, Outcome::Better),
     ] {
         let judged = history(&earlier, &Kept::of(speed, 99));
@@ -205,7 +205,7 @@ fn a_new_run_is_held_against_what_earlier_ones_predict() {
         for comparison in &judged.comparisons {
             let ratio = comparison.ratio.unwrap();
             let has_1 = ratio.low.unwrap() < 1.0 && 1.0 < ratio.high.unwrap();
-            assert_eq!(has_1, finding == Outcome::Undecided, "{comparison:?}");
+            assert_eq!(has_1, finding == Outcome::Inconclusive, "{comparison:?}");
             assert_eq!(comparison.pairs, 8);
         }
     }
@@ -265,7 +265,7 @@ fn failures_are_worse_than_any_value() {
     assert_eq!(outcomes(&judged), [Outcome::Worse; 4]);
     assert_eq!(judged.comparisons[0].failed, [0, 9 * TRIALS]);
     assert_eq!(outcomes(&history(&main, &broken[0])), [Outcome::Worse; 4]);
-    assert_eq!(outcomes(&two(&main[0], &broken[0])), [Outcome::Undecided; 4]);
+    assert_eq!(outcomes(&two(&main[0], &broken[0])), [Outcome::Inconclusive; 4]);
     let both = pairs(&broken, &broken);
     assert_eq!(
         both.comparisons[0].reason,

@@ -161,6 +161,14 @@ impl Program {
     pub fn go_beside_this_one() -> Result<PathBuf, Error> {
         beside_this_one("perfrun-node-go").and_then(|node| node.map_err(Error::FindGoNode))
     }
+
+    /// The digest of what runs as a node. A program with arguments may start another one.
+    async fn digest(&self, known: &Digests) -> Option<String> {
+        match self.args.is_empty() {
+            true => known.of(&self.path).await,
+            false => None,
+        }
+    }
 }
 
 /// The file of this name in the folder of the running program, or the path at which there is none.
@@ -188,6 +196,22 @@ impl Programs {
             })
             .transpose()?;
         Ok(Self { nodes, agents })
+    }
+
+    /// The SHA-256 digests of programs, in hexadecimal, by the names of their nodes. A script, or a program with
+    /// arguments, has none: it may start another one.
+    pub async fn digests(&self) -> BTreeMap<&str, String> {
+        let known = Digests::default();
+        let mut digests = BTreeMap::new();
+        for (node, program) in &self.nodes {
+            digests.extend(
+                program
+                    .digest(&known)
+                    .await
+                    .map(|digest| (node.name.as_str(), digest)),
+            );
+        }
+        digests
     }
 
     /// Raises this process's limit of open files to what starting them takes, if it is lower.
@@ -390,11 +414,7 @@ impl<'a> LocalNodes<'a> {
     async fn spawn_node(&self, index: usize) -> Result<NodeProcess, Error> {
         let (node, program) = &self.settings.programs.nodes[index];
         let Program { path, args, env } = program;
-        // A program with arguments may start another one.
-        let digest = match args.is_empty() {
-            true => self.digests.of(path).await,
-            false => None,
-        };
+        let digest = program.digest(&self.digests).await;
         let slot = &self.network.slots()[index];
         let mut command = NodeCommand::new(&node.name, path);
         let listen_ip = slot.addresses().of(node.ip_family)?.to_string();

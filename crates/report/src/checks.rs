@@ -90,7 +90,7 @@ mod tests {
             comparisons: vec![compared("pr", Outcome::NotComparable)],
             controls: vec![
                 compared("main_control", Outcome::Worse),
-                compared("old_control", Outcome::Undecided),
+                compared("old_control", Outcome::Inconclusive),
             ],
             ..Judged::default()
         };

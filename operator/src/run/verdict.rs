@@ -99,7 +99,7 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
     events
 }
 
-/// The comparisons that fit. Those that are worse or undecided come first if not all fit.
+/// The comparisons that fit. Those that are worse or inconclusive come first if not all fit.
 pub(crate) fn comparisons_that_fit(comparisons: &[Comparison]) -> Vec<Comparison> {
     let mut rows: Vec<_> = comparisons.iter().collect();
     if rows.len() > ROWS_MAX {

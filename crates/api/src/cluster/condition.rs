@@ -167,7 +167,7 @@ pub enum Reason {
     End(EndReason),
     /// Why a comparison has no finding.
     #[strum(transparent)]
-    Undecided(NoFinding),
+    Inconclusive(NoFinding),
 }
 
 impl From<EndReason> for Reason {
@@ -180,7 +180,7 @@ impl From<NoFinding> for Reason {
     fn from(why: NoFinding) -> Self {
         match why {
             NoFinding::NotMeasured => Self::NotMeasured,
-            other => Self::Undecided(other),
+            other => Self::Inconclusive(other),
         }
     }
 }
@@ -190,7 +190,7 @@ impl Reason {
     pub fn meaning(self) -> String {
         let text = match self {
             Self::End(end) => return end.meaning(),
-            Self::Undecided(why) => why.get_documentation(),
+            Self::Inconclusive(why) => why.get_documentation(),
             own => own.get_documentation(),
         };
         one_line(text)
@@ -278,7 +278,7 @@ pub fn cases() -> Vec<Case> {
         R::End(EndReason::Internal),
         unsupported,
     ];
-    let undecided = NoFinding::ALL.map(R::from);
+    let inconclusive = NoFinding::ALL.map(R::from);
     let ends = EndReason::ALL.map(R::End);
     vec![
         run(Accepted, True, &[R::Valid]),
@@ -317,7 +317,7 @@ pub fn cases() -> Vec<Case> {
             RUN,
             Verdict,
             Unknown,
-            &[&[R::InProgress, R::NothingExpected, R::NotPrecise], &undecided],
+            &[&[R::InProgress, R::NothingExpected, R::NotPrecise], &inconclusive],
         ),
         run(SamplesMerged, True, &[R::ResultsTooLarge]),
         run(ContainersInjected, True, &[R::ForeignContainers]),
@@ -354,7 +354,7 @@ pub fn cases() -> Vec<Case> {
 pub fn is_documented(type_: Type, status: Status, reason: Reason) -> bool {
     let is_newer = matches!(
         reason,
-        Reason::End(EndReason::Newer(_)) | Reason::Undecided(NoFinding::Newer(_))
+        Reason::End(EndReason::Newer(_)) | Reason::Inconclusive(NoFinding::Newer(_))
     );
     let has = |case: &Case| case.type_ == type_ && case.status == status && case.reasons.contains(&reason);
     is_newer || cases().iter().any(has)
@@ -423,10 +423,10 @@ mod tests {
             .map(|reason| reason.to_string())
             .collect();
         let own = Reason::VARIANTS.iter().copied();
-        let own = own.filter(|name| !["End", "Undecided"].contains(name));
+        let own = own.filter(|name| !["End", "Inconclusive"].contains(name));
         let ends = EndReason::ALL.map(|end| end.to_string());
-        let undecided = NoFinding::ALL.map(|why| why.to_string());
-        let all: BTreeSet<String> = own.map(str::to_owned).chain(ends).chain(undecided).collect();
+        let inconclusive = NoFinding::ALL.map(|why| why.to_string());
+        let all: BTreeSet<String> = own.map(str::to_owned).chain(ends).chain(inconclusive).collect();
         assert_eq!(documented, all);
     }
 

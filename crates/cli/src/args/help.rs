@@ -143,13 +143,13 @@ mod tests {
     use std::path::Path;
 
     use clap::FromArgMatches;
-    use perfrun_api::{planning::plan, spec::PerfRunSpec};
+    use perfrun_api::planning::plan;
 
     use super::{
         super::{Cli, Command as Chosen},
         *,
     };
-    use crate::{read_changed, run::versus};
+    use crate::run::versus;
 
     /// All commands without subcommands of their own, by their paths.
     fn leaves(command: &Command, path: &str) -> Vec<String> {
@@ -221,8 +221,7 @@ mod tests {
                 panic!("{line}")
             };
             let Some(file) = args.file else { continue };
-            let changed = |spec: &mut PerfRunSpec| versus::apply(&args.versus, spec);
-            for run in read_changed(&root.join(file), changed).unwrap() {
+            for run in versus::read(&root.join(file), &args.versus).unwrap() {
                 plan(&run.spec).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }

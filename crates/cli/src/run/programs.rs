@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, anyhow, bail, ensure};
-use perfrun_api::spec::{PerfRunSpec, StackVariant};
+use perfrun_api::{
+    results::Results,
+    spec::{PerfRunSpec, StackVariant},
+};
 use perfrun_contract::{
     matrix::NodeProgramKind,
     plan::{Plan, PlannedNode},
@@ -141,6 +144,26 @@ pub(super) fn named_now_or_before(now: &[args::NodeArg], before: &[NodeProgram])
             option: "--node",
         });
     now.iter().cloned().chain(still_used).collect()
+}
+
+/// Checks that nodes would run what they ran in the completed trials. Results of two programs would otherwise
+/// count as those of one.
+pub(super) async fn check_unchanged(programs: &Programs, results: &Results) -> anyhow::Result<()> {
+    if results.trials.is_empty() {
+        return Ok(());
+    }
+    for (name, digest) in programs.digests().await {
+        let node = results.environment.nodes.get(name);
+        let earlier = node
+            .and_then(|node| node.program_sha256.as_deref())
+            .unwrap_or(&digest);
+        ensure!(
+            earlier == digest,
+            "{name} would run another program (sha256 {digest:.12}) than in the completed trials ({earlier:.12}): name \
+             that program with --node, or start a new run"
+        );
+    }
+    Ok(())
 }
 
 /// Checks that --node names only variants that exist, each once. A misspelt variant would otherwise run the

@@ -1,20 +1,28 @@
 //! `--base`, `--candidate`, `--aa` and `--max-regression`: the document that compares and expects what these
 //! options say.
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     compare::{Compare, Expect, Replaces},
+    document,
     planning::{ResolvedStack, cells},
-    spec::{PerfRunSpec, Selector, StackVariant},
+    spec::{PerfRun, PerfRunSpec, Selector, StackVariant},
 };
 use perfrun_contract::{
     matrix::{Stack, StackName},
     plan::Cell,
 };
 
-use crate::args::{self, MaxRegression};
+use crate::{
+    args::{self, MaxRegression},
+    label, read_text,
+};
 
 /// The variant that is compared with. If there are several, the end of their names.
 const BASE: &str = "base";
@@ -31,8 +39,16 @@ const ITERATIONS: u32 = 20;
 /// The largest `timeouts.run` of a document.
 const RUN_MAX: Duration = Duration::from_secs(168 * 60 * 60);
 
+/// Reads the documents of a file, changes them as the options say, and checks the changed documents.
+pub(crate) fn read(file: &Path, options: &args::Versus) -> anyhow::Result<Vec<PerfRun>> {
+    let change = |spec: &mut PerfRunSpec| apply(options, spec).map_err(|error| format!("{error:#}"));
+    let mut runs = document::parse_changed(&read_text(file)?, change).with_context(|| label(file))?;
+    runs.iter_mut().for_each(|run| name(options, run));
+    Ok(runs)
+}
+
 /// Changes a document as the options say.
-pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
+fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
     if options.aa {
         spec.compare.clear();
         let stacks = covering(spec);
@@ -68,6 +84,21 @@ pub(crate) fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::R
             min_share_of_raw: None,
         }));
     Ok(())
+}
+
+/// Names a run after the option, so that its results are told from those of the document as it is.
+fn name(options: &args::Versus, run: &mut PerfRun) {
+    let suffix = match options {
+        args::Versus { aa: true, .. } => "aa",
+        args::Versus {
+            candidate: Some(_), ..
+        } => CANDIDATE,
+        _ => return,
+    };
+    let name = run.metadata.name.get_or_insert_default();
+    if !name.ends_with(suffix) {
+        *name = format!("{name}-{suffix}");
+    }
 }
 
 /// Lets a document that was not written for a comparison have enough pairs, and the time for them. What the
@@ -220,9 +251,9 @@ fn names(spec: &mut PerfRunSpec) -> impl Iterator<Item = &mut StackName> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
 
-    use perfrun_api::{document, planning::plan};
+    use perfrun_api::planning::plan;
     use perfrun_contract::plan::Plan;
 
     use super::*;

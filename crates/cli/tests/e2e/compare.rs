@@ -60,7 +60,7 @@ fn two_runs_are_shown_and_decide_nothing() {
     run(&uploads(), 1, as_fast).keep(&place, "a");
     run(&uploads(), 2, slower).keep(&place, "b");
     let table = place.call(&["compare", "a", "b"]).expect(4);
-    assert!(table.stdout.contains("Undecided: 4 of 4."), "{table}");
+    assert!(table.stdout.contains("Inconclusive: 4 of 4."), "{table}");
     let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(TWO_RUNS), "{table}");
     place
@@ -306,7 +306,7 @@ fn a_new_run_is_held_against_earlier_ones() {
         .expect(4);
     assert_eq!(
         parsed(&usual)["comparisons"][0]["finding"],
-        json!(Outcome::Undecided)
+        json!(Outcome::Inconclusive)
     );
     place.call(&["compare", "--history", "kept"]).expect(2);
 }
@@ -448,7 +448,7 @@ fn systems_for_continuous_integration_get_their_forms() {
     assert!(
         github
             .stderr
-            .contains("::warning title=perfrun uploads::Undecided: upload"),
+            .contains("::warning title=perfrun uploads::Inconclusive: upload"),
         "{github}"
     );
     refused(

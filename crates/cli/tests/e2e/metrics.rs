@@ -98,7 +98,7 @@ fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_
         return skip(Need::Links, "links with delay", refusal);
     }
     // It has waited until the last metrics were scraped, unless they had been before.
-    // A machine that other tests keep busy leaves what is expected undecided.
+    // A machine that other tests keep busy leaves what is expected inconclusive.
     assert!(matches!(ended.code(), Some(0 | 4)), "{ended}");
     let to = now();
     let folders = entries(&place.results());

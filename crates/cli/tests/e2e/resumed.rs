@@ -1,6 +1,6 @@
 //! `perfrun run --resume`.
 
-use std::{fs, os::unix::fs::chown, path::PathBuf};
+use std::{fs, io::Write, os::unix::fs::chown, path::PathBuf};
 
 use perfrun_contract::run::RunState;
 use perfrun_test_kit::{Need, skip};
@@ -84,6 +84,46 @@ fn a_run_is_gone_on_with_as_it_was_begun() {
         .call(&["run", "--loopback", "--resume", folder.to_str().unwrap()])
         .expect(1);
     assert!(ended.stderr.contains("resume it without --loopback"), "{ended}");
+    place.resume().expect(0);
+}
+
+#[test]
+fn a_run_is_not_resumed_with_another_program() {
+    let place = Place::new();
+    let mut perfrun = place.start(Mode::Loopback, &document::steady("mixed", 300, 4));
+    perfrun.says("[1/4]");
+    perfrun.signal(Signal::KILL);
+    perfrun.ended();
+    let folder = place.only_run();
+    let environment = results(&folder).environment;
+    assert!(
+        environment.nodes.contains_key("client-0"),
+        "although it was killed"
+    );
+
+    let other = place.path().join("other-node");
+    fs::copy(node_program(), &other).unwrap();
+    fs::OpenOptions::new()
+        .append(true)
+        .open(&other)
+        .and_then(|mut file| file.write_all(b"built again"))
+        .unwrap();
+    let resume = [
+        "run",
+        "--resume",
+        folder.to_str().unwrap(),
+        "--node",
+        other.to_str().unwrap(),
+    ];
+    let ended = place.call(&resume).expect(1);
+    assert!(
+        ended
+            .stderr
+            .contains("client-0 would run another program (sha256 "),
+        "{ended}"
+    );
+    assert!(ended.stderr.contains("or start a new run"), "{ended}");
+    assert_eq!(results(&folder).environment, environment);
     place.resume().expect(0);
 }
 

@@ -79,7 +79,7 @@ families! {
         "Always 1: whether what the run expects holds (Pass, Fail, Inconclusive); only of runs that have ended";
     COMPARISON_RATIO = gauge("comparison", COMPARISON).in_unit("ratio"),
         "A metric of the candidate's cell as a share of the baseline's, with what that means (finding: Better, \
-         Worse, Same, Undecided, NotComparable); only of runs that have ended";
+         Worse, Same, Inconclusive, NotComparable); only of runs that have ended";
     COMPARISON_LOW = gauge("comparison_ratio_low", COMPARISON),
         "Lower end of the 95 % confidence interval of the ratio; absent if there are too few pairs for one";
     COMPARISON_HIGH = gauge("comparison_ratio_high", COMPARISON),

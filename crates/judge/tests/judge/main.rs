@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use perfrun_contract::{
     compare::{
         Bound, CellPair, Comparison, Expectation, Gate, Judged, NoFinding,
-        Outcome::{self, Better, NotComparable, Same, Undecided, Worse},
+        Outcome::{self, Better, Inconclusive, NotComparable, Same, Worse},
         Verdict,
     },
     matrix::{Stack, StackName, Transport},
@@ -152,7 +152,7 @@ fn each_difference_has_its_finding() {
         assert_eq!((found.pairs, found.excluded_pairs, found.failed), (40, 0, [0, 0]));
     }
     let few = Run::new(&[1.06], 12).goodput(0);
-    assert_eq!(few.finding, Undecided, "{few:?}");
+    assert_eq!(few.finding, Inconclusive, "{few:?}");
     assert!(
         few.detectable_difference.unwrap() > 0.03 && few.pairs_needed.unwrap() > 12,
         "{few:?}"
@@ -381,24 +381,24 @@ fn findings_are_sentences() {
         "Worse: upload over tcp, 4.71 → 3.96 Gbit/s, −16.2 % [−17.7, −14.6] (40 pairs), \
          failed trials 0 → 1.",
         "1 of 4 the same within 5 %.",
-        "Undecided: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
+        "Inconclusive: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
          this comparison detects differences from 5.9 % in four of five cases; about 28 pairs would detect a difference of 5 %.",
         "Not comparable: upload over ws: only 5 pairs of trials count, and a finding needs 10: increase `iterations`.",
         "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
-        "Undecided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
-        "Undecided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
+        "Inconclusive: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
+        "Inconclusive: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
         "Verdict: Fail · 1 of 4 expectations does not hold",
     ];
     assert_eq!(sentences(&run.plan, &run.judge()), expected);
     let summed_up = [
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
-        "Undecided: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
-        "Undecided: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
+        "Inconclusive: upload over ws, −1.7 % (5 pairs); 5 % worse is allowed.",
+        "Inconclusive: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
         "1 of 4 the same within 5 %.",
-        "Undecided: 1 of 4; differences from 5.9 % are detected in four of five cases; about 28 pairs would detect a \
+        "Inconclusive: 1 of 4; differences from 5.9 % are detected in four of five cases; about 28 pairs would detect a \
          difference of 5 %.",
         "Not comparable: 1 of 4: only 5 pairs of trials count, and a finding needs 10: increase `iterations`.",
         "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
@@ -457,20 +457,20 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
     let doubtful = NewerName::new("Doubtful").unwrap();
     judged.comparisons[0].finding = Outcome::Newer(doubtful);
     judged.controls = judged.comparisons.clone();
-    let undecided = Gate {
+    let inconclusive = Gate {
         verdict: Verdict::Inconclusive,
         ..judged.gates[0].clone()
     };
     judged.gates[0].verdict = Verdict::Newer(doubtful);
-    judged.gates.push(undecided);
+    judged.gates.push(inconclusive);
     judged.verdict = Some(Verdict::Newer(doubtful));
     let expected = [
         "The control says nothing of 1 of 1 comparisons with its baseline: a newer version of perfrun calls \
          them Doubtful.",
         "Doubtful: upload over tcp, ",
-        "Undecided: upload over tcp, ",
-        "Undecided: upload over tcp, ",
-        "Verdict: Doubtful · 2 of 2 expectations are undecided",
+        "Inconclusive: upload over tcp, ",
+        "Inconclusive: upload over tcp, ",
+        "Verdict: Doubtful · 2 of 2 expectations are inconclusive",
     ];
     let findings = findings(&run.plan, &judged, Basis::Trials);
     assert_eq!(findings.len(), expected.len());

@@ -122,7 +122,11 @@ pub(crate) fn comparisons<'a>(
         ("candidate", &candidates, !has_candidate),
     ];
     let of_all = of_all.into_iter().filter(|(.., is_of_all)| *is_of_all);
-    let of_all = of_all.filter_map(|(side, pairs, _)| Some(format!("{side} {}", pairs.first()?)));
+    // A variant with the name of its side says nothing.
+    let of_all = of_all.filter_map(|(side, pairs, _)| {
+        let pair = pairs.first()?;
+        (*pair != format!("{side} → {side}")).then(|| format!("{side} {pair}"))
+    });
     let of = match of_all.collect::<Vec<_>>().join(", ") {
         names if names.is_empty() => names,
         names => format!("{names}; "),
@@ -242,6 +246,7 @@ fn word(finding: Outcome) -> String {
 fn finding(comparison: &Comparison) -> String {
     let finding = match (comparison.finding, comparison.reason) {
         (Outcome::NotComparable, Some(reason)) => format!("{}: {reason}", word(Outcome::NotComparable)),
+        (Outcome::Same, _) => format!("same ±{} %", (comparison.tolerance * 1e3).round() / 10.0),
         (finding, _) => word(finding),
     };
     match comparison.failed {

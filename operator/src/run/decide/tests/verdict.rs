@@ -163,7 +163,7 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
     ] {
         let mut life = Life::comparing(EXPECT).started();
         let gates = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
-        life.conductor = found(Outcome::Undecided, why, &gates);
+        life.conductor = found(Outcome::Inconclusive, why, &gates);
         life.pass();
         assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
         let sentence = "roundTripP50 of pr: it is Inconclusive";
@@ -216,7 +216,7 @@ fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
         panic!()
     };
     let same = (0..70).map(|index| comparison(&format!("same-{index}"), Outcome::Same));
-    let others = [Outcome::Worse, Outcome::Undecided].map(|finding| comparison(finding.as_ref(), finding));
+    let others = [Outcome::Worse, Outcome::Inconclusive].map(|finding| comparison(finding.as_ref(), finding));
     ended.judged.as_mut().unwrap().comparisons = same.chain(others).collect();
     life.conductor = ConductorState::Ended(ended);
     life.pass();
@@ -228,6 +228,6 @@ fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
         .collect();
     assert_eq!(
         (rows.len(), &rows[..3]),
-        (64, &["Worse", "Undecided", "same-0"][..])
+        (64, &["Worse", "Inconclusive", "same-0"][..])
     );
 }
