@@ -3,7 +3,6 @@
 //! because a shared machine decides part of the outcome.
 
 mod cluster;
-mod echo;
 mod iperf;
 mod links;
 mod messages;
@@ -16,7 +15,6 @@ mod relay;
 mod results;
 mod scale;
 mod stacks;
-mod stress;
 mod testbed;
 
 use std::process::ExitCode;
@@ -36,7 +34,7 @@ const MISSED: u8 = 3;
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem`, `peers`, `scale` and `stress`].
+    /// Benchmarks to run [default: all but `cluster`, `netem`, `peers` and `scale`].
     names: Vec<Name>,
     /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,10 +77,6 @@ enum Name {
     Netem,
     /// Transfers through a relay against direct ones.
     Relay,
-    /// Ten thousand streams that echo: the share of echoes that arrive, and their cost.
-    Echo,
-    /// A thousand sinks that fetch through one relay: total memory, and lateness of the ramp.
-    Stress,
     /// The published tools, and iperf3, against perfrun-node in their place.
     Peers,
     /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
@@ -148,12 +142,6 @@ async fn measure(args: &Args) -> Result<ExitCode> {
     if wanted(Name::Relay) {
         relay::run(args.rounds).await?;
     }
-    if args.names.contains(&Name::Echo) {
-        echo::run().await?;
-    }
-    if args.names.contains(&Name::Stress) {
-        stress::run().await?;
-    }
     if args.names.contains(&Name::Peers) {
         peers::run(&args.peer, args.rounds.max(peers::LEAST_ROUNDS)).await?;
     }
@@ -192,7 +180,7 @@ mod tests {
         let rows = page
             .lines()
             .filter(|line| line.starts_with("| `cargo xtask bench "));
-        // Names are the first cell of a row: `cargo xtask bench relay`, `stress`.
+        // Names are the first cell of a row: `cargo xtask bench raw-tcp`, `raw-quic`.
         let cells = rows.filter_map(|row| row.split('|').nth(1));
         let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
         let listed: Vec<&str> = quoted
