@@ -17,7 +17,7 @@ mod scale;
 mod stacks;
 mod testbed;
 
-use std::process::ExitCode;
+use std::{env, path::Path, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
@@ -29,6 +29,10 @@ use self::peers::Peer;
 /// The exit code if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
 /// figures, too.
 const MISSED: u8 = 3;
+
+/// The environment variable that names the part of a benchmark for which this program was started again: the
+/// module, and what it must do.
+const PART: &str = "PERFRUN_BENCH_PART";
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
@@ -89,7 +93,8 @@ fn main() -> Result<ExitCode> {
     if perfrun_test_kit::uml::is_first_process() {
         links::netem::first_process();
     }
-    if do_part()? {
+    if let Ok(part) = env::var(PART) {
+        do_part(&part)?;
         return Ok(ExitCode::SUCCESS);
     }
     let args = Args::parse();
@@ -154,20 +159,15 @@ async fn measure(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does the part of a benchmark that this process was started for. Returns whether there is one.
-fn do_part() -> Result<bool> {
-    if let Some(role) = quic::role() {
-        tokio::runtime::Runtime::new()?.block_on(quic::end(&role))?;
-    } else if let Some(role) = messages::role() {
-        messages::end(&role)?;
-    } else if let Some(which) = plans::role() {
-        plans::once(&which)?;
-    } else if let Some((what, file)) = results::role() {
-        results::once(&what, &file)?;
-    } else {
-        return Ok(false);
+/// Does the part of a benchmark that this process was started for.
+fn do_part(part: &str) -> Result<()> {
+    match part.splitn(3, ' ').collect::<Vec<_>>()[..] {
+        ["plans", which] => plans::once(which),
+        ["results", what, file] => results::once(what, Path::new(file)),
+        ["quic", end, arguments] => tokio::runtime::Runtime::new()?.block_on(quic::end(end, arguments)),
+        ["messages", end, arguments] => messages::end(end, arguments),
+        _ => bail!("{PART}={part:?} is not a part of a benchmark"),
     }
-    Ok(true)
 }
 
 #[cfg(test)]
