@@ -113,48 +113,29 @@ fn main() -> Result<ExitCode> {
 
 /// Runs the benchmarks that the arguments name, one after the other.
 async fn measure(args: &Args) -> Result<ExitCode> {
-    let wanted = |name| args.names.is_empty() || args.names.contains(&name);
-    if wanted(Name::RawTcp) {
-        iperf::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::RawQuic) {
-        quic::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::Messages) {
-        messages::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::Chunks) {
-        stacks::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::NodeCpu) {
-        profile::run(args.seconds).await?;
-    }
-    if wanted(Name::Overhead) {
-        overhead::run().await?;
-    }
-    if wanted(Name::Plans) {
-        plans::run(args.rounds)?;
-    }
-    if wanted(Name::Results) {
-        results::run(args.rounds)?;
-    }
-    if wanted(Name::Links) {
-        links::run(args.rounds, args.seconds).await?;
-    }
-    if args.names.contains(&Name::Netem) {
-        links::netem::run(args.rounds, args.seconds)?;
-    }
-    if wanted(Name::Relay) {
-        relay::run(args.rounds).await?;
-    }
-    if args.names.contains(&Name::Peers) {
-        peers::run(&args.peer, args.rounds.max(peers::LEAST_ROUNDS)).await?;
-    }
-    if args.names.contains(&Name::Cluster) {
-        cluster::run(args.rounds, args.seconds).await?;
-    }
-    if args.names.contains(&Name::Scale) && !scale::run(&args.runs).await? {
-        return Ok(ExitCode::from(MISSED));
+    let Args { rounds, seconds, .. } = *args;
+    let is_wanted = |name: &Name| match args.names.is_empty() {
+        true => !matches!(name, Name::Netem | Name::Peers | Name::Cluster | Name::Scale),
+        false => args.names.contains(name),
+    };
+    for name in Name::value_variants().iter().filter(|name| is_wanted(name)) {
+        match name {
+            Name::RawTcp => iperf::run(rounds, seconds).await?,
+            Name::RawQuic => quic::run(rounds, seconds).await?,
+            Name::Messages => messages::run(rounds, seconds).await?,
+            Name::Chunks => stacks::run(rounds, seconds).await?,
+            Name::NodeCpu => profile::run(seconds).await?,
+            Name::Overhead => overhead::run().await?,
+            Name::Plans => plans::run(rounds)?,
+            Name::Results => results::run(rounds)?,
+            Name::Links => links::run(rounds, seconds).await?,
+            Name::Netem => links::netem::run(rounds, seconds)?,
+            Name::Relay => relay::run(rounds).await?,
+            Name::Peers => peers::run(&args.peer, rounds.max(peers::LEAST_ROUNDS)).await?,
+            Name::Cluster => cluster::run(rounds, seconds).await?,
+            Name::Scale if scale::run(&args.runs).await? => {}
+            Name::Scale => return Ok(ExitCode::from(MISSED)),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
