@@ -11,7 +11,7 @@ const TARGET: f64 = 1.0;
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     for stack in ["libp2p", "litep2p"] {
         for transport in ["tcp", "quic-v1"] {
-            let with_chunks = async |chunk| {
+            let with_chunks = async |chunk: &str| {
                 let workload =
                     format!("bandwidth: {{duration: {seconds}s, directions: [upload], chunkBytes: {chunk}}}");
                 Testbed::of(stack, transport, &workload).await
