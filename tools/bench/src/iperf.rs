@@ -23,7 +23,7 @@ use perfrun_contract::metric::Metric;
 use perfrun_local::Slot;
 use tokio::process::{Child, Command};
 
-use crate::testbed::{Testbed, Unit, median, print_ratio};
+use crate::testbed::{Testbed, Unit, median, pair, print_ratio};
 
 const TARGET: f64 = 0.97;
 const PROGRAM: &str = "iperf3";
@@ -39,26 +39,15 @@ const OTHERS: [(&str, &str); 4] = [
 
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let version = version(Path::new(PROGRAM)).await?;
-    let testbed = Testbed::start(&format!(
-        "  workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
-         \x20 matrix: {{clients: [raw], servers: [raw]}}\n  iterations: 1\n  warmup: 0\n"
-    ))
-    .await?;
-    let (server, client) = (testbed.nodes.slot(0), testbed.nodes.slot(1));
-    let (server, client) = server.zip(client).context("the plan has two nodes")?;
+    let workload = format!("bandwidth: {{duration: {seconds}s, directions: [upload]}}");
+    let testbed = Testbed::of("raw", "tcp", &workload).await?;
+    let (server, client) = testbed.ends()?;
     let cell = format!("raw.raw.tcp.upload-{seconds}s");
     let mut pairs = vec![];
     let mut others = OTHERS.map(|_| vec![]);
     for round in 0..rounds {
-        // The order alternates, so that neither always runs right after the other.
-        let pair = if round % 2 == 0 {
-            let ours = testbed.measure(&cell, Metric::UploadGoodput).await?;
-            (ours, iperf3(server, client, seconds, SAME).await?)
-        } else {
-            let theirs = iperf3(server, client, seconds, SAME).await?;
-            (testbed.measure(&cell, Metric::UploadGoodput).await?, theirs)
-        };
-        pairs.push(pair);
+        let ours = testbed.measure(&cell, Metric::UploadGoodput);
+        pairs.push(pair(round, ours, iperf3(server, client, seconds, SAME)).await?);
         for (rates, (_, options)) in others.iter_mut().zip(OTHERS) {
             rates.push(iperf3(server, client, seconds, options).await?);
         }

@@ -3,7 +3,6 @@
 //! because a shared machine decides part of the outcome.
 
 mod cluster;
-mod echo;
 mod iperf;
 mod links;
 mod messages;
@@ -16,10 +15,9 @@ mod relay;
 mod results;
 mod scale;
 mod stacks;
-mod stress;
 mod testbed;
 
-use std::process::ExitCode;
+use std::{env, path::Path, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
@@ -32,11 +30,15 @@ use self::peers::Peer;
 /// figures, too.
 const MISSED: u8 = 3;
 
+/// The environment variable that names the part of a benchmark for which this program was started again: the
+/// module, and what it must do.
+const PART: &str = "PERFRUN_BENCH_PART";
+
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
 #[command(name = "perfrun-bench")]
 struct Args {
-    /// Benchmarks to run [default: all but `cluster`, `echo`, `netem`, `peers`, `scale` and `stress`].
+    /// Benchmarks to run [default: all but `cluster`, `netem`, `peers` and `scale`].
     names: Vec<Name>,
     /// Number of pairs of measurements, each pair back to back.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -79,10 +81,6 @@ enum Name {
     Netem,
     /// Transfers through a relay against direct ones.
     Relay,
-    /// Ten thousand streams that echo: the share of echoes that arrive, and their cost.
-    Echo,
-    /// A thousand sinks that fetch through one relay: total memory, and lateness of the ramp.
-    Stress,
     /// The published tools, and iperf3, against perfrun-node in their place.
     Peers,
     /// On Kubernetes: time to the first byte, start skew, throughput against iperf3, cost of the operator.
@@ -95,7 +93,8 @@ fn main() -> Result<ExitCode> {
     if perfrun_test_kit::uml::is_first_process() {
         links::netem::first_process();
     }
-    if do_part()? {
+    if let Ok(part) = env::var(PART) {
+        do_part(&part)?;
         return Ok(ExitCode::SUCCESS);
     }
     let args = Args::parse();
@@ -114,72 +113,42 @@ fn main() -> Result<ExitCode> {
 
 /// Runs the benchmarks that the arguments name, one after the other.
 async fn measure(args: &Args) -> Result<ExitCode> {
-    let wanted = |name| args.names.is_empty() || args.names.contains(&name);
-    if wanted(Name::RawTcp) {
-        iperf::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::RawQuic) {
-        quic::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::Messages) {
-        messages::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::Chunks) {
-        stacks::run(args.rounds, args.seconds).await?;
-    }
-    if wanted(Name::NodeCpu) {
-        profile::run(args.seconds).await?;
-    }
-    if wanted(Name::Overhead) {
-        overhead::run().await?;
-    }
-    if wanted(Name::Plans) {
-        plans::run(args.rounds)?;
-    }
-    if wanted(Name::Results) {
-        results::run(args.rounds)?;
-    }
-    if wanted(Name::Links) {
-        links::run(args.rounds, args.seconds).await?;
-    }
-    if args.names.contains(&Name::Netem) {
-        links::netem::run(args.rounds, args.seconds)?;
-    }
-    if wanted(Name::Relay) {
-        relay::run(args.rounds).await?;
-    }
-    if args.names.contains(&Name::Echo) {
-        echo::run().await?;
-    }
-    if args.names.contains(&Name::Stress) {
-        stress::run().await?;
-    }
-    if args.names.contains(&Name::Peers) {
-        peers::run(&args.peer, args.rounds.max(peers::LEAST_ROUNDS)).await?;
-    }
-    if args.names.contains(&Name::Cluster) {
-        cluster::run(args.rounds, args.seconds).await?;
-    }
-    if args.names.contains(&Name::Scale) && !scale::run(&args.runs).await? {
-        return Ok(ExitCode::from(MISSED));
+    let Args { rounds, seconds, .. } = *args;
+    let is_wanted = |name: &Name| match args.names.is_empty() {
+        true => !matches!(name, Name::Netem | Name::Peers | Name::Cluster | Name::Scale),
+        false => args.names.contains(name),
+    };
+    for name in Name::value_variants().iter().filter(|name| is_wanted(name)) {
+        match name {
+            Name::RawTcp => iperf::run(rounds, seconds).await?,
+            Name::RawQuic => quic::run(rounds, seconds).await?,
+            Name::Messages => messages::run(rounds, seconds).await?,
+            Name::Chunks => stacks::run(rounds, seconds).await?,
+            Name::NodeCpu => profile::run(seconds).await?,
+            Name::Overhead => overhead::run().await?,
+            Name::Plans => plans::run(rounds)?,
+            Name::Results => results::run(rounds)?,
+            Name::Links => links::run(rounds, seconds).await?,
+            Name::Netem => links::netem::run(rounds, seconds)?,
+            Name::Relay => relay::run(rounds).await?,
+            Name::Peers => peers::run(&args.peer, rounds.max(peers::LEAST_ROUNDS)).await?,
+            Name::Cluster => cluster::run(rounds, seconds).await?,
+            Name::Scale if scale::run(&args.runs).await? => {}
+            Name::Scale => return Ok(ExitCode::from(MISSED)),
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Does the part of a benchmark that this process was started for. Returns whether there is one.
-fn do_part() -> Result<bool> {
-    if let Some(role) = quic::role() {
-        tokio::runtime::Runtime::new()?.block_on(quic::end(&role))?;
-    } else if let Some(role) = messages::role() {
-        messages::end(&role)?;
-    } else if let Some(which) = plans::role() {
-        plans::once(&which)?;
-    } else if let Some((what, file)) = results::role() {
-        results::once(&what, &file)?;
-    } else {
-        return Ok(false);
+/// Does the part of a benchmark that this process was started for.
+fn do_part(part: &str) -> Result<()> {
+    match part.splitn(3, ' ').collect::<Vec<_>>()[..] {
+        ["plans", which] => plans::once(which),
+        ["results", what, file] => results::once(what, Path::new(file)),
+        ["quic", end, arguments] => tokio::runtime::Runtime::new()?.block_on(quic::end(end, arguments)),
+        ["messages", end, arguments] => messages::end(end, arguments),
+        _ => bail!("{PART}={part:?} is not a part of a benchmark"),
     }
-    Ok(true)
 }
 
 #[cfg(test)]
@@ -192,7 +161,7 @@ mod tests {
         let rows = page
             .lines()
             .filter(|line| line.starts_with("| `cargo xtask bench "));
-        // Names are the first cell of a row: `cargo xtask bench relay`, `stress`.
+        // Names are the first cell of a row: `cargo xtask bench raw-tcp`, `raw-quic`.
         let cells = rows.filter_map(|row| row.split('|').nth(1));
         let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
         let listed: Vec<&str> = quoted

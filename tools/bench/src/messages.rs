@@ -14,8 +14,9 @@ use tokio::{
 };
 
 use crate::{
+    PART,
     iperf::inside,
-    testbed::{Testbed, Unit, print_ratio},
+    testbed::{Testbed, Unit, pair, print_ratio},
 };
 
 /// Of a window over raw TCP.
@@ -27,17 +28,8 @@ const WINDOW: u64 = 64;
 /// As the node's: a quarter of the window.
 const ACKNOWLEDGED_EACH: u64 = WINDOW / 4;
 const SIZES: [u64; 3] = [64, 1 << 10, 16 << 10];
-/// The environment variable that tells this program, started in a namespace, which loop it is.
-const ROLE: &str = "PERFRUN_BENCH_MESSAGES";
 
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
-    let spec = |mode: &str, stack: &str| {
-        format!(
-            "  workload: {{messages: {{modes: [{mode}], sizes: [64, 1Ki, 16Ki], window: {WINDOW}, duration: {seconds}s}}}}\n\
-             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [tcp], rawReference: false}}\n\
-             \x20 iterations: 1\n  warmup: 0\n"
-        )
-    };
     for (mode, stack, bare_loop, target) in [
         ("stream", "raw", Loop::Stream, Some(STREAM_TARGET)),
         #[cfg(feature = "commonware")]
@@ -45,21 +37,17 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
         #[cfg(feature = "commonware")]
         ("serial", "commonware", Loop::SerialOutside, None),
     ] {
-        let testbed = Testbed::start(&spec(mode, stack)).await?;
+        let workload = format!(
+            "messages: {{modes: [{mode}], sizes: [64, 1Ki, 16Ki], window: {WINDOW}, duration: {seconds}s}}"
+        );
+        let testbed = Testbed::of(stack, "tcp", &workload).await?;
         for bytes in SIZES {
             let cell = format!("{stack}.{stack}.tcp.{mode}-{}", ByteSize(bytes));
             let mut pairs = vec![];
             for round in 0..rounds {
-                // Who is first alternates.
                 let bare = bare(&testbed, bare_loop, bytes, seconds);
                 let ours = testbed.measure(&cell, Metric::MessagesPerSecond);
-                pairs.push(if round % 2 == 0 {
-                    let ours = ours.await?;
-                    (ours, bare.await?)
-                } else {
-                    let bare = bare.await?;
-                    (ours.await?, bare)
-                });
+                pairs.push(pair(round, ours, bare).await?);
             }
             let what = format!(
                 "{mode} messages of {} over {stack} against a bare loop{}",
@@ -112,22 +100,21 @@ impl Loop {
 /// Messages per second of a loop, in the namespaces of the nodes.
 async fn bare(testbed: &Testbed, bare_loop: Loop, bytes: u64, seconds: f64) -> Result<f64> {
     let program = env::current_exe()?;
-    let start = |slot: usize, role: String| {
-        let slot = testbed.nodes.slot(slot).context("the plan has the node")?;
+    let (server, client) = testbed.ends()?;
+    let start = |slot, end: String| {
         let child = inside(slot, &program)?
-            .env(ROLE, role)
+            .env(PART, format!("messages {end}"))
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
         anyhow::Ok(child)
     };
     if let Some(role) = bare_loop.role() {
-        return line(&mut start(0, format!("{role} {bytes} {seconds}"))?).await;
+        return line(&mut start(server, format!("{role} {bytes} {seconds}"))?).await;
     }
-    let server = testbed.nodes.slot(0).context("the plan has the node")?;
-    let mut listening = start(0, format!("server {} {bytes}", server.addresses().v4))?;
+    let mut listening = start(server, format!("server {} {bytes}", server.addresses().v4))?;
     let address: String = line(&mut listening).await?;
-    let rate = line(&mut start(1, format!("client {address} {bytes} {seconds}"))?).await?;
+    let rate = line(&mut start(client, format!("client {address} {bytes} {seconds}"))?).await?;
     listening.wait().await?;
     Ok(rate)
 }
@@ -141,25 +128,19 @@ async fn line<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'stati
     Ok(line.context("the loop ended early")?.parse()?)
 }
 
-/// Which loop this process is, if any.
-pub(crate) fn role() -> Option<String> {
-    env::var(ROLE).ok()
-}
-
 /// One end of a loop, or both.
-pub(crate) fn end(role: &str) -> Result<()> {
-    let words: Vec<&str> = role.split(' ').collect();
+pub(crate) fn end(end: &str, arguments: &str) -> Result<()> {
     let runtime = || tokio::runtime::Runtime::new();
-    match words.as_slice() {
-        ["server", ip, bytes] => runtime()?.block_on(server(ip, bytes.parse()?)),
-        ["client", address, bytes, seconds] => {
+    match (end, &arguments.split(' ').collect::<Vec<_>>()[..]) {
+        ("server", [ip, bytes]) => runtime()?.block_on(server(ip, bytes.parse()?)),
+        ("client", [address, bytes, seconds]) => {
             runtime()?.block_on(client(address, bytes.parse()?, seconds.parse()?))
         }
         #[cfg(feature = "commonware")]
-        ["serial", bytes, seconds] => commonware::serial(bytes.parse()?, seconds.parse()?),
+        ("serial", [bytes, seconds]) => commonware::serial(bytes.parse()?, seconds.parse()?),
         #[cfg(feature = "commonware")]
-        ["serial-outside", bytes, seconds] => commonware::serial_outside(bytes.parse()?, seconds.parse()?),
-        _ => bail!("{ROLE}={role:?} is not a loop"),
+        ("serial-outside", [bytes, seconds]) => commonware::serial_outside(bytes.parse()?, seconds.parse()?),
+        _ => bail!("{end:?} with {arguments:?} is not an end of a loop"),
     }
 }
 

@@ -84,13 +84,8 @@ pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
         "name a tool: --peer NAME=PATH (`cargo xtask bench peers` takes iperf3 and builds libp2p's perf if \
          none is named)"
     );
-    let testbed = Testbed::start(
-        "  workload: {ping: {count: 1}}\n\
-         \x20 matrix: {clients: [raw], servers: [raw]}\n  iterations: 1\n  warmup: 0\n",
-    )
-    .await?;
-    let (server, client) = (testbed.nodes.slot(0), testbed.nodes.slot(1));
-    let (server, client) = server.zip(client).context("the plan has two nodes")?;
+    let testbed = Testbed::of("raw", "tcp", "ping: {count: 1}").await?;
+    let (server, client) = testbed.ends()?;
     let node = Program::beside_this_one()?;
     for peer in peers {
         for transport in peer.tool.transports() {

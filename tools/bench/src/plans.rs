@@ -2,9 +2,7 @@
 //! plan is made in its own process, so that it cannot reuse memory of an earlier plan.
 
 use std::{
-    env,
-    ffi::OsStr,
-    fs,
+    env, fs,
     process::{Command, Stdio},
     time::Instant,
 };
@@ -16,13 +14,10 @@ use perfrun_api::{
     spec::PerfRun,
 };
 
-use crate::{overhead::mebibytes, testbed::median};
+use crate::{PART, overhead::mebibytes, testbed::median};
 
 const LARGEST: &str = include_str!("../../../crates/api/tests/api/largest.yaml");
 const TOO_LARGE: &str = include_str!("../../../crates/api/tests/api/too-large.yaml");
-
-/// The environment variable that tells this program, started again, what to plan.
-const ROLE: &str = "PERFRUN_BENCH_PLAN";
 
 /// The largest plans are compared with one that has this number of times fewer cells.
 const PARTS: usize = 16;
@@ -78,7 +73,7 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
 }
 
 fn measure(which: &str) -> Result<Cost> {
-    let [milliseconds, megabytes, trials] = again(ROLE, which.as_ref())?[..] else {
+    let [milliseconds, megabytes, trials] = again(&format!("plans {which}"))?[..] else {
         anyhow::bail!("the process printed other numbers");
     };
     Ok(Cost {
@@ -88,11 +83,10 @@ fn measure(which: &str) -> Result<Cost> {
     })
 }
 
-/// Starts this program again, with an environment variable that tells it what to do, and reads the numbers
-/// that it prints.
-pub(crate) fn again(role: &str, what: &OsStr) -> Result<Vec<f64>> {
+/// Starts this program again for a part of a benchmark, and reads the numbers that it prints.
+pub(crate) fn again(part: &str) -> Result<Vec<f64>> {
     let output = Command::new(env::current_exe()?)
-        .env(role, what)
+        .env(PART, part)
         .stderr(Stdio::inherit())
         .output()?;
     let printed = String::from_utf8(output.stdout)?;
@@ -104,11 +98,6 @@ pub(crate) fn again(role: &str, what: &OsStr) -> Result<Vec<f64>> {
     let numbers = printed.split_whitespace().map(str::parse).collect();
     let numbers: Result<Vec<f64>, _> = numbers;
     numbers.with_context(|| format!("the process printed {printed:?}"))
-}
-
-/// What this process must plan. `None` if it was not started for that.
-pub(crate) fn role() -> Option<String> {
-    env::var(ROLE).ok()
 }
 
 /// Plans once, and prints milliseconds, MB and trials.

@@ -47,12 +47,7 @@ async fn shares<const N: usize>(
     workload: &str,
     nodes: [&str; N],
 ) -> Result<[f64; N]> {
-    let testbed = Testbed::start(&format!(
-        "  workload: {{{workload}}}\n\
-         \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawReference: false}}\n\
-         \x20 iterations: 1\n  warmup: 0\n"
-    ))
-    .await?;
+    let testbed = Testbed::of(stack, transport, workload).await?;
     let folder = tempfile::tempdir()?;
     let mut recordings = vec![];
     for node in nodes {

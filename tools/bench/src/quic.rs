@@ -17,34 +17,23 @@ use rustls::{RootCertStore, pki_types::CertificateDer};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
+    PART,
     iperf::inside,
-    testbed::{Testbed, Unit, print_ratio},
+    testbed::{Testbed, Unit, pair, print_ratio},
 };
 
 const TARGET: f64 = 0.97;
 const CHUNK: usize = 64 << 10;
-/// The environment variable that tells this program, started in a namespace, which end of the loop it is.
-const ROLE: &str = "PERFRUN_BENCH_QUIC";
 
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
-    let testbed = Testbed::start(&format!(
-        "  workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
-         \x20 matrix: {{clients: [raw], servers: [raw], transports: [quic-v1]}}\n  iterations: 1\n  warmup: 0\n"
-    ))
-    .await?;
-    let (server, client) = (testbed.nodes.slot(0), testbed.nodes.slot(1));
-    let (server, client) = server.zip(client).context("the plan has two nodes")?;
+    let workload = format!("bandwidth: {{duration: {seconds}s, directions: [upload]}}");
+    let testbed = Testbed::of("raw", "quic-v1", &workload).await?;
+    let (server, client) = testbed.ends()?;
     let cell = format!("raw.raw.quic-v1.upload-{seconds}s");
     let mut pairs = vec![];
     for round in 0..rounds {
-        let pair = if round % 2 == 0 {
-            let ours = testbed.measure(&cell, Metric::UploadGoodput).await?;
-            (ours, loop_once(server, client, seconds).await?)
-        } else {
-            let theirs = loop_once(server, client, seconds).await?;
-            (testbed.measure(&cell, Metric::UploadGoodput).await?, theirs)
-        };
-        pairs.push(pair);
+        let ours = testbed.measure(&cell, Metric::UploadGoodput);
+        pairs.push(pair(round, ours, loop_once(server, client, seconds)).await?);
     }
     testbed.nodes.stop().await;
     print_ratio(
@@ -59,14 +48,14 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
 async fn loop_once(server: &Slot, client: &Slot, seconds: f64) -> Result<f64> {
     let program = env::current_exe()?;
     let mut listening = inside(server, &program)?
-        .env(ROLE, format!("server {}", server.addresses().v4))
+        .env(PART, format!("quic server {}", server.addresses().v4))
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(listening.stdout.take().context("the server's output is a pipe")?).lines();
     let address = lines.next_line().await?.context("the server ended early")?;
     let status = inside(client, &program)?
-        .env(ROLE, format!("client {address} {seconds}"))
+        .env(PART, format!("quic client {address} {seconds}"))
         .status()
         .await?;
     anyhow::ensure!(status.success(), "the quinn loop's client failed");
@@ -79,24 +68,15 @@ async fn loop_once(server: &Slot, client: &Slot, seconds: f64) -> Result<f64> {
     Ok(rate)
 }
 
-/// Which end of the loop this process is, if any.
-pub(crate) fn role() -> Option<String> {
-    env::var(ROLE).ok()
-}
-
 /// One end of the loop.
-pub(crate) async fn end(role: &str) -> Result<()> {
-    match role.split(' ').collect::<Vec<_>>().as_slice() {
-        ["server", ip] => server(ip.parse()?).await,
-        ["client", address, certificate, seconds] => {
-            client(
-                address.parse()?,
-                certificate,
-                Duration::from_secs_f64(seconds.parse()?),
-            )
-            .await
+pub(crate) async fn end(end: &str, arguments: &str) -> Result<()> {
+    match (end, &arguments.split(' ').collect::<Vec<_>>()[..]) {
+        ("server", [ip]) => server(ip.parse()?).await,
+        ("client", [address, certificate, seconds]) => {
+            let time = Duration::from_secs_f64(seconds.parse()?);
+            client(address.parse()?, certificate, time).await
         }
-        _ => bail!("{ROLE}={role:?} is not an end of the loop"),
+        _ => bail!("{end:?} with {arguments:?} is not an end of the loop"),
     }
 }
 

@@ -1,11 +1,7 @@
 //! The time and memory to judge a run of ten thousand trials, and to report it. Each is done in its own
 //! process, so that it cannot reuse memory of an earlier one.
 
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result};
 use perfrun_cli::store;
@@ -28,10 +24,6 @@ const SPEC: &str = "
   iterations: 112
   warmup: 0
 ";
-
-/// The environment variable that tells this program, started again, what to do and with which file, after a
-/// colon.
-const ROLE: &str = "PERFRUN_BENCH_RESULTS";
 
 const TARGET_JUDGING_SECONDS: f64 = 0.5;
 const TARGET_REPORT_SECONDS: f64 = 2.0;
@@ -75,10 +67,8 @@ struct Cost {
 }
 
 fn measure(what: &str, file: &Path, rounds: u32) -> Result<Cost> {
-    let role = format!("{what}:{}", file.display());
-    let all: Vec<Vec<f64>> = (0..rounds)
-        .map(|_| again(ROLE, role.as_ref()))
-        .collect::<Result<_>>()?;
+    let part = format!("results {what} {}", file.display());
+    let all: Vec<Vec<f64>> = (0..rounds).map(|_| again(&part)).collect::<Result<_>>()?;
     let of = |place: usize| {
         let values: Option<Vec<f64>> = all.iter().map(|numbers| numbers.get(place).copied()).collect();
         values
@@ -90,13 +80,6 @@ fn measure(what: &str, file: &Path, rounds: u32) -> Result<Cost> {
         mebibytes: of(1)?,
         bytes: of(2)?,
     })
-}
-
-/// What this process must do, and with which results. `None` if it was not started for that.
-pub(crate) fn role() -> Option<(String, PathBuf)> {
-    let role = env::var(ROLE).ok()?;
-    let (what, file) = role.split_once(':')?;
-    Some((what.to_owned(), file.into()))
 }
 
 /// Judges or reports once, and prints seconds, the most memory of this process in MiB, and bytes of text.

@@ -8,7 +8,7 @@ use perfrun_api::{document, planning::plan, spec::PerfRunSpec};
 use perfrun_conductor::{Conductor, Event, Kept, RunOptions, Sink};
 use perfrun_contract::{metric::Metric, plan::Plan, record::TrialRecord};
 use perfrun_local::{
-    LocalIsolation, LocalNodes,
+    LocalIsolation, LocalNodes, Slot,
     nodes::{self, NodeSettings, Program, Programs},
 };
 use tokio_util::sync::CancellationToken;
@@ -16,12 +16,22 @@ use tokio_util::sync::CancellationToken;
 /// The nodes of one document.
 pub(crate) struct Testbed {
     spec: PerfRunSpec,
-    pub plan: Plan,
+    plan: Plan,
     pub nodes: LocalNodes<'static>,
     _logs: tempfile::TempDir,
 }
 
 impl Testbed {
+    /// Starts the nodes for one trial of each cell of a stack with itself.
+    pub(crate) async fn of(stack: &str, transport: &str, workload: &str) -> Result<Self> {
+        Self::start(&format!(
+            "  workload: {{{workload}}}\n\
+             \x20 matrix: {{clients: [{stack}], servers: [{stack}], transports: [{transport}], rawReference: false}}\n\
+             \x20 iterations: 1\n  warmup: 0\n"
+        ))
+        .await
+    }
+
     /// Starts the nodes of a document, given by its spec in YAML.
     pub(crate) async fn start(spec: &str) -> Result<Self> {
         let text = format!(
@@ -54,6 +64,12 @@ impl Testbed {
             nodes,
             _logs: logs,
         })
+    }
+
+    /// The places of the server and of the client.
+    pub(crate) fn ends(&self) -> Result<(&Slot, &Slot)> {
+        let ends = self.nodes.slot(0).zip(self.nodes.slot(1));
+        ends.context("the plan has two nodes")
     }
 
     /// Runs the trials of one cell, or of all cells. A failed trial is an error.
@@ -110,6 +126,21 @@ impl Sink for Records {
     fn records(&self) -> &[TrialRecord] {
         &self.0
     }
+}
+
+/// Two measurements, one right after the other. Who goes first alternates from round to round, so that
+/// neither always finds the machine as the other left it.
+pub(crate) async fn pair(
+    round: u32,
+    ours: impl Future<Output = Result<f64>>,
+    theirs: impl Future<Output = Result<f64>>,
+) -> Result<(f64, f64)> {
+    if round.is_multiple_of(2) {
+        let ours = ours.await?;
+        return Ok((ours, theirs.await?));
+    }
+    let theirs = theirs.await?;
+    Ok((ours.await?, theirs))
 }
 
 /// The median of some values.

@@ -84,16 +84,8 @@ mod tests {
 
     #[test]
     fn documents_show_what_a_benchmark_printed_with_its_machine_day_and_build() {
-        let origin: Origin = serde_json::from_value(serde_json::json!({
-            "name": "bench-scale",
-            "arguments": ["bench", "scale", "--runs", "10,100"],
-            "commit": "89abcde-dirty",
-            "started": "2026-11-26T08:42:42Z",
-            "kernel": "6.18",
-            "cpu": "Some CPU",
-            "cpus": 2,
-        }))
-        .unwrap();
+        // What `cargo xtask bench --keep` writes in a test of its own.
+        let origin: Origin = serde_json::from_str(include_str!("../../xtask/src/benchmark.json")).unwrap();
         let report = origin.report("bench-scale", "\nruns   10  100\n  ms  1.0  2.0\n");
         let shown = "`cargo xtask bench scale --runs 10,100` on 2 × Some CPU, Linux 6.18:
 

@@ -69,11 +69,10 @@ fn main() -> ExitCode {
         } => again::measure(&perfrun, &scratch, &names),
         Command::Comparisons { runs } => comparisons::keep(&runs),
     };
-    // The output of a check is what it finds, which `cargo xtask test` repeats in its summary.
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            println!("{error:#}");
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }

@@ -4,7 +4,7 @@
 use std::{ffi::OsString, fs, io, path::Path, thread};
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::{
     files,
@@ -13,12 +13,20 @@ use crate::{
 
 const FOLDER: &str = "docs/results/benchmarks";
 
-/// A benchmark that has begun.
+/// A benchmark that has begun, as `perfrun-results` reads where its output comes from.
+#[derive(Serialize)]
 pub(crate) struct Benchmark {
     /// The name in documents. A measured document may have that of a benchmark, so most begin with `bench-`.
     name: String,
-    /// As `perfrun-results` reads it.
-    origin: Value,
+    /// Those of `cargo xtask`.
+    arguments: Vec<String>,
+    /// Ends in `-dirty` if the source had changes besides documents.
+    commit: String,
+    started: String,
+    kernel: String,
+    /// The model.
+    cpu: String,
+    cpus: usize,
 }
 
 impl Benchmark {
@@ -36,19 +44,18 @@ impl Benchmark {
     }
 
     fn begin(workspace: &Workspace, name: String, arguments: Vec<String>) -> Result<Self> {
-        let origin = json!({
-            "name": name,
-            "arguments": arguments,
-            // Ends in `-dirty` if the source had changes besides documents.
-            "commit": workspace.commit().context(
-                "--keep needs the commit of the build: run it in a clone that git can read, or set PERFRUN_COMMIT",
-            )?,
-            "started": shell::output(workspace.command("date").args(["--utc", "+%FT%TZ"]))?,
-            "kernel": rustix::system::uname().release().to_string_lossy(),
-            "cpu": cpu_model(&files::read(Path::new("/proc/cpuinfo"))?),
-            "cpus": thread::available_parallelism().map_or(1, usize::from),
-        });
-        Ok(Self { name, origin })
+        let commit = workspace.commit().context(
+            "--keep needs the commit of the build: run it in a clone that git can read, or set PERFRUN_COMMIT",
+        )?;
+        Ok(Self {
+            name,
+            arguments,
+            commit,
+            started: shell::output(workspace.command("date").args(["--utc", "+%FT%TZ"]))?,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cpu: cpu_model(&files::read(Path::new("/proc/cpuinfo"))?).to_owned(),
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+        })
     }
 
     /// Keeps what the benchmark printed, in place of what was kept before.
@@ -66,7 +73,7 @@ impl Benchmark {
     fn write(&self, folder: &Path, printed: &str) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         let file = |extension: &str| folder.join(format!("{}.{extension}", self.name));
-        fs::write(file("json"), format!("{:#}\n", self.origin))?;
+        fs::write(file("json"), serde_json::to_string_pretty(self)? + "\n")?;
         fs::write(file("txt"), printed)
     }
 }
@@ -113,8 +120,6 @@ fn cpu_model(cpuinfo: &str) -> &str {
 mod tests {
     use std::{ffi::OsString, fs};
 
-    use serde_json::json;
-
     use super::{Benchmark, cpu_model, named};
 
     fn name(arguments: &[&str]) -> Result<String, String> {
@@ -128,13 +133,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for printed in ["\nfirst, 1 µs \n", "second"] {
             let benchmark = Benchmark {
-                name: "bench-go".to_owned(),
-                origin: json!({"cpus": 2}),
+                name: "bench-scale".to_owned(),
+                arguments: ["bench", "scale", "--runs", "10,100"].map(str::to_owned).into(),
+                commit: "89abcde-dirty".to_owned(),
+                started: "2026-11-26T08:42:42Z".to_owned(),
+                kernel: "6.18".to_owned(),
+                cpu: "Some CPU".to_owned(),
+                cpus: 2,
             };
             benchmark.write(folder.path(), printed).unwrap();
             let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
-            assert_eq!(read("bench-go.txt"), printed);
-            assert_eq!(read("bench-go.json"), "{\n  \"cpus\": 2\n}\n");
+            assert_eq!(read("bench-scale.txt"), printed);
+            assert_eq!(read("bench-scale.json"), include_str!("benchmark.json"));
         }
     }
 

@@ -8,7 +8,7 @@ use perfrun_contract::metric::Metric;
 use perfrun_e2e::Scene;
 
 use super::{iperf::Pair, results};
-use crate::testbed::{Testbed, Unit, print_ratio};
+use crate::testbed::{Testbed, Unit, pair, print_ratio};
 
 const TARGET: f64 = 0.95;
 
@@ -40,15 +40,8 @@ async fn against_iperf3(
     let mut pairs = vec![];
     for round in 0..rounds {
         let name = format!("iperf3-{}-{round}", hosts[1]);
-        // Who goes first alternates, so that neither always finds the machine as the other left it.
-        let pair = if round % 2 == 0 {
-            let ours = in_pods(scene, &name, "raw", seconds, hosts).await?;
-            (ours, iperf3.measure(scene, seconds).await?)
-        } else {
-            let theirs = iperf3.measure(scene, seconds).await?;
-            (in_pods(scene, &name, "raw", seconds, hosts).await?, theirs)
-        };
-        pairs.push(pair);
+        let ours = in_pods(scene, &name, "raw", seconds, hosts);
+        pairs.push(pair(round, ours, iperf3.measure(scene, seconds)).await?);
     }
     let what = format!("raw TCP in pods {place}, against iperf3 in pods {place}");
     print_ratio(&what, &pairs, Unit::Bits, Some(TARGET));
@@ -65,21 +58,13 @@ async fn against_local(
     place: &str,
     hosts: [&str; 2],
 ) -> Result<()> {
-    let spec: String = spec(stack, seconds)
-        .lines()
-        .map(|line| format!("  {line}\n"))
-        .collect();
-    let local = Testbed::start(&spec).await?;
+    let local = Testbed::of(stack, "tcp", &workload(seconds)).await?;
+    let cell = format!("{stack}.{stack}.tcp.upload-{seconds}s");
     let mut pairs = vec![];
     for round in 0..rounds {
         let name = format!("{stack}-{}-{round}", hosts[1]);
-        let ours = in_pods(scene, &name, stack, seconds, hosts).await?;
-        pairs.push((
-            ours,
-            local
-                .measure(&cell(stack, seconds), Metric::UploadGoodput)
-                .await?,
-        ));
+        let ours = in_pods(scene, &name, stack, seconds, hosts);
+        pairs.push(pair(round, ours, local.measure(&cell, Metric::UploadGoodput)).await?);
     }
     local.nodes.stop().await;
     print_ratio(
@@ -95,11 +80,14 @@ async fn against_local(
 async fn in_pods(scene: &Scene, name: &str, stack: &str, seconds: f64, hosts: [&str; 2]) -> Result<f64> {
     let [server, client] = hosts;
     let spec = format!(
-        "{}topology: {{placement: Any}}\n\
+        "workload: {{{}}}\n\
+         matrix: {{clients: [{stack}], servers: [{stack}], rawReference: false}}\n\
+         iterations: 1\nwarmup: 0\n\
+         topology: {{placement: Any}}\n\
          template:\n\
          \x20 server: {{nodeSelector: {{kubernetes.io/hostname: {server}}}}}\n\
          \x20 client: {{nodeSelector: {{kubernetes.io/hostname: {client}}}}}\n",
-        spec(stack, seconds)
+        workload(seconds)
     );
     let results = results(scene, name, &spec).await?;
     let record = results.trials.first().context("there is one trial")?;
@@ -107,14 +95,6 @@ async fn in_pods(scene: &Scene, name: &str, stack: &str, seconds: f64, hosts: [&
     goodput.copied().context("the trial has a goodput")
 }
 
-fn spec(stack: &str, seconds: f64) -> String {
-    format!(
-        "workload: {{bandwidth: {{duration: {seconds}s, directions: [upload]}}}}\n\
-         matrix: {{clients: [{stack}], servers: [{stack}], rawReference: false}}\n\
-         iterations: 1\nwarmup: 0\n"
-    )
-}
-
-fn cell(stack: &str, seconds: f64) -> String {
-    format!("{stack}.{stack}.tcp.upload-{seconds}s")
+fn workload(seconds: f64) -> String {
+    format!("bandwidth: {{duration: {seconds}s, directions: [upload]}}")
 }
