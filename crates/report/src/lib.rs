@@ -15,6 +15,7 @@ mod history;
 mod html;
 mod keep;
 mod markdown;
+mod order;
 mod path;
 mod plot;
 mod published;

@@ -21,22 +21,19 @@ use perfrun_contract::{
     parameters::{Amount, Parameters},
     plan::Cell,
     role::Role,
-    units::Unit,
 };
 
 pub(crate) use self::canvas::Plot;
 use self::{
-    bars::Bars,
-    content::{bars, line_panel, lowered},
+    content::{Sweep, bar_plot, lowered},
     course::Quantity,
     forest::{Forest, Row},
-    lines::{Lines, Over},
-    select::{bandwidth_panels, cells, groups, of_path},
+    select::{Chosen, bandwidth_panels, groups, of_path, panels_of},
     theme::Look,
 };
 use crate::{
-    path::Path,
-    tables::{Source, change, load, pair, paths, push_new},
+    order::{distinct, grouped},
+    tables::{Source, change, load, pair, paths},
     units,
 };
 
@@ -61,11 +58,11 @@ pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
         ("relay.svg", relay(&source)),
         (
             "relay-stress-goodput.svg",
-            stress(&source, Metric::DownloadGoodput, "Goodput", Unit::BitsPerSecond),
+            stress(&source, Metric::DownloadGoodput, "Goodput"),
         ),
         (
             "relay-stress-cpu.svg",
-            stress(&source, Metric::RelayCpu, "CPUs of the relay", Unit::Count),
+            stress(&source, Metric::RelayCpu, "CPUs of the relay"),
         ),
         (
             "relay-stress-circuits-over-time.svg",
@@ -103,11 +100,8 @@ pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
 /// Every comparison with its interval, those of one metric together. None without a comparison.
 fn differences(source: &Source<'_>) -> Option<Plot> {
     let judged = source.results.judged?;
-    let mut groups: Vec<(Metric, Vec<Row>)> = vec![];
-    for comparison in &judged.comparisons {
-        let Some(ratio) = comparison.ratio else {
-            continue;
-        };
+    let rows = judged.comparisons.iter().filter_map(|comparison| {
+        let ratio = comparison.ratio?;
         let name = format!(
             "{}, {}",
             load(source.cell_called(&comparison.baseline), &comparison.baseline),
@@ -136,18 +130,15 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
                 comparison.finding.to_string().to_lowercase()
             ),
         };
-        match groups.iter_mut().find(|(metric, _)| *metric == comparison.metric) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((comparison.metric, vec![row])),
-        }
-    }
+        Some((comparison.metric, row))
+    });
     let better = |metric: Metric| match metric.better() {
         Better::Higher => "higher is better",
         Better::Lower => "lower is better",
         Better::Neither => "neither is better",
     };
-    let named = groups.into_iter();
-    let groups: Vec<_> = named
+    let groups = grouped(rows).into_iter();
+    let groups: Vec<_> = groups
         .map(|(metric, rows)| (format!("{metric} ({})", better(metric)), rows))
         .collect();
     let tolerances = judged.comparisons.iter().map(|comparison| comparison.tolerance);
@@ -164,199 +155,141 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
     (!forest.groups.is_empty()).then(|| forest.plot())
 }
 
-/// Goodput over size: a panel for each transport and direction, a line for each pair. None below two sizes.
-fn size_sweep(source: &Source<'_>) -> Option<Plot> {
-    let mut panels = vec![];
-    for (_, metric, title, cells) in bandwidth_panels(source) {
-        let x_of = |cell: &Cell| match cell.parameters.transfer() {
-            Some((_, Amount::Count(bytes), _)) => Some((bytes as f64, units::size(bytes))),
-            _ => None,
-        };
-        panels.extend(line_panel(source, &cells, x_of, (metric, "Goodput"), title));
+/// The bytes of a transfer that ends after them.
+fn bytes(parameters: &Parameters) -> Option<u64> {
+    match parameters.transfer() {
+        Some((_, Amount::Count(bytes), _)) => Some(bytes),
+        _ => None,
     }
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: goodput by size", source.results.name),
-            description:
-                "Median goodput over the size of a transfer for each pair of stacks, with 95 % confidence \
-                          intervals as bands. Both axes are logarithmic."
-                    .to_owned(),
-            x_title: "Size of the transfer",
-            unit: Unit::BitsPerSecond,
-            over: Over::Values,
-            panels,
-        };
-        lines.plot()
-    })
+}
+
+/// Goodput over size: a panel for each transport and direction.
+fn size_sweep(source: &Source<'_>) -> Option<Plot> {
+    let sweep = Sweep {
+        subject: "goodput by size".to_owned(),
+        lines: "Median goodput over the size of a transfer for each pair of stacks".to_owned(),
+        x_title: "Size of the transfer",
+        y_title: "Goodput",
+        x_of: |parameters| bytes(parameters).map(|bytes| (bytes as f64, units::size(bytes))),
+        panels: bandwidth_panels(source),
+    };
+    sweep.plot(source)
 }
 
 /// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the
 /// largest size.
 fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
-    let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
-    for (path, metric, title, cells) in bandwidth_panels(source) {
-        let amount = |cell: &Cell| match cell.parameters.transfer() {
-            Some((_, Amount::Count(bytes), _)) => bytes,
-            _ => 0,
-        };
-        let largest = cells
-            .iter()
-            .filter(|cell| source.row(cell, metric).is_some())
-            .map(|cell| amount(cell))
-            .max();
-        let cells: Vec<&Cell> = cells
-            .into_iter()
-            .filter(|cell| Some(amount(cell)) == largest)
-            .collect();
-        let size = largest
-            .filter(|bytes| *bytes > 0)
-            .map(|bytes| format!(", {}", units::size(bytes)));
-        let panel = bars::Panel {
-            title: format!("{title}{}", size.unwrap_or_default()),
-            x_title: "Goodput",
-            bars: bars(source, &cells, metric, None),
-        };
-        push_panel(&mut rows, path, panel);
-    }
-    bar_plot(
-        rows,
-        "goodput",
-        Unit::BitsPerSecond,
-        "Bars: median; whiskers: its 95 % confidence interval.",
-        source,
-    )
+    let panels = bandwidth_panels(source).into_iter().map(|mut panel| {
+        let size = |cell: &Cell| bytes(&cell.parameters).unwrap_or(0);
+        let cells = panel.cells.iter();
+        let measured = cells.filter(|cell| source.row(cell, panel.metric).is_some());
+        let largest = measured.map(|cell| size(cell)).max();
+        panel.cells.retain(|cell| Some(size(cell)) == largest);
+        if let Some(bytes @ 1..) = largest {
+            panel.title = format!("{}, {}", panel.title, units::size(bytes));
+        }
+        panel
+    });
+    median_bars(source, "goodput", "Goodput", "", panels.collect())
 }
 
 /// Time to open substreams over their number: a panel for the mean and one for the maximum, of each
 /// transport.
 fn substreams(source: &Source<'_>) -> Option<Plot> {
-    let cells = cells(source, |parameters| {
-        matches!(parameters, Parameters::Substreams(_))
-    });
-    let x_of = |cell: &Cell| match cell.parameters {
-        Parameters::Substreams(load) => Some((f64::from(load.count), load.count.to_string())),
-        _ => None,
+    let cells = source.cells(|parameters| matches!(parameters, Parameters::Substreams(_)));
+    let of_path = |path| {
+        [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")].map(|(metric, name)| Chosen {
+            path,
+            metric,
+            title: format!("{path}, {name}"),
+            cells: of_path(&cells, path),
+        })
     };
-    let mut panels = vec![];
-    for path in paths(&cells) {
-        for (metric, name) in [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")] {
-            let title = format!("{path}, {name}");
-            panels.extend(line_panel(
-                source,
-                &of_path(&cells, path),
-                x_of,
-                (metric, "Time"),
-                title,
-            ));
-        }
-    }
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: time to open substreams", source.results.name),
-            description: "Median over trials of the mean time to open a substream, and of the time until all were \
-                          open, over the number of substreams, with 95 % confidence intervals as bands. Both axes are \
-                          logarithmic."
-                .to_owned(),
-            x_title: "Substreams",
-            unit: Unit::Seconds,
-            over: Over::Values,
-            panels,
-        };
-        lines.plot()
-    })
+    let sweep = Sweep {
+        subject: "time to open substreams".to_owned(),
+        lines: "Median over trials of the mean time to open a substream, and of the time until all were open, over \
+                the number of substreams"
+            .to_owned(),
+        x_title: "Substreams",
+        y_title: "Time",
+        x_of: |parameters| match parameters {
+            Parameters::Substreams(load) => Some((f64::from(load.count), load.count.to_string())),
+            _ => None,
+        },
+        panels: paths(&cells).into_iter().flat_map(of_path).collect(),
+    };
+    sweep.plot(source)
 }
 
-/// Messages per second over their size: a panel for each transport and mode, a line for each pair. None below
-/// two sizes.
+/// Messages per second over their size: a panel for each transport and mode.
 fn messages(source: &Source<'_>) -> Option<Plot> {
-    let cells = cells(source, |parameters| parameters.messages().is_some());
-    let x_of = |cell: &Cell| {
-        let bytes = cell.parameters.messages()?.message_bytes.0;
-        Some((bytes as f64, units::size(bytes)))
-    };
-    let mut modes = vec![];
+    let cells = source.cells(|parameters| parameters.messages().is_some());
     let loads = cells.iter().filter_map(|cell| cell.parameters.messages());
-    loads.for_each(|load| push_new(&mut modes, load.mode));
+    let modes = distinct(loads.map(|load| load.mode));
     let mut panels = vec![];
     for path in paths(&cells) {
         for &mode in &modes {
-            let is_wanted = |cell: &&Cell| {
+            let has_mode = |cell: &&Cell| {
                 let load = cell.parameters.messages();
                 load.is_some_and(|load| load.mode == mode)
             };
-            let of_mode: Vec<&Cell> = cells.iter().copied().filter(is_wanted).collect();
-            panels.extend(line_panel(
-                source,
-                &of_path(&of_mode, path),
-                x_of,
-                (Metric::MessagesPerSecond, "Messages"),
-                format!("{path}, {mode}"),
-            ));
+            panels.push(Chosen {
+                path,
+                metric: Metric::MessagesPerSecond,
+                title: format!("{path}, {mode}"),
+                cells: of_path(&cells, path).into_iter().filter(has_mode).collect(),
+            });
         }
     }
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: messages by size", source.results.name),
-            description:
-                "Median of messages per second over the size of a message for each pair of stacks, with 95 % \
-                          confidence intervals as bands. Both axes are logarithmic."
-                    .to_owned(),
-            x_title: "Size of a message",
-            unit: Unit::PerSecond,
-            over: Over::Values,
-            panels,
-        };
-        lines.plot()
-    })
+    let sweep = Sweep {
+        subject: "messages by size".to_owned(),
+        lines: "Median of messages per second over the size of a message for each pair of stacks".to_owned(),
+        x_title: "Size of a message",
+        y_title: "Messages",
+        x_of: |parameters| {
+            let bytes = parameters.messages()?.message_bytes.0;
+            Some((bytes as f64, units::size(bytes)))
+        },
+        panels,
+    };
+    sweep.plot(source)
 }
 
 /// Goodput without a relay and through one: a panel for each transport, size and path.
 fn relay(source: &Source<'_>) -> Option<Plot> {
-    let mut rows: Vec<(Path<'_>, Vec<bars::Panel>)> = vec![];
-    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Relay(_))) {
-        let panel = bars::Panel {
-            title,
-            x_title: "Goodput",
-            bars: bars(source, &cells, Metric::DownloadGoodput, None),
-        };
-        push_panel(&mut rows, path, panel);
-    }
-    bar_plot(
-        rows,
-        "goodput without a relay and through one",
-        Unit::BitsPerSecond,
-        "Bars: median; whiskers: its 95 % confidence interval. The raw bar of a relayed transfer is a plain TCP proxy.",
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Relay(_));
+    median_bars(
         source,
+        "goodput without a relay and through one",
+        "Goodput",
+        " The raw bar of a relayed transfer is a plain TCP proxy.",
+        panels_of(source, Metric::DownloadGoodput, is_wanted),
     )
 }
 
-/// A metric over the number of sinks: a panel for each transport, a line for each pair. None below two
-/// levels.
-fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str, unit: Unit) -> Option<Plot> {
-    let cells = cells(source, |parameters| parameters.sinks_and_sources().is_some());
-    let x_of = |cell: &Cell| {
-        let (sinks, _) = cell.parameters.sinks_and_sources()?;
-        Some((f64::from(sinks), sinks.to_string()))
+/// A metric over the number of sinks: a panel for each transport.
+fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str) -> Option<Plot> {
+    let cells = source.cells(|parameters| parameters.sinks_and_sources().is_some());
+    let panel = |path| Chosen {
+        path,
+        metric,
+        title: path.to_string(),
+        cells: of_path(&cells, path),
     };
-    let panel = |path: Path<'_>| {
-        let of_path = of_path(&cells, path);
-        line_panel(source, &of_path, x_of, (metric, y_title), path.to_string())
+    let sweep = Sweep {
+        subject: format!("{} by sinks of one relay", lowered(y_title)),
+        lines: format!(
+            "Median over trials of {y_title} while all sinks fetch through one relay, over their number"
+        ),
+        x_title: "Sinks",
+        y_title,
+        x_of: |parameters| {
+            let (sinks, _) = parameters.sinks_and_sources()?;
+            Some((f64::from(sinks), sinks.to_string()))
+        },
+        panels: paths(&cells).into_iter().map(panel).collect(),
     };
-    let panels: Vec<_> = paths(&cells).into_iter().filter_map(panel).collect();
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: {} by sinks of one relay", source.results.name, lowered(y_title)),
-            description: format!(
-                "Median over trials of {y_title} while all sinks fetch through one relay, over their number, with 95 % \
-                 confidence intervals as bands. Both axes are logarithmic."
-            ),
-            x_title: "Sinks",
-            unit,
-            over: Over::Values,
-            panels,
-        };
-        lines.plot()
-    })
+    sweep.plot(source)
 }
 
 /// A stress test over time: the ramp of its sinks, and the plateau after it.
@@ -375,43 +308,32 @@ fn echo(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
 fn handshakes(source: &Source<'_>) -> Option<Plot> {
     let phases = [
         (
-            "established",
+            ", established",
             Metric::HandshakeEstablishedP50,
             Metric::HandshakeEstablishedP99,
         ),
         (
-            "first byte",
+            ", first byte",
             Metric::HandshakeFirstByteP50,
             Metric::HandshakeFirstByteP99,
         ),
     ];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
-    percentile_bars(
-        source,
-        is_wanted,
-        "Time since the dial",
-        &phases,
-        "time to set up a connection",
-    )
+    let subject = "time to set up a connection";
+    percentile_bars(source, is_wanted, "Time since the dial", &phases, subject)
 }
 
 /// Connections per second.
 fn handshake_rate(source: &Source<'_>) -> Option<Plot> {
-    let mut rows = vec![];
-    for (path, title, cells) in groups(source, |p| matches!(p, Parameters::Handshakes(_))) {
-        let bars = bars(source, &cells, Metric::HandshakesPerSecond, None);
-        push_panel(
-            &mut rows,
-            path,
-            bars::Panel {
-                title,
-                x_title: "Connections per second",
-                bars,
-            },
-        );
-    }
-    let caption = "Bars: median; whiskers: its 95 % confidence interval.";
-    bar_plot(rows, "connections per second", Unit::PerSecond, caption, source)
+    let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
+    let panels = panels_of(source, Metric::HandshakesPerSecond, is_wanted);
+    median_bars(
+        source,
+        "connections per second",
+        "Connections per second",
+        "",
+        panels,
+    )
 }
 
 /// Round trips: bars for the median, whiskers up to the 99th percentile.
@@ -428,82 +350,33 @@ fn percentile_bars(
     phases: &[(&str, Metric, Metric)],
     subject: &str,
 ) -> Option<Plot> {
-    let mut rows: Vec<Vec<bars::Panel>> = vec![];
-    for (_, title, cells) in groups(source, is_wanted) {
-        let panel = |(phase, p50, p99): &(&str, Metric, Metric)| {
-            let title = if phase.is_empty() {
-                title.clone()
-            } else {
-                format!("{title}, {phase}")
+    let mut panels = vec![];
+    for (row, (path, title, cells)) in groups(source, is_wanted).into_iter().enumerate() {
+        for (phase, p50, p99) in phases {
+            let panel = Chosen {
+                path,
+                metric: *p50,
+                title: format!("{title}{phase}"),
+                cells: cells.clone(),
             };
-            bars::Panel {
-                title,
-                x_title,
-                bars: bars(source, &cells, *p50, Some(*p99)),
-            }
-        };
-        rows.push(
-            phases
-                .iter()
-                .map(panel)
-                .filter(|panel| !panel.bars.is_empty())
-                .collect(),
-        );
+            // Single panels stand two and two.
+            let row = if phases.len() == 1 { 0 } else { row };
+            panels.push((row, panel, Some(*p99)));
+        }
     }
-    // Single panels stand two and two.
-    if phases.len() == 1 {
-        rows = vec![rows.into_iter().flatten().collect()];
-    }
-    let rows = rows.into_iter().enumerate().collect();
-    bar_plot(
-        rows,
-        subject,
-        Unit::Seconds,
-        "Bars: p50; whiskers: up to p99; beside them both. Each is the median over trials.",
-        source,
-    )
+    let caption = "Bars: p50; whiskers: up to p99; beside them both. Each is the median over trials.";
+    bar_plot(source, subject, x_title, caption, panels)
 }
 
-fn bar_plot<K>(
-    rows: Vec<(K, Vec<bars::Panel>)>,
-    subject: &str,
-    unit: Unit,
-    caption: &str,
+/// Bars with intervals, those of a path in a row.
+fn median_bars(
     source: &Source<'_>,
+    subject: &str,
+    x_title: &'static str,
+    remark: &str,
+    panels: Vec<Chosen<'_>>,
 ) -> Option<Plot> {
-    let rows: Vec<Vec<bars::Panel>> = rows
-        .into_iter()
-        .map(|(_, panels)| panels)
-        .filter(|p| !p.is_empty())
-        .collect();
-    let has_whiskers = rows
-        .iter()
-        .flatten()
-        .flat_map(|panel| &panel.bars)
-        .any(|bar| bar.whisker.is_some());
-    let caption = if has_whiskers {
-        caption
-    } else {
-        "Bars: median; too few trials for an interval."
-    };
-    let bars = Bars {
-        title: format!("{}: {subject}", source.results.name),
-        description: format!(
-            "{caption} A panel for each transport, network and setting, a bar for each pair of stacks."
-        ),
-        caption: caption.to_owned(),
-        unit,
-        rows,
-    };
-    (!bars.rows.is_empty()).then(|| bars.plot())
-}
-
-fn push_panel<'a>(rows: &mut Vec<(Path<'a>, Vec<bars::Panel>)>, path: Path<'a>, panel: bars::Panel) {
-    if panel.bars.is_empty() {
-        return;
-    }
-    match rows.iter_mut().find(|(known, _)| *known == path) {
-        Some((_, panels)) => panels.push(panel),
-        None => rows.push((path, vec![panel])),
-    }
+    let caption = format!("Bars: median; whiskers: its 95 % confidence interval.{remark}");
+    let panels = panels.into_iter().map(|panel| (panel.path, panel, None));
+    bar_plot(source, subject, x_title, &caption, panels.collect())
 }

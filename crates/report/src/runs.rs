@@ -154,16 +154,9 @@ impl<'a> Compared<'a> {
             }
         };
         let rows = self.baselines.iter().map(row("baseline"));
-        Table {
-            title: "Runs".to_owned(),
-            keys: 1,
-            header: ["side", "run", "started", "build", "trials completed"]
-                .map(str::to_owned)
-                .to_vec(),
-            rows: rows.chain(self.candidates.iter().map(row("candidate"))).collect(),
-            kind: Kind::Prose,
-            ..Table::default()
-        }
+        let rows = rows.chain(self.candidates.iter().map(row("candidate")));
+        let others = ["run", "started", "build", "trials completed"];
+        Table::new(Kind::Prose, &["side"], others, rows).called("Runs", "")
     }
 }
 

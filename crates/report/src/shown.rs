@@ -6,14 +6,14 @@ use std::cmp::Reverse;
 use perfrun_contract::{
     metric::{Better, Metric},
     plan::Cell,
-    record::TrialRecord,
 };
 use perfrun_judge::phrase;
 
 use crate::{
+    order::{distinct, grouped},
     path::Path,
     table,
-    tables::{Notes, Pair, Source, Style, paths, push_new},
+    tables::{Notes, Pair, Source, Style, paths},
 };
 
 /// With more cases than these, their number is all that a reader can take in.
@@ -100,70 +100,48 @@ impl Case {
     }
 }
 
-/// The values of a pair of stacks that is alone in its cases, each with the place of its case.
-struct Range<'a> {
-    metric: Metric,
-    pair: &'a str,
-    values: Vec<(&'a str, &'a Value)>,
-}
+/// A metric and a pair of stacks that is alone in its cases, and its values, each with the place of its case.
+type Range<'a> = ((Metric, &'a str), Vec<(&'a str, &'a Value)>);
 
 /// From which median to which each pair goes. Empty if a case has several pairs, or if there are too many
 /// pairs.
 fn ranges(cases: &[Case]) -> Vec<String> {
-    let mut ranges: Vec<Range<'_>> = vec![];
-    for Case { metric, place, shown } in cases {
-        let Shown::Single(value) = shown else {
-            return vec![];
-        };
-        let mut known = ranges.iter_mut();
-        match known.find(|range| range.metric == *metric && range.pair == value.pair) {
-            Some(range) => range.values.push((place, value)),
-            None => ranges.push(Range {
-                metric: *metric,
-                pair: &value.pair,
-                values: vec![(place, value)],
-            }),
-        }
-    }
+    let alone = cases.iter().map(|case| match &case.shown {
+        Shown::Single(value) => Some(((case.metric, value.pair.as_str()), (case.place.as_str(), value))),
+        _ => None,
+    });
+    let Some(alone) = alone.collect::<Option<Vec<_>>>() else {
+        return vec![];
+    };
+    let ranges = grouped(alone);
     match ranges.len() {
-        ..=MOST_SENTENCES => ranges.into_iter().filter_map(Range::sentence).collect(),
+        ..=MOST_SENTENCES => ranges.into_iter().filter_map(range).collect(),
         _ => vec![],
     }
 }
 
-impl Range<'_> {
-    fn sentence(mut self) -> Option<String> {
-        self.values
-            .sort_by(|(_, a), (_, b)| a.goodness.total_cmp(&b.goodness));
-        let named = |(place, value): &(&str, &Value)| format!("{}{place}", value.text);
-        let (worst, best) = (named(self.values.first()?), named(self.values.last()?));
-        let (what, pair) = (phrase(self.metric), self.pair);
-        Some(table::sentence(&match self.values.len() {
-            1 => format!("{what}: {pair} has {best}"),
-            _ => format!("{what}: the medians of {pair} are from {worst} to {best}"),
-        }))
-    }
+fn range(((metric, pair), mut values): Range<'_>) -> Option<String> {
+    values.sort_by(|(_, a), (_, b)| a.goodness.total_cmp(&b.goodness));
+    let named = |(place, value): &(&str, &Value)| format!("{}{place}", value.text);
+    let (worst, best) = (named(values.first()?), named(values.last()?));
+    let what = phrase(metric);
+    Some(table::sentence(&match values.len() {
+        1 => format!("{what}: {pair} has {best}"),
+        _ => format!("{what}: the medians of {pair} are from {worst} to {best}"),
+    }))
 }
 
 /// Each load over each path with what its values show.
 fn cases(source: &Source<'_>) -> Vec<Case> {
     let all: Vec<&Cell> = source.plan().cells.iter().collect();
-    let (mut loads, mut metrics) = (vec![], vec![]);
-    for cell in &all {
-        push_new(&mut loads, &cell.parameters);
-        let records = source.counting(cell);
-        for (metric, _) in records.flat_map(TrialRecord::headlines) {
-            push_new(&mut metrics, metric);
-        }
-    }
+    let loads = distinct(all.iter().map(|cell| &cell.parameters));
+    let mut metrics = source.headlines(all.iter().copied());
     metrics.retain(|metric| *metric != Metric::Failures);
     let mut cases = vec![];
     for metric in metrics {
         let has_metric = |cell: &&&Cell| source.row(cell, metric).is_some();
-        let mut of_metric = vec![];
-        all.iter()
-            .filter(has_metric)
-            .for_each(|cell| push_new(&mut of_metric, &cell.parameters));
+        let of_metric = all.iter().filter(has_metric).map(|cell| &cell.parameters);
+        let of_metric = distinct(of_metric);
         for path in paths(&all) {
             for load in loads.iter().filter(|load| of_metric.contains(load)) {
                 let is_here = |cell: &&&Cell| Path::of(cell) == path && cell.parameters == **load;

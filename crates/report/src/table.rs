@@ -120,6 +120,43 @@ pub(crate) fn sentence(text: &str) -> String {
 }
 
 impl Table {
+    /// A table without a title. Its columns are the keys, and the others.
+    pub(crate) fn new<Name: Into<String>>(
+        kind: Kind,
+        keys: &[&str],
+        others: impl IntoIterator<Item = Name>,
+        rows: impl IntoIterator<Item = Vec<Cell>>,
+    ) -> Self {
+        let names = keys.iter().map(|key| (*key).to_owned());
+        Self {
+            keys: keys.len(),
+            header: names.chain(others.into_iter().map(Into::into)).collect(),
+            rows: rows.into_iter().collect(),
+            kind,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn called(self, title: impl Into<String>, caption: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            caption: caption.into(),
+            ..self
+        }
+    }
+
+    pub(crate) fn with_footnotes(self, footnotes: impl Into<Vec<String>>) -> Self {
+        Self {
+            footnotes: footnotes.into(),
+            ..self
+        }
+    }
+
+    /// None without rows.
+    pub(crate) fn unless_empty(self) -> Option<Self> {
+        (!self.rows.is_empty()).then_some(self)
+    }
+
     /// The table with a row for each pair of stacks, for a screen that is too narrow for a column for each.
     /// Intervals have a column of their own. Skipped pairs have no row: another table names them.
     pub(crate) fn with_pairs_down(&self) -> Self {
@@ -141,20 +178,12 @@ impl Table {
                 keys.iter().cloned().chain(of_pair).chain(interval).collect()
             })
         });
-        let keys = self.header.iter().take(self.keys).cloned();
-        let others = ["Stacks", "Value"]
-            .into_iter()
-            .chain(has_intervals.then_some("Interval"));
-        Self {
-            title: self.title.clone(),
-            caption: self.caption.clone(),
-            keys: self.keys + 1,
-            header: keys.chain(others.map(str::to_owned)).collect(),
-            rows: rows.collect(),
-            footnotes: self.footnotes.clone(),
-            kind: self.kind,
-            has_pairs_across: false,
-        }
+        let keys = self.header.iter().take(self.keys).map(String::as_str);
+        let keys: Vec<&str> = keys.chain(["Stacks"]).collect();
+        let others = ["Value"].into_iter().chain(has_intervals.then_some("Interval"));
+        Self::new(self.kind, &keys, others, rows)
+            .called(&self.title, &self.caption)
+            .with_footnotes(self.footnotes.clone())
     }
 
     /// The table without the rows in which no field beyond the keys satisfies the condition.

@@ -36,7 +36,7 @@ pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
 pub use links::line as links_line;
 use source::explained;
-pub(crate) use source::{Notes, Pair, Source, Style, paths, push_new};
+pub(crate) use source::{Notes, Pair, Source, Style, paths};
 
 use crate::{keep::Shown, shown, statistics::LEAST_VALUES, table::Table};
 
@@ -72,7 +72,7 @@ pub(crate) fn document(shown: Shown<'_>) -> Document {
     let mut measurements = comparisons::tables(&source);
     measurements.extend(bandwidth::tables(&source));
     measurements.extend(substreams::tables(&source));
-    measurements.extend(handshakes::tables(&source));
+    measurements.extend(handshakes::table(&source));
     measurements.extend(ping::tables(&source));
     measurements.extend(relay::tables(&source));
     measurements.extend(echo::tables(&source));

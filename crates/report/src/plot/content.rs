@@ -1,17 +1,21 @@
 //! From the rows of a summary to lines and bars.
 
 use perfrun_contract::{
-    metric::Metric, node::Sample, plan::Cell, record::NodeRecord, role::Role, summary::SummaryRow,
+    metric::Metric, node::Sample, parameters::Parameters, plan::Cell, record::NodeRecord, role::Role,
+    summary::SummaryRow,
 };
 
 use super::{
-    bars::Bar,
+    bars::{self, Bar, Bars},
+    canvas::Plot,
     hover::exact,
-    lines::{self, Point, Series},
+    lines::{self, Lines, Over, Point, Series},
+    select::Chosen,
     theme::{self, Look},
 };
 use crate::{
-    tables::{Pair, Source, push_new},
+    order::{distinct, grouped},
+    tables::{Pair, Source},
     units::{self, Scale},
 };
 
@@ -36,40 +40,63 @@ pub(super) fn series(source: &Source<'_>, pair: Pair<'_>, points: Vec<Point>) ->
     }
 }
 
-pub(super) fn line_panel(
-    source: &Source<'_>,
-    cells: &[&Cell],
-    x_of: impl Fn(&Cell) -> Option<(f64, String)>,
-    (metric, y_title): (Metric, &'static str),
-    title: String,
-) -> Option<lines::Panel> {
-    let (mut x, mut pairs) = (vec![], vec![]);
-    for cell in cells.iter().filter(|cell| source.row(cell, metric).is_some()) {
-        push_new(&mut pairs, Pair::of(cell));
-        x_of(cell).into_iter().for_each(|value| push_new(&mut x, value));
-    }
-    x.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let lines = pairs.iter().map(|&pair| {
-        let of_pair = cells.iter().filter(|cell| Pair::of(cell) == pair);
-        let point = |cell: &&Cell| {
-            let row = source.row(cell, metric)?;
-            Some(Point {
-                x: x_of(cell)?.0,
-                y: row.median,
-                interval: interval(row),
-            })
+/// Lines of a metric over a parameter, a line for each pair. Panels with less than two values of the parameter
+/// are left out.
+pub(super) struct Sweep<'a> {
+    pub(super) subject: String,
+    /// What the lines are.
+    pub(super) lines: String,
+    pub(super) x_title: &'static str,
+    pub(super) y_title: &'static str,
+    /// The parameter and its name.
+    pub(super) x_of: fn(&Parameters) -> Option<(f64, String)>,
+    pub(super) panels: Vec<Chosen<'a>>,
+}
+
+impl Sweep<'_> {
+    pub(super) fn plot(&self, source: &Source<'_>) -> Option<Plot> {
+        let panels = self.panels.iter();
+        let lines = Lines {
+            title: format!("{}: {}", source.results.name, self.subject),
+            description: format!(
+                "{}, with 95 % confidence intervals as bands. Both axes are logarithmic.",
+                self.lines
+            ),
+            x_title: self.x_title,
+            unit: self.panels.first()?.metric.unit(),
+            over: Over::Values,
+            panels: panels.filter_map(|chosen| self.panel(source, chosen)).collect(),
         };
-        let mut points: Vec<Point> = of_pair.filter_map(point).collect();
-        points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        series(source, pair, points)
-    });
-    let panel = lines::Panel {
-        title,
-        y_title,
-        series: lines.collect(),
-        x,
-    };
-    (panel.x.len() > 1).then_some(panel)
+        (!lines.panels.is_empty()).then(|| lines.plot())
+    }
+
+    fn panel(&self, source: &Source<'_>, chosen: &Chosen<'_>) -> Option<lines::Panel> {
+        let cells = chosen.cells.iter();
+        let measured = cells.filter_map(|cell| Some((*cell, source.row(cell, chosen.metric)?)));
+        let pairs = grouped(measured.map(|(cell, row)| (Pair::of(cell), (cell, row))));
+        let cells = pairs.iter().flat_map(|(_, of_pair)| of_pair);
+        let mut x = distinct(cells.filter_map(|(cell, _)| (self.x_of)(&cell.parameters)));
+        x.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let lines = pairs.iter().map(|(pair, of_pair)| {
+            let point = |(cell, row): &(&Cell, &SummaryRow)| {
+                Some(Point {
+                    x: (self.x_of)(&cell.parameters)?.0,
+                    y: row.median,
+                    interval: interval(row),
+                })
+            };
+            let mut points: Vec<Point> = of_pair.iter().filter_map(point).collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            series(source, *pair, points)
+        });
+        let panel = lines::Panel {
+            title: chosen.title.clone(),
+            y_title: self.y_title,
+            series: lines.collect(),
+            x,
+        };
+        (panel.x.len() > 1).then_some(panel)
+    }
 }
 
 /// What nodes of a role measured over time, in the first trial of each cell that counts: a line for each
@@ -108,10 +135,46 @@ pub(super) fn time_panel(
     })
 }
 
-/// A bar for each cell that has the metric; the whisker reaches to another metric, or over the interval.
-pub(super) fn bars(source: &Source<'_>, cells: &[&Cell], metric: Metric, up_to: Option<Metric>) -> Vec<Bar> {
+/// Panels of bars, those with the same key in a row. Whiskers reach to another metric, or over intervals.
+pub(super) fn bar_plot<K: PartialEq>(
+    source: &Source<'_>,
+    subject: &str,
+    x_title: &'static str,
+    caption: &str,
+    panels: Vec<(K, Chosen<'_>, Option<Metric>)>,
+) -> Option<Plot> {
+    let unit = panels.first()?.1.metric.unit();
+    let panels = panels.into_iter().filter_map(|(key, chosen, up_to)| {
+        let panel = bars::Panel {
+            bars: bars(source, &chosen, up_to),
+            title: chosen.title,
+            x_title,
+        };
+        (!panel.bars.is_empty()).then_some((key, panel))
+    });
+    let rows: Vec<Vec<bars::Panel>> = grouped(panels).into_iter().map(|(_, row)| row).collect();
+    let mut bars = rows.iter().flatten().flat_map(|panel| &panel.bars);
+    let caption = if bars.any(|bar| bar.whisker.is_some()) {
+        caption
+    } else {
+        "Bars: median; too few trials for an interval."
+    };
+    let bars = Bars {
+        title: format!("{}: {subject}", source.results.name),
+        description: format!(
+            "{caption} A panel for each transport, network and setting, a bar for each pair of stacks."
+        ),
+        caption: caption.to_owned(),
+        unit,
+        rows,
+    };
+    (!bars.rows.is_empty()).then(|| bars.plot())
+}
+
+/// A bar for each cell that has the metric.
+fn bars(source: &Source<'_>, chosen: &Chosen<'_>, up_to: Option<Metric>) -> Vec<Bar> {
     let bar = |cell: &&Cell| {
-        let row = source.row(cell, metric)?;
+        let row = source.row(cell, chosen.metric)?;
         let pair = Pair::of(cell);
         let value = units::text(row.unit, row.median);
         let (whisker, label) = match up_to.map(|metric| source.row(cell, metric)) {
@@ -136,7 +199,7 @@ pub(super) fn bars(source: &Source<'_>, cells: &[&Cell], metric: Metric, up_to: 
             hint: format!("{}: {hint}", pair.label()),
         })
     };
-    cells.iter().filter_map(bar).collect()
+    chosen.cells.iter().filter_map(bar).collect()
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.

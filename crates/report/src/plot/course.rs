@@ -1,25 +1,21 @@
 //! What a run did over time: each trial over the run, and what nodes did within a trial.
 
 use perfrun_contract::{
-    matrix::IpFamily,
-    metric::Metric,
-    network::NONE,
-    node::Sample,
-    parameters::Parameters,
-    plan::Cell,
-    record::{Flag, TrialRecord},
-    role::Role,
-    units::Unit,
+    matrix::IpFamily, metric::Metric, network::NONE, node::Sample, parameters::Parameters, plan::Cell,
+    record::Flag, role::Role, units::Unit,
 };
 
 use super::{
     canvas::Plot,
     content::{lowered, name, series, time_panel},
     lines::{Lines, Over, Panel, Point, Series},
-    select::{cells, groups},
+    select::groups,
     theme::Look,
 };
-use crate::tables::{Pair, Source, push_new};
+use crate::{
+    order::distinct,
+    tables::{Pair, Source},
+};
 
 /// Fewer samples of a trial show no course.
 const LEAST_SAMPLES: usize = 3;
@@ -56,11 +52,7 @@ fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
 pub(super) fn trials(source: &Source<'_>) -> Option<Plot> {
     let mut panels: Vec<(Unit, Panel)> = vec![];
     for (path, _, cells) in groups(source, |_| true) {
-        let mut metrics = vec![];
-        let records = cells.iter().flat_map(|cell| source.counting(cell));
-        for (metric, _) in records.flat_map(TrialRecord::headlines) {
-            push_new(&mut metrics, metric);
-        }
+        let metrics = source.headlines(cells.iter().copied());
         let load = cells.first().map(|cell| &cell.parameters);
         let several = metrics.len() > 1;
         for metric in metrics {
@@ -182,13 +174,10 @@ pub(super) fn nodes(
 /// stacks, network, load and side, a line for each transport. None below two transports.
 pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
     let (y_title, _, value) = quantity;
-    let all = cells(source, |parameters| matches!(parameters, Parameters::Echo(_)));
-    let (mut families, mut pairs, mut transports) = (vec![], vec![], vec![]);
-    for cell in &all {
-        push_new(&mut pairs, Pair::of(cell));
-        push_new(&mut families, family(cell));
-        push_new(&mut transports, cell.transport);
-    }
+    let all = source.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
+    let pairs = distinct(all.iter().map(|cell| Pair::of(cell)));
+    let families = distinct(all.iter().map(|cell| family(cell)));
+    let transports = distinct(all.iter().map(|cell| cell.transport));
     // Each transport has one look in all panels.
     let line_of = |cell: &Cell, points| {
         let place = transports.iter().position(|known| *known == cell.transport);
@@ -240,20 +229,18 @@ fn over_time(
     (y_title, unit, _): Quantity,
     panels: Vec<Panel>,
 ) -> Option<Plot> {
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: {subject}", source.results.name),
-            description: format!(
-                "{y_title} of each node, in each sample of the first measured trial of each {of_each}, from the start on. \
-                 Both axes are linear."
-            ),
-            x_title: "Time since the start",
-            unit,
-            over: Over::Time,
-            panels,
-        };
-        lines.plot()
-    })
+    let lines = Lines {
+        title: format!("{}: {subject}", source.results.name),
+        description: format!(
+            "{y_title} of each node, in each sample of the first measured trial of each {of_each}, from the start on. \
+             Both axes are linear."
+        ),
+        x_title: "Time since the start",
+        unit,
+        over: Over::Time,
+        panels,
+    };
+    (!lines.panels.is_empty()).then(|| lines.plot())
 }
 
 /// The payload in each sample of a transfer: a panel for each load and path, a line for each pair.

@@ -55,19 +55,17 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
             panels.extend((!panel.series.is_empty()).then_some(panel));
         }
     }
-    (!panels.is_empty()).then(|| {
-        let lines = Lines {
-            title: format!("{}: distribution of times", source.results.name),
-            description: "The share of operations that took at most a time, over all measured trials of each pair of stacks \
-                          together. The axis of time is logarithmic."
-                .to_owned(),
-            x_title: "Time",
-            unit: Unit::Share,
-            over: Over::Durations,
-            panels,
-        };
-        lines.plot()
-    })
+    let lines = Lines {
+        title: format!("{}: distribution of times", source.results.name),
+        description: "The share of operations that took at most a time, over all measured trials of each pair of stacks \
+                      together. The axis of time is logarithmic."
+            .to_owned(),
+        x_title: "Time",
+        unit: Unit::Share,
+        over: Over::Durations,
+        panels,
+    };
+    (!lines.panels.is_empty()).then(|| lines.plot())
 }
 
 /// The nodes of the measured trials of a cell that recorded a distribution.

@@ -6,7 +6,6 @@ use perfrun_contract::{
     metric::{Better, Metric},
     network::{Conditions, NONE},
     plan::{Cell, cell_id},
-    record::TrialRecord,
     units::{self, PERCENT, Unit},
 };
 use perfrun_link::{Impairment, Loss};
@@ -15,7 +14,10 @@ use super::{
     canvas::Plot,
     heat::{Heat, Map, Square},
 };
-use crate::tables::{Pair, Source, push_new};
+use crate::{
+    order::{distinct, grouped},
+    tables::{Pair, Source},
+};
 
 /// Networks that differ in nothing else than delay and loss.
 struct Grid<'a> {
@@ -64,38 +66,24 @@ pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
 impl<'a> Grid<'a> {
     /// All grids with at least two delays and two losses.
     fn of(networks: &'a [Conditions]) -> Vec<Self> {
-        let mut grids: Vec<Self> = vec![];
-        for network in networks {
-            let Some((rest, place)) = Place::of(network) else {
-                continue;
-            };
-            let network = (place, network.name.as_str());
-            match grids.iter_mut().find(|grid| grid.rest == rest) {
-                Some(grid) => grid.networks.push(network),
-                None => grids.push(Self {
-                    rest,
-                    networks: vec![network],
-                }),
-            }
-        }
+        let placed = networks.iter().filter_map(|network| {
+            let (rest, place) = Place::of(network)?;
+            Some((rest, (place, network.name.as_str())))
+        });
+        let grids = grouped(placed).into_iter();
+        let mut grids: Vec<Self> = grids.map(|(rest, networks)| Self { rest, networks }).collect();
         grids.retain(|grid| grid.delays().len() > 1 && grid.losses().len() > 1 && grid.networks.len() > 3);
         grids
     }
 
     fn delays(&self) -> Vec<Duration> {
-        let mut delays = vec![];
-        self.networks
-            .iter()
-            .for_each(|(place, _)| push_new(&mut delays, place.delay));
+        let mut delays = distinct(self.networks.iter().map(|(place, _)| place.delay));
         delays.sort_unstable();
         delays
     }
 
     fn losses(&self) -> Vec<[f64; 2]> {
-        let mut losses = vec![];
-        self.networks
-            .iter()
-            .for_each(|(place, _)| push_new(&mut losses, place.loss));
+        let mut losses = distinct(self.networks.iter().map(|(place, _)| place.loss));
         losses.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
         losses
     }
@@ -108,13 +96,7 @@ impl<'a> Grid<'a> {
         let first = of_grid.filter(|cell| seen.insert(beside(cell, NONE)));
         first
             .flat_map(|cell| {
-                let records = self
-                    .cells(source, cell)
-                    .flat_map(|(_, cell)| source.counting(cell));
-                let mut metrics = vec![];
-                for (metric, _) in records.flat_map(TrialRecord::headlines) {
-                    push_new(&mut metrics, metric);
-                }
+                let metrics = source.headlines(self.cells(source, cell).map(|(_, cell)| cell));
                 let several = metrics.len() > 1;
                 metrics
                     .into_iter()

@@ -2,27 +2,30 @@
 
 use perfrun_contract::{
     metric::Metric,
-    parameters::{Bandwidth, Parameters},
+    parameters::Parameters,
     plan::Cell,
     workload::{Direction, Timing},
 };
 
 use crate::{
+    order::distinct,
     path::Path,
-    tables::{Source, paths, push_new},
+    tables::{Source, paths},
 };
 
-/// What becomes a panel of a bandwidth plot: transport, metric, title, cells of all pairs and sizes.
-pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Path<'a>, Metric, String, Vec<&'a Cell>)> {
-    let all = cells(source, |parameters| {
-        matches!(parameters, Parameters::Bandwidth(_))
-    });
-    let mut settings: Vec<(Direction, u32)> = vec![];
-    for cell in &all {
-        if let Some((direction, _, streams)) = cell.parameters.transfer() {
-            push_new(&mut settings, (direction, streams));
-        }
-    }
+/// What becomes a panel: a metric of some cells.
+pub(super) struct Chosen<'a> {
+    pub(super) path: Path<'a>,
+    pub(super) metric: Metric,
+    pub(super) title: String,
+    pub(super) cells: Vec<&'a Cell>,
+}
+
+/// The panels of a bandwidth plot, with the cells of all pairs and sizes.
+pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<Chosen<'a>> {
+    let all = source.cells(|parameters| matches!(parameters, Parameters::Bandwidth(_)));
+    let transfers = all.iter().filter_map(|cell| cell.parameters.transfer());
+    let settings = distinct(transfers.map(|(direction, _, streams)| (direction, streams)));
     let mut panels = vec![];
     for path in paths(&all) {
         for &(direction, streams) in &settings {
@@ -36,36 +39,31 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<(Path<'a>, Metric
             } else {
                 ""
             };
-            let streams = if streams > 1 {
-                format!(", {streams} streams")
-            } else {
-                String::new()
+            let streams = match streams {
+                ..=1 => String::new(),
+                _ => format!(", {streams} streams"),
             };
             // A sender's own timing must never be taken for a receiver's.
-            let is_compat = |cell: &&Cell| {
-                matches!(
-                    cell.parameters,
-                    Parameters::Bandwidth(Bandwidth {
-                        timing: Timing::Compat,
-                        ..
-                    })
-                )
+            let is_compat = |cell: &&Cell| match &cell.parameters {
+                Parameters::Bandwidth(load) => load.timing == Timing::Compat,
+                _ => false,
             };
             let compat = if cells.iter().any(is_compat) {
                 ", compat timing"
             } else {
                 ""
             };
-            let mut panel = |name: &str, metric| {
-                let title = format!("{path}, {name}{both}{streams}{compat}");
-                panels.push((path, metric, title, of_path(&cells, path)));
-            };
-            if direction != Direction::Download {
-                panel("upload", Metric::UploadGoodput);
-            }
-            if direction != Direction::Upload {
-                panel("download", Metric::DownloadGoodput);
-            }
+            let ways = [
+                ("upload", Metric::UploadGoodput, Direction::Download),
+                ("download", Metric::DownloadGoodput, Direction::Upload),
+            ];
+            let ways = ways.into_iter().filter(|(.., other)| direction != *other);
+            panels.extend(ways.map(|(name, metric, _)| Chosen {
+                path,
+                metric,
+                title: format!("{path}, {name}{both}{streams}{compat}"),
+                cells: of_path(&cells, path),
+            }));
         }
     }
     panels
@@ -76,10 +74,8 @@ pub(super) fn groups<'a>(
     source: &Source<'a>,
     is_wanted: impl Fn(&Parameters) -> bool,
 ) -> Vec<(Path<'a>, String, Vec<&'a Cell>)> {
-    let all = cells(source, is_wanted);
-    let mut parameters: Vec<&Parameters> = vec![];
-    all.iter()
-        .for_each(|cell| push_new(&mut parameters, &cell.parameters));
+    let all = source.cells(is_wanted);
+    let parameters = distinct(all.iter().map(|cell| &cell.parameters));
     let mut groups = vec![];
     for path in paths(&all) {
         for &p in &parameters {
@@ -94,13 +90,20 @@ pub(super) fn groups<'a>(
     groups
 }
 
-pub(super) fn cells<'a>(source: &Source<'a>, is_wanted: impl Fn(&Parameters) -> bool) -> Vec<&'a Cell> {
-    source
-        .plan()
-        .cells
-        .iter()
-        .filter(|cell| is_wanted(&cell.parameters))
-        .collect()
+/// The groups as panels of a metric.
+pub(super) fn panels_of<'a>(
+    source: &Source<'a>,
+    metric: Metric,
+    is_wanted: impl Fn(&Parameters) -> bool,
+) -> Vec<Chosen<'a>> {
+    let groups = groups(source, is_wanted).into_iter();
+    let panels = groups.map(|(path, title, cells)| Chosen {
+        path,
+        metric,
+        title,
+        cells,
+    });
+    panels.collect()
 }
 
 /// The cells of a path and the baseline that it is held against, first.

@@ -8,35 +8,19 @@ use perfrun_contract::{
     workload::{Direction, Timing},
 };
 
-use super::source::{Grid, Notes, Pair, Source, Style, push_new};
+use super::source::{Grid, Notes, Pair, Source, Style};
 use crate::{
+    order::{distinct, grouped},
     path::Path,
     table::{self, Kind, NOTHING, Table},
     units,
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let mut groups: Vec<String> = vec![];
-    let cells: Vec<&Cell> = source
-        .plan()
-        .cells
-        .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Bandwidth(_)))
-        .collect();
-    for cell in &cells {
-        push_new(&mut groups, caption(&cell.parameters));
-    }
-    let of = |group: &String| {
-        cells
-            .iter()
-            .copied()
-            .filter(|c| caption(&c.parameters) == *group)
-            .collect::<Vec<_>>()
-    };
-    groups
-        .iter()
-        .flat_map(|group| group_tables(source, &of(group), group))
-        .collect()
+    let cells = source.cells(|parameters| matches!(parameters, Parameters::Bandwidth(_)));
+    let groups = grouped(cells.into_iter().map(|cell| (caption(&cell.parameters), cell)));
+    let tables = |(caption, cells): &(String, Vec<&Cell>)| group_tables(source, cells, caption);
+    groups.iter().flat_map(tables).collect()
 }
 
 /// What a document sets once for all cells.
@@ -197,10 +181,7 @@ impl<'a> Layout<'a> {
             }
         }
         // All uploads, then all downloads, as in the published tables.
-        let mut names: Vec<String> = vec![];
-        operations
-            .iter()
-            .for_each(|line| push_new(&mut names, line.operation.clone()));
+        let names = distinct(operations.iter().map(|line: &Line<'_>| line.operation.clone()));
         operations.sort_by_key(|line: &Line<'_>| names.iter().position(|name| *name == line.operation));
         let timed = |p: &Parameters| matches!(p.transfer(), Some((_, Amount::Seconds(_), _)));
         Self {
@@ -250,21 +231,13 @@ impl<'a> Layout<'a> {
             });
             self.keys(line).into_iter().chain(values).collect()
         });
-        let rows = rows.collect();
+        let names = self.pairs.iter().map(|pair| pair.header());
         Table {
-            title: title.to_owned(),
-            caption: caption.to_owned(),
-            keys: keys.len(),
-            header: keys
-                .into_iter()
-                .map(str::to_owned)
-                .chain(self.pairs.iter().map(|p| p.header()))
-                .collect(),
-            rows,
-            footnotes: notes.into_footnotes(),
-            kind: Kind::Companion,
             has_pairs_across: true,
+            ..Table::new(Kind::Companion, &keys, names, rows)
         }
+        .called(title, caption)
+        .with_footnotes(notes)
     }
 
     fn keys(&self, line: &Line<'_>) -> Vec<table::Cell> {
@@ -333,14 +306,12 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
             }
         }
     }
-    (!rows.is_empty()).then(|| Table {
-        title: "Latency".to_owned(),
-        caption: format!("{caption}; from the dial until connected, and until the exchange was complete"),
-        keys: 3,
-        header: grid.header(&["Until", "Size", "Transport"]),
-        rows,
-        footnotes: notes.into_footnotes(),
-        kind: Kind::Main,
+    let caption = format!("{caption}; from the dial until connected, and until the exchange was complete");
+    Table {
         has_pairs_across: true,
-    })
+        ..Table::new(Kind::Main, &["Until", "Size", "Transport"], grid.names(), rows)
+    }
+    .called("Latency", caption)
+    .with_footnotes(notes)
+    .unless_empty()
 }

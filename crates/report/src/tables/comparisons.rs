@@ -115,8 +115,9 @@ pub(crate) fn comparisons<'a>(
         let shown = fields.filter(|(_, (is_shown, _))| *is_shown);
         shown.map(|(field, _)| field).collect()
     };
-    let rows: Vec<_> = judged.comparisons.iter().map(row).collect();
-    let header = columns.iter().filter(|(is_shown, _)| *is_shown);
+    let rows = judged.comparisons.iter().map(row);
+    let shown = columns.iter().filter(|(is_shown, _)| *is_shown);
+    let names: Vec<&str> = shown.map(|(_, name)| *name).collect();
     let of_all = [
         ("baseline", &baselines, names_baselines && !has_baseline),
         ("candidate", &candidates, !has_candidate),
@@ -131,39 +132,29 @@ pub(crate) fn comparisons<'a>(
         names if names.is_empty() => names,
         names => format!("{names}; "),
     };
-    (!rows.is_empty()).then(|| Table {
-        title: "Comparisons".to_owned(),
-        caption: format!("{of}medians, baseline → candidate; {difference_of}"),
-        keys: 2 + usize::from(has_baseline) + usize::from(has_candidate),
-        header: header.map(|(_, name)| (*name).to_owned()).collect(),
-        rows,
-        ..Table::default()
-    })
+    let keys = 2 + usize::from(has_baseline) + usize::from(has_candidate);
+    let (keys, others) = names.split_at(keys);
+    Table::new(Kind::Main, keys, others.iter().copied(), rows)
+        .called(
+            "Comparisons",
+            format!("{of}medians, baseline → candidate; {difference_of}"),
+        )
+        .unless_empty()
 }
 
 fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
-    let rows: Vec<Vec<table::Cell>> = judged
-        .gates
-        .iter()
-        .map(|gate: &Gate| {
-            let expected = plan.judging.expect.get(gate.expectation);
-            vec![
-                gate.cell.as_str().into(),
-                expected
-                    .map_or_else(String::new, |expected| bound(expected.metric, expected.bound))
-                    .into(),
-                gate.verdict.as_ref().into(),
-            ]
-        })
-        .collect();
-    (!rows.is_empty()).then(|| Table {
-        title: "Expectations".to_owned(),
-        keys: 1,
-        header: ["cell", "expected", "verdict"].map(str::to_owned).to_vec(),
-        rows,
-        kind: Kind::Prose,
-        ..Table::default()
-    })
+    let rows = judged.gates.iter().map(|gate: &Gate| {
+        let expected = plan.judging.expect.get(gate.expectation);
+        let expected = expected.map(|expected| bound(expected.metric, expected.bound));
+        vec![
+            gate.cell.as_str().into(),
+            expected.unwrap_or_default().into(),
+            gate.verdict.as_ref().into(),
+        ]
+    });
+    Table::new(Kind::Prose, &["cell"], ["expected", "verdict"], rows)
+        .called("Expectations", "")
+        .unless_empty()
 }
 
 /// An expectation, as people read it.

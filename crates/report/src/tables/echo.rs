@@ -8,8 +8,9 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::source::{Column, Notes, Pair, Ratios, Source, detail, push_new};
+use super::source::{Notes, Pair, Ratios, Source, detail, told_apart};
 use crate::{
+    order::{distinct, grouped},
     path::Path,
     published::{self, Row},
     table::{self, Kind, NOTHING, Table},
@@ -17,26 +18,14 @@ use crate::{
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<(&Cell, &Echo)> = source
-        .plan()
-        .cells
-        .iter()
-        .filter_map(|cell| match &cell.parameters {
-            Parameters::Echo(load) => Some((cell, load)),
-            _ => None,
-        })
-        .collect();
-    let Some((_, load)) = cells.first() else {
+    let all = source.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
+    let cells: Vec<(&Cell, &Echo)> = all.iter().filter_map(|&cell| Some((cell, load(cell)?))).collect();
+    let Some((_, first)) = cells.first() else {
         return vec![];
     };
-    let all: Vec<&Cell> = cells.iter().map(|(cell, _)| *cell).collect();
-    let mut tables = vec![own(source, &all, load)];
-    tables.extend(
-        OTHERS
-            .map(|(name, transport)| webrtc_against(source, &all, name, transport))
-            .into_iter()
-            .flatten(),
-    );
+    let against = OTHERS.map(|(name, transport)| webrtc_against(source, &all, name, transport));
+    let mut tables = vec![own(source, &all, first)];
+    tables.extend(against.into_iter().flatten());
     let whole = published_rows(source, &cells, |_, _| true);
     tables.extend(published_table(
         whole,
@@ -52,34 +41,33 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     tables
 }
 
+fn load(cell: &Cell) -> Option<&Echo> {
+    match &cell.parameters {
+        Parameters::Echo(load) => Some(load),
+        _ => None,
+    }
+}
+
 /// What tells cells apart.
 fn key(cell: &Cell) -> Vec<table::Cell> {
-    let Parameters::Echo(load) = &cell.parameters else {
-        return vec![];
-    };
-    vec![
-        Path::of(cell).to_string().into(),
-        format!("{} × {}", load.connections, load.streams_per_connection).into(),
-        Pair::of(cell).header().into(),
-    ]
+    let text = |load: &Echo| format!("{} × {}", load.connections, load.streams_per_connection);
+    told_apart(cell, load(cell).map_or_else(String::new, text))
 }
 
 const KEY: [&str; 3] = ["Transport", "Load", "Stacks"];
 
 fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
-    let column = |name, metric| Column { name, metric };
     let columns = [
-        column("Achieved", Metric::AchievedShare),
-        column("Rate", Metric::RoundTripsPerSecond),
-        column("Echoing\nstreams", Metric::EchoingStreams),
-        column("p50", Metric::RoundTripP50),
-        column("p99", Metric::RoundTripP99),
-        column("CPU per\nround trip", Metric::CpuSecondsPerOperation),
-        column("Ramp\nlate", Metric::RampLateness),
-        column("Failures", Metric::Failures),
+        ("Achieved", Metric::AchievedShare),
+        ("Rate", Metric::RoundTripsPerSecond),
+        ("Echoing\nstreams", Metric::EchoingStreams),
+        ("p50", Metric::RoundTripP50),
+        ("p99", Metric::RoundTripP99),
+        ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
+        ("Ramp\nlate", Metric::RampLateness),
+        ("Failures", Metric::Failures),
     ];
     let seconds = |seconds| units::text(Unit::Seconds, seconds);
-    let table = detail(source, cells, &KEY, key, &columns);
     let (when, each, counted) = match load.pace {
         Pace::Pause(_) => ("", "pause", ""),
         Pace::Period(_) => (
@@ -88,18 +76,15 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
             ". The round trip of a late line counts from when it was due, except for what the timer added, at most 2 ms",
         ),
     };
-    Table {
-        title: "Echo".to_owned(),
-        caption: format!(
-            "lines of {} every {} on each stream{when}, {} with the ramp. Achieved are the round trips on the plateau, from \
-             the end of the ramp on, as a share of one per {each} and stream. Echoing streams are the fewest in any sample \
-             of the plateau{counted}",
-            units::size(load.message_bytes.0),
-            seconds(load.pace.seconds()),
-            seconds(load.duration_seconds),
-        ),
-        ..table
-    }
+    let caption = format!(
+        "lines of {} every {} on each stream{when}, {} with the ramp. Achieved are the round trips on the plateau, from \
+         the end of the ramp on, as a share of one per {each} and stream. Echoing streams are the fewest in any sample \
+         of the plateau{counted}",
+        units::size(load.message_bytes.0),
+        seconds(load.pace.seconds()),
+        seconds(load.duration_seconds),
+    );
+    detail(source, cells, &KEY, key, &columns).called("Echo", caption)
 }
 
 /// The transports that the published benchmark compares WebRTC with. Its goal is at most twice the cost of
@@ -118,41 +103,30 @@ fn webrtc_against(source: &Source<'_>, cells: &[&Cell], name: &str, transport: T
     let webrtc = cells
         .iter()
         .filter(|cell| cell.transport == Transport::WebrtcDirect);
-    let rows: Vec<Vec<table::Cell>> = webrtc
-        .filter_map(|cell| {
-            let path = Path {
-                transport,
-                ..Path::of(cell)
-            };
-            let other = source.cell(Pair::of(cell), path, &cell.parameters)?;
-            let shares = columns.map(|(_, metric)| {
-                let share = ratios.share(cell, other, metric)?;
-                Some(source.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
-            });
-            shares.iter().any(Option::is_some).then(|| {
-                let shares = shares.into_iter();
-                let shares = shares.map(|share| share.unwrap_or_else(|| NOTHING.into()));
-                key(cell).into_iter().chain(shares).collect()
-            })
+    let rows = webrtc.filter_map(|cell| {
+        let path = Path {
+            transport,
+            ..Path::of(cell)
+        };
+        let other = source.cell(Pair::of(cell), path, &cell.parameters)?;
+        let shares = columns.map(|(_, metric)| {
+            let share = ratios.share(cell, other, metric)?;
+            Some(source.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
+        });
+        shares.iter().any(Option::is_some).then(|| {
+            let shares = shares.into_iter();
+            let shares = shares.map(|share| share.unwrap_or_else(|| NOTHING.into()));
+            key(cell).into_iter().chain(shares).collect()
         })
-        .collect();
-    (!rows.is_empty()).then(|| Table {
-        title: format!("WebRTC against {name}"),
-        caption: format!(
-            "CPU time of both nodes for each round trip, and the most that a node had allocated, as shares of those over \
-             {transport} with the same pair and load. With 200 %, WebRTC costs twice as much"
-        ),
-        keys: KEY.len(),
-        header: KEY
-            .into_iter()
-            .chain(columns.map(|(name, _)| name))
-            .map(str::to_owned)
-            .collect(),
-        rows,
-        footnotes: notes.into_footnotes(),
-        kind: Kind::Companion,
-        ..Table::default()
-    })
+    });
+    let caption = format!(
+        "CPU time of both nodes for each round trip, and the most that a node had allocated, as shares of those over \
+         {transport} with the same pair and load. With 200 %, WebRTC costs twice as much"
+    );
+    Table::new(Kind::Companion, &KEY, columns.map(|(name, _)| name), rows)
+        .called(format!("WebRTC against {name}"), caption)
+        .with_footnotes(notes)
+        .unless_empty()
 }
 
 /// A published column: its name, its values and their unit.
@@ -166,18 +140,16 @@ fn published_rows<'a>(
     cells: &[(&'a Cell, &Echo)],
     counts: impl Fn(&Echo, &Row) -> bool,
 ) -> Vec<Side<'a>> {
-    let mut sides: Vec<Side<'a>> = vec![];
-    for series in published::series(source.results) {
-        let Some((cell, load)) = cells.iter().find(|(cell, _)| cell.id == series.cell.id) else {
-            continue;
-        };
+    let series = published::series(source.results).filter_map(|series| {
+        let (cell, load) = cells.iter().find(|(cell, _)| cell.id == series.cell.id)?;
         let side = series.side();
         let rows = series.rows.into_iter().filter(|row| counts(load, row));
-        match sides.iter_mut().find(|(c, s, _)| c.id == cell.id && *s == side) {
-            Some((.., known)) => known.extend(rows),
-            None => sides.push((cell, side, rows.collect())),
-        }
-    }
+        Some(((*cell, side), rows.collect::<Vec<Row>>()))
+    });
+    let sides = grouped(series).into_iter();
+    let mut sides: Vec<Side<'a>> = sides
+        .map(|((cell, side), rows)| (cell, side, rows.concat()))
+        .collect();
     sides.retain(|(.., rows)| !rows.is_empty());
     sides
 }
@@ -190,47 +162,38 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
         ("Bytes\nread", |row| row.bytes_read, Unit::Bytes),
         ("Bytes\nwritten", |row| row.bytes_written, Unit::Bytes),
     ];
-    let mut paths = vec![];
-    sides
-        .iter()
-        .for_each(|(cell, ..)| push_new(&mut paths, Path::of(cell)));
+    let paths = distinct(sides.iter().map(|(cell, ..)| Path::of(cell)));
     sides.sort_by_key(|(cell, ..)| paths.iter().position(|path| *path == Path::of(cell)));
-    let rows: Vec<Vec<table::Cell>> = sides
-        .iter()
-        .map(|(cell, side, rows)| {
-            let keys = [
-                Path::of(cell).to_string().into(),
-                Pair::of(cell).header().into(),
-                format!("{}\n{side}", cell.parameters).into(),
-            ];
-            let values = columns.iter().map(|(_, of, unit)| {
-                let [least, mean, most] = published::spread(rows.iter().map(of));
-                // All in the unit of the largest.
-                let scale = Scale::of(*unit, most as f64);
-                let text = |value: u64| match unit {
-                    Unit::Count => value.to_string(),
-                    _ => scale.number(value as f64),
-                };
-                let text = format!("{} /\n{} /\n{}", text(least), text(mean), text(most));
-                format!("{text} {}", scale.name).trim_end().into()
-            });
-            keys.into_iter().chain(values).collect()
-        })
-        .collect();
-    (!rows.is_empty()).then(|| Table {
-        title: title.to_owned(),
-        caption: format!(
-            "{caption}. CPU % is of all CPUs, and bytes are of payload in a sample. Allocated is what the program has \
-             allocated: by its allocator, which is jemalloc in the published figures, or on Go's heap"
-        ),
-        keys: 3,
-        header: ["Transport", "Stacks", "Load,\nside"]
-            .into_iter()
-            .chain(columns.iter().map(|column| column.0))
-            .map(str::to_owned)
-            .collect(),
+    let rows = sides.iter().map(|(cell, side, rows)| {
+        let keys = [
+            Path::of(cell).to_string().into(),
+            Pair::of(cell).header().into(),
+            format!("{}\n{side}", cell.parameters).into(),
+        ];
+        let values = columns.iter().map(|(_, of, unit)| {
+            let [least, mean, most] = published::spread(rows.iter().map(of));
+            // All in the unit of the largest.
+            let scale = Scale::of(*unit, most as f64);
+            let text = |value: u64| match unit {
+                Unit::Count => value.to_string(),
+                _ => scale.number(value as f64),
+            };
+            let text = format!("{} /\n{} /\n{}", text(least), text(mean), text(most));
+            format!("{text} {}", scale.name).trim_end().into()
+        });
+        keys.into_iter().chain(values).collect()
+    });
+    let caption = format!(
+        "{caption}. CPU % is of all CPUs, and bytes are of payload in a sample. Allocated is what the program has \
+         allocated: by its allocator, which is jemalloc in the published figures, or on Go's heap"
+    );
+    let names = columns.iter().map(|column| column.0);
+    Table::new(
+        Kind::Companion,
+        &["Transport", "Stacks", "Load,\nside"],
+        names,
         rows,
-        kind: Kind::Companion,
-        ..Table::default()
-    })
+    )
+    .called(title, caption)
+    .unless_empty()
 }

@@ -9,11 +9,8 @@ use perfrun_contract::{
     role::Role,
 };
 
-use super::source::{Pair, Source};
-use crate::{
-    path::Path,
-    table::{self, Kind, Table},
-};
+use super::source::{Source, told_apart};
+use crate::table::{self, Kind, Table};
 
 /// A row for each reason at each side of a cell. `None` if nothing failed.
 pub(super) fn table(source: &Source<'_>) -> Option<Table> {
@@ -27,28 +24,20 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
                     times.notes.push(footnotes.len());
                     footnotes.push(note);
                 }
-                rows.push(vec![
-                    Path::of(cell).to_string().into(),
-                    cell.parameters.to_string().into(),
-                    Pair::of(cell).header().into(),
-                    role.to_string().into(),
-                    reason.as_ref().into(),
-                    times,
-                ]);
+                let mut row = told_apart(cell, cell.parameters.to_string());
+                row.extend([role.to_string().into(), reason.as_ref().into(), times]);
+                rows.push(row);
             }
         }
     }
-    let header = ["Transport", "Load", "Stacks", "Side", "Reason", "Times"];
-    (!rows.is_empty()).then(|| Table {
-        title: "Failed operations".to_owned(),
-        caption: "counts over all measured trials of a cell that continued".to_owned(),
-        keys: 5,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-        footnotes,
-        kind: Kind::Detail,
-        ..Table::default()
-    })
+    let keys = ["Transport", "Load", "Stacks", "Side", "Reason"];
+    Table::new(Kind::Detail, &keys, ["Times"], rows)
+        .called(
+            "Failed operations",
+            "counts over all measured trials of a cell that continued",
+        )
+        .with_footnotes(footnotes)
+        .unless_empty()
 }
 
 /// How many operations of the kind there were in all, where that says more than the count.

@@ -2,9 +2,9 @@
 
 use perfrun_contract::{plan::Cell, units::Unit};
 
-use super::source::{Pair, Source, push_new};
+use super::source::{Source, told_apart};
 use crate::{
-    path::Path,
+    order::distinct,
     statistics::Statistics,
     table::{self, Kind, Table},
     units,
@@ -14,27 +14,14 @@ use crate::{
 /// lateness.
 pub(super) fn table(source: &Source<'_>) -> Option<Table> {
     let cells = source.plan().cells.iter();
-    let rows: Vec<_> = cells.filter_map(|cell| row(source, cell)).collect();
-    let header = [
-        "Transport",
-        "Load",
-        "Stacks",
-        "Scheduling",
-        "p99,\nmedian trial",
-        "p99,\nworst trial",
-        "Latest\npacket",
-    ];
-    (!rows.is_empty()).then(|| Table {
-        title: "Lateness".to_owned(),
-        caption: "how much later than configured packets left impaired links: the 99th percentile in the median and in the \
-                  worst trial, and the latest packet of all trials; in each trial at the end of the link that was later"
-            .to_owned(),
-        keys: 4,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-        kind: Kind::Companion,
-        ..Table::default()
-    })
+    let rows = cells.filter_map(|cell| row(source, cell));
+    let keys = ["Transport", "Load", "Stacks", "Scheduling"];
+    let others = ["p99,\nmedian trial", "p99,\nworst trial", "Latest\npacket"];
+    let caption = "how much later than configured packets left impaired links: the 99th percentile in the median and in the \
+                   worst trial, and the latest packet of all trials; in each trial at the end of the link that was later";
+    Table::new(Kind::Companion, &keys, others, rows)
+        .called("Lateness", caption)
+        .unless_empty()
 }
 
 fn row(source: &Source<'_>, cell: &Cell) -> Option<Vec<table::Cell>> {
@@ -46,19 +33,16 @@ fn row(source: &Source<'_>, cell: &Cell) -> Option<Vec<table::Cell>> {
         let late = workers.iter().map(|worker| &worker.lateness);
         p99.extend(late.clone().map(|late| late.p99_ns).max());
         latest.extend(late.map(|late| late.max_ns).max());
-        for worker in workers {
-            push_new(&mut scheduling, worker.scheduling.to_string());
-        }
+        scheduling.extend(workers.iter().map(|worker| worker.scheduling.to_string()));
     }
     let text = |nanoseconds: f64| table::Cell::from(units::text(Unit::Seconds, nanoseconds / 1e9));
     let p99 = Statistics::of(p99.into_iter().map(|late| late as f64))?;
-    Some(vec![
-        Path::of(cell).to_string().into(),
-        cell.parameters.to_string().into(),
-        Pair::of(cell).header().into(),
-        scheduling.join(", ").into(),
+    let mut row = told_apart(cell, cell.parameters.to_string());
+    row.extend([
+        distinct(scheduling).join(", ").into(),
         text(p99.median),
         text(p99.max),
         text(latest.into_iter().max()? as f64),
-    ])
+    ]);
+    Some(row)
 }

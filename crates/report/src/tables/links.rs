@@ -8,6 +8,7 @@ use perfrun_contract::{
 use perfrun_link::probe::{Finding, Judgement, Quantity, Rate};
 
 use crate::{
+    order::distinct,
     table::{Kind, NOTHING, Table},
     units,
 };
@@ -19,46 +20,40 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
         .iter()
         .filter_map(|record| record.links.as_ref())
         .collect();
-    let rows: Vec<_> = results
-        .plan
-        .networks
-        .iter()
-        .map(|network| {
-            let checks: Vec<_> = checks
-                .iter()
-                .copied()
-                .filter(|check| check.network == network.name)
-                .collect();
-            let range = |quantity, scale: fn(f64, &Finding) -> f64, text: fn(f64) -> String| {
-                let values = findings(&checks, quantity).map(|(sent, finding)| scale(sent, finding));
-                range(values, text).into()
-            };
-            let share: fn(f64, &Finding) -> f64 = |sent, finding| finding.measured / sent.max(1.0);
-            let plain: fn(f64, &Finding) -> f64 = |_, finding| finding.measured;
-            let percent: fn(f64) -> String = |share| format!("{:.2} %", share * 100.0);
-            let outside = checks.iter().filter(|check| !check.is_effective()).count();
-            let verdict = match (checks.len(), outside) {
-                (0, _) => "not set".to_owned(),
-                (_, 0) => as_configured(&checks).to_owned(),
-                (all, outside) => format!("{outside} of {all} times not as configured"),
-            };
-            vec![
-                network.name.as_str().into(),
-                network.to_string().into(),
-                range(Quantity::RoundTripMedian, plain, |milliseconds| {
-                    format!("{milliseconds:.2} ms")
-                }),
-                range(Quantity::LossForward, share, percent),
-                range(Quantity::LossBackward, share, percent),
-                rates(&checks, Quantity::RateForward, |leg| leg.measured.rate).into(),
-                rates(&checks, Quantity::RateBackward, |leg| leg.rate_to_client).into(),
-                backends(results, &network.name).into(),
-                verdict.into(),
-            ]
-        })
-        .collect();
-    let header = [
-        "Network",
+    let rows = results.plan.networks.iter().map(|network| {
+        let checks: Vec<_> = checks
+            .iter()
+            .copied()
+            .filter(|check| check.network == network.name)
+            .collect();
+        let range = |quantity, scale: fn(f64, &Finding) -> f64, text: fn(f64) -> String| {
+            let values = findings(&checks, quantity).map(|(sent, finding)| scale(sent, finding));
+            range(values, text).into()
+        };
+        let share: fn(f64, &Finding) -> f64 = |sent, finding| finding.measured / sent.max(1.0);
+        let plain: fn(f64, &Finding) -> f64 = |_, finding| finding.measured;
+        let percent: fn(f64) -> String = |share| format!("{:.2} %", share * 100.0);
+        let outside = checks.iter().filter(|check| !check.is_effective()).count();
+        let verdict = match (checks.len(), outside) {
+            (0, _) => "not set".to_owned(),
+            (_, 0) => as_configured(&checks).to_owned(),
+            (all, outside) => format!("{outside} of {all} times not as configured"),
+        };
+        vec![
+            network.name.as_str().into(),
+            network.to_string().into(),
+            range(Quantity::RoundTripMedian, plain, |milliseconds| {
+                format!("{milliseconds:.2} ms")
+            }),
+            range(Quantity::LossForward, share, percent),
+            range(Quantity::LossBackward, share, percent),
+            rates(&checks, Quantity::RateForward, |leg| leg.measured.rate).into(),
+            rates(&checks, Quantity::RateBackward, |leg| leg.rate_to_client).into(),
+            backends(results, &network.name).into(),
+            verdict.into(),
+        ]
+    });
+    let others = [
         "Configured",
         "Round trip\np50",
         "Lost\nto server",
@@ -68,16 +63,10 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
         "Impaired\nby",
         "Measured links were",
     ];
-    (!rows.is_empty()).then(|| Table {
-        title: "Links".to_owned(),
-        caption: "what a probe measured each time the links were set, lowest to highest; ≥: nearly everything that was sent arrived"
-            .to_owned(),
-        keys: 1,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-        kind: Kind::Main,
-        ..Table::default()
-    })
+    let caption = "what a probe measured each time the links were set, lowest to highest; ≥: nearly everything that was sent arrived";
+    Table::new(Kind::Main, &["Network"], others, rows)
+        .called("Links", caption)
+        .unless_empty()
 }
 
 /// The measurements of a check in one line.
@@ -166,19 +155,14 @@ fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Optio
 
 /// The back ends that impaired links in trials on this network.
 fn backends(results: &Account<'_>, network: &str) -> String {
-    let mut backends: Vec<String> = vec![];
     let cells = &results.plan.cells;
     let records = results.trials.iter().filter(|record| {
-        cells
-            .get(record.trial.cell)
-            .is_some_and(|cell| cell.network == network)
+        let cell = cells.get(record.trial.cell);
+        cell.is_some_and(|cell| cell.network == network)
     });
-    for link in records
-        .flat_map(|record| record.nodes.values())
-        .filter_map(|node| node.link.as_ref())
-    {
-        super::push_new(&mut backends, link.backend.to_string());
-    }
+    let nodes = records.flat_map(|record| record.nodes.values());
+    let links = nodes.filter_map(|node| node.link.as_ref());
+    let backends = distinct(links.map(|link| link.backend.to_string()));
     if backends.is_empty() {
         NOTHING.to_owned()
     } else {

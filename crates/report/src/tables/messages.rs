@@ -16,10 +16,7 @@ use crate::{
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells = source.plan().cells.iter();
-    let cells: Vec<&Cell> = cells
-        .filter(|cell| cell.parameters.messages().is_some())
-        .collect();
+    let cells = source.cells(|parameters| parameters.messages().is_some());
     let [mut acknowledged, mut in_process, mut broadcast] = [vec![], vec![], vec![]];
     for cell in &cells {
         match cell.parameters.messages().map(|load| load.mode) {
@@ -45,10 +42,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         .collect()
 }
 
-/// Columns of a table, with names that tell them from those of the other tables.
-type Columns<const N: usize> = [(&'static str, Metric); N];
-
-const ACKNOWLEDGED: Columns<7> = [
+const ACKNOWLEDGED: [Column; 7] = [
     ("Messages", Metric::MessagesPerSecond),
     ("Goodput", Metric::UploadGoodput),
     ("Round trip\np50", Metric::RoundTripP50),
@@ -57,7 +51,7 @@ const ACKNOWLEDGED: Columns<7> = [
     CPU,
     FAILURES,
 ];
-const IN_PROCESS: Columns<6> = [
+const IN_PROCESS: [Column; 6] = [
     ("Messages", Metric::MessagesPerSecond),
     ("Goodput", Metric::UploadGoodput),
     ("One way\np50", Metric::OneWayP50),
@@ -65,7 +59,7 @@ const IN_PROCESS: Columns<6> = [
     CPU,
     FAILURES,
 ];
-const BROADCAST: Columns<8> = [
+const BROADCAST: [Column; 8] = [
     ("Delivered", Metric::MessagesPerSecond),
     ("Share\ndelivered", Metric::DeliveryRatio),
     ("Lost", Metric::MessagesLost),
@@ -75,16 +69,11 @@ const BROADCAST: Columns<8> = [
     CPU,
     FAILURES,
 ];
-const CPU: (&str, Metric) = ("CPU per\nmessage", Metric::CpuSecondsPerMessage);
-const FAILURES: (&str, Metric) = ("Failures", Metric::Failures);
+const CPU: Column = ("CPU per\nmessage", Metric::CpuSecondsPerMessage);
+const FAILURES: Column = ("Failures", Metric::Failures);
 
 /// A row for each cell. `None` without cells.
-fn table<const N: usize>(
-    source: &Source<'_>,
-    cells: &[&Cell],
-    title: &str,
-    columns: &Columns<N>,
-) -> Option<Table> {
+fn table(source: &Source<'_>, cells: &[&Cell], title: &str, columns: &[Column]) -> Option<Table> {
     let first = cells.first()?.parameters.messages()?;
     let caption = format!("{}. {}", sent(first), method(cells));
     let key = |cell: &Cell| {
@@ -92,18 +81,8 @@ fn table<const N: usize>(
         let (path, pair) = (Path::of(cell).to_string(), Pair::of(cell).header());
         vec![path.into(), mode, size, pair.into()]
     };
-    let columns = columns.map(|(name, metric)| Column { name, metric });
-    Some(Table {
-        title: title.to_owned(),
-        caption,
-        ..detail(
-            source,
-            cells,
-            &["Transport", "Mode", "Size", "Stacks"],
-            key,
-            &columns,
-        )
-    })
+    let names = ["Transport", "Mode", "Size", "Stacks"];
+    Some(detail(source, cells, &names, key, columns).called(title, caption))
 }
 
 /// What a document sets once for all cells.
@@ -174,20 +153,14 @@ fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         let keys = [mode, size, path.to_string().into()];
         keys.into_iter().chain(values).collect()
     });
-    let rows = rows.collect();
-    let table = Table {
-        title: "Share of raw".to_owned(),
-        caption: "messages per second as a share of those of raw over the same kind of transport in the same iteration"
-            .to_owned(),
-        keys: 3,
-        header: grid.header(&["Mode", "Size", "Transport"]),
-        rows,
-        footnotes: notes.into_footnotes(),
-        kind: Kind::Companion,
-        ..Table::default()
-    };
-    let table = table.with_rows_where_any(table::Cell::is_value);
-    (!table.rows.is_empty()).then_some(table)
+    Table::new(Kind::Companion, &["Mode", "Size", "Transport"], grid.names(), rows)
+        .called(
+            "Share of raw",
+            "messages per second as a share of those of raw over the same kind of transport in the same iteration",
+        )
+        .with_footnotes(notes)
+        .with_rows_where_any(table::Cell::is_value)
+        .unless_empty()
 }
 
 /// Mode and size.

@@ -6,16 +6,11 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use super::source::{Column, Pair, Source, detail};
+use super::source::{Pair, Source, detail};
 use crate::{path::Path, table::Table, units};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<&Cell> = source
-        .plan()
-        .cells
-        .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Ping(_)))
-        .collect();
+    let cells = source.cells(|parameters| matches!(parameters, Parameters::Ping(_)));
     let Some(Cell {
         parameters: Parameters::Ping(Ping {
             count,
@@ -32,42 +27,15 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     };
     let key = |cell: &Cell| vec![Path::of(cell).to_string().into(), Pair::of(cell).header().into()];
     let columns = [
-        Column {
-            name: "p50",
-            metric: Metric::RoundTripP50,
-        },
-        Column {
-            name: "p90",
-            metric: Metric::RoundTripP90,
-        },
-        Column {
-            name: "p99",
-            metric: Metric::RoundTripP99,
-        },
-        Column {
-            name: "Mean",
-            metric: Metric::RoundTripMean,
-        },
-        Column {
-            name: "Max",
-            metric: Metric::RoundTripMax,
-        },
-        Column {
-            name: "CPU per\nround trip",
-            metric: Metric::CpuSecondsPerOperation,
-        },
-        Column {
-            name: "Failures",
-            metric: Metric::Failures,
-        },
+        ("p50", Metric::RoundTripP50),
+        ("p90", Metric::RoundTripP90),
+        ("p99", Metric::RoundTripP99),
+        ("Mean", Metric::RoundTripMean),
+        ("Max", Metric::RoundTripMax),
+        ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
+        ("Failures", Metric::Failures),
     ];
-    let table = detail(source, &cells, &["Transport", "Stacks"], key, &columns);
-    vec![Table {
-        title: "Round trips".to_owned(),
-        caption: format!(
-            "{count} round trip{} of 32 bytes in each trial, {pause}",
-            if *count == 1 { "" } else { "s" }
-        ),
-        ..table
-    }]
+    let plural = if *count == 1 { "" } else { "s" };
+    let caption = format!("{count} round trip{plural} of 32 bytes in each trial, {pause}");
+    vec![detail(source, &cells, &["Transport", "Stacks"], key, &columns).called("Round trips", caption)]
 }

@@ -2,8 +2,10 @@
 
 use perfrun_contract::{account::Account, record::TrialFailure};
 
-use super::source::push_new;
-use crate::table::{Cell, Kind, Table};
+use crate::{
+    order::grouped,
+    table::{Kind, Table},
+};
 
 /// Cells or trials named for one reason; results.json has all of them.
 const NAMED: usize = 4;
@@ -16,51 +18,35 @@ pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
 }
 
 fn skipped(results: &Account<'_>) -> Option<Table> {
-    let skipped = &results.plan.skipped;
-    let mut reasons: Vec<&str> = vec![];
-    skipped
-        .iter()
-        .for_each(|cell| push_new(&mut reasons, &cell.reason));
-    let of = |reason: &str| {
-        skipped
-            .iter()
-            .filter(|c| c.reason == reason)
-            .map(|c| c.id.as_str())
-            .collect::<Vec<_>>()
-    };
-    let row = |reason: &&str| {
+    let skipped = results.plan.skipped.iter();
+    let reasons = grouped(skipped.map(|cell| (cell.reason.as_str(), cell.id.as_str())));
+    let row = |(reason, cells): &(&str, Vec<&str>)| {
         vec![
             (*reason).into(),
-            of(reason).len().to_string().into(),
-            named(&of(reason)).into(),
+            cells.len().to_string().into(),
+            named(cells).into(),
         ]
     };
-    table(
-        "Skipped",
-        ["Reason", "Cells", "Which"],
-        reasons.iter().map(row).collect(),
+    Table::new(
+        Kind::Prose,
+        &["Reason"],
+        ["Cells", "Which"],
+        reasons.iter().map(row),
     )
+    .called("Skipped", "")
+    .unless_empty()
 }
 
 /// Trials that failed for the same reason in one line.
 fn failures(results: &Account<'_>) -> Option<Table> {
-    let mut groups: Vec<(_, Vec<String>)> = vec![];
-    for (record, failure) in results
-        .trials
-        .iter()
-        .filter_map(|r| Some((r, r.failure.as_ref()?)))
-    {
+    let failures = results.trials.iter().filter_map(|record| {
+        let failure = record.failure.as_ref()?;
         let again = results.tally.has_completed(&record.trial.id);
         let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
         let trial = format!("{}{warmup}", record.trial.id);
-        match groups
-            .iter_mut()
-            .find(|(known, _)| *known == (record.trial.cell, failure, again))
-        {
-            Some((_, trials)) => trials.push(trial),
-            None => groups.push(((record.trial.cell, failure, again), vec![trial])),
-        }
-    }
+        Some(((record.trial.cell, failure, again), trial))
+    });
+    let groups = grouped(failures);
     let row = |((cell, failure, again), trials): &((usize, &TrialFailure, bool), Vec<String>)| {
         let cell = results.plan.cells.get(*cell).map_or("?", |cell| cell.id.as_str());
         let node = failure
@@ -81,11 +67,10 @@ fn failures(results: &Account<'_>) -> Option<Table> {
             .into(),
         ]
     };
-    table(
-        "Failed trials",
-        ["Cell", "Trials", "Reason", "Message"],
-        groups.iter().map(row).collect(),
-    )
+    let others = ["Trials", "Reason", "Message"];
+    Table::new(Kind::Prose, &["Cell"], others, groups.iter().map(row))
+        .called("Failed trials", "")
+        .unless_empty()
 }
 
 fn named(all: &[&str]) -> String {
@@ -94,15 +79,4 @@ fn named(all: &[&str]) -> String {
         0 => named,
         more => format!("{named} and {more} more"),
     }
-}
-
-fn table<const N: usize>(title: &str, header: [&str; N], rows: Vec<Vec<Cell>>) -> Option<Table> {
-    (!rows.is_empty()).then(|| Table {
-        title: title.to_owned(),
-        keys: 1,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-        kind: Kind::Prose,
-        ..Table::default()
-    })
 }

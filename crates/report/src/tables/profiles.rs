@@ -47,21 +47,13 @@ fn shares(profiles: &[Profile]) -> Table {
         row.extend([profile.samples.to_string().into(), graph]);
         row
     };
-    let header = ["cell", "nodes"].map(str::to_owned).into_iter();
-    Table {
-        title: "Profiles".to_owned(),
-        caption: "share of CPU time in one extra trial of each cell, which counts in no other table"
-            .to_owned(),
-        keys: 2,
-        header: header
-            .chain(GROUPS.map(|group| group.to_string()))
-            .chain(["samples", "flame graph"].map(str::to_owned))
-            .collect(),
-        rows: profiles.iter().map(row).collect(),
-        footnotes: vec![],
-        kind: Kind::Detail,
-        ..Table::default()
-    }
+    let groups = GROUPS.map(|group| group.to_string());
+    let others = ["samples", "flame graph"].map(str::to_owned);
+    let others = groups.into_iter().chain(others);
+    Table::new(Kind::Detail, &["cell", "nodes"], others, profiles.iter().map(row)).called(
+        "Profiles",
+        "share of CPU time in one extra trial of each cell, which counts in no other table",
+    )
 }
 
 fn functions(profiles: &[Profile]) -> Table {
@@ -78,16 +70,10 @@ fn functions(profiles: &[Profile]) -> Table {
             ]
         })
     });
-    Table {
-        title: "Functions with the most CPU time".to_owned(),
-        caption: "share of CPU time in the function itself, without the functions that it calls".to_owned(),
-        keys: 3,
-        header: ["cell", "nodes", "function", "share"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        footnotes: vec![],
-        kind: Kind::Detail,
-        ..Table::default()
-    }
+    Table::new(Kind::Detail, &["cell", "nodes", "function"], ["share"], rows).called(
+        "Functions with the most CPU time",
+        "share of CPU time in the function itself, without the functions that it calls",
+    )
 }
 
 fn percent(share: f64) -> String {

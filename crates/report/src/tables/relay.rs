@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::source::{Column, Notes, Pair, Ratios, Source, Style, detail, push_new};
+use super::source::{Notes, Pair, Ratios, Source, Style, detail};
 use crate::{
+    order::grouped,
     path::Path,
     table::{self, Kind, NOTHING, Table},
     units,
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let transfers = cells(source, |parameters| matches!(parameters, Parameters::Relay(_)));
+    let transfers = source.cells(|parameters| matches!(parameters, Parameters::Relay(_)));
     let levels = levels(source);
     let mut tables = vec![];
     if !transfers.is_empty() {
@@ -26,15 +27,9 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     tables
 }
 
-/// Cells whose parameters are wanted.
-fn cells<'a>(source: &Source<'a>, wanted: fn(&Parameters) -> bool) -> Vec<&'a Cell> {
-    let cells = source.plan().cells.iter();
-    cells.filter(|cell| wanted(&cell.parameters)).collect()
-}
-
 /// The cells of stress tests.
 fn levels<'a>(source: &Source<'a>) -> Vec<&'a Cell> {
-    cells(source, |parameters| parameters.sinks_and_sources().is_some())
+    source.cells(|parameters| parameters.sinks_and_sources().is_some())
 }
 
 /// How sink and source met, and over which link; what tells cells apart.
@@ -68,16 +63,13 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Goodput", Metric::DownloadGoodput),
         ("RTT\nrelay", Metric::RelayRoundTripP50),
         ("RTT\nsource", Metric::RoundTripP50),
-    ]
-    .map(|(name, metric)| Column { name, metric });
+    ];
+    let caption = "from a source to a sink. Connections with the relay (Relay conn.) and with the source (Connect) count from \
+                   the dial. Open and 1st byte count from the request of the stream, Transfer \
+                   from when it is open. RTT are round trips with the relay and with the source";
     Table {
-        title: "Transfers".to_owned(),
-        caption: "from a source to a sink. Connections with the relay (Relay conn.) and with the source (Connect) count from \
-                  the dial. Open and 1st byte count from the request of the stream, Transfer \
-                  from when it is open. RTT are round trips with the relay and with the source"
-            .to_owned(),
         kind: Kind::Main,
-        ..detail(source, cells, &WAY, way, &columns)
+        ..detail(source, cells, &WAY, way, &columns).called("Transfers", caption)
     }
 }
 
@@ -86,43 +78,28 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     let mut notes = Notes::default();
     let ratios = Ratios::new(source);
     let relayed = cells.iter().filter(|cell| cell.parameters.is_relayed());
-    let rows: Vec<Vec<table::Cell>> = relayed
-        .filter(|cell| source.row(cell, Metric::RelayPeakRss).is_some())
-        .map(|cell| {
-            let mut row = way(cell);
-            row.remove(2);
-            let of_direct = direct(cell, cells).and_then(|direct| {
-                let share = ratios.share(cell, direct, Metric::DownloadGoodput)?;
-                Some(source.share_of(
-                    &mut notes,
-                    cell,
-                    ("direct", direct),
-                    Metric::DownloadGoodput,
-                    share,
-                ))
-            });
-            row.push(of_direct.unwrap_or_else(|| NOTHING.into()));
-            let of_raw = source.share(&mut notes, cell, Metric::DownloadGoodput);
-            row.push(of_raw.unwrap_or_else(|| NOTHING.into()));
-            row.extend(
-                [
-                    Metric::RelayCpu,
-                    Metric::RelayCpuSecondsPerGiB,
-                    Metric::RelayPeakRss,
-                    Metric::RelayBytesPerByte,
-                ]
-                .map(|metric| {
-                    let value = source.value(&mut notes, cell, metric, Style::Scaled);
-                    value.unwrap_or_else(|| NOTHING.into())
-                }),
-            );
-            row
-        })
-        .collect();
-    let header = [
-        "Transport",
-        "Stacks",
-        "Size",
+    let relayed = relayed.filter(|cell| source.row(cell, Metric::RelayPeakRss).is_some());
+    let rows = relayed.map(|cell| {
+        let goodput = Metric::DownloadGoodput;
+        let of_direct = direct(cell, cells).and_then(|direct| {
+            let share = ratios.share(cell, direct, goodput)?;
+            Some(source.share_of(&mut notes, cell, ("direct", direct), goodput, share))
+        });
+        let of_raw = source.share(&mut notes, cell, goodput);
+        let used = [
+            Metric::RelayCpu,
+            Metric::RelayCpuSecondsPerGiB,
+            Metric::RelayPeakRss,
+            Metric::RelayBytesPerByte,
+        ];
+        let used = used.map(|metric| source.value(&mut notes, cell, metric, Style::Scaled));
+        let values = [of_direct, of_raw].into_iter().chain(used);
+        let mut row = way(cell);
+        row.remove(2);
+        row.extend(values.map(|value| value.unwrap_or_else(|| NOTHING.into())));
+        row
+    });
+    let others = [
         "Of\ndirect",
         "Of raw\nproxy",
         "Relay\nCPUs",
@@ -130,19 +107,13 @@ fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         "Relay\nRSS",
         "Bytes\nper byte",
     ];
-    (!rows.is_empty()).then(|| Table {
-        title: "Relays".to_owned(),
-        caption: "goodput as a share of that without a relay, and of that through a plain TCP proxy in its place. Relay \
-                  CPUs are what the relay kept busy during the transfer. Bytes per byte are what its interfaces received \
-                  and sent for each byte of payload"
-            .to_owned(),
-        keys: 3,
-        header: header.map(str::to_owned).to_vec(),
-        rows,
-        footnotes: notes.into_footnotes(),
-        kind: Kind::Detail,
-        ..Table::default()
-    })
+    let caption = "goodput as a share of that without a relay, and of that through a plain TCP proxy in its place. Relay \
+                   CPUs are what the relay kept busy during the transfer. Bytes per byte are what its interfaces received \
+                   and sent for each byte of payload";
+    Table::new(Kind::Detail, &["Transport", "Stacks", "Size"], others, rows)
+        .called("Relays", caption)
+        .with_footnotes(notes)
+        .unless_empty()
 }
 
 /// The cell that does the same without a relay.
@@ -186,14 +157,11 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Refused", Metric::Refused),
         ("Late by\nat most", Metric::RampLateness),
         ("Failures", Metric::Failures),
-    ]
-    .map(|(name, metric)| Column { name, metric });
+    ];
+    let caption = "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do";
     Table {
-        title: "Relay stress".to_owned(),
-        caption: "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do"
-            .to_owned(),
         kind: Kind::Main,
-        ..detail(source, cells, &LEVEL, level, &columns)
+        ..detail(source, cells, &LEVEL, level, &columns).called("Relay stress", caption)
     }
 }
 
@@ -215,17 +183,14 @@ fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
             row
         }));
     }
-    let header = LEVEL.into_iter().chain(["Refused", "Times"]);
-    (!rows.is_empty()).then(|| Table {
-        title: "Refusals".to_owned(),
-        caption: "what the relay refused, by the status that it gave, in all trials together".to_owned(),
-        keys: 5,
-        header: header.map(str::to_owned).collect(),
-        rows,
-        footnotes: vec![],
-        kind: Kind::Detail,
-        ..Table::default()
-    })
+    let [transport, stacks, sinks, sources] = LEVEL;
+    let keys = [transport, stacks, sinks, sources, "Refused"];
+    Table::new(Kind::Detail, &keys, ["Times"], rows)
+        .called(
+            "Refusals",
+            "what the relay refused, by the status that it gave, in all trials together",
+        )
+        .unless_empty()
 }
 
 /// A level with this many times the sinks of the last one,
@@ -245,18 +210,11 @@ struct Level<'a> {
 /// A sentence for each pair and path of a stress test: from which level on more sinks do not bring more
 /// goodput.
 pub(super) fn saturation(source: &Source<'_>) -> Vec<String> {
-    let cells = levels(source);
     let ratios = Ratios::new(source);
-    let mut groups = vec![];
-    for cell in &cells {
-        push_new(&mut groups, (Pair::of(cell), Path::of(cell)));
-    }
-    let says = |(pair, path): &(Pair<'_>, Path<'_>)| {
-        let of_group = cells
-            .iter()
-            .copied()
-            .filter(|cell| (Pair::of(cell), Path::of(cell)) == (*pair, *path));
-        let levels = of_group.filter_map(|cell| {
+    let cells = levels(source).into_iter();
+    let groups = grouped(cells.map(|cell| ((Pair::of(cell), Path::of(cell)), cell)));
+    let says = |((pair, path), cells): &((Pair<'_>, Path<'_>), Vec<&Cell>)| {
+        let levels = cells.iter().filter_map(|cell| {
             let (sinks, _) = cell.parameters.sinks_and_sources()?;
             let value = |metric| Some(source.row(cell, metric)?.median);
             Some(Level {

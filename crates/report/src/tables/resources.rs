@@ -2,47 +2,30 @@
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
-use super::source::{Column, Pair, Source, detail};
-use crate::{
-    path::Path,
-    table::{Kind, Table},
-};
+use super::source::{Column, Source, detail, told_apart};
+use crate::table::{Kind, Table};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<&Cell> = source
-        .plan()
-        .cells
-        .iter()
-        .filter(|cell| !matches!(cell.parameters, Parameters::Bandwidth(_)))
-        .collect();
-    let key = |cell: &Cell| {
-        vec![
-            Path::of(cell).to_string().into(),
-            cell.parameters.to_string().into(),
-            Pair::of(cell).header().into(),
-        ]
-    };
-    let column = |name, metric| Column { name, metric };
+    let cells = source.cells(|parameters| !matches!(parameters, Parameters::Bandwidth(_)));
+    let key = |cell: &Cell| told_apart(cell, cell.parameters.to_string());
     let time = [
-        column("Client\ncores", Metric::ClientCpuCores),
-        column("Server\ncores", Metric::ServerCpuCores),
-        column("CPU time\nper GiB", Metric::CpuSecondsPerGiB),
-        column("Cycles\nper byte", Metric::CpuCyclesPerByte),
+        ("Client\ncores", Metric::ClientCpuCores),
+        ("Server\ncores", Metric::ServerCpuCores),
+        ("CPU time\nper GiB", Metric::CpuSecondsPerGiB),
+        ("Cycles\nper byte", Metric::CpuCyclesPerByte),
     ];
     let memory = [
-        column("Client\nRSS", Metric::ClientPeakRss),
-        column("Server\nRSS", Metric::ServerPeakRss),
-        column("Client\nallocated", Metric::ClientPeakAllocated),
-        column("Server\nallocated", Metric::ServerPeakAllocated),
-        column("Relay\nallocated", Metric::RelayPeakAllocated),
-        column("Client\nper stream", Metric::ClientAllocatedPerStream),
-        column("Server\nper stream", Metric::ServerAllocatedPerStream),
+        ("Client\nRSS", Metric::ClientPeakRss),
+        ("Server\nRSS", Metric::ServerPeakRss),
+        ("Client\nallocated", Metric::ClientPeakAllocated),
+        ("Server\nallocated", Metric::ServerPeakAllocated),
+        ("Relay\nallocated", Metric::RelayPeakAllocated),
+        ("Client\nper stream", Metric::ClientAllocatedPerStream),
+        ("Server\nper stream", Metric::ServerAllocatedPerStream),
     ];
     let table = |title: &str, caption: &str, columns: &[Column]| Table {
-        title: title.to_owned(),
-        caption: caption.to_owned(),
         kind: Kind::Companion,
-        ..detail(source, &cells, &["Transport", "Load", "Stacks"], key, columns)
+        ..detail(source, &cells, &["Transport", "Load", "Stacks"], key, columns).called(title, caption)
     };
     let tables = [
         table(

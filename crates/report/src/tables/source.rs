@@ -16,6 +16,7 @@ use perfrun_contract::{
 use perfrun_judge::needs;
 
 use crate::{
+    order::distinct,
     path::Path,
     statistics::LEAST_VALUES,
     summary::{is_measured, measured, share, summarize},
@@ -125,10 +126,7 @@ impl<'a> Source<'a> {
                 of_cell.push(record);
             }
         }
-        let mut pairs = vec![];
-        for cell in cells.iter().filter(|cell| !cell.is_raw()) {
-            push_new(&mut pairs, Pair::of(cell));
-        }
+        let compared = cells.iter().filter(|cell| !cell.is_raw());
         let completed: Vec<&TrialRecord> = counting(results.trials)
             .filter(|record| is_measured(record))
             .collect();
@@ -140,7 +138,7 @@ impl<'a> Source<'a> {
             places,
             needed,
             records,
-            pairs,
+            pairs: distinct(compared.map(Pair::of)),
             completed: completed.len(),
             disturbed: completed.iter().filter(is_disturbed).count(),
         }
@@ -148,6 +146,12 @@ impl<'a> Source<'a> {
 
     pub(crate) fn plan(&self) -> &'a Plan {
         self.results.plan
+    }
+
+    /// The cells with parameters like these.
+    pub(crate) fn cells(&self, is_wanted: impl Fn(&Parameters) -> bool) -> Vec<&'a Cell> {
+        let cells = self.plan().cells.iter();
+        cells.filter(|cell| is_wanted(&cell.parameters)).collect()
     }
 
     /// How many of the completed trials something disturbed, in words. `None` if nothing did.
@@ -183,6 +187,12 @@ impl<'a> Source<'a> {
             let last = tally.last_attempt(&record.trial.id);
             last.is_some_and(|(attempt, _)| attempt == record.attempt)
         })
+    }
+
+    /// The metrics that stand for the workload of these cells.
+    pub(crate) fn headlines<'c>(&self, cells: impl IntoIterator<Item = &'c Cell>) -> Vec<Metric> {
+        let records = cells.into_iter().flat_map(|cell| self.counting(cell));
+        distinct(records.flat_map(TrialRecord::headlines).map(|(metric, _)| metric))
     }
 
     /// The fewest and the most completed trials of a cell that has any.
@@ -490,9 +500,11 @@ impl Notes {
             self.0.len() - 1
         })
     }
+}
 
-    pub(crate) fn into_footnotes(self) -> Vec<String> {
-        self.0
+impl From<Notes> for Vec<String> {
+    fn from(Notes(texts): Notes) -> Self {
+        texts
     }
 }
 
@@ -506,34 +518,26 @@ impl<'a> Grid<'a> {
     /// Pairs in the plan's order, which begins with the baseline; a line for each set of parameters and
     /// transport.
     pub(crate) fn new(cells: &[&'a Cell]) -> Self {
-        let (mut pairs, mut parameters) = (vec![], vec![]);
-        for cell in cells {
-            push_new(&mut pairs, Pair::of(cell));
-            push_new(&mut parameters, &cell.parameters);
-        }
         let paths = paths(cells);
-        let lines = parameters
-            .iter()
-            .flat_map(|&p| paths.iter().map(move |&path| (path, p)))
-            .collect();
-        Self { pairs, lines }
+        let parameters = distinct(cells.iter().map(|cell| &cell.parameters)).into_iter();
+        Self {
+            pairs: distinct(cells.iter().map(|cell| Pair::of(cell))),
+            lines: parameters
+                .flat_map(|p| paths.iter().map(move |&path| (path, p)))
+                .collect(),
+        }
     }
 
-    /// Names of the columns after the given keys.
-    pub(crate) fn header(&self, keys: &[&str]) -> Vec<String> {
-        keys.iter()
-            .map(|key| (*key).to_owned())
-            .chain(self.pairs.iter().map(|pair| pair.header()))
-            .collect()
+    /// The names of the columns.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.pairs.iter().map(|pair| pair.header())
     }
 }
 
 /// The paths of these cells. The baseline's is one of them only where nothing stands beside it.
 pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
-    let mut paths: Vec<Path<'a>> = vec![];
-    for cell in cells.iter().filter(|cell| !cell.is_raw()) {
-        push_new(&mut paths, Path::of(cell));
-    }
+    let compared = cells.iter().filter(|cell| !cell.is_raw());
+    let mut paths: Vec<Path<'a>> = distinct(compared.map(|cell| Path::of(cell)));
     for cell in cells.iter().filter(|cell| cell.is_raw()) {
         if !paths.iter().any(|path| path.raw() == Path::of(cell)) {
             paths.push(Path::of(cell));
@@ -542,21 +546,21 @@ pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
     paths
 }
 
-pub(crate) fn push_new<T: PartialEq>(all: &mut Vec<T>, item: T) {
-    if !all.contains(&item) {
-        all.push(item);
-    }
+/// What tells cells apart in most tables: the path, something about the load, and the pair.
+pub(super) fn told_apart(cell: &Cell, load: impl Into<table::Cell>) -> Vec<table::Cell> {
+    vec![
+        Path::of(cell).to_string().into(),
+        load.into(),
+        Pair::of(cell).header().into(),
+    ]
 }
 
-/// A column of a table that has a row for each cell.
-pub(crate) struct Column {
-    pub(crate) name: &'static str,
-    pub(crate) metric: Metric,
-}
+/// A column of a table that has a row for each cell: its name and its metric.
+pub(super) type Column = (&'static str, Metric);
 
 /// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared
 /// stand together; columns without any value, or without any failure, are left out.
-pub(crate) fn detail<'a>(
+pub(super) fn detail<'a>(
     source: &Source<'a>,
     cells: &[&'a Cell],
     keys: &[&str],
@@ -572,37 +576,22 @@ pub(crate) fn detail<'a>(
     });
     // A column of failures that never happened would only take the room of others.
     let says = |row: &SummaryRow| row.metric != Metric::Failures || row.max != 0.0;
-    let has_values = |column: &&Column| {
-        cells
-            .iter()
-            .any(|cell| source.row(cell, column.metric).is_some_and(says))
+    let has_values = |(_, metric): &&Column| {
+        let mut rows = cells.iter().filter_map(|cell| source.row(cell, *metric));
+        rows.any(says)
     };
     let columns: Vec<&Column> = columns.iter().filter(has_values).collect();
     let mut notes = Notes::default();
-    let rows = cells
-        .iter()
-        .map(|cell| {
-            let values = columns.iter().map(|column| {
-                let missing = || source.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
-                let measured = source.row(cell, Metric::ClientPeakRss).is_some();
-                source
-                    .value(&mut notes, cell, column.metric, Style::Scaled)
-                    .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
-            });
-            key(cell).into_iter().chain(values).collect()
-        })
-        .collect();
-    Table {
-        keys: keys.len(),
-        header: keys
-            .iter()
-            .copied()
-            .chain(columns.iter().map(|c| c.name))
-            .map(str::to_owned)
-            .collect(),
-        rows,
-        footnotes: notes.into_footnotes(),
-        kind: Kind::Detail,
-        ..Table::default()
-    }
+    let rows = cells.iter().map(|cell| {
+        let values = columns.iter().map(|(_, metric)| {
+            let missing = || source.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
+            let measured = source.row(cell, Metric::ClientPeakRss).is_some();
+            source
+                .value(&mut notes, cell, *metric, Style::Scaled)
+                .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
+        });
+        key(cell).into_iter().chain(values).collect()
+    });
+    let names = columns.iter().map(|(name, _)| *name);
+    Table::new(Kind::Detail, keys, names, rows).with_footnotes(notes)
 }

@@ -4,38 +4,18 @@ use perfrun_contract::{
     matrix::Negotiation, metric::Metric, parameters::Parameters, plan::Cell, workload::OpenMode,
 };
 
-use super::source::{Column, Grid, Notes, Pair, Source, Style, detail, push_new};
+use super::source::{Grid, Notes, Source, Style, detail, told_apart};
 use crate::{
-    path::Path,
+    order::{distinct, grouped},
     table::{self, Kind, Table},
 };
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells: Vec<&Cell> = source
-        .plan()
-        .cells
-        .iter()
-        .filter(|c| matches!(c.parameters, Parameters::Substreams(_)))
-        .collect();
-    let mut groups: Vec<String> = vec![];
-    cells
-        .iter()
-        .for_each(|cell| push_new(&mut groups, caption(&cell.parameters)));
-    let of = |group: &String| {
-        cells
-            .iter()
-            .copied()
-            .filter(|c| caption(&c.parameters) == *group)
-            .collect::<Vec<_>>()
-    };
+    let cells = source.cells(|parameters| matches!(parameters, Parameters::Substreams(_)));
+    let groups = grouped(cells.into_iter().map(|cell| (caption(&cell.parameters), cell)));
     groups
         .iter()
-        .flat_map(|group| {
-            [
-                means(source, &of(group), group),
-                details(source, &of(group), group),
-            ]
-        })
+        .flat_map(|(caption, cells)| [means(source, cells, caption), details(source, cells, caption)])
         .collect()
 }
 
@@ -69,9 +49,8 @@ fn clock(cells: &[&Cell]) -> &'static str {
 
 /// The published shape: counts down, pairs across.
 fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
-    let caption = format!("{caption}; {}", clock(cells));
     let mut grid = Grid::new(cells);
-    let paths: Vec<Path<'_>> = grid.lines.iter().map(|line| line.0).collect();
+    let paths = distinct(grid.lines.iter().map(|line| line.0));
     grid.lines
         .sort_by_key(|line| paths.iter().position(|path| *path == line.0));
     let mut notes = Notes::default();
@@ -87,66 +66,31 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
             .chain(values)
             .collect()
     });
-    let rows = rows.collect();
     Table {
-        title: "Mean time to open a substream".to_owned(),
-        caption,
-        keys: 2,
-        header: grid.header(&["Transport", "Substreams"]),
-        rows,
-        footnotes: notes.into_footnotes(),
-        kind: Kind::Main,
         has_pairs_across: true,
+        ..Table::new(Kind::Main, &["Transport", "Substreams"], grid.names(), rows)
     }
+    .called(
+        "Mean time to open a substream",
+        format!("{caption}; {}", clock(cells)),
+    )
+    .with_footnotes(notes)
     .with_rows_where_any(table::Cell::is_planned)
 }
 
 fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
-    let key = |cell: &Cell| {
-        vec![
-            Path::of(cell).to_string().into(),
-            cell.parameters.streams().to_string().into(),
-            Pair::of(cell).header().into(),
-        ]
-    };
+    let key = |cell: &Cell| told_apart(cell, cell.parameters.streams().to_string());
     let columns = [
-        Column {
-            name: "p50",
-            metric: Metric::OpenP50,
-        },
-        Column {
-            name: "p90",
-            metric: Metric::OpenP90,
-        },
-        Column {
-            name: "p99",
-            metric: Metric::OpenP99,
-        },
-        Column {
-            name: "Max",
-            metric: Metric::OpenMax,
-        },
-        Column {
-            name: "Mean\n(compat)",
-            metric: Metric::OpenMeanCompat,
-        },
-        Column {
-            name: "Opens",
-            metric: Metric::OpensPerSecond,
-        },
-        Column {
-            name: "CPU\nper open",
-            metric: Metric::CpuSecondsPerOperation,
-        },
-        Column {
-            name: "Failures",
-            metric: Metric::Failures,
-        },
+        ("p50", Metric::OpenP50),
+        ("p90", Metric::OpenP90),
+        ("p99", Metric::OpenP99),
+        ("Max", Metric::OpenMax),
+        ("Mean\n(compat)", Metric::OpenMeanCompat),
+        ("Opens", Metric::OpensPerSecond),
+        ("CPU\nper open", Metric::CpuSecondsPerOperation),
+        ("Failures", Metric::Failures),
     ];
-    let table = detail(source, cells, &["Transport", "Count", "Stacks"], key, &columns);
-    Table {
-        title: "Substreams in detail".to_owned(),
-        caption: format!("{caption}; compat: from after the last request, as the published tools count"),
-        ..table
-    }
+    let caption = format!("{caption}; compat: from after the last request, as the published tools count");
+    detail(source, cells, &["Transport", "Count", "Stacks"], key, &columns)
+        .called("Substreams in detail", caption)
 }
