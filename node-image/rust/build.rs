@@ -7,20 +7,18 @@ fn main() {
     let lock = PathBuf::from(env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../../Cargo.lock");
     println!("cargo::rerun-if-changed={}", lock.display());
     let text = fs::read_to_string(&lock).unwrap_or_default();
-    for (variable, name, generation) in [
-        ("LIBP2P_VERSION", "libp2p", ""),
-        ("LITEP2P_VERSION", "litep2p", ""),
-        ("QUINN_VERSION", "quinn", "0.11."),
-        ("COMMONWARE_VERSION", "commonware-p2p", ""),
-        ("LIBP2P_YAMUX_VERSION", "yamux", "0.14."),
-        ("LITEP2P_YAMUX_VERSION", "yamux", "0.13."),
-        ("LITEP2P_QUINN_VERSION", "quinn", "0.9."),
-    ] {
-        println!(
-            "cargo::rustc-env={variable}={}",
-            version(&text, name, generation).unwrap_or("unknown")
-        );
+    let of = |name: &str, generation: &str| version(&text, name, generation).unwrap_or("unknown");
+    let parts =
+        |yamux: &str, quinn: &str| format!(" (yamux {}, quinn {})", of("yamux", yamux), of("quinn", quinn));
+    let mut stacks = vec![
+        format!("libp2p={}{}", of("libp2p", ""), parts("0.14.", "0.11.")),
+        format!("litep2p={}{}", of("litep2p", ""), parts("0.13.", "0.9.")),
+        format!("raw=kernel TCP, quinn {}", of("quinn", "0.11.")),
+    ];
+    if env::var_os("CARGO_FEATURE_COMMONWARE").is_some() {
+        stacks.push(format!("commonware={}", of("commonware-p2p", "")));
     }
+    println!("cargo::rustc-env=STACKS={}", stacks.join(";"));
     println!(
         "cargo::rustc-env=COMPILER={}",
         compiler().unwrap_or_else(|| "rustc".to_owned())

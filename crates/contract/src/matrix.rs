@@ -238,6 +238,11 @@ pub enum Cups {
     V1,
 }
 
+impl Cups {
+    /// The only stack that uses it.
+    pub const STACK: Stack = Stack::Commonware;
+}
+
 /// The name of a stack: `libp2p`, `litep2p`, `go-libp2p`, `commonware`, `raw`, or an entry of `stacks`.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]

@@ -14,7 +14,7 @@ use crate::{
     network::{Conditions, NONE},
     parameters::{Bandwidth, Parameters, Substreams},
     role::Role,
-    units,
+    support, units,
 };
 
 /// Linux' own default for receiving.
@@ -152,7 +152,7 @@ impl Cell {
 
     /// Whether this measures the stream layer of commonware, below commonware-p2p.
     pub fn is_stream_layer(&self) -> bool {
-        self.client_stack == Stack::Commonware && self.parameters.messages().is_none()
+        support::is_stream_layer(self.client_stack, &self.parameters)
     }
 
     /// The stack of a role's nodes, and its settings.

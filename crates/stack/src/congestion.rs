@@ -2,7 +2,10 @@
 
 use std::{fs, io, os::fd::AsFd, sync::Arc};
 
-use perfrun_contract::matrix::{QuicCongestion, Stack, TcpCongestion, Transport};
+use perfrun_contract::{
+    matrix::{QuicCongestion, Setting, Stack, TcpCongestion, Transport},
+    support::unsettable,
+};
 use quinn::congestion::{
     Bbr, BbrConfig, Controller, ControllerFactory, Cubic, CubicConfig, NewReno, NewRenoConfig,
 };
@@ -17,16 +20,16 @@ pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
         if let Some(wanted) = &config.settings.tcp_congestion {
             check(stack, wanted)?;
         }
-        if matches!(stack, Stack::Litep2p | Stack::Commonware) {
-            // Their sockets have the default of the kernel.
+        if unsettable(stack, Setting::TcpCongestion).is_some() {
+            // Its sockets have the default of the kernel.
             let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
             default
                 .into_iter()
                 .for_each(|name| note(&config.congestion, name.trim()));
         }
     }
-    if config.transport == Transport::QuicV1 && matches!(stack, Stack::Libp2p | Stack::Litep2p) {
-        // quinn's default, which they do not change.
+    if config.transport == Transport::QuicV1 && unsettable(stack, Setting::QuicCongestion).is_some() {
+        // quinn's default, which it does not change.
         note(&config.congestion, QuicCongestion::Cubic.as_ref());
     }
     Ok(())

@@ -75,11 +75,11 @@ impl Error {
 
 #[cfg(not(feature = "commonware"))]
 impl Error {
-    pub(crate) fn without_commonware() -> Self {
+    pub(crate) fn without(stack: Stack) -> Self {
         let what = "anything, because this perfrun-node was built without it; \
             `cargo build --release -p perfrun-node` builds all of it";
         Self::Unsupported {
-            stack: Stack::Commonware,
+            stack,
             what: what.to_owned(),
         }
     }

@@ -84,7 +84,7 @@ async fn begin(
         #[cfg(feature = "commonware")]
         Stack::Commonware => commonware::start(config, inbound).await,
         #[cfg(not(feature = "commonware"))]
-        Stack::Commonware => Err(Error::without_commonware()),
+        Stack::Commonware => Err(Error::without(stack)),
         Stack::GoLibp2p | Stack::External => Err(Error::Unsupported {
             stack,
             what: "anything in perfrun-node, which does not have it".to_owned(),

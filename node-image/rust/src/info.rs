@@ -81,37 +81,13 @@ fn capabilities<'a>(stacks: impl Iterator<Item = &'a Stack>) -> BTreeMap<String,
     stacks.filter_map(built).collect()
 }
 
-/// Versions of the stacks in this program, from the lock file of its build.
+/// Versions of the stacks in this program, which its build read.
 fn stacks() -> BTreeMap<Stack, String> {
-    BTreeMap::from([
-        (
-            Stack::Libp2p,
-            concat!(
-                env!("LIBP2P_VERSION"),
-                " (yamux ",
-                env!("LIBP2P_YAMUX_VERSION"),
-                ", quinn ",
-                env!("QUINN_VERSION"),
-                ")"
-            )
-            .to_owned(),
-        ),
-        (
-            Stack::Litep2p,
-            concat!(
-                env!("LITEP2P_VERSION"),
-                " (yamux ",
-                env!("LITEP2P_YAMUX_VERSION"),
-                ", quinn ",
-                env!("LITEP2P_QUINN_VERSION"),
-                ")"
-            )
-            .to_owned(),
-        ),
-        #[cfg(feature = "commonware")]
-        (Stack::Commonware, env!("COMMONWARE_VERSION").to_owned()),
-        (Stack::Raw, format!("kernel TCP, quinn {}", env!("QUINN_VERSION"))),
-    ])
+    let read = |stack: &str| {
+        let (name, version) = stack.split_once('=')?;
+        Some((name.parse().ok()?, version.to_owned()))
+    };
+    env!("STACKS").split(';').filter_map(read).collect()
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use perfrun_contract::{
     parameters::{self, Amount, Bandwidth, Parameters, Relay},
     quantity::ByteSize,
     role::Role,
-    support::LITEP2P_QUIC_STREAMS,
+    support::limits,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
 
@@ -58,7 +58,8 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     setup.listen = (listen.ip(), listen.port());
     setup.identity = identity;
     // One server serves many kinds of clients.
-    setup.max_streams = Some(most_streams(stack, transport));
+    let most_streams = limits(stack, transport).max_streams.unwrap_or(MOST_STREAMS);
+    setup.max_streams = Some(most_streams as usize);
     serve(&setup, workload::Listening::Here, &args.output).await
 }
 
@@ -169,14 +170,6 @@ fn is_of_a_stream(reason: Reason) -> bool {
         reason,
         Reason::TooFewBytes | Reason::UnexpectedBytes | Reason::StreamFailed | Reason::Timeout
     )
-}
-
-/// Streams that one connection to a stand-alone server may have open.
-fn most_streams(stack: Stack, transport: Transport) -> usize {
-    match (stack, transport) {
-        (Stack::Litep2p, Transport::QuicV1) => LITEP2P_QUIC_STREAMS as usize,
-        _ => MOST_STREAMS as usize,
-    }
 }
 
 /// Uploads, then downloads.

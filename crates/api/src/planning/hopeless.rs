@@ -7,10 +7,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_contract::{
     limits::DIAL_TIMEOUT,
-    matrix::{Stack, Transport},
     metric::{Better, Metric},
     plan::{Cell, Plan},
     role::Role::{self, Client, Relay, Server},
+    support::dial_round_trips,
 };
 use perfrun_link::{Impairment, Loss, Ratio};
 
@@ -113,20 +113,5 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
             round_trip,
         }),
         _ => Ok(()),
-    }
-}
-
-/// Round trips of a dial that one [`DIAL_TIMEOUT`] spans. For stacks and transports that are not named, it is
-/// one: they need at least that.
-fn dial_round_trips(stack: Stack, transport: Transport) -> u32 {
-    match (stack, transport) {
-        // It waits for the answer of each negotiation, and libp2p for none. Over TCP, it has connected
-        // before.
-        (Stack::Litep2p, Transport::Tcp) => 3,
-        (Stack::Litep2p, Transport::Ws) => 5,
-        (Stack::Libp2p, Transport::Tcp | Transport::TcpTls) | (Stack::Commonware, Transport::Tcp) => 2,
-        (Stack::Libp2p, Transport::Ws) => 3,
-        (Stack::Libp2p, Transport::WebrtcDirect) => 6,
-        _ => 1,
     }
 }

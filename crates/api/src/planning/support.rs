@@ -1,12 +1,12 @@
 //! Requirements of cells beyond those of their stacks ([`perfrun_contract::support`]).
 
 use perfrun_contract::{
-    matrix::{IpFamily, Messaging, Setting, Stack},
+    matrix::{IpFamily, Messaging, Setting},
     network::NONE,
     plan::Cell,
     quantity::ByteSize,
     role::Role,
-    support::{End, Ends, YAMUX_STREAM, commonware_peers, unsupported_by_ends},
+    support::{End, Ends, YAMUX_STREAM, most_peers, unsupported_by_ends},
     workload::MessageMode,
 };
 
@@ -83,7 +83,7 @@ fn passed_otherwise(cell: &Cell) -> Option<String> {
     }
 }
 
-/// Why a cell is skipped that has more peers than a server of commonware takes.
+/// Why a cell is skipped that has more peers than a server of its stack takes.
 fn crowded(cell: &Cell) -> Option<String> {
     let load = cell.parameters.messages()?;
     let all = cell.clients.len() as u32 * cell.peers_per_client;
@@ -92,10 +92,11 @@ fn crowded(cell: &Cell) -> Option<String> {
         MessageMode::Broadcast => all,
         _ => all.div_ceil(cell.servers.len() as u32),
     };
-    let most = commonware_peers(load);
-    (cell.server_stack == Stack::Commonware && peers > most).then(|| {
-        format!("a server of commonware takes {most} peers that send such messages, not {peers}: lower their number or the window")
-    })
+    let stack = cell.server_stack;
+    let most = most_peers(stack, load).filter(|most| peers > *most)?;
+    Some(format!(
+        "a server of {stack} takes {most} peers that send such messages, not {peers}: lower their number or the window"
+    ))
 }
 
 /// Why a cell with both peers in one process is skipped.

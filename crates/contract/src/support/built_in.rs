@@ -1,21 +1,18 @@
-//! The capabilities of built-in stacks, from the rules for their pairs: there is one account of what they can
-//! do.
+//! The capabilities of built-in stacks, from the facts of each: there is one account of what they can do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use strum::{IntoEnumIterator, VariantNames};
 
-use super::{USES, unsettable, unsupported};
+use super::{USES, facts::lack, limits, unsettable};
 use crate::{
-    capabilities::{Capabilities, TransportLimits},
-    limits::STREAMS_MAX,
+    capabilities::Capabilities,
     matrix::{Setting, Stack, Transport},
     parameters::{Pace, Parameters},
     role::Role,
-    workload::OpenMode,
 };
 
-/// What a built-in stack can do with at least one other. `None` for [`Stack::External`].
+/// What a built-in stack can do. `None` for [`Stack::External`].
 pub fn capabilities(stack: Stack) -> Option<Capabilities> {
     let wire = stack.wire()?;
     let mut found = Capabilities {
@@ -36,13 +33,13 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
         for (_, of) in USES {
             let parameters = of(1);
             for role in [Role::Client, Role::Server] {
-                if can(stack, role, transport, &parameters) {
+                if lack(stack, role, transport, &parameters).is_none() {
                     found.add(role, transport, &parameters);
                 }
             }
         }
-        if let Some(limits) = found.transports.get_mut(transport.as_ref()) {
-            *limits = limits_of(stack, transport);
+        if let Some(found) = found.transports.get_mut(transport.as_ref()) {
+            *found = limits(stack, transport);
         }
     }
     // Other wires have one way to negotiate, and one kind of keys, or none.
@@ -72,57 +69,13 @@ impl Capabilities {
     }
 }
 
-/// Whether a stack can play a role in a trial with at least one built-in stack.
-fn can(stack: Stack, role: Role, transport: Transport, parameters: &Parameters) -> bool {
-    Stack::built_in().any(|other| {
-        let (client, server) = match role {
-            Role::Client => (stack, other),
-            Role::Server | Role::Relay => (other, stack),
-        };
-        unsupported(client, server, transport, parameters).is_none()
-    })
-}
-
-fn limits_of(stack: Stack, transport: Transport) -> TransportLimits {
-    let most = |opens: fn(&Parameters) -> bool| {
-        let uses = USES.iter().filter(|(_, of)| opens(&of(1)));
-        let possible = |streams: u32| {
-            let mut uses = uses.clone();
-            uses.any(|(_, of)| can(stack, Role::Server, transport, &of(streams)))
-        };
-        if !possible(1) || possible(STREAMS_MAX) {
-            return None;
-        }
-        // Where some number of streams is possible, so is every smaller one.
-        let (mut possible_until, mut impossible_from) = (1, STREAMS_MAX);
-        while possible_until + 1 < impossible_from {
-            let middle = possible_until.midpoint(impossible_from);
-            match possible(middle) {
-                true => possible_until = middle,
-                false => impossible_from = middle,
-            }
-        }
-        Some(possible_until)
-    };
-    let max_streams = most(|parameters| is_of(parameters, OpenMode::Paced));
-    let burst = most(|parameters| is_of(parameters, OpenMode::Burst));
-    TransportLimits {
-        max_streams,
-        stream_burst: burst.filter(|_| burst != max_streams),
-    }
-}
-
-fn is_of(parameters: &Parameters, wanted: OpenMode) -> bool {
-    matches!(parameters, Parameters::Substreams(load) if load.mode == wanted)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::Echo;
+    use crate::{parameters::Echo, support::unsupported};
 
     #[test]
-    fn capabilities_follow_from_the_rules_for_pairs() {
+    fn capabilities_follow_from_the_facts() {
         let go = capabilities(Stack::GoLibp2p).unwrap();
         assert_eq!(go.wire, "libp2p");
         assert_eq!(go.transports["quic-v1"].max_streams, Some(256));

@@ -30,14 +30,13 @@ pub(super) fn check_client(
     transport: Transport,
     parameters: &Parameters,
 ) -> anyhow::Result<()> {
-    match (stack, parameters.negotiation()) {
-        (Stack::Raw | Stack::Commonware, Negotiation::V1Lazy) => {
-            bail!("{stack} negotiates no protocol: omit --negotiation, or use --stack libp2p")
+    if parameters.negotiation() == Negotiation::V1Lazy {
+        if stack.wire() != Stack::Libp2p.wire() {
+            bail!("{stack} negotiates no protocol: omit --negotiation, or use --stack libp2p");
         }
-        (Stack::Litep2p, Negotiation::V1Lazy) => {
-            bail!("litep2p cannot negotiate v1lazy as a client: omit --negotiation, or use --stack libp2p")
+        if stack == Stack::Litep2p {
+            bail!("litep2p cannot negotiate v1lazy as a client: omit --negotiation, or use --stack libp2p");
         }
-        _ => {}
     }
     if stack == Stack::Raw && parameters.operation() == Some(Distribution::Open) {
         bail!("raw opens streams without a round trip, so its opens cannot be timed: use another --stack");
@@ -48,13 +47,7 @@ pub(super) fn check_client(
 
 /// Stacks that the other side may use.
 fn peers(stack: Stack) -> impl Iterator<Item = Stack> {
-    let peers: &[Stack] = match stack {
-        Stack::Raw => &[Stack::Raw],
-        Stack::Commonware => &[Stack::Commonware],
-        Stack::Libp2p | Stack::Litep2p | Stack::GoLibp2p => &[Stack::Libp2p, Stack::Litep2p, Stack::GoLibp2p],
-        Stack::External => &[],
-    };
-    peers.iter().copied()
+    Stack::built_in().filter(move |peer| peer.wire() == stack.wire())
 }
 
 /// Fails with the first reason if every peer has one.

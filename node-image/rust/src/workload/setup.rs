@@ -6,6 +6,7 @@ use perfrun_contract::{
     matrix::{Stack, StackSettings, Transport},
     node::Reason,
     parameters::{Amount, Parameters},
+    support::stream_is_connection,
 };
 use perfrun_stack::{HostConfig, Keys, Relaying, StackMetrics};
 
@@ -94,11 +95,7 @@ impl Setup {
         if self.transport.is_in_process() {
             return Ok(());
         }
-        let stream_is_connection = match self.stack {
-            Stack::Raw => self.transport == Transport::Tcp,
-            Stack::Commonware => self.parameters.messages().is_none(),
-            Stack::Libp2p | Stack::Litep2p | Stack::GoLibp2p | Stack::External => false,
-        };
+        let stream_is_connection = stream_is_connection(self.stack, self.transport, &self.parameters);
         let needed = needed(&self.parameters, stream_is_connection);
         match process::descriptor_limit() {
             Some(limit) if limit < needed => Err(Failed(failure(

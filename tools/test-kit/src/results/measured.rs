@@ -166,7 +166,7 @@ fn gigabits(stack: Stack, transport: Transport) -> f64 {
         (Stack::Libp2p | Stack::GoLibp2p | Stack::External, _) => 3.9,
         (Stack::Litep2p, Transport::QuicV1) => 2.1,
         (Stack::Litep2p, _) => 5.3,
-        (Stack::Commonware, _) => 2.9,
+        _ => 2.9,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rules on a variant of a stack, each of which reads several fields.
 
 use kube::core::Rule;
-use perfrun_contract::matrix::{Messaging, Stack};
+use perfrun_contract::matrix::{Cups, Messaging, Stack};
 use strum::IntoEnumIterator;
 
 use crate::rule::{self, list};
@@ -22,7 +22,7 @@ pub(super) fn variant_name() -> Rule {
 pub(super) fn cups_of_commonware() -> Rule {
     Rule::new(format!(
         "!has(self.settings) || !has(self.settings.cups) || self.stack == '{}'",
-        Stack::Commonware
+        Cups::STACK
     ))
     .message("must not be set: only variants of commonware have the setting cups")
     .field_path(".settings.cups")
