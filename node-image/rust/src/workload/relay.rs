@@ -13,7 +13,7 @@ use perfrun_contract::{
     node::{Reason, Transfer},
     parameters::RelayStress,
 };
-use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, Whom, RelayEvent, Relaying};
+use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, PingTarget, RelayEvent, Relaying};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -110,14 +110,14 @@ pub(super) async fn run(
     measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let is_relayed = setup.parameters.is_relayed();
-    for (whom, distribution) in [
-        (Whom::Relay, Distribution::RelayRoundTrip),
-        (Whom::Peer, Distribution::RoundTrip),
+    for (target, distribution) in [
+        (PingTarget::Relay, Distribution::RelayRoundTrip),
+        (PingTarget::Peer, Distribution::RoundTrip),
     ] {
-        if whom == Whom::Relay && !is_relayed {
+        if target == PingTarget::Relay && !is_relayed {
             continue;
         }
-        let trips = peers.iter().map(|peer| round_trips(peer, whom, pings));
+        let trips = peers.iter().map(|peer| round_trips(peer, target, pings));
         for trip in try_join_all(trips).await?.into_iter().flatten() {
             measurements.record(distribution, trip);
         }
@@ -161,11 +161,11 @@ pub(super) async fn run(
 
 /// Round trips with the peer or the relay; empty if the stack has no ping beside its own protocol. The first
 /// round trip also completes the negotiation on some stacks, and is not counted. Pings are not payload.
-async fn round_trips(peer: &Peer, whom: Whom, count: u32) -> Result<Vec<Duration>, Failed> {
+async fn round_trips(peer: &Peer, target: PingTarget, count: u32) -> Result<Vec<Duration>, Failed> {
     if count == 0 {
         return Ok(vec![]);
     }
-    let Some(mut stream) = peer.connection()?.ping(whom).await? else {
+    let Some(mut stream) = peer.connection()?.ping(target).await? else {
         return Ok(vec![]);
     };
     let counters = Counters::default();
