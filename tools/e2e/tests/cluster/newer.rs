@@ -365,7 +365,7 @@ async fn kept(scene: &Scene) -> Result<Vec<TrialRecord>> {
     for data in stored(scene, "going").await?.values() {
         if let Some(data) = data.get(TRIALS_KEY) {
             read_trials(&data.0, &mut JsonBytesLeft::default(), |record| {
-                records.push(record)
+                records.push(record);
             })?;
         }
     }
