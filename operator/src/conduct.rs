@@ -21,7 +21,7 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
     spec::Stored,
 };
-use perfrun_conductor::{Conductor, Event, RunEnd, RunId, RunOptions, Sink, client::Epoch};
+use perfrun_conductor::{Conductor, Event, RecordSink, RunEnd, RunId, RunOptions, client::Epoch};
 use perfrun_contract::{
     compare::NotNeeded,
     node::Reason,
@@ -186,18 +186,18 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     };
     let epoch = Epoch::new(job.services.term.epoch);
     let nodes = PodNodes::new(&job, epoch.clone(), shared);
-    let contacts = match job.conclude {
+    let handles = match job.conclude {
         true => None,
-        false => cancel.run_until_cancelled(nodes.wait_for_contacts()).await,
+        false => cancel.run_until_cancelled(nodes.wait_for_handles()).await,
     };
-    let end = match contacts {
+    let end = match handles {
         None => RunEnd::without_nodes(RunState::Interrupted),
         Some(Err(why)) => RunEnd {
             cause: Some(Cause::NodeNotReady),
             reason: Some(why),
             ..RunEnd::without_nodes(RunState::Failed)
         },
-        Some(Ok(contacts)) => {
+        Some(Ok(handles)) => {
             let run = job.run.label();
             let conductor = Conductor {
                 plan: &job.plan,
@@ -216,7 +216,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
             let end = tokio::select! {
                 biased;
                 () = epoch.superseded() => None,
-                end = conductor.run(contacts) => Some(end),
+                end = conductor.run(handles) => Some(end),
             };
             let mut end = match end {
                 Some(end) => end,

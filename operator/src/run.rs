@@ -10,7 +10,7 @@
 //! | `stage`, `status`, `conditions` | where a run stands, and its status and events: pure |
 //! | `refusal` | what an error of the API server means for a run: pure |
 //! | `plans` | plans of runs, each made once |
-//! | `turns`, `turn`, `ledger` | which runs may be active together, and what the watches do not show yet |
+//! | `turns`, `turn`, `turn_states` | which runs may be active together, and what the watches do not show yet |
 //! | `pods` | the pods of a run |
 //! | `links` | the state of a run's links: pure |
 //! | `verdict` | what a run found: pure |
@@ -21,7 +21,6 @@ pub(crate) mod conditions;
 pub(crate) mod context;
 pub(crate) mod controller;
 pub(crate) mod decide;
-pub(crate) mod ledger;
 pub(crate) mod links;
 pub(crate) mod observe;
 pub(crate) mod plans;
@@ -30,6 +29,7 @@ pub(crate) mod refusal;
 pub(crate) mod stage;
 pub(crate) mod status;
 pub(crate) mod turn;
+pub(crate) mod turn_states;
 pub(crate) mod turns;
 pub(crate) mod unreadable;
 pub(crate) mod verdict;

@@ -61,7 +61,7 @@ pub const SCHEMA_ANNOTATION: &str = "perfrun.io/schema-version";
 pub const PART_BYTES: usize = 900 << 10;
 /// Most bytes of one trial record as JSON. Records are made to fit.
 pub const RECORD_BYTES: usize = 16 << 20;
-/// Most bytes of the JSON of one run that a reader accepts, see [`Allowance`].
+/// Most bytes of the JSON of one run that a reader accepts, see [`JsonBytesLeft`].
 pub const RESULTS_BYTES: u64 = 1 << 30;
 /// Most bytes of results as JSON without their trials.
 const HEAD_BYTES: usize = 256 << 20;
@@ -101,15 +101,15 @@ pub type Part = (&'static str, Vec<u8>);
 /// How much decompressed JSON a reader still accepts, in bytes: a small part may decompress to a thousand
 /// times its size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Allowance(pub u64);
+pub struct JsonBytesLeft(pub u64);
 
-impl Default for Allowance {
+impl Default for JsonBytesLeft {
     fn default() -> Self {
         Self(RESULTS_BYTES)
     }
 }
 
-impl Allowance {
+impl JsonBytesLeft {
     fn take(&mut self, key: &'static str, bytes: usize) -> Result<(), Unreadable> {
         let left = self.0.checked_sub(bytes as u64);
         self.0 = left.ok_or_else(|| Unreadable::TooLarge {
@@ -145,7 +145,7 @@ pub fn results_to_parts(results: Results, most: usize) -> Vec<Part> {
 /// Reads trial records one by one, from the concatenated values of parts.
 pub fn read_trials(
     compressed: &[u8],
-    allowance: &mut Allowance,
+    bytes_left: &mut JsonBytesLeft,
     mut each: impl FnMut(TrialRecord),
 ) -> Result<(), Unreadable> {
     let mut text = BufReader::new(MultiGzDecoder::new(compressed));
@@ -167,14 +167,14 @@ pub fn read_trials(
                 what: format!("a record of more than {RECORD_BYTES} bytes"),
             });
         }
-        allowance.take(TRIALS_KEY, read)?;
+        bytes_left.take(TRIALS_KEY, read)?;
         each(parse(TRIALS_KEY, &line)?);
     }
 }
 
 /// Complete results from the parts of a run that has ended; `None` if there are no results.
 pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> {
-    let mut allowance = Allowance::default();
+    let mut bytes_left = JsonBytesLeft::default();
     let head = concatenated(RESULTS_KEY, kept);
     if head.is_empty() {
         return Ok(None);
@@ -193,14 +193,14 @@ pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> 
             what: format!("more than {HEAD_BYTES} bytes"),
         });
     }
-    allowance.take(RESULTS_KEY, text.len())?;
+    bytes_left.take(RESULTS_KEY, text.len())?;
     let mut results: Results = parse(RESULTS_KEY, &text)?;
     // A record is stored twice if an operator was killed before its status listed the ConfigMap.
     let mut records = BTreeMap::new();
     let trials = concatenated(TRIALS_KEY, kept);
     // A run that ended before its first trial has no such part.
     if !trials.is_empty() {
-        read_trials(&trials, &mut allowance, |record| {
+        read_trials(&trials, &mut bytes_left, |record| {
             let order = records.len();
             records
                 .entry((record.trial.id.clone(), record.attempt))

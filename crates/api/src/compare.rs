@@ -189,7 +189,7 @@ pub(crate) fn interleaved() -> Rule {
 }
 
 /// Interim checks decide about comparisons.
-pub(crate) fn looks_are_of_comparisons() -> Rule {
+pub(crate) fn interim_checks_are_of_comparisons() -> Rule {
     rule(
         "!has(self.maxIterations) || size(self.compare) > 0",
         ".maxIterations",
@@ -198,7 +198,7 @@ pub(crate) fn looks_are_of_comparisons() -> Rule {
 }
 
 /// The first interim check is not after the last.
-pub(crate) fn looks_end_after_they_begin() -> Rule {
+pub(crate) fn interim_checks_end_after_they_begin() -> Rule {
     rule(
         "!has(self.maxIterations) || self.maxIterations >= self.iterations",
         ".maxIterations",
@@ -207,7 +207,7 @@ pub(crate) fn looks_end_after_they_begin() -> Rule {
 }
 
 /// Without interim checks, no precision ends a run early.
-pub(crate) fn precision_needs_looks() -> Rule {
+pub(crate) fn precision_needs_interim_checks() -> Rule {
     rule(
         "!has(self.targetInterval) || has(self.maxIterations)",
         ".targetInterval",

@@ -160,7 +160,7 @@ pub enum Heading {
 /// The figures of a network contradict each other.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("network {name}, {way}: {problem}")]
-pub struct Impossible {
+pub struct ImpossibleNetwork {
     /// Name of the network.
     pub name: String,
     /// The direction with these figures, in words.
@@ -171,13 +171,13 @@ pub struct Impossible {
 
 impl Network {
     /// The figures of all links, with all defaults filled in.
-    pub fn conditions(&self) -> Result<Conditions, Impossible> {
+    pub fn conditions(&self) -> Result<Conditions, ImpossibleNetwork> {
         let checked = |way: &Way, words: &'static str| {
             let impairment = way.impairment();
             let checked = way
                 .check()
                 .and_then(|()| impairment.check().map_err(|bad| bad.to_string()));
-            checked.map(|()| impairment).map_err(|problem| Impossible {
+            checked.map(|()| impairment).map_err(|problem| ImpossibleNetwork {
                 name: self.name.clone(),
                 way: words,
                 problem,

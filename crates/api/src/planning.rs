@@ -47,7 +47,7 @@ pub use self::{
 };
 use crate::{
     compare::{Compare, Replaces},
-    network::{Impossible, preset},
+    network::{self, preset},
     spec::PerfRunSpec,
 };
 
@@ -93,7 +93,7 @@ pub enum Error {
     UnknownNetwork(String),
     /// A network has figures that contradict each other.
     #[error(transparent)]
-    ImpossibleNetwork(#[from] Impossible),
+    ImpossibleNetwork(#[from] network::ImpossibleNetwork),
     /// An echo would end before all of its streams are open.
     #[error(
         "workload.echo.duration is too short: {load} takes {ramp_seconds} s to start all streams, one after the \

@@ -82,7 +82,7 @@ fn secret_volume(name: &str, secret: &str) -> Volume {
 
 /// Where the programs of a pod listen for calls and scrapes: at all of its addresses. A socket of IPv6 takes
 /// connections over IPv4, too, and only nodes of IPv6 need a kernel that has it.
-pub fn everywhere(ip_family: IpFamily, port: u16) -> SocketAddr {
+pub fn all_addresses(ip_family: IpFamily, port: u16) -> SocketAddr {
     match ip_family {
         IpFamily::IPv4 => (Ipv4Addr::UNSPECIFIED, port).into(),
         IpFamily::IPv6 => (Ipv6Addr::UNSPECIFIED, port).into(),
@@ -102,14 +102,14 @@ pub fn node_container(
         "image": image,
         "args": [
             "control",
-            format!("--control={}", everywhere(ip_family, control)),
+            format!("--control={}", all_addresses(ip_family, control)),
             format!("--role={role}"),
         ],
         "env": env,
         "ports": [named_port("control", control), named_port("metrics", metrics)],
         // The default of 10 s would be most of a short run.
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": control}, "periodSeconds": 1},
-        "resources": modest(),
+        "resources": default_resources(),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": {"drop": ["ALL"]},
@@ -149,7 +149,7 @@ pub fn environment(
         variable("PERFRUN_RUN_NODE", node),
         variable(
             "PERFRUN_METRICS",
-            &everywhere(ip_family, metrics_port).to_string(),
+            &all_addresses(ip_family, metrics_port).to_string(),
         ),
     ]
 }
@@ -167,6 +167,6 @@ pub fn token_mount() -> VolumeMount {
 /// The resources of a node without any in its template. They are small enough for small clusters. Yet any
 /// request lifts the pod out of the class `BestEffort`, whose share of a busy processor is a fiftieth of this
 /// one.
-pub fn modest() -> ResourceRequirements {
+pub fn default_resources() -> ResourceRequirements {
     object(json!({"requests": {"cpu": "100m", "memory": "64Mi"}}))
 }

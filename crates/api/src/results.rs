@@ -66,7 +66,7 @@ pub struct Results {
     "{name:?} is not a name: names in results consist of letters, digits, '.', '-' and '_', and begin with a letter \
      or digit"
 )]
-pub struct BadName {
+pub struct InvalidName {
     /// What is in the place of a name.
     pub name: String,
 }
@@ -75,7 +75,7 @@ impl Results {
     /// Checks the names of the run, and of its nodes, cells and trials. Files are called by them, and tables
     /// of spreadsheets contain them, so that results from elsewhere could write into any folder, or have
     /// formulas.
-    pub fn check_names(&self) -> Result<(), BadName> {
+    pub fn check_names(&self) -> Result<(), InvalidName> {
         let Plan {
             nodes, cells, trials, ..
         } = &self.plan;
@@ -94,17 +94,17 @@ impl Results {
 }
 
 /// Checks the names in a record of a trial, as [`Results::check_names`] does.
-pub fn check_names_of(record: &TrialRecord) -> Result<(), BadName> {
+pub fn check_names_of(record: &TrialRecord) -> Result<(), InvalidName> {
     check_name(&record.trial.id)?;
     record.nodes.keys().try_for_each(|name| check_name(name))
 }
 
-fn check_name(name: &str) -> Result<(), BadName> {
+fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.len() <= LONGEST_NAME
         && name.bytes().all(is_inside);
-    let bad = || BadName {
+    let bad = || InvalidName {
         name: name.chars().take(LONGEST_NAME).collect(),
     };
     if is_name { Ok(()) } else { Err(bad()) }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use perfrun_api::{
-    cluster::{Allowance, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
+    cluster::{JsonBytesLeft, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
     document,
     planning::{Error, plan},
     spec::PerfRunSpec,
@@ -107,7 +107,7 @@ fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
         let compressed = compressed.repeat(PART_BYTES / compressed.len());
         let mut records = 0;
         let (peak, refused) = peak(|| {
-            read_trials(&compressed, &mut Allowance(64 << 20), |_| {
+            read_trials(&compressed, &mut JsonBytesLeft(64 << 20), |_| {
                 records += 1;
             })
         });

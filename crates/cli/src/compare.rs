@@ -65,7 +65,7 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         "{} compares nothing and expects nothing: name another run to compare it with",
         run.display()
     );
-    let kept = report::Kept {
+    let printed = report::PrintedResults {
         results: &results,
         profiles: &store::read_profiles(run, &results.plan),
         verdict_of_whole_run: None,
@@ -85,44 +85,44 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         ending: vec![format!("exit {status}")],
         ..Form::default()
     };
-    print(&report::rendered(kept, args.shown, form)?)?;
+    print(&report::rendered(printed, args.shown, form)?)?;
     Ok(status)
 }
 
 /// Results of a run.
-struct Kept {
+struct KeptRun {
     path: PathBuf,
     results: Results,
 }
 
-impl Kept {
+impl KeptRun {
     fn is_same_run(&self, other: &Self) -> bool {
         (&self.results.name, self.results.started) == (&other.results.name, other.results.started)
     }
 }
 
 /// The runs that paths name, from the first to the last.
-fn read(paths: &[PathBuf]) -> Result<Vec<Kept>, store::Error> {
+fn read(paths: &[PathBuf]) -> Result<Vec<KeptRun>, store::Error> {
     let mut kept = vec![];
     for path in paths {
         for path in store::runs_in(path)? {
             let results = store::read(&path)?;
-            kept.push(Kept { path, results });
+            kept.push(KeptRun { path, results });
         }
     }
     kept.sort_by_key(|kept| kept.results.started);
     Ok(kept)
 }
 
-fn accounts(kept: &[Kept]) -> Vec<Account<'_>> {
+fn accounts(kept: &[KeptRun]) -> Vec<Account<'_>> {
     kept.iter().map(|kept| kept.results.account()).collect()
 }
 
 /// Runs to compare, those of each side from the first to the last.
 struct Sides {
     basis: Basis,
-    baselines: Vec<Kept>,
-    candidates: Vec<Kept>,
+    baselines: Vec<KeptRun>,
+    candidates: Vec<KeptRun>,
 }
 
 impl Sides {
@@ -151,7 +151,7 @@ impl Sides {
     }
 
     fn of_history(folder: &Path, new: &Path) -> anyhow::Result<Self> {
-        let candidates = vec![Kept {
+        let candidates = vec![KeptRun {
             path: new.to_owned(),
             results: store::read(new)?,
         }];
@@ -209,7 +209,7 @@ impl Sides {
     /// Two runs with different workloads, and what each measures. Otherwise, two runs with different cells,
     /// and what each has.
     fn what_differs(&self) -> Option<String> {
-        let runs: Vec<&Kept> = self.baselines.iter().chain(&self.candidates).collect();
+        let runs: Vec<&KeptRun> = self.baselines.iter().chain(&self.candidates).collect();
         let apart = |verb: &str, of: fn(&Results) -> String| {
             let (first, others) = runs.split_first()?;
             let one = of(&first.results);
@@ -237,7 +237,7 @@ impl Sides {
             Format::Table => compared.terminal(terminal_width(), format!("exit {status}")),
             Format::Md => compared.markdown(),
             Format::Json => {
-                let folders = |kept: &[Kept]| kept.iter().map(|kept| kept.path.clone()).collect();
+                let folders = |kept: &[KeptRun]| kept.iter().map(|kept| kept.path.clone()).collect();
                 let output = Output {
                     basis: compared.basis.as_ref(),
                     baselines: folders(&self.baselines),
@@ -281,8 +281,8 @@ struct Output<'a> {
     verdict: Verdict,
 }
 
-fn are_different_runs(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
-    let all: Vec<&Kept> = baselines.iter().chain(candidates).collect();
+fn are_different_runs(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
+    let all: Vec<&KeptRun> = baselines.iter().chain(candidates).collect();
     for (place, one) in all.iter().enumerate() {
         if let Some(other) = all[..place].iter().find(|other| other.is_same_run(one)) {
             bail!(
@@ -297,7 +297,7 @@ fn are_different_runs(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result
 
 /// Whether both runs of each pair began before the next pair, so that drift of the machine affects both sides
 /// alike.
-fn take_turns(baselines: &[Kept], candidates: &[Kept]) -> anyhow::Result<()> {
+fn take_turns(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
     let started = baselines.iter().zip(candidates).map(|(baseline, candidate)| {
         let (a, b) = (baseline.results.started, candidate.results.started);
         (a.min(b), a.max(b))

@@ -49,7 +49,7 @@ const LIMITS: Limits = Limits::new(64, Duration::from_secs(60));
 /// The least time between two views that a browser gets: it draws on the cores that are measured.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long to wait until browsers have the report.
-const FAREWELL: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A web page that is served until it is dropped.
 pub struct Page {
@@ -126,7 +126,7 @@ impl Page {
             .send_modify(|view| view.end(results.conclusion()));
         let all = read.wait_for(|read| *read >= watching);
         // A browser that was closed still counts until something is written to it.
-        let _ = timeout(FAREWELL, all).await;
+        let _ = timeout(REPORT_TIMEOUT, all).await;
     }
 
     /// Shows what happened.

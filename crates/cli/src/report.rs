@@ -37,7 +37,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         false => keep(&mut results, &args.cells)?,
     };
     let profiles = store::read_profiles(&args.results, &results.plan);
-    let kept = Kept {
+    let printed = PrintedResults {
         results: &results,
         profiles: &profiles,
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
@@ -47,7 +47,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         resume: resume(&args.results, &results),
         ..Form::default()
     };
-    print(&rendered(kept, args.shown, form)?)?;
+    print(&rendered(printed, args.shown, form)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -111,12 +111,12 @@ fn write<N: AsRef<Path>>(folder: &Path, files: Vec<(N, String)>) -> anyhow::Resu
     Ok(())
 }
 
-/// The command that prints all tables of a results folder, as somebody can type it.
+/// The command that prints all tables of a results folder, as a user can type it.
 pub fn report_all(results: &Path) -> String {
     format!("{} report {} --all", typed(), results.display())
 }
 
-/// The command that measures what a run on this machine has not, as somebody can type it. `None` if nothing
+/// The command that measures what a run on this machine has not, as a user can type it. `None` if nothing
 /// is missing, and of a run that is in progress.
 pub fn resume(folder: &Path, results: &Results) -> Option<String> {
     let phase = results.conclusion().phase;
@@ -127,7 +127,7 @@ pub fn resume(folder: &Path, results: &Results) -> Option<String> {
 
 /// Results to print.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept<'a> {
+pub struct PrintedResults<'a> {
     pub results: &'a Results,
     /// Empty if there are none.
     pub profiles: &'a [Profile],
@@ -137,15 +137,15 @@ pub struct Kept<'a> {
 
 /// Results in a format for printing. `form` has what tables for this terminal have besides them. Findings for
 /// GitHub go to standard error.
-pub fn rendered(kept: Kept<'_>, shown: args::Shown, form: Form) -> anyhow::Result<String> {
-    let results = kept.results;
+pub fn rendered(printed: PrintedResults<'_>, shown: args::Shown, form: Form) -> anyhow::Result<String> {
+    let results = printed.results;
     let account = Account {
-        profiles: kept.profiles,
+        profiles: printed.profiles,
         ..results.account()
     };
     let drawn = Shown {
         results: &account,
-        verdict_of_whole_run: kept.verdict_of_whole_run,
+        verdict_of_whole_run: printed.verdict_of_whole_run,
     };
     Ok(match shown.output {
         Format::Table => {

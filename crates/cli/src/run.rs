@@ -40,7 +40,7 @@ use perfrun_local::{LocalIsolation, nodes::Programs};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{local_run::LocalRun, quiet::Look, watchers::Watchers};
+use self::{local_run::LocalRun, quiet::LoadCheck, watchers::Watchers};
 use crate::{
     args, label, profile, report,
     signals::HangUp,
@@ -95,7 +95,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
 
 /// Runs the documents of the arguments, or resumes a run. Returns the exit status.
 pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u8> {
-    let look = Look::begin();
+    let load_check = LoadCheck::begin();
     // Before anything is measured, which may take hours.
     if let Some(call_graph) = args.profile {
         profile::check(call_graph).await?;
@@ -110,8 +110,8 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
         cancel: &cancel,
     };
     let status = match &args.resume {
-        Some(folder) => session.resume(folder, look).await,
-        None => session.run_documents(look).await,
+        Some(folder) => session.resume(folder, load_check).await,
+        None => session.run_documents(load_check).await,
     }?;
     watchers.last_scrape(args.output.quiet, &cancel).await;
     Ok(status)
@@ -126,7 +126,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn run_documents(&self, look: Look) -> anyhow::Result<u8> {
+    async fn run_documents(&self, load_check: LoadCheck) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
         let given = [&self.args.node[..], &versus::programs(&self.args.versus)].concat();
         let named = programs::resolve(&given)?;
@@ -137,7 +137,7 @@ impl Session<'_> {
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| label(file))?;
         programs::check_variants(&given, documents.iter().map(|document| &document.spec))?;
-        if !self.looked(look).await? {
+        if !self.check_load(load_check).await? {
             return Ok(INTERRUPTED);
         }
         let mut status = 0;
@@ -169,7 +169,7 @@ impl Session<'_> {
     }
 
     /// Runs the trials that are left of a run.
-    async fn resume(&self, folder: &Path, look: Look) -> anyhow::Result<u8> {
+    async fn resume(&self, folder: &Path, load_check: LoadCheck) -> anyhow::Result<u8> {
         let mut store = Store::resume(folder)?;
         programs::check_variants(&self.args.node, [&store.results().spec])?;
         let Results { plan, .. } = store.results();
@@ -184,7 +184,7 @@ impl Session<'_> {
             report::show(&store, &self.args.output, status)?;
             return Ok(status);
         }
-        if !self.looked(look).await? {
+        if !self.check_load(load_check).await? {
             return Ok(INTERRUPTED);
         }
         let Results {
@@ -203,13 +203,13 @@ impl Session<'_> {
         self.run(store, programs, true).await
     }
 
-    /// Says if the machine is busy, or waits until it is quiet. False if the user stopped it.
-    async fn looked(&self, look: Look) -> anyhow::Result<bool> {
-        let looked = self
+    /// Warns if the machine is busy, or waits until it is quiet. `false` if the user stopped the command.
+    async fn check_load(&self, load_check: LoadCheck) -> anyhow::Result<bool> {
+        let checked = self
             .cancel
-            .run_until_cancelled(look.end(self.args.wait_quiet, self.args.output.quiet))
+            .run_until_cancelled(load_check.end(self.args.wait_quiet, self.args.output.quiet))
             .await;
-        looked.transpose().map(|looked| looked.is_some())
+        checked.transpose().map(|checked| checked.is_some())
     }
 
     async fn run(&self, store: Store, programs: Programs, is_last: bool) -> anyhow::Result<u8> {

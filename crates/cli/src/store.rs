@@ -32,10 +32,10 @@ use std::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use perfrun_api::{
-    results::{BadName, Results, SCHEMA_VERSION, check_names_of},
+    results::{InvalidName, Results, SCHEMA_VERSION, check_names_of},
     spec::PerfRunSpec,
 };
-use perfrun_conductor::{Kept, RunEnd, Sink};
+use perfrun_conductor::{Durability, RecordSink, RunEnd};
 use perfrun_contract::{
     account::Account,
     compare::Judged,
@@ -118,7 +118,7 @@ pub enum Error {
     },
     /// Names are parts of paths.
     #[error("unable to use {}", .file.display())]
-    Names { file: PathBuf, source: BadName },
+    Names { file: PathBuf, source: InvalidName },
     /// Another version of perfrun wrote the file.
     #[error(
         "{} has results of schema version {version}, and this perfrun reads {SCHEMA_VERSION}: use the perfrun that \
@@ -420,15 +420,15 @@ impl Store {
 }
 
 #[async_trait]
-impl Sink for Store {
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
+impl RecordSink for Store {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         let mut record = record.clone();
         record.at_seconds += self.earlier;
         let json = serde_json::to_vec(&record)?;
         let written = atomic::write(&self.trial_file(&record), &json);
         // A record that could not be written now may fit when the run ends.
         self.results.trials.push(record);
-        written.map(|()| Kept::Safely)
+        written.map(|()| Durability::CrashSafe)
     }
 
     fn records(&self) -> &[TrialRecord] {
@@ -462,7 +462,7 @@ const UNFINISHED: &str = "perfrun exited before the run ended";
 /// The page of a run that has ended.
 pub(crate) const PAGE: &str = "report.html";
 const RESULTS: &str = "results.json";
-/// What somebody who keeps results for long has made of [`RESULTS`] with gzip.
+/// [`RESULTS`], which a user who keeps results for long has compressed with gzip.
 const COMPRESSED: &str = "results.json.gz";
 const TRIALS: &str = "trials";
 const LOGS: &str = "logs";

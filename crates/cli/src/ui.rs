@@ -46,13 +46,13 @@ impl Ui {
     }
 
     /// Prints a line, even with --quiet.
-    pub fn say(&self, text: &str) {
-        self.screen.say(text);
+    pub fn print_line(&self, text: &str) {
+        self.screen.print_line(text);
     }
 
     /// Prints a line, unless --quiet is set.
-    pub fn mention(&self, text: &str) {
-        self.screen.mention(text);
+    pub fn print_unless_quiet(&self, text: &str) {
+        self.screen.print_unless_quiet(text);
     }
 
     fn start(&self, earlier: usize) {
@@ -74,7 +74,7 @@ impl Ui {
         let needed = not_needed.of_trials.saturating_sub(not_needed.trials);
         self.ended.lock().of = needed as usize;
         self.screen.expect(needed.into());
-        self.mention(&not_needed.to_string());
+        self.print_unless_quiet(&not_needed.to_string());
     }
 
     /// Shows the current activity beside the bar.
@@ -115,13 +115,13 @@ impl Ui {
                         .as_deref()
                         .map(|node| format!(" at {node}"))
                         .unwrap_or_default();
-                    self.say(&format!(
+                    self.print_line(&format!(
                         "{progress} {cell}{warmup} failed{at}: {} ({})",
                         failure.message, failure.reason
                     ));
                 } else if self.screen.is_lines() {
                     let headline = headline(record);
-                    self.say(&format!("{progress} {cell}{warmup}{headline}"));
+                    self.print_line(&format!("{progress} {cell}{warmup}{headline}"));
                 }
             }
             Event::LinksChanging { network } => self
@@ -129,11 +129,11 @@ impl Ui {
                 .show(format!("setting and measuring links: {network}")),
             Event::LinksChecked { check } => {
                 if self.screen.is_lines() || !check.is_effective() {
-                    self.say(&perfrun_report::links_line(check));
+                    self.print_line(&perfrun_report::links_line(check));
                 }
             }
             Event::NotNeeded { not_needed } => self.leave_out(not_needed),
-            Event::NodeReplaced { name } => self.say(&format!("{name} was restarted")),
+            Event::NodeReplaced { name } => self.print_line(&format!("{name} was restarted")),
         }
     }
 }

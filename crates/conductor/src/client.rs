@@ -81,7 +81,7 @@ pub struct Request<'a> {
     pub epoch: u64,
     /// No answer within this time is an error.
     pub timeout: Duration,
-    /// Most bytes of the answer's body. The program of a node may be anybody's.
+    /// Most bytes of the answer's body. The author of the run chooses the program of the node.
     pub most_bytes: usize,
 }
 
@@ -233,7 +233,7 @@ impl AgentClient {
     /// Measures the link to another agent, after any measurement of an earlier call has ended.
     pub async fn probe(&self, request: &ProbeRequest) -> Result<Measurement, Error> {
         let body = json(request);
-        let takes = request.plan.longest();
+        let takes = request.plan.longest_duration();
         let give_up = Instant::now() + takes;
         loop {
             let path = "/v1/link/probe";

@@ -2,7 +2,7 @@
 //! the clients together, collect from both ends, hand the record over, next.
 //!
 //! Owns the order of calls, the clock offsets, and what a trial's record says. It does not know how nodes are
-//! started (it asks [`Nodes`] for a replacement), how records are kept ([`Sink`]), or how a node is reached
+//! started ([`NodeProvider`] replaces one), how records are kept ([`RecordSink`]), or how a node is reached
 //! ([`client::Requester`]). State lives in the nodes and in what the sink persisted: a node receives the
 //! request to forget a trial only after its record was persisted, so a conductor that comes back with the
 //! same [`RunId`] loses nothing.
@@ -35,4 +35,6 @@ mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, OnEvent};
-pub use run::{Conductor, Contact, Kept, Nodes, Replaced, RunEnd, RunId, RunOptions, Sink};
+pub use run::{
+    Conductor, Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason, RunEnd, RunId, RunOptions,
+};

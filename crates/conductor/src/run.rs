@@ -1,7 +1,7 @@
 //! A whole run: every trial of the plan in order, lost nodes, resuming, limits.
 
-mod claims;
 mod next;
+mod suitability;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,11 +52,11 @@ const PREPARE_ATTEMPTS: u32 = 2;
 /// How long nodes may take, at the end, to forget the last trial.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Keeps records where a crash does not reach them.
+/// Keeps the records of a run.
 #[async_trait]
-pub trait Sink: Send {
+pub trait RecordSink: Send {
     /// Keeps a record. The next trial begins when this returns. An error ends the run.
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept>;
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability>;
 
     /// What was recorded, also by earlier sessions of this run. Trials with a record here are not run again,
     /// failed ones neither.
@@ -71,20 +71,20 @@ pub trait Sink: Send {
     fn leave_out(&mut self, _not_needed: NotNeeded) {}
 }
 
-/// How a record is kept.
+/// What a record that is kept survives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kept {
-    /// It and all before it survive a crash of this process: nodes may forget these trials.
-    Safely,
-    /// In memory: nodes keep the trial until a later record is kept safely.
+pub enum Durability {
+    /// The record and all before it survive a crash of this process: nodes may forget these trials.
+    CrashSafe,
+    /// The record is lost with this process: nodes keep the trial until a later record is crash-safe.
     InMemory,
 }
 
-/// Starts nodes in place of others.
+/// Starts nodes in place of lost or used ones.
 #[async_trait]
-pub trait Nodes: Send + Sync {
+pub trait NodeProvider: Send + Sync {
     /// Ends what is left of a node, and starts another under its name. The error says why there is none.
-    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String>;
+    async fn replace(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, String>;
 
     /// How a node that does not answer has ended, for people. `None` if it runs, or if nobody knows.
     async fn describe_end(&self, name: &str) -> Option<String>;
@@ -92,23 +92,23 @@ pub trait Nodes: Send + Sync {
 
 /// Why a node is replaced.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Replaced {
+pub enum ReplaceReason {
     /// It does not answer any more.
     Lost,
     /// The plan asks for new nodes in each iteration.
     Renewed,
 }
 
-/// How a node is reached.
+/// The clients with which the conductor calls a node and its link agent.
 #[derive(Clone, Debug)]
-pub struct Contact {
+pub struct NodeHandle {
     /// The node.
     pub node: NodeClient,
     /// Its link agent, in runs that impair links.
     pub agent: Option<AgentClient>,
 }
 
-impl From<NodeClient> for Contact {
+impl From<NodeClient> for NodeHandle {
     fn from(node: NodeClient) -> Self {
         Self { node, agent: None }
     }
@@ -204,9 +204,9 @@ pub struct Conductor<'a> {
     /// Settings.
     pub options: RunOptions,
     /// Keeps records.
-    pub sink: &'a mut dyn Sink,
+    pub sink: &'a mut dyn RecordSink,
     /// Replaces lost nodes.
-    pub replacements: &'a dyn Nodes,
+    pub replacements: &'a dyn NodeProvider,
     /// Watches.
     pub on_event: &'a OnEvent<'a>,
     /// Stops the run: the trial in progress is cancelled, and not recorded.
@@ -224,7 +224,7 @@ enum Stop {
 
 impl Conductor<'_> {
     /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
-    pub async fn run(self, nodes: BTreeMap<String, Contact>) -> RunEnd {
+    pub async fn run(self, nodes: BTreeMap<String, NodeHandle>) -> RunEnd {
         let limit = self.options.limits.run;
         let earlier = self.sink.records().iter().map(|record| record.session);
         let mut session = Session {
@@ -299,14 +299,14 @@ struct Session<'a> {
     takes_over: bool,
     /// Set on request, and when the run takes too long.
     stop: CancellationToken,
-    /// What nodes have of trials whose records are not kept safely yet.
+    /// What nodes have of trials whose records are not crash-safe yet.
     leftovers: Vec<Leftover>,
     /// Requests to forget that are in progress; nothing waits for them until the end.
     forgetting: TaskTracker,
 }
 
 impl Session<'_> {
-    async fn run_plan(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
+    async fn run_plan(&mut self, nodes: BTreeMap<String, NodeHandle>) -> Result<(), Stop> {
         let plan = self.conductor.plan;
         self.connect_nodes(nodes).await?;
         let mut progress = Progress::of(plan);
@@ -352,7 +352,7 @@ impl Session<'_> {
         let is_another = last.replace(iteration).is_some_and(|last| last != iteration);
         if is_another && self.conductor.plan.renew == Renew::Iteration {
             let all = self.nodes.keys().cloned().collect();
-            self.replace(&all, Replaced::Renewed).await?;
+            self.replace(&all, ReplaceReason::Renewed).await?;
         }
         Ok(())
     }
@@ -397,14 +397,14 @@ impl Session<'_> {
             return Err(Stop::Interrupted);
         };
         explain(&mut record, self.conductor.replacements).await;
-        let kept = self.conductor.sink.record(&record).await.map_err(|error| {
+        let durability = self.conductor.sink.record(&record).await.map_err(|error| {
             Stop::Failed(
                 Cause::RecordNotKept,
                 format!("failed to keep the record of trial {}: {error}", trial.id),
             )
         })?;
         self.leftovers.push(leftover);
-        if kept == Kept::Safely {
+        if durability == Durability::CrashSafe {
             // One after the other: there may be hundreds, and a node has a limited number of connections.
             let leftovers = mem::take(&mut self.leftovers);
             self.forgetting.spawn(async move {
@@ -414,7 +414,7 @@ impl Session<'_> {
             });
         }
         (self.conductor.on_event)(Event::TrialEnded { record: &record });
-        self.replace(&lost, Replaced::Lost).await?;
+        self.replace(&lost, ReplaceReason::Lost).await?;
         let is_lost = |failure: &TrialFailure| failure.reason == Reason::NodeLost;
         let was_lost = !lost.is_empty() || record.failure.as_ref().is_some_and(is_lost);
         progress.add(&record, was_lost);
@@ -491,7 +491,7 @@ impl Session<'_> {
     }
 
     /// Connects to all nodes. One that does not answer any more is replaced.
-    async fn connect_nodes(&mut self, nodes: BTreeMap<String, Contact>) -> Result<(), Stop> {
+    async fn connect_nodes(&mut self, nodes: BTreeMap<String, NodeHandle>) -> Result<(), Stop> {
         let mut named = self.conductor.plan.cells.iter().flat_map(Cell::nodes);
         if let Some(missing) = named.find(|name| !nodes.contains_key(*name)) {
             return Err(Stop::Failed(
@@ -501,8 +501,8 @@ impl Session<'_> {
         }
         let limit = self.conductor.options.limits.provision.min(FIRST_ANSWER);
         let (clock, plan) = (self.clock, self.conductor.plan);
-        let connected = join_all(nodes.into_iter().map(|(name, contact)| async move {
-            let node = connect(plan, &name, contact, clock, limit).await;
+        let connected = join_all(nodes.into_iter().map(|(name, handle)| async move {
+            let node = connect(plan, &name, handle, clock, limit).await;
             (name, node)
         }));
         let connected = tokio::select! {
@@ -524,7 +524,7 @@ impl Session<'_> {
         self.links.connect_agents(&self.nodes).await?;
         match lost.is_empty() {
             true => self.report_nodes(),
-            false => self.replace(&lost, Replaced::Lost).await,
+            false => self.replace(&lost, ReplaceReason::Lost).await,
         }
     }
 
@@ -538,18 +538,18 @@ impl Session<'_> {
         kept.map_err(|error| Stop::Failed(Cause::NodeNotReady, error.to_string()))
     }
 
-    async fn replace(&mut self, names: &BTreeSet<String>, why: Replaced) -> Result<(), Stop> {
+    async fn replace(&mut self, names: &BTreeSet<String>, why: ReplaceReason) -> Result<(), Stop> {
         let limit = self.conductor.options.limits.provision;
         let (clock, plan, replacements) = (self.clock, self.conductor.plan, self.conductor.replacements);
         let replaced = join_all(names.iter().map(|name| async move {
-            let contact = replacements.replace(name, why).await.map_err(|error| {
+            let handle = replacements.replace(name, why).await.map_err(|error| {
                 let happened = match why {
-                    Replaced::Lost => "was lost and cannot be replaced",
-                    Replaced::Renewed => "cannot be started again",
+                    ReplaceReason::Lost => "was lost and cannot be replaced",
+                    ReplaceReason::Renewed => "cannot be started again",
                 };
                 Stop::Failed(Cause::NodeLost, format!("{name} {happened}: {error}"))
             })?;
-            Ok::<_, Stop>((name, connect(plan, name, contact, clock, limit).await?))
+            Ok::<_, Stop>((name, connect(plan, name, handle, clock, limit).await?))
         }));
         let replaced = tokio::select! {
             replaced = replaced => replaced,
@@ -560,7 +560,7 @@ impl Session<'_> {
             let (name, node) = answer?;
             self.nodes.insert(name.clone(), node);
             self.links.forget(name);
-            if why == Replaced::Lost {
+            if why == ReplaceReason::Lost {
                 (self.conductor.on_event)(Event::NodeReplaced { name });
             }
         }
@@ -573,7 +573,7 @@ impl Session<'_> {
 }
 
 /// Adds to a failure how the lost node has ended: all that the conductor saw is a broken connection.
-async fn explain(record: &mut TrialRecord, nodes: &dyn Nodes) {
+async fn explain(record: &mut TrialRecord, nodes: &dyn NodeProvider) {
     if let Some(failure) = &mut record.failure
         && failure.reason == Reason::NodeLost
         && let Some(node) = &failure.node
@@ -611,11 +611,11 @@ impl From<AgentError> for Stop {
 async fn connect(
     plan: &Plan,
     name: &str,
-    contact: Contact,
+    handle: NodeHandle,
     clock: LocalClock,
     limit: Duration,
 ) -> Result<Node, ConnectError> {
-    let Contact { node: client, agent } = contact;
+    let NodeHandle { node: client, agent } = handle;
     let deadline = Instant::now() + limit;
     let failed = |error: &Error| {
         let why = format!("{name}: {}", error.describe());
@@ -633,7 +633,7 @@ async fn connect(
         .when(|error| matches!(error, Error::Unreachable(_)) && Instant::now() < deadline)
         .await
         .map_err(|error| failed(&error))?;
-    let external = claims::check(plan, name, &info).map_err(ConnectError::Unsuitable)?;
+    let external = suitability::check(plan, name, &info).map_err(ConnectError::Unsuitable)?;
     // Not a property of the program or the machine.
     info.instance = None;
     let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)

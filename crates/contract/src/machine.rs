@@ -26,7 +26,7 @@ pub struct MachineTime {
     /// Time that the hypervisor gave to others, in seconds.
     pub steal_seconds: f64,
     /// Time for which all processes that had work waited for memory, in seconds, where the kernel counts it.
-    /// (It counts none for CPUs: somebody always has them.)
+    /// (It counts none for CPUs: some process always has them.)
     pub memory_stalled_seconds: Option<f64>,
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use perfrun_link::{
-    Kind, Mode,
+    ActiveBackend, Mode,
     probe::{Finding, Judgement, Measurement, Rate},
     state::{Traffic, Worker},
 };
@@ -214,7 +214,7 @@ impl LinkCheck {
 #[serde(rename_all = "camelCase")]
 pub struct LinkRecord {
     /// Who impaired.
-    pub backend: Kind,
+    pub backend: ActiveBackend,
     /// How packets passed.
     pub mode: Mode,
     /// What was done.

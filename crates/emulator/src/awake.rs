@@ -15,9 +15,9 @@ use std::{
 /// thread waits for is 0.1 ms late at the median, and sometimes milliseconds. Every round trip over an
 /// otherwise idle link would include that, which says nothing about the link. Keeping CPUs awake costs all
 /// CPU time that is left: use it for measurements of seconds.
-pub struct Awake(Arc<AtomicBool>);
+pub struct AwakeCpus(Arc<AtomicBool>);
 
-impl Awake {
+impl AwakeCpus {
     /// Starts the threads. If none can be started, or none can get the lowest priority, CPUs sleep as usual.
     pub fn keep() -> Self {
         let ended = Arc::new(AtomicBool::new(false));
@@ -35,7 +35,7 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+impl Drop for AwakeCpus {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

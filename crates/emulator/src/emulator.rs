@@ -2,7 +2,7 @@
 
 use std::{error, iter};
 
-use perfrun_link::{Backend, Kind, Link, LinkState, Unsupported};
+use perfrun_link::{ActiveBackend, Backend, Link, LinkState, Unsupported};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -102,19 +102,19 @@ impl Emulator {
     /// emulator has left there.
     pub fn start(interface: &str, link: &Link, options: Options) -> Result<Self, Error> {
         let kind = match options.backend {
-            Backend::Kernel => Kind::Kernel,
-            Backend::Userspace => Kind::Userspace,
+            Backend::Kernel => ActiveBackend::Kernel,
+            Backend::Userspace => ActiveBackend::Userspace,
             Backend::Auto => capabilities::probe(interface).choose(link)?,
         };
         let (mut netlink, device) = find(interface)?;
         // What the other back end has left is removed last, so that no packet passes unimpaired in between.
         Ok(Self(match kind {
-            Kind::Kernel => {
+            ActiveBackend::Kernel => {
                 let kernel = Kernel::start(interface, link)?;
                 clear_userspace(&mut netlink, interface, device)?;
                 Inner::Kernel(kernel)
             }
-            Kind::Userspace => {
+            ActiveBackend::Userspace => {
                 let userspace = Userspace::start(interface, link, options.seed)?;
                 clear_kernel(&mut netlink, interface, device)?;
                 Inner::Userspace(userspace)

@@ -68,7 +68,7 @@ pub fn inspect(interface: &str) -> Result<Inspection, Error> {
 
 /// Where an address is, seen from an interface.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Whereabouts {
+pub enum AddressLocation {
     /// Packets to it leave through the interface.
     Behind,
     /// It belongs to the calling thread's network namespace: packets to it pass no interface.
@@ -78,13 +78,13 @@ pub enum Whereabouts {
 }
 
 /// Where an address is, seen from an interface of the calling thread's network namespace.
-pub fn whereabouts(interface: &str, address: IpAddr) -> Result<Whereabouts, Error> {
+pub fn locate(interface: &str, address: IpAddr) -> Result<AddressLocation, Error> {
     let (mut netlink, device) = find(interface)?;
     let way = netlink.way(address).map_err(kernel::Error::Connect)?;
     Ok(match way {
-        Some(Way::Own) => Whereabouts::Own,
-        Some(Way::Out(index)) if index == device.index => Whereabouts::Behind,
-        Some(Way::Out(_)) | None => Whereabouts::Elsewhere,
+        Some(Way::Own) => AddressLocation::Own,
+        Some(Way::Out(index)) if index == device.index => AddressLocation::Behind,
+        Some(Way::Out(_)) | None => AddressLocation::Elsewhere,
     })
 }
 

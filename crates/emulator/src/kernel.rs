@@ -17,10 +17,10 @@ pub(crate) mod netem;
 use std::fmt;
 
 use perfrun_link::{
-    Kind,
+    ActiveBackend,
     ability::KERNEL_ROUTES_MAX,
     impairment::{Impairment, Mode},
-    route::{BadLink, Link, Prefix},
+    route::{InvalidLink, Link, Prefix},
     state::{LinkState, Traffic},
 };
 use rtnetlink::{
@@ -136,7 +136,7 @@ pub enum Error {
         /// The interface.
         device: String,
         /// Why they are impossible.
-        source: BadLink,
+        source: InvalidLink,
     },
     /// Removing the root failed.
     #[error("failed to remove the impairment of {device}")]
@@ -276,7 +276,7 @@ impl Kernel {
         };
         Ok(LinkState {
             link: self.link.clone(),
-            backend: Kind::Kernel,
+            backend: ActiveBackend::Kernel,
             mode: mode(&self.link),
             traffic: self
                 .stats()?

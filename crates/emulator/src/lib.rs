@@ -53,7 +53,7 @@ mod tc;
 mod userspace;
 
 pub use emulator::{Emulator, Error, Options, clear};
-pub use inspect::{Inspection, Whereabouts, inspect, interfaces, whereabouts};
+pub use inspect::{AddressLocation, Inspection, inspect, interfaces, locate};
 pub use kernel::Error as KernelError;
 pub use netlink::Error as NetlinkError;
 pub use rules::Error as RulesError;

@@ -84,14 +84,14 @@ fn address(interface: &str) -> io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_link::{Kind, Link, Mode};
+    use perfrun_link::{ActiveBackend, Link, Mode};
 
     use super::*;
 
     fn state() -> LinkState {
         LinkState {
             link: Link::default(),
-            backend: Kind::Userspace,
+            backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: Vec::new(),
             worker: None,

@@ -475,8 +475,8 @@ pub(crate) fn parse_filter(reply: &Reply, parent: TcHandle) -> Option<KernelFilt
     })
 }
 
-/// A priority belongs to this crate if one of its filters does: the tables of u32 bear no mark, and nobody
-/// else writes to these priorities.
+/// A priority belongs to this crate if one of its filters does: the tables of u32 bear no mark, and no
+/// other program writes to these priorities.
 fn merge_by_priority(filters: impl Iterator<Item = KernelFilter>) -> Vec<KernelFilter> {
     let mut merged: Vec<KernelFilter> = Vec::new();
     for filter in filters {

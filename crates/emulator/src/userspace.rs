@@ -26,7 +26,7 @@ use std::{
 };
 
 use perfrun_link::{
-    Kind,
+    ActiveBackend,
     impairment::Mode,
     route::Link,
     state::{Lateness, LinkState, Traffic, Worker},
@@ -231,7 +231,7 @@ impl Userspace {
         let tap = find(&mut self.netlink, DEVICE)?;
         Ok(LinkState {
             link: self.link.clone(),
-            backend: Kind::Userspace,
+            backend: ActiveBackend::Userspace,
             mode: self.link.mode(),
             traffic: report.counts.into_iter().map(Traffic::Userspace).collect(),
             worker: Some(Worker {

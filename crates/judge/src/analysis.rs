@@ -10,7 +10,7 @@ use crate::{
     check::InterimCheck,
     comparison::{self, count},
     family::{self, Member},
-    gates::{self, Allowance, CellExpectation, Evaluation},
+    gates::{self, AllowedRegression, CellExpectation, Evaluation},
     holm::holm,
     outcomes::{Sample, TestResult, outcomes},
     pairs::{Pair, Trials, differences, failed},
@@ -189,7 +189,7 @@ impl<'a> Analysis<'a> {
             .map(|cell_pair| gates::p_of_failures(failed(&cell_pair.pairs)))
             .collect();
         let p_failing = holm(&p_failing);
-        let allowance = |Expected { expectation, .. }: &Expected| {
+        let allowed = |Expected { expectation, .. }: &Expected| {
             let planned = &self.plan.judging.expect[expectation.index];
             let (Bound::MaxRegression(share), Some(cell_pair)) = (planned.bound, expectation.cell_pair)
             else {
@@ -199,7 +199,7 @@ impl<'a> Analysis<'a> {
                 member.cell_pair == cell_pair && member.metric == planned.metric
             });
             let found = found?.found.as_ref()?;
-            (!self.cell_pairs[cell_pair].is_decided).then(|| Allowance {
+            (!self.cell_pairs[cell_pair].is_decided).then(|| AllowedRegression {
                 found,
                 metric: planned.metric,
                 share,
@@ -207,8 +207,8 @@ impl<'a> Analysis<'a> {
                 p_failing: p_failing[cell_pair],
             })
         };
-        let allowances: Vec<Option<Allowance<'_>>> = self.expected.iter().map(allowance).collect();
-        let regressions = gates::evaluate_regressions(&allowances, check.share);
+        let allowed: Vec<Option<AllowedRegression<'_>>> = self.expected.iter().map(allowed).collect();
+        let regressions = gates::evaluate_regressions(&allowed, check.share);
         let new = |(expected, regression): (&Expected, Option<Evaluation>)| {
             regression.or_else(|| {
                 let is_open =

@@ -78,7 +78,7 @@ pub(crate) struct Evaluation {
 }
 
 /// A comparison that may be worse by some share.
-pub(crate) struct Allowance<'a> {
+pub(crate) struct AllowedRegression<'a> {
     pub(crate) found: &'a TestResult,
     pub(crate) metric: Metric,
     pub(crate) share: f64,
@@ -88,7 +88,7 @@ pub(crate) struct Allowance<'a> {
     pub(crate) p_failing: f64,
 }
 
-impl Allowance<'_> {
+impl AllowedRegression<'_> {
     /// The worst difference that is allowed.
     fn worst(&self) -> f64 {
         match pairs::direction(self.metric) {
@@ -111,7 +111,7 @@ impl Allowance<'_> {
     }
 
     /// The verdict at an interim check with this error, given the probability of [`Self::p_worse`] corrected
-    /// for the number of allowances.
+    /// for the number of regressions.
     fn verdict(&self, p_worse: f64, alpha: f64) -> Verdict {
         let interval = self.found.location.and_then(|location| location.interval);
         if !self.is_comparable() {
@@ -145,29 +145,29 @@ impl Allowance<'_> {
     }
 }
 
-/// Evaluates all regressions that a run may have, at an interim check that has this share of [`ALPHA`].
-/// `None` for those of decided pairs of cells.
+/// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. `None`
+/// for those of decided pairs of cells.
 ///
-/// An allowance fails if its differences, or the candidate's failures, are worse than is allowed, with half
-/// of the error for all of them together: the more there are, the stronger the evidence must be. An allowance
-/// passes if its own interval lies above it: all must pass for the run to pass, so that no correction is
-/// needed (Berger, *Multiparameter Hypothesis Testing and Acceptance Sampling*, Technometrics 24, 1982).
+/// An expectation fails if its differences, or the candidate's failures, are worse than is allowed, with half
+/// of the error for all of them together: the more there are, the stronger the evidence must be. It passes if
+/// its own interval lies above the limit: all must pass for the run to pass, so that no correction is needed
+/// (Berger, *Multiparameter Hypothesis Testing and Acceptance Sampling*, Technometrics 24, 1982).
 pub(crate) fn evaluate_regressions(
-    allowances: &[Option<Allowance<'_>>],
+    regressions: &[Option<AllowedRegression<'_>>],
     share: f64,
 ) -> Vec<Option<Evaluation>> {
-    let p_worse = allowances
+    let p_worse = regressions
         .iter()
-        .map(|one| one.as_ref().map_or(1.0, Allowance::p_worse));
+        .map(|one| one.as_ref().map_or(1.0, AllowedRegression::p_worse));
     let p_worse = holm(&p_worse.collect::<Vec<_>>());
-    let evaluation = |(allowance, p_worse): (&Option<Allowance<'_>>, f64)| {
-        let allowance = allowance.as_ref()?;
+    let evaluation = |(regression, p_worse): (&Option<AllowedRegression<'_>>, f64)| {
+        let regression = regression.as_ref()?;
         Some(Evaluation {
-            verdict: allowance.verdict(p_worse, ALPHA * share),
-            evidence: allowance.evidence(),
+            verdict: regression.verdict(p_worse, ALPHA * share),
+            evidence: regression.evidence(),
         })
     };
-    allowances.iter().zip(p_worse).map(evaluation).collect()
+    regressions.iter().zip(p_worse).map(evaluation).collect()
 }
 
 /// The probability that this number or more of the pairs of which one trial failed are those whose candidate

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn depths_and_weights_are_those_of_the_published_formula() {
-        // γ(1) and γ(2) of six coins are 62/64 and 50/64; of ten, γ(2) and γ(3) are 1002/1024 and 912/1024.
+        // γ(1) and γ(2) of six values are 62/64 and 50/64; of ten, γ(2) and γ(3) are 1002/1024 and 912/1024.
         for (count, depth, level, next) in [
             (6, 1, 62.0 / 64.0, 50.0 / 64.0),
             (10, 2, 1002.0 / 1024.0, 912.0 / 1024.0),

@@ -1,7 +1,7 @@
 //! Wilcoxon's signed-rank test of paired differences, and what follows from it: Hodges and Lehmann's estimate
 //! of their location, with its interval.
 //!
-//! If the order within each pair is a coin's, and nothing but the order tells the two sides of a pair apart,
+//! If the order within each pair is random, and nothing but the order tells the two sides of a pair apart,
 //! every pattern of signs is equally likely. The test is then exact for any noise, drift included: it is a
 //! randomisation test (Fisher, *The Design of Experiments*, 1935).
 //!
@@ -150,7 +150,7 @@ fn depth(count: usize, alpha: f64) -> Option<usize> {
     Some(depth).filter(|depth| *depth > 0)
 }
 
-/// The probabilities of the sums 0, 1, 2 … of those ranks that a coin each selects.
+/// The probabilities of the sums 0, 1, 2 … of positive ranks, if each rank is positive with probability ½.
 fn distribution(ranks: impl IntoIterator<Item = usize>) -> Vec<f64> {
     let mut sums = vec![1.0];
     for rank in ranks {

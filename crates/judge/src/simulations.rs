@@ -10,7 +10,7 @@ use perfrun_contract::{
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use crate::{
-    gates::{Allowance, evaluate_regressions},
+    gates::{AllowedRegression, evaluate_regressions},
     median::{median, median_interval},
     outcomes::{Sample, TestResult, outcomes},
     signed_rank::{Location, SignedRank},
@@ -132,10 +132,10 @@ impl Machine {
 
     /// The differences of a run, whose candidate differs by these logarithms.
     fn differences(&mut self, iterations: usize, effects: [f64; CELLS]) -> [Vec<f64>; CELLS] {
-        differences(self.pairs(iterations, Self::coin), effects)
+        differences(self.pairs(iterations, Self::random_order), effects)
     }
 
-    fn coin(&mut self) -> bool {
+    fn random_order(&mut self) -> bool {
         self.random.random()
     }
 }
@@ -183,8 +183,8 @@ fn any_differs(cells: &[Vec<f64>]) -> bool {
 /// Whether a run with these differences passes, for regressions of at most 10 %.
 fn verdict(cells: &[Vec<f64>]) -> Verdict {
     let found = found(cells, 1.0);
-    let allowance = |found| {
-        Some(Allowance {
+    let regression = |found| {
+        Some(AllowedRegression {
             found,
             metric: Metric::UploadGoodput,
             share: 0.1,
@@ -192,8 +192,8 @@ fn verdict(cells: &[Vec<f64>]) -> Verdict {
             p_failing: 1.0,
         })
     };
-    let allowances: Vec<_> = found.iter().map(allowance).collect();
-    let evaluations = evaluate_regressions(&allowances, 1.0);
+    let regressions: Vec<_> = found.iter().map(regression).collect();
+    let evaluations = evaluate_regressions(&regressions, 1.0);
     evaluations
         .into_iter()
         .flatten()
@@ -347,7 +347,7 @@ fn checking_until_something_shows_is_wrong_too_often() {
 }
 
 #[test]
-fn a_coin_for_each_pair_cancels_what_the_second_trial_loses() {
+fn a_random_order_of_each_pair_cancels_what_the_second_trial_loses() {
     let noise = Noise {
         after_effect: 0.02,
         ..QUIET
@@ -359,8 +359,11 @@ fn a_coin_for_each_pair_cancels_what_the_second_trial_loses() {
             test_differs(&cell)
         })
     };
-    let (always_second, coin) = (wrong(|_| false), wrong(Machine::coin));
-    assert!(always_second > 0.25 && coin <= 0.065, "{always_second} {coin}");
+    let (always_second, random) = (wrong(|_| false), wrong(Machine::random_order));
+    assert!(
+        always_second > 0.25 && random <= 0.065,
+        "{always_second} {random}"
+    );
 }
 
 #[test]
@@ -400,7 +403,7 @@ fn one_side_after_the_other_is_wrong_under_drift() {
 fn leaving_out_outliers_is_wrong_too_often() {
     let noise = Noise { hits: 0.25, ..QUIET };
     let wrong = share(2000, |seed| {
-        let cells = Machine::new(seed, noise).pairs(20, Machine::coin);
+        let cells = Machine::new(seed, noise).pairs(20, Machine::random_order);
         let kept = cells.map(|pairs| {
             // Tukey's fences, of each side.
             let fences: [(f64, f64); 2] = array::from_fn(|side| {
@@ -426,7 +429,7 @@ fn repeating_disturbed_pairs_does_not_bias_and_shows_more() {
     let noise = Noise { hits: 0.15, ..QUIET };
     // 20 pairs, and at most a quarter more in the place of disturbed ones.
     let repeated = |seed, effects| {
-        let cells = Machine::new(seed, noise).pairs(25, Machine::coin);
+        let cells = Machine::new(seed, noise).pairs(25, Machine::random_order);
         let clean = cells.map(|pairs| {
             let undisturbed = pairs
                 .into_iter()

@@ -279,7 +279,7 @@ fn failures_are_worse_than_any_value() {
 }
 
 #[test]
-fn what_cannot_be_told_is_not_comparable() {
+fn what_cannot_be_known_is_not_comparable() {
     let main = Kept::several(6, 1.0, 10);
     let disturbance = Disturbance {
         steal: 0.5,

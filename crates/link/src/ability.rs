@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-use crate::{route::Link, state::Kind};
+use crate::{route::Link, state::ActiveBackend};
 
 /// The number of routes that the kernel's netem can impair differently: the bands of a prio qdisc, minus one
 /// for all other traffic.
@@ -123,7 +123,7 @@ pub struct Unsupported {
 
 impl Capabilities {
     /// Chooses the kernel if it can impair the link, otherwise this process.
-    pub fn choose(&self, link: &Link) -> Result<Kind, Unsupported> {
+    pub fn choose(&self, link: &Link) -> Result<ActiveBackend, Unsupported> {
         // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another one, because two could
         // feed each other.
         let routes = || link.routes().iter().map(|route| &route.impairment);
@@ -131,10 +131,10 @@ impl Capabilities {
         let alone = routes().filter(|impairment| !impairment.is_none()).count() <= 1;
         let fits = link.routes().len() <= KERNEL_ROUTES_MAX && (alone || !duplicates);
         match (&self.kernel, &self.userspace) {
-            (Ability::Available, _) if fits => Ok(Kind::Kernel),
-            (_, Ability::Available) => Ok(Kind::Userspace),
+            (Ability::Available, _) if fits => Ok(ActiveBackend::Kernel),
+            (_, Ability::Available) => Ok(ActiveBackend::Userspace),
             // The kernel back end then reports why it cannot.
-            (Ability::Available, _) => Ok(Kind::Kernel),
+            (Ability::Available, _) => Ok(ActiveBackend::Kernel),
             (
                 Ability::Unavailable {
                     reason: kernel,
@@ -184,9 +184,18 @@ mod tests {
             Link::new((1..=count).map(route).collect()).unwrap()
         };
         let (yes, no) = (Ability::Available, unavailable(Obstacle::NoNetem));
-        assert_eq!(capabilities(&yes, &yes).choose(&routes(15)), Ok(Kind::Kernel));
-        assert_eq!(capabilities(&yes, &yes).choose(&routes(16)), Ok(Kind::Userspace));
-        assert_eq!(capabilities(&no, &yes).choose(&routes(1)), Ok(Kind::Userspace));
+        assert_eq!(
+            capabilities(&yes, &yes).choose(&routes(15)),
+            Ok(ActiveBackend::Kernel)
+        );
+        assert_eq!(
+            capabilities(&yes, &yes).choose(&routes(16)),
+            Ok(ActiveBackend::Userspace)
+        );
+        assert_eq!(
+            capabilities(&no, &yes).choose(&routes(1)),
+            Ok(ActiveBackend::Userspace)
+        );
         let copying = Route {
             peers: vec!["10.0.1.1".parse().unwrap()],
             impairment: Impairment {
@@ -206,8 +215,11 @@ mod tests {
         };
         let alone = Link::new(vec![copying.clone()]).unwrap();
         let beside = Link::new(vec![copying, slow]).unwrap();
-        assert_eq!(capabilities(&yes, &yes).choose(&alone), Ok(Kind::Kernel));
-        assert_eq!(capabilities(&yes, &yes).choose(&beside), Ok(Kind::Userspace));
+        assert_eq!(capabilities(&yes, &yes).choose(&alone), Ok(ActiveBackend::Kernel));
+        assert_eq!(
+            capabilities(&yes, &yes).choose(&beside),
+            Ok(ActiveBackend::Userspace)
+        );
         let neither = capabilities(&no, &unavailable(Obstacle::NoTunDevice))
             .choose(&routes(1))
             .unwrap_err();

@@ -36,10 +36,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_are_those_of_coins() {
-        let coins: Vec<_> = probabilities(4, 0.5).collect();
-        for (probability, expected) in coins.iter().zip([1.0, 4.0, 6.0, 4.0, 1.0]) {
-            assert!((probability - expected / 16.0).abs() < 1e-12, "{coins:?}");
+    fn probabilities_are_binomial() {
+        let probabilities: Vec<_> = probabilities(4, 0.5).collect();
+        for (probability, expected) in probabilities.iter().zip([1.0, 4.0, 6.0, 4.0, 1.0]) {
+            assert!((probability - expected / 16.0).abs() < 1e-12, "{probabilities:?}");
         }
     }
 

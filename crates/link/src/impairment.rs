@@ -209,7 +209,7 @@ pub enum Mode {
 
 /// A parameter that no link can have.
 #[derive(Clone, Debug, Error, PartialEq)]
-pub enum ImpairmentProblem {
+pub enum InvalidImpairment {
     /// The delay is longer than [`DELAY_MAX`].
     #[error("a delay of {0:?} is too long: set at most {DELAY_MAX:?}")]
     DelayTooLong(Duration),
@@ -247,33 +247,33 @@ pub enum ImpairmentProblem {
 
 impl Impairment {
     /// Rejects parameters that no link can have.
-    pub fn check(&self) -> Result<(), ImpairmentProblem> {
+    pub fn check(&self) -> Result<(), InvalidImpairment> {
         if self.delay > DELAY_MAX {
-            return Err(ImpairmentProblem::DelayTooLong(self.delay));
+            return Err(InvalidImpairment::DelayTooLong(self.delay));
         }
         if let Some(jitter) = &self.jitter {
             if jitter.amount > JITTER_MAX {
-                return Err(ImpairmentProblem::JitterTooLarge(jitter.amount));
+                return Err(InvalidImpairment::JitterTooLarge(jitter.amount));
             }
             if jitter.amount > self.delay {
-                return Err(ImpairmentProblem::JitterExceedsDelay {
+                return Err(InvalidImpairment::JitterExceedsDelay {
                     jitter: jitter.amount,
                     delay: self.delay,
                 });
             }
         }
         if self.reorder.is_some() && self.delay.is_zero() {
-            return Err(ImpairmentProblem::ReorderWithoutDelay);
+            return Err(InvalidImpairment::ReorderWithoutDelay);
         }
         if let Some(rate) = self.rate_bits_per_second {
             if rate.get() < RATE_MIN_BITS_PER_SECOND {
-                return Err(ImpairmentProblem::RateTooLow(rate.get()));
+                return Err(InvalidImpairment::RateTooLow(rate.get()));
             }
             let least = full_frames(rate.get(), self.delay);
             if let Some(limit) = self.limit_packets
                 && u64::from(limit.get()) < least
             {
-                return Err(ImpairmentProblem::LimitTooLow {
+                return Err(InvalidImpairment::LimitTooLow {
                     limit: limit.get(),
                     least,
                 });
@@ -315,13 +315,13 @@ impl Impairment {
         let rate = self
             .rate_bits_per_second
             .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get);
-        let held = full_frames(rate, self.longest_way());
+        let held = full_frames(rate, self.longest_transit());
         let queue = full_frames(rate, self.queue()).max(QUEUE_MIN_PACKETS);
         u32::try_from(held + queue).unwrap_or(u32::MAX)
     }
 
     /// The longest time that a packet takes to the other end if it does not queue.
-    pub fn longest_way(&self) -> Duration {
+    pub fn longest_transit(&self) -> Duration {
         // Tables of distributions end at four times the amount.
         let jitter = self.jitter.as_ref().map(|jitter| 4 * jitter.amount);
         self.delay + jitter.unwrap_or_default()

@@ -32,4 +32,4 @@ pub use impairment::{
 };
 pub use ratio::Ratio;
 pub use route::{Link, Prefix, Route};
-pub use state::{Backend, Kind, LinkState, Scheduling};
+pub use state::{ActiveBackend, Backend, LinkState, Scheduling};

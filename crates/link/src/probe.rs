@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     judge::{Finding, Judgement, ProbeVerdict, Quantity, judge, judge_rate_back},
-    plan::{BadPlan, DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, ProbePlan, QUERIES},
+    plan::{DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, InvalidPlan, ProbePlan, QUERIES},
 };
 
 /// What a probe measured.

@@ -14,7 +14,7 @@ pub struct Ratio(f64);
 /// A number that is not from 0 to 1.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("unable to use {0} as a ratio: it must be from 0 to 1, where 0.01 is one per cent")]
-pub struct NotARatio(f64);
+pub struct InvalidRatio(f64);
 
 impl Ratio {
     /// The ratio 0.
@@ -23,16 +23,16 @@ impl Ratio {
     pub const ONE: Self = Self(1.0);
 
     /// Accepts a number from 0 to 1.
-    pub fn new(value: f64) -> Result<Self, NotARatio> {
+    pub fn new(value: f64) -> Result<Self, InvalidRatio> {
         // NaN is not in any range.
         (0.0..=1.0)
             .contains(&value)
             .then_some(Self(value))
-            .ok_or(NotARatio(value))
+            .ok_or(InvalidRatio(value))
     }
 
     /// Accepts a number from 0 to 100.
-    pub fn from_percent(percent: f64) -> Result<Self, NotARatio> {
+    pub fn from_percent(percent: f64) -> Result<Self, InvalidRatio> {
         Self::new(percent / 100.0)
     }
 
@@ -53,9 +53,9 @@ impl Ratio {
 }
 
 impl TryFrom<f64> for Ratio {
-    type Error = NotARatio;
+    type Error = InvalidRatio;
 
-    fn try_from(value: f64) -> Result<Self, NotARatio> {
+    fn try_from(value: f64) -> Result<Self, InvalidRatio> {
         Self::new(value)
     }
 }

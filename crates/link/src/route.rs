@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::impairment::{Impairment, ImpairmentProblem, Mode};
+use crate::impairment::{Impairment, InvalidImpairment, Mode};
 
 /// All links that begin at one interface. Packets to the peers named here are impaired, all others are not.
 ///
@@ -37,9 +37,9 @@ pub struct Prefix {
     length: u8,
 }
 
-/// A text or address that is not a prefix of peers.
+/// Why a text or an address is not a prefix of peers.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-pub enum BadPrefix {
+pub enum InvalidPrefix {
     /// The text is neither an address nor an address with a length.
     #[error("unable to read {0:?} as peers: write an address, or a prefix such as 10.0.0.0/24")]
     Unreadable(String),
@@ -64,49 +64,49 @@ pub enum BadPrefix {
     /// The prefix contains every address: control traffic, DNS and the kubelet's probes would be impaired,
     /// too.
     #[error("{0}/0 contains every address: name the peers, so that control traffic is not impaired")]
-    Everybody(IpAddr),
+    EveryAddress(IpAddr),
     /// The address is not a unicast address of a peer.
     #[error("{0} is not the address of a peer: name a unicast address that is not loopback")]
     NotAPeer(IpAddr),
 }
 
-/// Links that cannot be put together.
+/// Why routes are not a [`Link`].
 #[derive(Clone, Debug, Error, PartialEq)]
-pub enum BadLink {
+pub enum InvalidLink {
     /// An impairment has an impossible parameter.
     #[error("unable to impair the link to {peer}")]
     Impairment {
         /// The first peer of the link.
         peer: Prefix,
         /// What is wrong with the impairment.
-        source: ImpairmentProblem,
+        source: InvalidImpairment,
     },
     /// A link names no peers.
     #[error("an impairment without peers changes nothing: name peers, or remove the impairment")]
     NoPeers,
     /// Two links name the same peers.
     #[error("{0} is named by two links: name it once")]
-    TwoLinks(Prefix),
+    DuplicatePeers(Prefix),
 }
 
 impl Link {
     /// Puts links together if they are possible. An empty list impairs nothing.
-    pub fn new(routes: Vec<Route>) -> Result<Self, BadLink> {
+    pub fn new(routes: Vec<Route>) -> Result<Self, InvalidLink> {
         let mut seen = std::collections::HashSet::new();
         for Route { peers, impairment } in &routes {
-            let peer = *peers.first().ok_or(BadLink::NoPeers)?;
+            let peer = *peers.first().ok_or(InvalidLink::NoPeers)?;
             impairment
                 .check()
-                .map_err(|source| BadLink::Impairment { peer, source })?;
+                .map_err(|source| InvalidLink::Impairment { peer, source })?;
             if let Some(twice) = peers.iter().find(|peer| !seen.insert(**peer)) {
-                return Err(BadLink::TwoLinks(*twice));
+                return Err(InvalidLink::DuplicatePeers(*twice));
             }
         }
         Ok(Self(routes))
     }
 
     /// Makes one link that all peers share.
-    pub fn to(peers: impl IntoIterator<Item = Prefix>, impairment: Impairment) -> Result<Self, BadLink> {
+    pub fn to(peers: impl IntoIterator<Item = Prefix>, impairment: Impairment) -> Result<Self, InvalidLink> {
         Self::new(vec![Route {
             peers: peers.into_iter().collect(),
             impairment,
@@ -152,9 +152,9 @@ impl Link {
 }
 
 impl TryFrom<Vec<Route>> for Link {
-    type Error = BadLink;
+    type Error = InvalidLink;
 
-    fn try_from(routes: Vec<Route>) -> Result<Self, BadLink> {
+    fn try_from(routes: Vec<Route>) -> Result<Self, InvalidLink> {
         Self::new(routes)
     }
 }
@@ -167,22 +167,22 @@ impl From<Link> for Vec<Route> {
 
 impl Prefix {
     /// The addresses that share the first `length` bits with this address.
-    pub fn new(address: IpAddr, length: u8) -> Result<Self, BadPrefix> {
+    pub fn new(address: IpAddr, length: u8) -> Result<Self, InvalidPrefix> {
         if length > bits(address) {
-            return Err(BadPrefix::TooLong { address, length });
+            return Err(InvalidPrefix::TooLong { address, length });
         }
         if length == 0 {
-            return Err(BadPrefix::Everybody(address));
+            return Err(InvalidPrefix::EveryAddress(address));
         }
         if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
-            return Err(BadPrefix::NotAPeer(address));
+            return Err(InvalidPrefix::NotAPeer(address));
         }
         let prefix = Self {
             address: masked(address, length),
             length,
         };
         if prefix.address != address {
-            return Err(BadPrefix::BitsBehindLength {
+            return Err(InvalidPrefix::BitsBehindLength {
                 address,
                 length,
                 prefix,
@@ -213,18 +213,18 @@ impl Prefix {
 }
 
 impl TryFrom<IpAddr> for Prefix {
-    type Error = BadPrefix;
+    type Error = InvalidPrefix;
 
-    fn try_from(address: IpAddr) -> Result<Self, BadPrefix> {
+    fn try_from(address: IpAddr) -> Result<Self, InvalidPrefix> {
         Self::new(address, bits(address))
     }
 }
 
 impl FromStr for Prefix {
-    type Err = BadPrefix;
+    type Err = InvalidPrefix;
 
-    fn from_str(text: &str) -> Result<Self, BadPrefix> {
-        let unreadable = || BadPrefix::Unreadable(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
+        let unreadable = || InvalidPrefix::Unreadable(text.to_owned());
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length.parse().map_err(|_| unreadable())?)),
             None => (text, None),
@@ -235,9 +235,9 @@ impl FromStr for Prefix {
 }
 
 impl TryFrom<String> for Prefix {
-    type Error = BadPrefix;
+    type Error = InvalidPrefix;
 
-    fn try_from(text: String) -> Result<Self, BadPrefix> {
+    fn try_from(text: String) -> Result<Self, InvalidPrefix> {
         text.parse()
     }
 }
@@ -327,8 +327,8 @@ mod tests {
             impairment: Impairment::default(),
         };
         let twice = Link::new(vec![route(&["10.0.0.1"]), route(&["10.0.0.2", "10.0.0.1"])]);
-        assert_eq!(twice, Err(BadLink::TwoLinks(prefix("10.0.0.1"))));
-        assert_eq!(Link::new(vec![route(&[])]), Err(BadLink::NoPeers));
+        assert_eq!(twice, Err(InvalidLink::DuplicatePeers(prefix("10.0.0.1"))));
+        assert_eq!(Link::new(vec![route(&[])]), Err(InvalidLink::NoPeers));
         let wrong = r#"[{"peers": ["10.0.0.1"], "impairment": {"rateBitsPerSecond": 1}}]"#;
         let problem = serde_json::from_str::<Link>(wrong).unwrap_err().to_string();
         assert!(

@@ -27,7 +27,7 @@ pub struct LinkState {
     /// The configured link.
     pub link: Link,
     /// The back end that impairs the link.
-    pub backend: Kind,
+    pub backend: ActiveBackend,
     /// Whether merged packets stay merged.
     pub mode: Mode,
     /// The traffic of each route, in the order of the routes.
@@ -52,11 +52,11 @@ pub enum Backend {
     Userspace,
 }
 
-/// Who impairs.
+/// The back end that impairs a link.
 #[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Kind {
+pub enum ActiveBackend {
     /// netem.
     Kernel,
     /// A thread of this process.
@@ -219,7 +219,7 @@ mod tests {
         };
         LinkState {
             link: Link::to(["10.0.0.1".parse().unwrap()], impairment).unwrap(),
-            backend: Kind::Userspace,
+            backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Userspace(PacketCounts::default())],
             worker: Some(Worker {

@@ -16,7 +16,7 @@ const OTHERS: u64 = 100;
     "perfrun needs {needed} open files to start {processes} processes, and the system allows it {allowed}: \
      raise the limit (ulimit -Hn, or LimitNOFILE of a systemd unit), or use fewer nodes"
 )]
-pub struct TooFew {
+pub struct TooFewFiles {
     processes: usize,
     needed: u64,
     allowed: u64,
@@ -27,7 +27,7 @@ pub struct TooFew {
 /// # Errors
 ///
 /// If the system does not allow as many.
-pub(crate) fn allow(processes: usize) -> Result<(), TooFew> {
+pub(crate) fn allow(processes: usize) -> Result<(), TooFewFiles> {
     let needed = OTHERS + PER_PROCESS * processes as u64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
@@ -38,12 +38,12 @@ pub(crate) fn allow(processes: usize) -> Result<(), TooFew> {
         maximum,
     };
     match maximum {
-        Some(allowed) if allowed < needed => Err(TooFew {
+        Some(allowed) if allowed < needed => Err(TooFewFiles {
             processes,
             needed,
             allowed,
         }),
-        _ => setrlimit(Resource::Nofile, raised).map_err(|_| TooFew {
+        _ => setrlimit(Resource::Nofile, raised).map_err(|_| TooFewFiles {
             processes,
             needed,
             allowed: current.unwrap_or(needed),

@@ -148,7 +148,7 @@ impl fmt::Display for Place {
 /// A kernel setting that could not be changed.
 #[derive(Debug, Error)]
 #[error("failed to set {key} = {value} for {place}")]
-pub struct Unset {
+pub struct RejectedSetting {
     /// The namespace of the setting.
     pub place: Place,
     /// The name of the setting for sysctl(8).
@@ -191,7 +191,7 @@ impl Addresses {
 pub struct LocalNetwork {
     isolation: LocalIsolation,
     slots: Vec<Slot>,
-    unset: Vec<Unset>,
+    rejected_settings: Vec<RejectedSetting>,
     /// Keeps the bridge and its ports. Nodes must not hold it, or one of them could keep it alive after
     /// perfrun.
     _switch: Option<Namespace>,
@@ -239,8 +239,8 @@ impl LocalNetwork {
     }
 
     /// Settings that the kernel did not accept. The network works without them.
-    pub fn unset(&self) -> &[Unset] {
-        &self.unset
+    pub fn rejected_settings(&self) -> &[RejectedSetting] {
+        &self.rejected_settings
     }
 
     fn on_loopback(nodes: usize) -> Self {
@@ -258,7 +258,7 @@ impl LocalNetwork {
         Self {
             isolation: LocalIsolation::Loopback,
             slots,
-            unset: Vec::new(),
+            rejected_settings: Vec::new(),
             _switch: None,
         }
     }
@@ -270,14 +270,14 @@ impl LocalNetwork {
             .build()
             .map_err(Error::Start)?;
         runtime.block_on(async {
-            let mut unset = Vec::new();
-            let switch = Site::make(Place::Switch, SWITCH_SETTINGS, &mut unset)?;
+            let mut rejected_settings = Vec::new();
+            let switch = Site::make(Place::Switch, SWITCH_SETTINGS, &mut rejected_settings)?;
             let bridge = switch.add_bridge().await?;
             let mut slots = Vec::with_capacity(nodes);
             for index in 0..nodes {
                 let mut node_settings = NODE_SETTINGS.to_vec();
                 node_settings.extend(tcp_window_bytes.into_iter().flat_map(tcp_windows));
-                let node = Site::make(Place::Node(index), &node_settings, &mut unset)?;
+                let node = Site::make(Place::Node(index), &node_settings, &mut rejected_settings)?;
                 switch.join(bridge, &node, index).await?;
                 node.set_up(LOOPBACK_INDEX).await?;
                 let eth0 = node.index_of("eth0").await?;
@@ -291,7 +291,7 @@ impl LocalNetwork {
             Ok(Self {
                 isolation: LocalIsolation::Namespaces,
                 slots,
-                unset,
+                rejected_settings,
                 _switch: Some(switch.namespace),
             })
         })
@@ -334,7 +334,7 @@ struct Site {
 
 impl Site {
     /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
-    fn make(place: Place, settings: &[Setting], unset: &mut Vec<Unset>) -> Result<Self, Error> {
+    fn make(place: Place, settings: &[Setting], rejected: &mut Vec<RejectedSetting>) -> Result<Self, Error> {
         let namespace = Namespace::enter_new().map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull => Error::TooManyNamespaces {
                 place,
@@ -342,7 +342,7 @@ impl Site {
             },
             _ => Error::MakeNamespace { place, source },
         })?;
-        unset.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
+        rejected.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
         let (connection, netlink, _) =
             rtnetlink::new_connection().map_err(|source| Error::OpenNetlink { place, source })?;
         tokio::spawn(connection);
@@ -508,17 +508,19 @@ const SWITCH_SETTINGS: &[Setting] = &[
 
 impl Setting {
     /// Writes the setting for the namespace of the calling thread.
-    fn write(&self, place: Place) -> Result<(), Unset> {
+    fn write(&self, place: Place) -> Result<(), RejectedSetting> {
         match fs::write(
             format!("/proc/sys/{}", self.key.replace('.', "/")),
             self.value.as_bytes(),
         ) {
-            Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => Err(Unset {
-                place,
-                key: self.key,
-                value: self.value.clone(),
-                source,
-            }),
+            Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => {
+                Err(RejectedSetting {
+                    place,
+                    key: self.key,
+                    value: self.value.clone(),
+                    source,
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use backon::{ConstantBuilder, Retryable};
 use futures::future::{join_all, try_join_all};
 use perfrun_conductor::{
-    AgentClient, Contact, NodeClient, Nodes, Replaced,
+    AgentClient, NodeClient, NodeHandle, NodeProvider, ReplaceReason,
     client::{self, BoxError},
     export::LOCAL,
 };
@@ -114,7 +114,7 @@ pub enum NodeEvent<'a> {
         /// The name of the node.
         name: &'a str,
         /// How to reach the node.
-        contact: Contact,
+        handle: NodeHandle,
     },
     /// A node was lost, and the rest of its processes have been killed.
     Lost {
@@ -219,7 +219,7 @@ impl Programs {
     /// # Errors
     ///
     /// If the system does not allow as many.
-    pub fn allow_files(&self) -> Result<(), files::TooFew> {
+    pub fn allow_files(&self) -> Result<(), files::TooFewFiles> {
         let processes = if self.agents.is_some() { 2 } else { 1 };
         files::allow(processes * self.nodes.len())
     }
@@ -262,8 +262,8 @@ struct Processes {
 }
 
 impl Processes {
-    fn contact(&self) -> Result<Contact, Error> {
-        Ok(Contact {
+    fn handle(&self) -> Result<NodeHandle, Error> {
+        Ok(NodeHandle {
             node: connect(&self.node, NodeClient::new)?,
             agent: self
                 .agent
@@ -286,8 +286,8 @@ impl<'a> LocalNodes<'a> {
         let planned: Vec<PlannedNode> = nodes.iter().map(|(node, _)| node.clone()).collect();
         let cpus = cpus::of_roles(settings.cpus, &planned)?;
         let network = LocalNetwork::create(settings.isolation, count, window).await?;
-        for unset in network.unset() {
-            tracing::info!("{unset}");
+        for setting in network.rejected_settings() {
+            tracing::info!("{setting}");
         }
         let this = Self {
             digests: Digests::default(),
@@ -309,12 +309,12 @@ impl<'a> LocalNodes<'a> {
     ///
     /// The conductor then makes the same call again: nodes that it meets may have been ready for a long time,
     /// or lost since. Only the parent of a process sees that it exits before it answers.
-    pub async fn ready(&self) -> Result<BTreeMap<String, Contact>, Error> {
+    pub async fn ready(&self) -> Result<BTreeMap<String, NodeHandle>, Error> {
         let processes = self.processes.lock().await;
         let ready = try_join_all(
             processes
                 .values()
-                .map(|processes| self.contact_when_ready(processes)),
+                .map(|processes| self.handle_when_ready(processes)),
         );
         Ok(processes.keys().cloned().zip(ready.await?).collect())
     }
@@ -341,15 +341,15 @@ impl<'a> LocalNodes<'a> {
         join_all(agents.map(|agent| agent.stop(GRACE))).await;
     }
 
-    async fn contact_when_ready(&self, processes: &Processes) -> Result<Contact, Error> {
-        let contact = processes.contact()?;
+    async fn handle_when_ready(&self, processes: &Processes) -> Result<NodeHandle, Error> {
+        let handle = processes.handle()?;
         // Any answer will do: the conductor repeats the call and checks what it returns.
-        self.until_reachable(&processes.node, || contact.node.info())
+        self.until_reachable(&processes.node, || handle.node.info())
             .await?;
-        if let (Some(process), Some(agent)) = (&processes.agent, &contact.agent) {
+        if let (Some(process), Some(agent)) = (&processes.agent, &handle.agent) {
             self.until_reachable(process, || agent.link()).await?;
         }
-        Ok(contact)
+        Ok(handle)
     }
 
     /// Repeats a call until the process answers.
@@ -377,8 +377,8 @@ impl<'a> LocalNodes<'a> {
 
     async fn keep(&self, started: Processes) -> Result<(), Error> {
         let name = started.node.name().to_owned();
-        let contact = started.contact()?;
-        (self.watch)(NodeEvent::Started { name: &name, contact });
+        let handle = started.handle()?;
+        (self.watch)(NodeEvent::Started { name: &name, handle });
         self.processes.lock().await.insert(name, started);
         Ok(())
     }
@@ -447,7 +447,7 @@ impl<'a> LocalNodes<'a> {
         Ok(self.launcher.spawn(command, slot).await?)
     }
 
-    async fn restart(&self, name: &str, why: Replaced) -> Result<Contact, Error> {
+    async fn restart(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, Error> {
         let nodes = &self.settings.programs.nodes;
         let index = nodes.iter().position(|(node, _)| node.name == name);
         let index = index.ok_or_else(|| Error::UnknownNode(name.to_owned()))?;
@@ -457,26 +457,26 @@ impl<'a> LocalNodes<'a> {
             if let Some(agent) = agent {
                 reason += &format!("; its link agent: {}", agent.kill().await);
             }
-            if why == Replaced::Lost {
+            if why == ReplaceReason::Lost {
                 (self.watch)(NodeEvent::Lost { name, reason });
             }
         }
         let processes = self.spawn(index).await?;
-        let contact = self.contact_when_ready(&processes).await?;
+        let handle = self.handle_when_ready(&processes).await?;
         self.keep(processes).await?;
-        Ok(contact)
+        Ok(handle)
     }
 }
 
 #[async_trait]
-impl Nodes for LocalNodes<'_> {
+impl NodeProvider for LocalNodes<'_> {
     async fn describe_end(&self, name: &str) -> Option<String> {
         let processes = self.processes.lock().await;
         let exited = processes.get(name)?.node.exited();
         Some(timeout(NOTICED, exited).await.ok()?.status_text())
     }
 
-    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
+    async fn replace(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, String> {
         let restarted = self.restart(name, why).await;
         restarted.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
     }

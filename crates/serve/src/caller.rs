@@ -63,7 +63,7 @@ impl Places {
     }
 
     /// Takes a place. If there is none, the oldest connection of a stranger loses its own: silent strangers,
-    /// of whatever number, keep nobody out. `None` if all connections are those of trusted callers.
+    /// however many, keep no caller out. `None` if all connections are those of trusted callers.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
         let mut taken = self.taken.lock();
         if taken.len() >= self.most {

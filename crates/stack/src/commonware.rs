@@ -85,7 +85,11 @@ pub(super) async fn start(
         Keys::New(identity) => return Err(unsupported(&format!("an {identity} identity"))),
     };
     let key = PrivateKey::decode(seed.to_vec()).map_err(|error| setup(error.to_string()))?;
-    let upgrader = handshake::upgrader(key.clone(), config.settings.cups(), handshake::CLOCKS);
+    let upgrader = handshake::upgrader(
+        key.clone(),
+        config.settings.cups(),
+        handshake::MAX_CLOCK_DIFFERENCE,
+    );
     let Some(load) = config.messages else {
         return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
     };
@@ -195,7 +199,7 @@ async fn listen_on(
     })
 }
 
-/// Ready when somebody listens. commonware does not report it.
+/// Ready when the socket accepts connections. commonware does not report it.
 async fn until_bound(socket: SocketAddr) {
     while TcpStream::connect(socket).await.is_err() {
         sleep(Duration::from_millis(1)).await;

@@ -142,7 +142,7 @@ pub struct Reservation {
 
 /// The other end of a ping.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Whom {
+pub enum PingTarget {
     /// The peer that was dialled.
     Peer,
     /// The relay through which it was dialled.
@@ -198,7 +198,7 @@ pub trait Connection: Send + Sync {
     async fn open(&self) -> Result<BoxStream, Error>;
 
     /// Opens a stream of `/ipfs/ping/1.0.0`. `None` if the stack does not speak it, or without a relay.
-    async fn ping(&self, _: Whom) -> Result<Option<BoxStream>, Error> {
+    async fn ping(&self, _: PingTarget) -> Result<Option<BoxStream>, Error> {
         Ok(None)
     }
 

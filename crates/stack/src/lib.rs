@@ -40,14 +40,14 @@ use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, MOST_INBOUND, OPEN_TIMEOUT, with
 pub use self::{
     error::Error,
     host::{
-        BoxStream, Connection, DialPhases, Host, HostConfig, Inbound, Keys, RelayEvent, Relaying,
-        Reservation, Stream, UsedCongestion, Whom,
+        BoxStream, Connection, DialPhases, Host, HostConfig, Inbound, Keys, PingTarget, RelayEvent, Relaying,
+        Reservation, Stream, UsedCongestion,
     },
     metrics::StackMetrics,
 };
 
 /// The stacks of this program.
-pub fn spoken() -> impl Iterator<Item = Stack> {
+pub fn implemented() -> impl Iterator<Item = Stack> {
     Stack::built_in().filter(|stack| stack.program() == NodeProgramKind::Rust)
 }
 

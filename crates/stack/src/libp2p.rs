@@ -49,7 +49,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, Whom, address, congestion, tasks::Tasks,
+    Inbound, Keys, OPEN_TIMEOUT, PingTarget, Relaying, Reservation, address, congestion, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Broadcaster};
 
@@ -388,10 +388,10 @@ impl Connection for Dialled {
         opened.ok_or_else(|| Error::Open("the peer does not speak the protocol".to_owned()))
     }
 
-    async fn ping(&self, whom: Whom) -> Result<Option<BoxStream>, Error> {
-        let connection = match whom {
-            Whom::Peer => Some(&self.established),
-            Whom::Relay => self.relay.as_ref(),
+    async fn ping(&self, target: PingTarget) -> Result<Option<BoxStream>, Error> {
+        let connection = match target {
+            PingTarget::Peer => Some(&self.established),
+            PingTarget::Relay => self.relay.as_ref(),
         };
         match connection {
             Some(connection) => connection.open(ProtocolKind::Ping).await,

@@ -215,9 +215,9 @@ pub struct Output {
 }
 
 fn spoken(text: &str) -> Result<Stack, String> {
-    let mut spoken = stack::spoken();
+    let mut spoken = stack::implemented();
     spoken.find(|stack| stack.as_ref() == text).ok_or_else(|| {
-        let names: Vec<&str> = stack::spoken().map(Into::into).collect();
+        let names: Vec<&str> = stack::implemented().map(Into::into).collect();
         format!("this program speaks {}", names.join(", "))
     })
 }

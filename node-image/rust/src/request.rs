@@ -14,7 +14,7 @@ const MOST_HOSTS: u64 = 16_384;
 const LONGEST_LABEL: usize = 512;
 /// Checks a request, and returns its stack. The error says what must be true of the request.
 pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
-    let mut spoken = stack::spoken();
+    let mut spoken = stack::implemented();
     let stack = spoken
         .find(|stack| stack.as_ref() == request.stack)
         .ok_or_else(|| {

@@ -30,7 +30,7 @@ use crate::{
     metrics::Metrics,
     observer::Observer,
     sampler::Sampling,
-    workload::{self, Client, Failed, Findings, Handover, Setup},
+    workload::{self, Client, Failed, Handover, Measurements, Setup},
 };
 
 /// Round trips of a sink with its relay, and with its source.
@@ -66,8 +66,8 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
 /// Serves until a signal.
 async fn serve(setup: &Setup, listening: workload::Listening<'_>, output: &Output) -> anyhow::Result<()> {
     let stop = stop_signal()?;
-    let mut findings = Findings::default();
-    let served = workload::serve(setup, listening, announce(output), stop, &mut findings).await;
+    let mut measurements = Measurements::default();
+    let served = workload::serve(setup, listening, announce(output), stop, &mut measurements).await;
     ended(setup, served)
 }
 
@@ -117,8 +117,8 @@ pub async fn relay(args: args::Relay) -> anyhow::Result<()> {
     let mut setup = setup(Stack::Libp2p, transport, parameters);
     setup.listen = (listen.ip(), listen.port());
     let stop = stop_signal()?;
-    let mut findings = Findings::default();
-    let served = workload::serve_relay(&setup, announce(&args.output), stop, &mut findings).await;
+    let mut measurements = Measurements::default();
+    let served = workload::serve_relay(&setup, announce(&args.output), stop, &mut measurements).await;
     ended(&setup, served)
 }
 
@@ -218,9 +218,9 @@ async fn exchange(
     let streams = setup.parameters.streams();
     let observer = setup.observer.clone();
     let begun = Instant::now();
-    let mut findings = Findings::default();
+    let mut measurements = Measurements::default();
     let (took, client) = {
-        let measure = measure(setup, server, timeout, &mut findings);
+        let measure = measure(setup, server, timeout, &mut measurements);
         tokio::pin!(measure);
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.tick().await;
@@ -250,15 +250,17 @@ async fn exchange(
         downloaded: load(&observer.counters.received),
         streams,
         timing,
-        connect_seconds: seconds(&findings, Distribution::HandshakeEstablished, |r| r.max() as f64),
-        relay_round_trip_seconds: seconds(&findings, Distribution::RelayRoundTrip, |r| {
+        connect_seconds: seconds(&measurements, Distribution::HandshakeEstablished, |r| {
+            r.max() as f64
+        }),
+        relay_round_trip_seconds: seconds(&measurements, Distribution::RelayRoundTrip, |r| {
             r.value_at_quantile(0.5) as f64
         }),
-        round_trip_seconds: seconds(&findings, Distribution::RoundTrip, |r| {
+        round_trip_seconds: seconds(&measurements, Distribution::RoundTrip, |r| {
             r.value_at_quantile(0.5) as f64
         }),
-        upload: findings.upload,
-        download: findings.download,
+        upload: measurements.upload,
+        download: measurements.download,
     };
     form.print(|| measured.line(with_details), || measured.sentences());
     Ok(())
@@ -278,20 +280,22 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
     let form = form(&args.output);
     let observer = setup.observer.clone();
     let advice = advice::on_opening(&setup);
-    let mut findings = Findings::default();
-    let client = measure(setup, server, args.timeout, &mut findings).await?;
+    let mut measurements = Measurements::default();
+    let client = measure(setup, server, args.timeout, &mut measurements).await?;
     client.close().await;
     let measured = Substreams {
         r#type: "substreams",
         substreams: args.substreams,
         failures: load(&observer.counters.failures),
-        mean_seconds: seconds(&findings, Distribution::Open, |r| r.mean()),
-        p50_seconds: seconds(&findings, Distribution::Open, |r| r.value_at_quantile(0.5) as f64),
-        p99_seconds: seconds(&findings, Distribution::Open, |r| {
+        mean_seconds: seconds(&measurements, Distribution::Open, |r| r.mean()),
+        p50_seconds: seconds(&measurements, Distribution::Open, |r| {
+            r.value_at_quantile(0.5) as f64
+        }),
+        p99_seconds: seconds(&measurements, Distribution::Open, |r| {
             r.value_at_quantile(0.99) as f64
         }),
-        max_seconds: seconds(&findings, Distribution::Open, |r| r.max() as f64),
-        mean_compat_seconds: seconds(&findings, Distribution::OpenCompat, |r| r.mean()),
+        max_seconds: seconds(&measurements, Distribution::Open, |r| r.max() as f64),
+        mean_compat_seconds: seconds(&measurements, Distribution::OpenCompat, |r| r.mean()),
         negotiation: args.negotiation,
         advice,
     };
@@ -300,8 +304,8 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
 }
 
 /// A value of a distribution, in seconds. `None` if nothing was recorded.
-fn seconds(findings: &Findings, of: Distribution, value: fn(&Recorder) -> f64) -> Option<f64> {
-    let recorder = findings.recorders.get(&of)?;
+fn seconds(measurements: &Measurements, of: Distribution, value: fn(&Recorder) -> f64) -> Option<f64> {
+    let recorder = measurements.recorders.get(&of)?;
     Some(value(recorder) / 1e9)
 }
 
@@ -310,11 +314,11 @@ async fn measure(
     setup: Setup,
     server: String,
     time: Duration,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> anyhow::Result<Client<'_>> {
     let requested = setup.clone();
     let run = async {
-        let mut client = Client::prepare(setup, &[server], &[], 1, findings).await?;
+        let mut client = Client::prepare(setup, &[server], &[], 1, measurements).await?;
         client.run().await?;
         Ok(client)
     };

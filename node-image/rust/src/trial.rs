@@ -26,7 +26,7 @@ use crate::{
     observer::{Observations, Observer},
     record, request,
     sampler::{self, Sampling},
-    workload::{self, Client, Failed, Findings, Handover, Listening, Setup, failure},
+    workload::{self, Client, Failed, Handover, Listening, Measurements, Setup, failure},
 };
 
 /// Trials that a node holds until the conductor deletes them.
@@ -76,7 +76,7 @@ pub(crate) struct RunningTrial {
     finish: CancellationToken,
     cancel: CancellationToken,
     /// The time that the request allows.
-    time: Allowance,
+    timeout: TrialTimeout,
     /// Start of a client's workload, by the node's clock and by the runtime's.
     begun: OnceLock<(u64, Instant)>,
     /// Duration of the workload, if it completed.
@@ -207,22 +207,22 @@ impl Trials {
     }
 }
 
-/// The time that a trial may take.
+/// How long a trial may take.
 #[derive(Clone, Copy)]
-struct Allowance {
-    whole: Duration,
+struct TrialTimeout {
+    limit: Duration,
     begun: Instant,
 }
 
-impl Allowance {
+impl TrialTimeout {
     fn exceeded(self) -> String {
-        format!("not completed after {:?}", self.whole)
+        format!("not completed after {:?}", self.limit)
     }
 
     /// Turns a failure at `now` into a timeout if the time is up. After its process or machine was suspended,
     /// a trial may find that its connections are broken before it finds that its time is up.
     fn judge(self, Failed(original): Failed, now: Instant) -> Failed {
-        Failed(if now.saturating_duration_since(self.begun) < self.whole {
+        Failed(if now.saturating_duration_since(self.begun) < self.limit {
             original
         } else {
             failure(
@@ -242,12 +242,12 @@ impl RunningTrial {
             addresses: vec![],
             outcome: None,
         };
-        let whole = Duration::try_from_secs_f64(request.timeout_seconds).unwrap_or(Duration::MAX);
+        let limit = Duration::try_from_secs_f64(request.timeout_seconds).unwrap_or(Duration::MAX);
         Self {
             id,
             request,
-            time: Allowance {
-                whole,
+            timeout: TrialTimeout {
+                limit,
                 begun: Instant::now(),
             },
             observer,
@@ -316,14 +316,14 @@ impl RunningTrial {
         let (cut, is_cut) = oneshot::channel();
         // A task of its own, so that a panic in a stack ends this trial and not the node.
         let mut task = tokio::spawn(async move {
-            let mut findings = Findings::default();
+            let mut measurements = Measurements::default();
             let mut served = None;
             // With both sides in this process, the server still has to end.
             let is_both = matches!(side.request.side, Side::Both { .. });
             let completed = || side.took.get().is_some() && !is_both;
-            let ran = side.run_side(setup, &mut findings, &mut served);
+            let ran = side.run_side(setup, &mut measurements, &mut served);
             let ended = unless_cut(ran, is_cut, completed).await;
-            (ended.err().map(|Failed(failure)| failure), findings, served)
+            (ended.err().map(|Failed(failure)| failure), measurements, served)
         });
         let ended = tokio::select! {
             ended = &mut task => ended,
@@ -334,22 +334,28 @@ impl RunningTrial {
                 task.await
             }
         };
-        let panicked = |panic| (Some(failure(Reason::Internal, panic)), Findings::default(), None);
-        let (failure, findings, served) = ended.unwrap_or_else(panicked);
-        self.end(failure, &findings, served).await;
+        let panicked = |panic| {
+            (
+                Some(failure(Reason::Internal, panic)),
+                Measurements::default(),
+                None,
+            )
+        };
+        let (failure, measurements, served) = ended.unwrap_or_else(panicked);
+        self.end(failure, &measurements, served).await;
     }
 
     /// Waits until the trial is ended from outside.
     async fn cut_short(&self, stopping: CancellationToken) -> Failure {
         tokio::select! {
-            () = tokio::time::sleep(self.time.whole) => failure(Reason::Timeout, self.time.exceeded()),
+            () = tokio::time::sleep(self.timeout.limit) => failure(Reason::Timeout, self.timeout.exceeded()),
             () = self.cancel.cancelled() => failure(Reason::Cancelled, "cancelled on request"),
             () = stopping.cancelled() => failure(Reason::Stopped, "the node was stopped"),
         }
     }
 
-    async fn end(&self, failure: Option<Failure>, findings: &Findings, served: Option<Served>) {
-        let measured = self.measured(findings);
+    async fn end(&self, failure: Option<Failure>, measurements: &Measurements, served: Option<Served>) {
+        let measured = self.measured(measurements);
         let served = served.map(Served::measured);
         // After all counts, so that the next scrape includes everything.
         self.observer
@@ -376,27 +382,30 @@ impl RunningTrial {
         }
     }
 
-    /// Runs this node's side. `served` is for the findings of a server in the client's process.
+    /// Runs this node's side. `served` is for the measurements of a server in the client's process.
     async fn run_side(
         &self,
         setup: Setup,
-        findings: &mut Findings,
+        measurements: &mut Measurements,
         served: &mut Option<Served>,
     ) -> Result<(), Failed> {
         match &self.request.side {
-            Side::Server => self.run_server(&setup, Listening::Here, findings).await,
+            Side::Server => self.run_server(&setup, Listening::Here, measurements).await,
             Side::Source { relay, peers } => {
                 let peers = *peers;
-                self.run_server(&setup, Listening::Behind { relay, peers }, findings)
+                self.run_server(&setup, Listening::Behind { relay, peers }, measurements)
                     .await
             }
-            Side::Relay => self.run_relay(&setup, findings).await,
+            Side::Relay => self.run_relay(&setup, measurements).await,
             Side::Client {
                 servers,
                 peers,
                 clocks,
-            } => self.run_client(setup, servers, clocks, *peers, findings).await,
-            Side::Both { peers } => self.run_both(setup, *peers, findings, served).await,
+            } => {
+                self.run_client(setup, servers, clocks, *peers, measurements)
+                    .await
+            }
+            Side::Both { peers } => self.run_both(setup, *peers, measurements, served).await,
         }
     }
 
@@ -404,16 +413,16 @@ impl RunningTrial {
         &self,
         setup: &Setup,
         listening: Listening<'_>,
-        findings: &mut Findings,
+        measurements: &mut Measurements,
     ) -> Result<(), Failed> {
         let ready = |addresses| self.listens(addresses);
-        let served = workload::serve(setup, listening, ready, self.finish.cancelled(), findings).await;
+        let served = workload::serve(setup, listening, ready, self.finish.cancelled(), measurements).await;
         served.map_err(|failed| self.judge(failed))
     }
 
-    async fn run_relay(&self, setup: &Setup, findings: &mut Findings) -> Result<(), Failed> {
+    async fn run_relay(&self, setup: &Setup, measurements: &mut Measurements) -> Result<(), Failed> {
         let ready = |addresses| self.listens(addresses);
-        let relayed = workload::serve_relay(setup, ready, self.finish.cancelled(), findings).await;
+        let relayed = workload::serve_relay(setup, ready, self.finish.cancelled(), measurements).await;
         relayed.map_err(|failed| self.judge(failed))
     }
 
@@ -429,7 +438,7 @@ impl RunningTrial {
         &self,
         setup: Setup,
         peers: u32,
-        findings: &mut Findings,
+        measurements: &mut Measurements,
         served: &mut Option<Served>,
     ) -> Result<(), Failed> {
         // The node's metrics are those of the client.
@@ -437,7 +446,7 @@ impl RunningTrial {
         let observer = Arc::new(Observer::new(TrialMetrics::default(), sampling));
         let served = served.insert(Served {
             observer: observer.clone(),
-            findings: Findings::default(),
+            measurements: Measurements::default(),
         });
         let server = Setup {
             observer,
@@ -448,23 +457,23 @@ impl RunningTrial {
         let finish = done.clone().cancelled_owned();
         // A task of its own: inside the client's task, both would share one core.
         let serve = AbortOnDropHandle::new(tokio::spawn(async move {
-            let mut findings = Findings::default();
+            let mut measurements = Measurements::default();
             let ready = |addresses| {
                 let _ = listening.send(addresses);
             };
-            let ended = workload::serve(&server, Listening::Here, ready, finish, &mut findings).await;
-            (ended, findings)
+            let ended = workload::serve(&server, Listening::Here, ready, finish, &mut measurements).await;
+            (ended, measurements)
         }));
         let ran = match addresses.await {
-            Ok(addresses) => self.run_client(setup, &addresses, &[], peers, findings).await,
+            Ok(addresses) => self.run_client(setup, &addresses, &[], peers, measurements).await,
             // The server's failure says why there are no addresses.
             Err(_) => Ok(()),
         };
         done.cancel();
-        let (ended, server_findings) = serve
+        let (ended, server_measurements) = serve
             .await
             .map_err(|panic| Failed(failure(Reason::Internal, panic)))?;
-        served.findings = server_findings;
+        served.measurements = server_measurements;
         let failures = [ran.err(), ended.map_err(|failed| self.judge(failed)).err()];
         let root = failures
             .into_iter()
@@ -474,7 +483,7 @@ impl RunningTrial {
     }
 
     fn judge(&self, failed: Failed) -> Failed {
-        self.time.judge(failed, Instant::now())
+        self.timeout.judge(failed, Instant::now())
     }
 
     async fn run_client(
@@ -483,10 +492,10 @@ impl RunningTrial {
         servers: &[String],
         clocks: &[i64],
         peers: u32,
-        findings: &mut Findings,
+        measurements: &mut Measurements,
     ) -> Result<(), Failed> {
         let judge = |failed| self.judge(failed);
-        let mut client = Client::prepare(setup, servers, clocks, peers, findings)
+        let mut client = Client::prepare(setup, servers, clocks, peers, measurements)
             .await
             .map_err(judge)?;
         self.progress
@@ -518,9 +527,9 @@ impl RunningTrial {
     }
 
     /// The measurements of this node's side.
-    fn measured(&self, findings: &Findings) -> Measured {
+    fn measured(&self, measurements: &Measurements) -> Measured {
         let begun = self.begun.get();
-        let measured = measured(&self.observer, findings);
+        let measured = measured(&self.observer, measurements);
         let until_the_failure = || {
             Some(
                 self.observer
@@ -540,7 +549,7 @@ impl RunningTrial {
 }
 
 /// What an observer counted and a side found.
-fn measured(observer: &Observer, findings: &Findings) -> Measured {
+fn measured(observer: &Observer, measurements: &Measurements) -> Measured {
     let Observations {
         totals,
         resources,
@@ -548,7 +557,7 @@ fn measured(observer: &Observer, findings: &Findings) -> Measured {
         round_trips,
     } = observer.finish();
     let echoed = round_trips.iter().map(|all| (&Distribution::RoundTrip, all));
-    let recorders = || findings.recorders.iter().chain(echoed.clone());
+    let recorders = || measurements.recorders.iter().chain(echoed.clone());
     for (distribution, recorder) in recorders() {
         observer.metrics.observe(*distribution, recorder);
     }
@@ -559,15 +568,15 @@ fn measured(observer: &Observer, findings: &Findings) -> Measured {
         streams: totals.streams,
         failures: totals.failures,
         errors: sampler::errors(&totals.errors, &Default::default()),
-        upload: findings.upload,
-        download: findings.download,
-        refused: findings.refused.clone(),
-        most_circuits: findings.most_circuits,
+        upload: measurements.upload,
+        download: measurements.download,
+        refused: measurements.refused.clone(),
+        most_circuits: measurements.most_circuits,
         histograms: recorders()
             .filter(|(_, recorder)| !recorder.is_empty())
             .map(|(name, recorder)| (*name, recorder.into()))
             .collect(),
-        plateau: findings.plateau,
+        plateau: measurements.plateau,
         congestion_control: observer.congestion.get().cloned(),
         resources,
         samples,
@@ -578,14 +587,14 @@ fn measured(observer: &Observer, findings: &Findings) -> Measured {
 /// A server in its client's process.
 struct Served {
     observer: Arc<Observer>,
-    findings: Findings,
+    measurements: Measurements,
 }
 
 impl Served {
     /// The measurements of the server, without the usage of the process. The client reports that: half of it
     /// would be a guess, and all of it would count twice.
     fn measured(self) -> Measured {
-        let mut measured = measured(&self.observer, &self.findings);
+        let mut measured = measured(&self.observer, &self.measurements);
         measured.resources = Resources::default();
         for sample in &mut measured.samples {
             (sample.cpu_seconds, sample.rss_bytes, sample.allocated_bytes) = (0.0, 0, None);
@@ -639,16 +648,16 @@ mod tests {
     #[test]
     fn a_failure_after_the_time_is_up_is_a_timeout() {
         let begun = Instant::now();
-        let whole = Duration::from_secs(2);
+        let limit = Duration::from_secs(2);
         let judged = |after| {
             let broken = Failed(failure(Reason::StreamFailed, "broken"));
-            let Failed(failure) = Allowance { whole, begun }.judge(broken, begun + after);
+            let Failed(failure) = TrialTimeout { limit, begun }.judge(broken, begun + after);
             (failure.reason, failure.message)
         };
-        let early = judged(whole - Duration::from_nanos(1));
+        let early = judged(limit - Duration::from_nanos(1));
         assert_eq!(early, (Reason::StreamFailed, "broken".into()));
         assert_eq!(
-            judged(whole),
+            judged(limit),
             (Reason::Timeout, "not completed after 2s: broken".into())
         );
     }

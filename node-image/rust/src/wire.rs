@@ -81,8 +81,8 @@ impl Counters {
     }
 
     /// Waits for the end of a stream on which nothing else is due. `None` if the server waits no longer: the
-    /// peer's farewell is lost, which is counted as a failure and takes nothing from what was exchanged.
-    pub(crate) async fn farewell<T>(&self, end: impl Future<Output = T>) -> Option<T> {
+    /// end is lost, which is counted as a failure and takes nothing from what was exchanged.
+    pub(crate) async fn await_end<T>(&self, end: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             end = end => Some(end),
@@ -442,7 +442,7 @@ async fn read_next<S: AsyncRead + Unpin>(
     what: &'static str,
     counters: &Counters,
 ) -> Result<bool, Error> {
-    let got = counters.farewell(stream.read(into)).await.unwrap_or(Ok(0))?;
+    let got = counters.await_end(stream.read(into)).await.unwrap_or(Ok(0))?;
     read_rest(stream, into, got, what).await
 }
 

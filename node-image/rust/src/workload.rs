@@ -1,15 +1,15 @@
 //! What a node does in a trial: one module for each workload, the same for every stack.
 //!
 //! `client` and `server` run a side of a trial; [`run`] calls the module of the workload. What all modules
-//! share is below them: `setup`, `findings`, `failed` and `peer`.
+//! share is below them: `setup`, `measurements`, `failed` and `peer`.
 
 mod bandwidth;
 mod client;
 mod echo;
 mod failed;
-mod findings;
 mod handover;
 mod handshakes;
+mod measurements;
 mod messages;
 mod peer;
 mod ping;
@@ -25,8 +25,8 @@ use perfrun_contract::parameters::Parameters;
 pub(crate) use self::{
     client::Client,
     failed::{Failed, failure},
-    findings::Findings,
     handover::Handover,
+    measurements::Measurements,
     relay::serve as serve_relay,
     server::{Listening, serve},
     setup::Setup,
@@ -39,20 +39,22 @@ async fn run(client: &mut Client<'_>) -> Result<(), Failed> {
         peers,
         servers,
         slots,
-        findings,
+        measurements,
         ..
     } = client;
     match &setup.parameters {
-        Parameters::Bandwidth(load) => bandwidth::run(setup, peers, load, findings).await,
-        Parameters::Substreams(load) => substreams::run(setup, peers, load, findings).await,
-        Parameters::Handshakes(load) => handshakes::run(setup, peers, *slots, load.amount, findings).await,
+        Parameters::Bandwidth(load) => bandwidth::run(setup, peers, load, measurements).await,
+        Parameters::Substreams(load) => substreams::run(setup, peers, load, measurements).await,
+        Parameters::Handshakes(load) => {
+            handshakes::run(setup, peers, *slots, load.amount, measurements).await
+        }
         Parameters::Ping(load) => {
             let interval = Duration::from_secs_f64(load.interval_seconds);
-            ping::run(setup, peers, load.count, interval, findings).await
+            ping::run(setup, peers, load.count, interval, measurements).await
         }
-        Parameters::Relay(load) => relay::run(setup, peers, load.bytes, load.pings, findings).await,
-        Parameters::RelayStress(load) => relay::stress(setup, servers, *slots, load, findings).await,
-        Parameters::Echo(load) => echo::run(setup, peers, load, findings).await,
-        Parameters::Messages(load) => messages::run(setup, peers, load, findings).await,
+        Parameters::Relay(load) => relay::run(setup, peers, load.bytes, load.pings, measurements).await,
+        Parameters::RelayStress(load) => relay::stress(setup, servers, *slots, load, measurements).await,
+        Parameters::Echo(load) => echo::run(setup, peers, load, measurements).await,
+        Parameters::Messages(load) => messages::run(setup, peers, load, measurements).await,
     }
 }

@@ -26,7 +26,7 @@ const PEER: &str = "10.79.0.2";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
-fn the_successor_of_a_killed_agent_impairs_before_it_is_asked() {
+fn the_successor_of_a_killed_agent_impairs_before_it_is_called() {
     in_namespace(async |folder| {
         let asked = delay(25);
         let mut agent = Agent::start(folder).await;

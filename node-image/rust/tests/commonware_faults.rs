@@ -17,7 +17,7 @@ use perfrun_node::wire::{
 };
 use perfrun_stack::{
     Error, Host, Inbound,
-    limited::{CLOCKS, Limits, host},
+    limited::{Limits, MAX_CLOCK_DIFFERENCE, host},
     messenger::{BoxMessenger, Message},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -70,8 +70,24 @@ impl Pair {
         let (inbound, mut events) = mpsc::unbounded_channel();
         let mut registry = Registry::default();
         let here = Some((Ipv4Addr::LOCALHOST.into(), 0));
-        let server = host(1, here, server, CLOCKS, &mut registry, inbound.clone()).await;
-        let client = host(2, None, client, CLOCKS, &mut Registry::default(), inbound).await;
+        let server = host(
+            1,
+            here,
+            server,
+            MAX_CLOCK_DIFFERENCE,
+            &mut registry,
+            inbound.clone(),
+        )
+        .await;
+        let client = host(
+            2,
+            None,
+            client,
+            MAX_CLOCK_DIFFERENCE,
+            &mut Registry::default(),
+            inbound,
+        )
+        .await;
         let connection = client.dial(&server.addresses()[0]).await.unwrap();
         let dialled = connection.messenger().await.unwrap().unwrap();
         let accepted = loop {
@@ -254,7 +270,7 @@ async fn clocks_that_differ_too_much_are_the_reason_of_a_failed_dial() {
     let here = Some((Ipv4Addr::LOCALHOST.into(), 0));
     let registry = &mut Registry::default();
     let server = host(1, here, usual(), Duration::ZERO, registry, inbound.clone()).await;
-    let client = host(2, None, usual(), CLOCKS, registry, inbound).await;
+    let client = host(2, None, usual(), MAX_CLOCK_DIFFERENCE, registry, inbound).await;
     let error = client.dial(&server.addresses()[0]).await.err().unwrap();
     assert!(matches!(error, Error::Dial { .. }), "{error}");
     assert!(error.to_string().contains("clock"), "{error}");

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Affinity, Pod, PodAntiAffinity, PodSpec, WeightedPodAffinityTerm};
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL},
-    pod::store::{Door, STORE_NODE, store_pod},
+    pod::store::{STORE_NODE, StoreAccess, store_pod},
     spec::PodSettings,
     store::Store,
 };
@@ -27,9 +27,9 @@ pub(crate) fn pod(
         (NODE_LABEL.to_owned(), STORE_NODE.to_owned()),
         (INCARNATION_LABEL.to_owned(), incarnation.to_string()),
     ]);
-    let door = Door::Token(names::store_token(&run.name, &run.uid));
+    let access = StoreAccess::Token(names::store_token(&run.name, &run.uid));
     let url = store.url(&run.namespace, &run.name, &run.uid);
-    let mut spec = store_pod(store, &url, &site.image, &site.pull_secrets, door);
+    let mut spec = store_pod(store, &url, &site.image, &site.pull_secrets, access);
     for container in &mut spec.containers {
         container.image_pull_policy.clone_from(&site.image_pull_policy);
     }

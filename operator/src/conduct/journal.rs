@@ -23,7 +23,7 @@ use perfrun_api::{
     cluster::{Part, condition::Reason, results_to_parts, trials_to_parts},
     results::Results,
 };
-use perfrun_conductor::{Kept, Sink};
+use perfrun_conductor::{Durability, RecordSink};
 use perfrun_contract::{
     compare::NotNeeded,
     record::{TrialFailure, TrialRecord},
@@ -231,8 +231,8 @@ impl Journal {
 }
 
 #[async_trait]
-impl Sink for Journal {
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
+impl RecordSink for Journal {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         let counts = self.account.trials().counts();
         let trials = counts.needed().saturating_sub(counts.ended());
         let (line, merged_samples) = fit(record, self.budget.share(self.pending.len(), trials));
@@ -247,7 +247,7 @@ impl Sink for Journal {
         });
         self.publish_progress();
         if !self.is_flush_due(record) {
-            return Ok(Kept::InMemory);
+            return Ok(Durability::InMemory);
         }
         // A store that does not answer for a while does not stop the measurements.
         let cancel = self.cancel.clone();
@@ -259,14 +259,14 @@ impl Sink for Journal {
         // Also after a failure: the next attempt may take as long.
         self.flushed = Instant::now();
         Ok(match kept {
-            Ok(()) => Kept::Safely,
+            Ok(()) => Durability::CrashSafe,
             Err(error) if error.is_final() || retries.is_some() => {
                 return Err(io::Error::other(error));
             }
             Err(error) => {
                 let run = self.numbered.run.label();
                 tracing::warn!(run, %error, "failed to keep records; their nodes still have them");
-                Kept::InMemory
+                Durability::InMemory
             }
         })
     }

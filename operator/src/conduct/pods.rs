@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
 use perfrun_api::pod::{PodState, state};
 use perfrun_conductor::{
-    Contact, Nodes, Replaced,
+    NodeHandle, NodeProvider, ReplaceReason,
     client::{BoxError, Epoch},
 };
 use tokio::time::{Instant, sleep};
@@ -58,10 +58,10 @@ impl<'a> PodNodes<'a> {
 
     /// Waits until all nodes of the plan, which have been ready before, are ready. The error names one that
     /// is not.
-    pub(super) async fn wait_for_contacts(&self) -> Result<BTreeMap<String, Contact>, String> {
+    pub(super) async fn wait_for_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
         let deadline = Instant::now() + SETTLES_WITHIN;
         loop {
-            match self.ready_contacts() {
+            match self.ready_handles() {
                 Err(why) if Instant::now() < deadline => {
                     tracing::debug!(run = self.job.run.label(), why, "waiting for the nodes");
                 }
@@ -71,20 +71,20 @@ impl<'a> PodNodes<'a> {
         }
     }
 
-    fn ready_contacts(&self) -> Result<BTreeMap<String, Contact>, String> {
+    fn ready_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
         let nodes = &self.job.plan.nodes;
         nodes
             .iter()
             .map(|node| {
-                let contact = self.find_ready(&node.name, "");
-                let contact = contact.ok_or_else(|| format!("node {} is no longer ready", node.name))??;
-                Ok((node.name.clone(), contact))
+                let handle = self.find_ready(&node.name, "");
+                let handle = handle.ok_or_else(|| format!("node {} is no longer ready", node.name))??;
+                Ok((node.name.clone(), handle))
             })
             .collect()
     }
 
     /// A ready pod of a node, except the one with the UID `except`.
-    fn find_ready(&self, name: &str, except: &str) -> Option<Result<Contact, String>> {
+    fn find_ready(&self, name: &str, except: &str) -> Option<Result<NodeHandle, String>> {
         let job = self.job;
         let pods = self.pods();
         let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
@@ -102,16 +102,16 @@ impl<'a> PodNodes<'a> {
             ip,
         };
         self.given.lock().insert(name.to_owned(), pod.uid.clone());
-        let contact = self.contact(&address, control_port(&job.spec, index));
-        Some(contact.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
+        let handle = self.handle(&address, control_port(&job.spec, index));
+        Some(handle.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
     }
 
-    fn contact(&self, pod: &Address<'_>, port: u16) -> Result<Contact, BoxError> {
+    fn handle(&self, pod: &Address<'_>, port: u16) -> Result<NodeHandle, BoxError> {
         let (access, token) = (&self.job.services.access, &self.job.token());
         let has_agents = !self.job.plan.networks.is_empty();
         let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));
         let agent = agent.transpose()?;
-        Ok(Contact {
+        Ok(NodeHandle {
             node: access.node(pod, port, token)?.with_epoch(self.epoch.clone()),
             agent: agent.map(|agent| agent.with_epoch(self.epoch.clone())),
         })
@@ -149,10 +149,10 @@ impl<'a> PodNodes<'a> {
     }
 
     /// Starts the program of a node again in its pod. `None` if the node needs another pod.
-    async fn renew_in_place(&self, name: &str) -> Option<Contact> {
-        let contact = self.find_ready(name, "")?.ok()?;
-        match contact.node.renew(RENEWED_WITHIN).await {
-            Ok(true) => Some(contact),
+    async fn renew_in_place(&self, name: &str) -> Option<NodeHandle> {
+        let handle = self.find_ready(name, "")?.ok()?;
+        match handle.node.renew(RENEWED_WITHIN).await {
+            Ok(true) => Some(handle),
             Ok(false) => None,
             Err(error) => {
                 let (run, why) = (self.job.run.label(), error.describe());
@@ -168,7 +168,7 @@ impl<'a> PodNodes<'a> {
     }
 
     /// Deletes the pod with this UID if it still exists, so that the reconciler creates another.
-    async fn delete(&self, name: &str, uid: &str, why: Replaced) {
+    async fn delete(&self, name: &str, uid: &str, why: ReplaceReason) {
         let Some(pod) = self
             .pods()
             .into_iter()
@@ -177,7 +177,7 @@ impl<'a> PodNodes<'a> {
             return;
         };
         let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        if let Some(host) = host.filter(|_| why == Replaced::Lost) {
+        if let Some(host) = host.filter(|_| why == ReplaceReason::Lost) {
             self.shared.lock().lost_on.insert(name.to_owned(), host);
         }
         let api: Api<Pod> = Api::namespaced(self.job.services.client.clone(), &self.job.run.namespace);
@@ -190,7 +190,7 @@ impl<'a> PodNodes<'a> {
 }
 
 #[async_trait]
-impl Nodes for PodNodes<'_> {
+impl NodeProvider for PodNodes<'_> {
     async fn describe_end(&self, name: &str) -> Option<String> {
         let given = self.given.lock().get(name).cloned()?;
         let deadline = Instant::now() + KNOWN_WITHIN;
@@ -206,19 +206,19 @@ impl Nodes for PodNodes<'_> {
         }
     }
 
-    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
-        if why == Replaced::Renewed
-            && let Some(contact) = self.renew_in_place(name).await
+    async fn replace(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, String> {
+        if why == ReplaceReason::Renewed
+            && let Some(handle) = self.renew_in_place(name).await
         {
-            return Ok(contact);
+            return Ok(handle);
         }
         let given = self.given.lock().get(name).cloned().unwrap_or_default();
         let limit = Duration::from(self.job.spec.timeouts.provision);
         let deadline = Instant::now() + limit;
         let mut deleted: Option<Instant> = None;
         loop {
-            if let Some(contact) = self.find_ready(name, &given) {
-                return contact;
+            if let Some(handle) = self.find_ready(name, &given) {
+                return handle;
             }
             // Repeatedly, because the API server may be unreachable.
             if deleted.is_none_or(|at| at.elapsed() >= DELETE_PAUSE) {

@@ -68,7 +68,7 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
         WatchedRun::Readable(run) => pass(run, &context).await,
         WatchedRun::Unreadable(run) => {
             context.services.metrics.count_error("Unreadable");
-            // Nobody knows what such a run would do, so that it is in nobody's way.
+            // What such a run would do is not known, so that no other run waits for it.
             context.forget(run.metadata.uid.as_deref().unwrap_or_default());
             let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
             published

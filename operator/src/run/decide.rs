@@ -49,7 +49,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) spec: &'a PerfRunSpec,
     /// The status as the API server has it.
     pub(crate) status: &'a PerfRunStatus,
-    /// Whether the run is being deleted, and waits for somebody's finalizer.
+    /// Whether the run is being deleted, and waits for the finalizer of another program.
     pub(crate) deleting: bool,
     pub(crate) planned: Planned,
     pub(crate) pods: Vec<NodePod>,

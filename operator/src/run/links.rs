@@ -68,7 +68,7 @@ mod tests {
         record::{LinkCheck, LinkRecord, NodeRecord, TrialFailure},
         role::Role,
     };
-    use perfrun_link::{Kind, Mode};
+    use perfrun_link::{ActiveBackend, Mode};
     use perfrun_test_kit::records::{completed, failed};
 
     use super::*;
@@ -104,7 +104,7 @@ mod tests {
         let node = NodeRecord {
             role: Role::Client,
             measured: Measured::default(),
-            link: Some(impaired(Kind::Userspace)),
+            link: Some(impaired(ActiveBackend::Userspace)),
         };
         let mut record = measured("wan", None);
         record.nodes = [("client-0".to_owned(), node)].into();

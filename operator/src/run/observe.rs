@@ -11,9 +11,9 @@ use crate::{
         conditions::{has_ended, is_running},
         context::Context,
         decide::{self, Inputs},
-        ledger::Claim,
         plans::{self, Need, Planned},
         pods,
+        turn_states::Reservation,
     },
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Observed<'a> {
     pub(crate) identity: RunIdentity,
     pub(crate) inputs: Inputs<'a>,
     /// The turn of a run that may start now. Other runs wait while the pass holds it.
-    _claim: Option<Claim<'a>>,
+    _reservation: Option<Reservation<'a>>,
 }
 
 /// Observes a run. `status` is the run's, or the default if it has none.
@@ -48,8 +48,8 @@ pub(crate) fn observe<'a>(
     let deleting = run.meta().deletion_timestamp.is_some();
     let pods = pods::of_run(&identity, &context.services.pods);
     let (conductor, lost_on) = context.conductors.state(uid);
-    let (turn, claim) = match context.turns.claim(run, status, &pods) {
-        Ok(claim) => (Ok(()), claim),
+    let (turn, reservation) = match context.turns.reserve(run, status, &pods) {
+        Ok(reservation) => (Ok(()), reservation),
         Err(why) => (Err(why), None),
     };
     let need = if deleting {
@@ -83,6 +83,6 @@ pub(crate) fn observe<'a>(
     Ok(Observed {
         identity,
         inputs,
-        _claim: claim,
+        _reservation: reservation,
     })
 }

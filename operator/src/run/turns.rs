@@ -15,16 +15,16 @@ use crate::{
     policy::Policy,
     run::{
         conditions::{has_ended, is_provisioning, is_running},
-        ledger::{Claim, Entries, Ledger},
         pods::{self, NodePod, has_undeleted},
         turn::{self, Contender, Limits, TurnState},
+        turn_states::{Entries, Reservation, TurnStates},
         watched::WatchedRun,
     },
 };
 
 /// The turns of all runs.
 pub(crate) struct Turns {
-    ledger: Ledger,
+    turn_states: TurnStates,
     /// What documents may request.
     pub(crate) policy: Policy,
     max_active: usize,
@@ -45,7 +45,7 @@ impl Turns {
         wake: UnboundedSender<ObjectRef<WatchedRun>>,
     ) -> Self {
         Self {
-            ledger: Ledger::default(),
+            turn_states: TurnStates::default(),
             policy,
             max_active,
             runs,
@@ -60,72 +60,72 @@ impl Turns {
     }
 
     /// The turn of a run, unless another run prevents it. A run that has objects always keeps its turn.
-    pub(crate) fn claim(
+    pub(crate) fn reserve(
         &self,
         run: &PerfRun,
         status: &PerfRunStatus,
         pods: &[NodePod],
-    ) -> Result<Option<Claim<'_>>, String> {
+    ) -> Result<Option<Reservation<'_>>, String> {
         let needs_none = run.spec.suspend || run.spec.cancel || run.meta().deletion_timestamp.is_some();
         if needs_none || has_ended(status) {
             return Ok(None);
         }
         let uid = run.uid().unwrap_or_default();
         if is_running(status) || has_undeleted(pods) {
-            self.ledger.begin(&uid, &run.namespace().unwrap_or_default());
+            self.turn_states.begin(&uid, &run.namespace().unwrap_or_default());
         }
-        let claim = self.ledger.claim(&uid, |ledger| {
-            if ledger.turn_state(&uid) == Some(TurnState::Active) {
+        let reservation = self.turn_states.reserve(&uid, |entries| {
+            if entries.turn_state(&uid) == Some(TurnState::Active) {
                 return Ok(());
             }
             let runs = self.runs.state();
-            let this = contender(run, &uid, TurnState::Waiting, ledger);
-            turn::may_begin(&this, &self.contenders(&runs, ledger), self.limits())
+            let this = contender(run, &uid, TurnState::Waiting, entries);
+            turn::may_begin(&this, &self.contenders(&runs, entries), self.limits())
         })?;
-        Ok(Some(claim))
+        Ok(Some(reservation))
     }
 
     /// The run has an object: from its first one on, it keeps others waiting, and another one goes first.
     pub(crate) fn begin(&self, run: &RunIdentity) {
-        if self.ledger.begin(&run.uid, &run.namespace) {
+        if self.turn_states.begin(&run.uid, &run.namespace) {
             self.wake_first();
         }
     }
 
     /// Whether the run has objects.
     pub(crate) fn is_active(&self, uid: &str) -> bool {
-        self.ledger.is_active(uid)
+        self.turn_states.is_active(uid)
     }
 
     /// The end of the run has been written, and another run may start. The watch may not show it yet.
     pub(crate) fn end(&self, uid: &str) {
-        self.ledger.end(uid);
+        self.turn_states.end(uid);
         self.wake_first();
     }
 
     /// Whether the watch still has to show the end of a run. `shows_end` is whether it does.
     pub(crate) fn is_stale(&self, uid: &str, shows_end: bool) -> bool {
         if shows_end {
-            self.ledger.forget_end(uid);
+            self.turn_states.forget_end(uid);
         }
-        !shows_end && self.ledger.has_ended(uid)
+        !shows_end && self.turn_states.has_ended(uid)
     }
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
-        self.ledger.forget_end(uid);
+        self.turn_states.forget_end(uid);
     }
 
     /// Ends the turn of a run, so that another run may start.
     pub(crate) fn give_up_turn(&self, uid: &str) {
-        if self.ledger.give_up_turn(uid) {
+        if self.turn_states.give_up_turn(uid) {
             self.wake_first();
         }
     }
 
     /// UIDs of all runs that have had a turn, except these.
     pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
-        self.ledger.uids_except(uids)
+        self.turn_states.uids_except(uids)
     }
 
     /// Wakes the waiting run that goes first. It wakes the next one when it begins. Passes over all waiting
@@ -140,7 +140,7 @@ impl Turns {
     /// The waiting run that goes first. `None` if no run waits.
     fn first_waiting(&self) -> Option<ObjectRef<WatchedRun>> {
         let runs = self.runs.state();
-        let contenders = self.ledger.read(|ledger| self.contenders(&runs, ledger));
+        let contenders = self.turn_states.read(|entries| self.contenders(&runs, entries));
         let first = turn::first_waiting(&contenders, self.limits())?;
         Some(ObjectRef::new(first.name).within(first.namespace))
     }
@@ -153,12 +153,12 @@ impl Turns {
     }
 
     /// The runs that have a turn or wait for one.
-    fn contenders<'a>(&self, runs: &'a [Arc<WatchedRun>], ledger: &Entries) -> Vec<Contender<'a>> {
+    fn contenders<'a>(&self, runs: &'a [Arc<WatchedRun>], entries: &Entries) -> Vec<Contender<'a>> {
         let contenders = runs.iter().filter_map(|run| {
             let run = run.readable()?;
             let uid = run.meta().uid.as_deref()?;
-            let turn_state = turn_state(run, ledger.turn_state(uid), || self.has_pods(run))?;
-            Some(contender(run, uid, turn_state, ledger))
+            let turn_state = turn_state(run, entries.turn_state(uid), || self.has_pods(run))?;
+            Some(contender(run, uid, turn_state, entries))
         });
         contenders.collect()
     }
@@ -185,12 +185,12 @@ fn turn_state(run: &PerfRun, known: Option<TurnState>, has_pods: impl FnOnce() -
     }
 }
 
-fn contender<'a>(run: &'a PerfRun, uid: &'a str, turn_state: TurnState, ledger: &Entries) -> Contender<'a> {
+fn contender<'a>(run: &'a PerfRun, uid: &'a str, turn_state: TurnState, entries: &Entries) -> Contender<'a> {
     let namespace = run.meta().namespace.as_deref().unwrap_or_default();
     let created = run.meta().creation_timestamp.as_ref();
     Contender {
         created: created.map_or(i64::MAX, |time| time.0.as_second()),
-        last_turn: ledger.last_turn(namespace),
+        last_turn: entries.last_turn(namespace),
         namespace,
         name: run.meta().name.as_deref().unwrap_or_default(),
         uid,

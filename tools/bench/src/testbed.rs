@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
 use perfrun_api::{document, planning::plan, spec::PerfRunSpec};
-use perfrun_conductor::{Conductor, Event, Kept, RunOptions, Sink};
+use perfrun_conductor::{Conductor, Durability, Event, RecordSink, RunOptions};
 use perfrun_contract::{metric::Metric, plan::Plan, record::TrialRecord};
 use perfrun_local::{
     LocalIsolation, LocalNodes, Slot,
@@ -117,10 +117,10 @@ impl Testbed {
 struct Records(Vec<TrialRecord>);
 
 #[async_trait]
-impl Sink for Records {
-    async fn record(&mut self, record: &TrialRecord) -> std::io::Result<Kept> {
+impl RecordSink for Records {
+    async fn record(&mut self, record: &TrialRecord) -> std::io::Result<Durability> {
         self.0.push(record.clone());
-        Ok(Kept::InMemory)
+        Ok(Durability::InMemory)
     }
 
     fn records(&self) -> &[TrialRecord] {

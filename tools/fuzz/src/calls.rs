@@ -56,7 +56,7 @@ pub(crate) fn agent(bytes: &[u8]) {
     if let Some(ProbeRequest { plan, .. }) = json(bytes)
         && plan.check().is_ok()
     {
-        let _ = plan.longest();
+        let _ = plan.longest_duration();
     }
     if let Some(measured) = json::<Measurement>(bytes) {
         let (link, plan) = &*LOSSY;
@@ -94,7 +94,7 @@ static LOSSY: LazyLock<(Impairment, ProbePlan)> = LazyLock::new(|| {
     };
     let plan = ProbePlan {
         echoes: 100,
-        ..ProbePlan::within(&link, &link, Duration::from_millis(100))
+        ..ProbePlan::with_echo_time(&link, &link, Duration::from_millis(100))
     };
     (link, plan)
 });

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_api::{
-    cluster::{Allowance, PART_BYTES, RESULTS_KEY, read_trials, results_from_parts},
+    cluster::{JsonBytesLeft, PART_BYTES, RESULTS_KEY, read_trials, results_from_parts},
     document::{self, Document},
     planning::draft,
     results::Results,
@@ -42,7 +42,7 @@ pub(crate) fn journal(bytes: &[u8]) {
     };
     let times = 1 << (first / 2).min(REPEATS_MAX);
     let part = compressed.repeat((PART_BYTES / compressed.len().max(1)).clamp(1, times));
-    let _ = read_trials(&part, &mut Allowance::default(), drop);
+    let _ = read_trials(&part, &mut JsonBytesLeft::default(), drop);
 }
 
 /// The largest exponent of the times that text is in a part: a thousand times 64 KiB are more than a record

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_api::{
-    cluster::{Allowance, PART_BYTES, read_trials, trial_line, trials_to_parts},
+    cluster::{JsonBytesLeft, PART_BYTES, read_trials, trial_line, trials_to_parts},
     planning::{CELLS_MAX, NODES_MAX, TRIALS_MAX, cells, draft},
     spec::{PerfRunSpec, PerfRunStatus},
 };
@@ -353,7 +353,7 @@ proptest! {
         let mut bytes: Vec<u8> = parts.flat_map(|(_, bytes)| bytes).collect();
         let read = |bytes: &[u8]| {
             let mut read = vec![];
-            let all = read_trials(bytes, &mut Allowance::default(), |record| read.push(record));
+            let all = read_trials(bytes, &mut JsonBytesLeft::default(), |record| read.push(record));
             (read, all)
         };
         let (all, end) = read(&bytes);

@@ -464,7 +464,7 @@ all                        200000                                  1
     }
 
     #[test]
-    fn one_target_of_the_corpora_reads_a_file_and_go_is_asked_only_for_its_own() {
+    fn one_target_of_the_corpora_reads_a_file_and_go_has_only_its_own() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         for (targets, in_go, is_reader) in [
             (names(&["ping"]), false, true),

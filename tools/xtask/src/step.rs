@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_outcomes_what_did_not_pass_is_told() {
+    fn of_two_outcomes_the_one_that_did_not_pass_is_reported() {
         let failed = |reason: &str| Outcome::Failed(reason.to_owned());
         let skipped = || Outcome::Skipped("not here".to_owned());
         for (one, other, expected) in [

@@ -60,7 +60,7 @@ impl Iterations {
         for network in networks {
             let mut blocks = network.clone();
             blocks.shuffle(&mut random);
-            order.extend(blocks.iter().flat_map(|block| block.tossed(&mut random)));
+            order.extend(blocks.iter().flat_map(|block| block.in_random_order(&mut random)));
         }
         order
     }
@@ -84,7 +84,7 @@ impl Block {
     }
 
     /// The cells in an order that is as likely as any other.
-    fn tossed(&self, random: &mut impl Rng) -> Vec<usize> {
+    fn in_random_order(&self, random: &mut impl Rng) -> Vec<usize> {
         let Self::CellPair(cell_pair) = *self else {
             return self.cells();
         };

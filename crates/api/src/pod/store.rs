@@ -25,9 +25,9 @@ const CREDENTIALS: &str = "credentials";
 const CREDENTIALS_FOLDER: &str = "/run/credentials";
 const RESULTS: &str = "results";
 
-/// Who may call the program.
+/// Who may call the program of a store pod.
 #[derive(Clone, Debug)]
-pub enum Door {
+pub enum StoreAccess {
     /// Everybody with the token in the Secret of this name.
     Token(String),
     /// Who may forward ports of the pod. They can only read.
@@ -36,7 +36,13 @@ pub enum Door {
 
 /// A pod that serves the folder of a run at [`PARTS`], on [`CONTROL_PORT`]. Secrets of these names pull its
 /// image.
-pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String], door: Door) -> PodSpec {
+pub fn store_pod(
+    store: &Store,
+    url: &str,
+    image: &str,
+    pull_secrets: &[String],
+    access: StoreAccess,
+) -> PodSpec {
     let mut args = vec!["store".to_owned(), format!("--url={url}")];
     let (mut volumes, mut mounts) = (vec![], vec![]);
     let mut container = node_container(
@@ -46,7 +52,7 @@ pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String],
         [CONTROL_PORT, METRICS_PORT],
         vec![],
     );
-    let reads_only = matches!(door, Door::Forwarded);
+    let reads_only = matches!(access, StoreAccess::Forwarded);
     if let Some(bucket) = &store.object_store {
         args.push(format!("--credentials={CREDENTIALS_FOLDER}"));
         args.extend(
@@ -64,14 +70,14 @@ pub fn store_pod(store: &Store, url: &str, image: &str, pull_secrets: &[String],
         ));
         mounts.push(mount(RESULTS, VOLUME_FOLDER, reads_only));
     }
-    match door {
-        Door::Token(secret) => {
+    match access {
+        StoreAccess::Token(secret) => {
             args.push(format!("--listen=0.0.0.0:{CONTROL_PORT}"));
             args.push(format!("--token-file={TOKEN_FOLDER}/{TOKEN_KEY}"));
             volumes.push(secret_volume(TOKEN_KEY, &secret));
             mounts.push(token_mount());
         }
-        Door::Forwarded => {
+        StoreAccess::Forwarded => {
             args.push(format!("--listen=127.0.0.1:{CONTROL_PORT}"));
             args.push("--read-only".to_owned());
             // The kubelet does not reach this address.

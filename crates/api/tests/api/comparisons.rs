@@ -172,7 +172,7 @@ fn stacks_without_a_cell_that_both_can_do_are_refused_with_the_reasons() {
 }
 
 #[test]
-fn twins_are_neighbours_and_a_coin_decides_which_is_first() {
+fn trials_of_a_pair_are_neighbours_and_chance_decides_which_is_first() {
     let (mut first, mut all) = (0, 0);
     for seed in 0..100 {
         let plan = compared(&format!("iterations: 10\nseed: {seed}"));
@@ -350,7 +350,7 @@ fn a_control_is_written_as_it_is_read_and_is_none_unless_requested() {
 }
 
 #[test]
-fn networks_keep_their_order_in_a_round() {
+fn networks_keep_their_order_in_an_iteration() {
     let plan = plan(&format!(
         "workload: {{ping: {{}}}}\n{STACKS}matrix: {{clients: [main], servers: [main], networks: [lan, wan]}}\nseed: 1\niterations: 2"
     ));
@@ -488,7 +488,7 @@ fn a_baseline_that_the_matrix_has_not_is_refused() {
 }
 
 #[test]
-fn a_run_that_may_be_longer_is_looked_at_each_time_its_length_has_doubled() {
+fn a_run_that_may_be_longer_is_checked_each_time_its_length_has_doubled() {
     let interim_checks = |rest: &str| {
         let plan = compared(rest);
         let iterations = plan.trials.iter().map(|trial| trial.iteration + 1).max();
@@ -514,7 +514,7 @@ fn a_run_that_may_be_longer_is_looked_at_each_time_its_length_has_doubled() {
 }
 
 #[test]
-fn more_rounds_are_those_of_a_longer_run() {
+fn more_iterations_are_those_of_a_longer_run() {
     let order = |length: &str| {
         let ids = compared(&format!("{length}\nseed: 7")).trials.into_iter();
         ids.map(|trial| trial.id).collect::<Vec<_>>()

@@ -62,7 +62,7 @@ fn each_workload_takes_at_least_the_time_that_it_requests() {
 }
 
 #[test]
-fn warm_up_takes_time_and_rounds_after_the_first_look_may_not() {
+fn warm_up_takes_time_and_iterations_after_the_first_interim_check_may_not() {
     let workload = "{bandwidth: {duration: 3s, directions: [upload, download]}}";
     let all = least_of(workload, "iterations: 10\nwarmup: 2");
     assert_eq!(all.to_string(), "takes at least 1 min 12 s (24 trials)");

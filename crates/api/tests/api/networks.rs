@@ -98,7 +98,7 @@ fn a_home_line_is_slower_upwards() {
 }
 
 #[test]
-fn networks_are_told_in_words() {
+fn networks_are_described_in_words() {
     let told = |name: &str| conditions(name).to_string();
     assert_eq!(told("none"), "none");
     assert_eq!(told("lat10"), "to server: delay 10ms");

@@ -160,7 +160,7 @@ fn each_workload_has_its_protocol() {
 }
 
 #[test]
-fn a_trial_may_last_longer_by_the_time_it_was_asked_to_take() {
+fn a_trial_may_last_longer_by_the_time_that_is_requested() {
     for (workload, milliseconds) in [
         ("{bandwidth: {sizes: [1Gi]}}", 0),
         ("{bandwidth: {duration: 20s}}", 20_000),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use perfrun_api::{
     cluster::{
-        Allowance, PART_BYTES, RECORD_BYTES, TRIALS_KEY, Unreadable, read_trials, results_from_parts,
+        JsonBytesLeft, PART_BYTES, RECORD_BYTES, TRIALS_KEY, Unreadable, read_trials, results_from_parts,
         results_to_parts, trial_line, trials_to_parts,
     },
     planning,
@@ -396,11 +396,11 @@ fn durations_survive_json() {
 }
 
 /// Reads lines that somebody has compressed.
-fn read(lines: &str, allowance: u64) -> Result<Vec<TrialRecord>, Unreadable> {
+fn read(lines: &str, bytes_left: u64) -> Result<Vec<TrialRecord>, Unreadable> {
     let parts = trials_to_parts(lines, PART_BYTES).into_iter();
     let compressed: Vec<u8> = parts.flat_map(|(_, bytes)| bytes).collect();
     let mut records = vec![];
-    read_trials(&compressed, &mut Allowance(allowance), |record| {
+    read_trials(&compressed, &mut JsonBytesLeft(bytes_left), |record| {
         records.push(record);
     })?;
     Ok(records)
@@ -453,8 +453,8 @@ fn a_part_that_decompresses_to_very_much_is_refused_before_it_fills_memory() {
     let record = trial_line(&results().trials[0]);
     assert_eq!(read(&record.repeat(10), 1 << 20).unwrap().len(), 10);
     let long = " ".repeat(RECORD_BYTES + 1);
-    for (lines, allowance) in [(record.repeat(10), record.len() as u64 * 9), (long, u64::MAX)] {
-        let refused = read(&lines, allowance).unwrap_err();
+    for (lines, bytes_left) in [(record.repeat(10), record.len() as u64 * 9), (long, u64::MAX)] {
+        let refused = read(&lines, bytes_left).unwrap_err();
         assert!(matches!(refused, Unreadable::TooLarge { .. }), "{refused}");
     }
     let refused = read(&"\n".repeat(1 << 20), u64::MAX).unwrap_err();

@@ -196,7 +196,7 @@ pub struct Figures {
 
 impl Figures {
     /// The impairment that the options describe.
-    pub fn impairment(&self) -> Result<Impairment, impairment::ImpairmentProblem> {
+    pub fn impairment(&self) -> Result<Impairment, impairment::InvalidImpairment> {
         let ratio = |share: Option<Percent>| share.map(Percent::ratio).filter(|ratio| !ratio.is_zero());
         let or_none = |share: Option<Percent>| ratio(share).unwrap_or_default();
         let chance = |share: Option<Percent>| {

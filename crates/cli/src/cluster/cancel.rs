@@ -60,7 +60,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     }
 }
 
-/// How a run ended that somebody wanted to cancel.
+/// How a run ended that was to be cancelled.
 fn end(status: &StatusSummary) -> String {
     match status.phase {
         Some(Phase::Cancelled) => format!("was cancelled after {} trials", status.progress()),

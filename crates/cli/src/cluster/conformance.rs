@@ -53,7 +53,7 @@ pub async fn conformance(
         status = check(Arc::new(pods)) => status,
     };
     if let Err(error) = suite.remove().await {
-        suite.say(&format!(
+        suite.print_line(&format!(
             "failed to delete everything: {error:#}; what is left has the label {RUN_LABEL}={} in namespace {}",
             suite.name,
             suite.cluster.namespace()
@@ -71,7 +71,7 @@ struct Suite {
 }
 
 impl Suite {
-    fn say(&self, text: &str) {
+    fn print_line(&self, text: &str) {
         tell(format_args!("{}: {text}", self.name));
     }
 
@@ -145,7 +145,7 @@ impl Pods {
             .cluster
             .call(&call, secrets.create(&parameters(), &secret))
             .await?;
-        suite.say(&format!("pods in namespace {}", suite.cluster.namespace()));
+        suite.print_line(&format!("pods in namespace {}", suite.cluster.namespace()));
         Ok(Self {
             suite: suite.clone(),
             images: [

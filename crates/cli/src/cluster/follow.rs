@@ -69,7 +69,7 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
                 Err(_) => {
                     is_waiting = false;
                     if display.status.phase.is_none() {
-                        screen.say(&unseen(cluster, &name));
+                        screen.print_line(&unseen(cluster, &name));
                     }
                     continue;
                 }
@@ -124,12 +124,12 @@ impl Display<'_> {
     fn update(&mut self, run: &PerfRun) -> bool {
         let now = StatusSummary::of(run);
         let lines = changes(&self.status, &now);
-        lines.iter().for_each(|line| self.screen.mention(line));
+        lines.iter().for_each(|line| self.screen.print_unless_quiet(line));
         if self.screen.is_lines()
             && let Some(line) = progress(&self.status, &now)
             && lines.is_empty()
         {
-            self.screen.mention(&line);
+            self.screen.print_unless_quiet(&line);
         }
         let ended = now.ended_trials().into();
         if now.phase == Some(Phase::Running) && self.status.phase != now.phase {
@@ -169,13 +169,13 @@ where
         })
         .notify(|error, _| {
             if let (Some(screen), false) = (listener, is_announced) {
-                screen.say(&format!("{}; trying again until it answers", error.brief()));
+                screen.print_line(&format!("{}; trying again until it answers", error.brief()));
             }
             is_announced = true;
         })
         .await?;
     if let (Some(screen), true) = (listener, is_announced) {
-        screen.say("the cluster answers again");
+        screen.print_line("the cluster answers again");
     }
     Ok(answer)
 }

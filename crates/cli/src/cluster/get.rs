@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     args, print,
-    report::{Kept, rendered},
+    report::{PrintedResults, rendered},
     tell,
     ui::Screen,
 };
@@ -40,12 +40,12 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         all: cluster.command(&format!("get results {name} --all")),
         ..Form::default()
     };
-    let kept = Kept {
+    let printed = PrintedResults {
         results: &results,
         profiles: &[],
         verdict_of_whole_run: None,
     };
-    print(&rendered(kept, args.shown, form)?)?;
+    print(&rendered(printed, args.shown, form)?)?;
     if let Some(complaint) = complaint(name, &run) {
         tell(format_args!("perfrun: {complaint}"));
     }

@@ -18,7 +18,7 @@ use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, Part, RESULTS_KEY, TRIALS_KEY},
     pod::{
         PodState, state,
-        store::{Door, PARTS, STORED_PART_BYTES, store_pod},
+        store::{PARTS, STORED_PART_BYTES, StoreAccess, store_pod},
     },
     spec::{PerfRun, Stored},
     store::Store,
@@ -86,7 +86,7 @@ impl Reader<'_> {
         let now = DeleteParams::default().grace_period(1);
         match cluster.call(&deletion, pods.delete(&name, &now)).await {
             Err(error) if !error.is_missing() => {
-                screen.say(&format!("perfrun: pod {name} is left: {error}"));
+                screen.print_line(&format!("perfrun: pod {name} is left: {error}"));
             }
             _ => {}
         }
@@ -117,7 +117,7 @@ impl Reader<'_> {
                     &url,
                     &self.stored.image,
                     &self.stored.pull_secrets,
-                    Door::Forwarded,
+                    StoreAccess::Forwarded,
                 )
             }),
             status: None,

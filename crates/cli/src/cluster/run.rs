@@ -154,7 +154,7 @@ async fn to_the_end(
     };
     let status = StatusSummary::of(&ended);
     if let Some(complaint) = complaint(&name, &ended) {
-        screen.say(&format!("perfrun: {complaint}"));
+        screen.print_line(&format!("perfrun: {complaint}"));
     }
     let fetched = fetch(cluster, &ended, &screen, stop).await;
     drop(screen);

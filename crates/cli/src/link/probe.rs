@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use perfrun_emulator::{
-    awake::Awake,
+    awake::AwakeCpus,
     probe::{measure, serve},
 };
 use perfrun_link::{
@@ -67,7 +67,7 @@ struct Report {
 async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     let expected = |expected: &Option<args::Expected>| expected.clone().map(|expected| expected.0);
     // The measurement is of the link, not of how fast a CPU wakes up.
-    let _awake = Awake::keep();
+    let _awake = AwakeCpus::keep();
     let (forward, backward) = (expected(&args.forward), expected(&args.backward));
     let is_judged = forward.is_some() || backward.is_some();
     let (forward, backward) = (forward.unwrap_or_default(), backward.unwrap_or_default());
@@ -118,7 +118,7 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
 }
 
 fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> ProbePlan {
-    let mut plan = ProbePlan::within(forward, backward, args.time);
+    let mut plan = ProbePlan::with_echo_time(forward, backward, args.time);
     if let Some(fill) = args.fill {
         plan.fill = Some(Fill {
             bits_per_second: fill.bits_per_second().get(),

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use perfrun_emulator::{Emulator, Options, Status, Whereabouts, capabilities, whereabouts};
+use perfrun_emulator::{AddressLocation, Emulator, Options, Status, capabilities, locate};
 use perfrun_link::{Ability, Backend, Link, LinkState};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -86,13 +86,13 @@ fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Opti
 fn check_peers(interface: &str, link: &Link) -> anyhow::Result<()> {
     let hosts = link.peers().into_iter().filter(|(peer, _)| peer.is_host());
     for (peer, _) in hosts {
-        match whereabouts(interface, peer.address())? {
-            Whereabouts::Behind => {}
-            Whereabouts::Own => bail!(
+        match locate(interface, peer.address())? {
+            AddressLocation::Behind => {}
+            AddressLocation::Own => bail!(
                 "{peer} is an address of this network namespace, and packets to it pass no interface: name the \
                  address of a peer with --to"
             ),
-            Whereabouts::Elsewhere => warn(&format!(
+            AddressLocation::Elsewhere => warn(&format!(
                 "packets to {peer} do not leave through {interface}, so nothing impairs them; choose another \
                  interface with --interface"
             )),

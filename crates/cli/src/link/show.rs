@@ -1,7 +1,7 @@
 //! `perfrun link show`.
 
 use perfrun_emulator::{Inspection, capabilities};
-use perfrun_link::{Ability, Capabilities, Kind, LinkState};
+use perfrun_link::{Ability, ActiveBackend, Capabilities, LinkState};
 use serde_json::{Value, json};
 
 use super::{place::check_interface, words};
@@ -100,7 +100,7 @@ fn abilities(capabilities: &Capabilities) -> String {
     };
     format!(
         "Backends that could impair this interface:\n{}{}{}",
-        line(&format!("the {}", Kind::Kernel), kernel),
+        line(&format!("the {}", ActiveBackend::Kernel), kernel),
         line("user space", userspace),
         line("user space with real-time priority", real_time)
     )
@@ -119,7 +119,7 @@ mod tests {
         };
         Inspection::Kernel(LinkState {
             link: Link::to(["10.0.0.2".parse().unwrap()], impairment).unwrap(),
-            backend: Kind::Kernel,
+            backend: ActiveBackend::Kernel,
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Kernel {
                 packets_out: 7,

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use perfrun_api::results::Results;
 use perfrun_conductor::client::Error;
 use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
-use perfrun_conductor::{Contact, Event};
+use perfrun_conductor::{Event, NodeHandle};
 use perfrun_contract::{
     plan::Plan,
     record::TrialRecord,
@@ -76,7 +76,7 @@ type Name = (String, String);
 #[derive(Clone)]
 enum Node {
     /// The node runs, and serves its page.
-    Running(Contact),
+    Running(NodeHandle),
     /// The node has stopped, and its last page is kept since then, until a scraper has read it.
     Stopped { page: Arc<str>, since: Instant },
 }
@@ -162,12 +162,12 @@ impl Exporter {
     }
 
     /// A node was started, possibly in place of a lost one.
-    pub(super) fn watch(&self, name: &str, contact: Contact) {
+    pub(super) fn watch(&self, name: &str, handle: NodeHandle) {
         let Some(metrics) = self.metrics() else { return };
         let current = metrics.current.lock();
         let run = current.as_ref().map(|current| current.view.name.clone());
         let name = (run.unwrap_or_default(), name.to_owned());
-        metrics.nodes.lock().insert(name, Node::Running(contact));
+        metrics.nodes.lock().insert(name, Node::Running(handle));
     }
 
     /// Keeps the pages of the nodes, which are about to stop.
@@ -263,15 +263,15 @@ impl Metrics {
 }
 
 async fn page_of(node: Node, tries: u32) -> String {
-    let contact = match node {
-        Node::Running(contact) => contact,
+    let handle = match node {
+        Node::Running(handle) => handle,
         Node::Stopped { page, .. } => return page.to_string(),
     };
     let agent = async {
-        let agent = contact.agent.as_ref()?;
+        let agent = handle.agent.as_ref()?;
         fetched(tries, || agent.metrics()).await
     };
-    let (node, agent) = futures::join!(fetched(tries, || contact.node.metrics()), agent);
+    let (node, agent) = futures::join!(fetched(tries, || handle.node.metrics()), agent);
     let pages: Vec<_> = node.into_iter().chain(agent).collect();
     merge(pages.iter().map(String::as_str))
 }

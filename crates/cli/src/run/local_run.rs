@@ -46,7 +46,7 @@ impl LocalRun<'_> {
                 biased;
                 end = &mut conducted => end,
                 () = cancel.cancelled() => {
-                    ui.mention("stopping and saving the results; press Ctrl-C again to exit now");
+                    ui.print_unless_quiet("stopping and saving the results; press Ctrl-C again to exit now");
                     conducted.await
                 }
             }
@@ -64,7 +64,7 @@ impl LocalRun<'_> {
             ..
         } = self.store.results();
         let ui = Ui::new(self.output.quiet, plan);
-        ui.mention(&format!(
+        ui.print_unless_quiet(&format!(
             "perfrun/{name}: {} of {} on {}, {}; results in {}",
             trials(plan),
             counted(plan.cells.len(), "cell"),
@@ -81,7 +81,7 @@ impl LocalRun<'_> {
             .chain(few_pairs(plan))
             .chain(skipped(plan, false))
         {
-            ui.mention(&line);
+            ui.print_unless_quiet(&line);
         }
         ui
     }
@@ -98,8 +98,8 @@ impl LocalRun<'_> {
         };
         let watchers = self.watchers;
         let watch = |event: NodeEvent<'_>| match event {
-            NodeEvent::Started { name, contact } => watchers.node_started(name, contact),
-            NodeEvent::Lost { name, reason } => ui.say(&format!("{name} was lost: {reason}")),
+            NodeEvent::Started { name, handle } => watchers.node_started(name, handle),
+            NodeEvent::Lost { name, reason } => ui.print_line(&format!("{name} was lost: {reason}")),
         };
         let nodes = match LocalNodes::start(settings, watch).await {
             Ok(nodes) => nodes,
@@ -109,7 +109,7 @@ impl LocalRun<'_> {
         let end = match ready {
             None => RunEnd::without_nodes(RunState::Interrupted),
             Some(Err(error)) => failed(Cause::NodeNotReady, error),
-            Some(Ok(contacts)) => {
+            Some(Ok(handles)) => {
                 let Results { spec, plan, .. } = self.store.results();
                 let (plan, limits) = (plan.clone(), spec.timeouts.limits());
                 let conductor = Conductor {
@@ -123,7 +123,7 @@ impl LocalRun<'_> {
                     },
                     cancel: self.cancel.clone(),
                 };
-                conductor.run(contacts).await
+                conductor.run(handles).await
             }
         };
         if let (RunState::Complete, Some(call_graph)) = (end.state, self.profile) {

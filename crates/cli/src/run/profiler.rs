@@ -4,7 +4,7 @@ use std::io;
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
-use perfrun_conductor::{Conductor, Kept, RunOptions, Sink};
+use perfrun_conductor::{Conductor, Durability, RecordSink, RunOptions};
 use perfrun_contract::{
     plan::{Cell, Plan, Trial},
     record::TrialRecord,
@@ -36,19 +36,20 @@ impl Profiler<'_> {
             if profile::exists(self.store.folder(), cell) {
                 continue;
             }
-            self.ui.mention(&format!("profiling {}", cell.id));
+            self.ui.print_unless_quiet(&format!("profiling {}", cell.id));
             let profiled = self.profile(index, cell).await;
             if self.cancel.is_cancelled() {
                 return;
             }
             if let Err(error) = profiled {
-                self.ui.say(&format!("no profile of {}: {error:#}", cell.id));
+                self.ui
+                    .print_line(&format!("no profile of {}: {error:#}", cell.id));
             }
         }
     }
 
     async fn profile(&self, index: usize, cell: &Cell) -> anyhow::Result<()> {
-        let contacts = self.nodes.ready().await?;
+        let handles = self.nodes.ready().await?;
         let mut of_roles = vec![];
         for (role, names) in profile::nodes(cell) {
             let mut pids = vec![];
@@ -89,7 +90,7 @@ impl Profiler<'_> {
             on_event: &|_| {},
             cancel: self.cancel.clone(),
         };
-        let end = conductor.run(contacts).await;
+        let end = conductor.run(handles).await;
         let recorded = recording.stop().await?;
 
         let reason = end.reason.unwrap_or_else(|| "it was stopped".to_owned());
@@ -114,10 +115,10 @@ impl Profiler<'_> {
 struct Observed(Vec<TrialRecord>);
 
 #[async_trait]
-impl Sink for Observed {
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
+impl RecordSink for Observed {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         self.0.push(record.clone());
-        Ok(Kept::Safely)
+        Ok(Durability::CrashSafe)
     }
 
     fn records(&self) -> &[TrialRecord] {

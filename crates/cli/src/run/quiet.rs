@@ -11,11 +11,11 @@ use anyhow::ensure;
 use perfrun_contract::machine::MachineTime;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How long to look at the machine before a run.
-const LOOK: Duration = Duration::from_millis(500);
+/// How long the load of the machine is measured before a run.
+const CHECK_TIME: Duration = Duration::from_millis(500);
 
-/// How long it is quiet before a run that waits for it begins, in looks.
-const QUIET_LOOKS: usize = 4;
+/// How often in a row the machine is quiet before a run that waits for it begins.
+const QUIET_CHECKS: usize = 4;
 
 /// A machine whose other processes use more than this share of its CPUs is busy.
 const MOST_FOREIGN: f64 = 0.10;
@@ -23,13 +23,13 @@ const MOST_FOREIGN: f64 = 0.10;
 /// A machine whose hypervisor gives more than this share of its CPUs' time to others is busy.
 const MOST_STEAL: f64 = 0.05;
 
-/// A look at the machine that has begun. It takes no time of its own while something else is done.
-pub(super) struct Look {
+/// A check of the load that has begun. It takes no time of its own while something else is done.
+pub(super) struct LoadCheck {
     begun: Instant,
     before: Option<MachineTime>,
 }
 
-impl Look {
+impl LoadCheck {
     pub(super) fn begin() -> Self {
         Self {
             begun: Instant::now(),
@@ -44,7 +44,7 @@ impl Look {
             Some(limit) => until_quiet(read, limit).await,
             None if is_silent => Ok(()),
             None => {
-                sleep_until(self.begun + LOOK).await;
+                sleep_until(self.begun + CHECK_TIME).await;
                 if let Some(why) = self
                     .before
                     .zip(read())
@@ -66,20 +66,20 @@ fn read() -> Option<MachineTime> {
     MachineTime::since_boot(&fs::read_to_string("/proc/stat").ok()?, None)
 }
 
-/// Waits until the machine is quiet for [`QUIET_LOOKS`]. An error if it is not within the limit.
+/// Waits until the machine is quiet for [`QUIET_CHECKS`]. An error if it is not within the limit.
 async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
     let mut readings = VecDeque::from_iter(read());
     let mut said = false;
     while !readings.is_empty() {
-        sleep(LOOK).await;
+        sleep(CHECK_TIME).await;
         readings.extend(read());
-        if readings.len() <= QUIET_LOOKS {
+        if readings.len() <= QUIET_CHECKS {
             continue;
         }
-        let looked = readings[QUIET_LOOKS].since(&readings[0]);
+        let load = readings[QUIET_CHECKS].since(&readings[0]);
         readings.pop_front();
-        let Some(why) = busy(&looked) else {
+        let Some(why) = busy(&load) else {
             break;
         };
         ensure!(
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     /// Two CPUs for half a second, of which others use these shares.
-    fn look(foreign: f64, steal: f64) -> MachineTime {
+    fn load(foreign: f64, steal: f64) -> MachineTime {
         MachineTime {
             cpus: 2,
             total_seconds: 1.0,
@@ -128,31 +128,31 @@ mod tests {
 
     #[test]
     fn a_busy_machine_is_described() {
-        assert_eq!(busy(&look(0.1, 0.05)), None);
+        assert_eq!(busy(&load(0.1, 0.05)), None);
         assert_eq!(
-            busy(&look(0.43, 0.0)).unwrap(),
+            busy(&load(0.43, 0.0)).unwrap(),
             "other processes use 43 % of its CPUs"
         );
         assert_eq!(
-            busy(&look(0.43, 0.08)).unwrap(),
+            busy(&load(0.43, 0.08)).unwrap(),
             "other processes use 43 % of its CPUs, and its hypervisor gives 8 % of their time to other machines"
         );
         assert!(
-            busy(&look(0.0, 0.08))
+            busy(&load(0.0, 0.08))
                 .unwrap()
                 .starts_with("its hypervisor gives 8 %")
         );
     }
 
-    /// Readings of a machine that is busy for a number of looks.
-    fn machine(busy_looks: u32) -> impl Fn() -> Option<MachineTime> {
-        let looks = Cell::new(0);
+    /// Readings of a machine that is busy for a number of checks.
+    fn machine(busy_checks: u32) -> impl Fn() -> Option<MachineTime> {
+        let checks = Cell::new(0);
         move || {
-            let now = looks.replace(looks.get() + 1);
+            let now = checks.replace(checks.get() + 1);
             Some(MachineTime {
                 cpus: 2,
                 total_seconds: f64::from(now),
-                busy_seconds: 0.505 * f64::from(now.min(busy_looks)),
+                busy_seconds: 0.505 * f64::from(now.min(busy_checks)),
                 ..MachineTime::default()
             })
         }
@@ -160,9 +160,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_run_waits_until_the_machine_is_quiet_for_two_seconds() {
-        for (busy_looks, seconds) in [(0, 2.0), (6, 5.0)] {
+        for (busy_checks, seconds) in [(0, 2.0), (6, 5.0)] {
             let begun = Instant::now();
-            until_quiet(machine(busy_looks), Duration::from_secs(60))
+            until_quiet(machine(busy_checks), Duration::from_secs(60))
                 .await
                 .unwrap();
             assert!(

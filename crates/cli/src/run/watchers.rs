@@ -3,7 +3,7 @@
 use std::io::{Write, stderr};
 
 use perfrun_api::results::Results;
-use perfrun_conductor::{Contact, Event};
+use perfrun_conductor::{Event, NodeHandle};
 use tokio_util::sync::CancellationToken;
 
 use super::exporter::Exporter;
@@ -39,8 +39,8 @@ impl Watchers {
         }
     }
 
-    pub(super) fn node_started(&self, name: &str, contact: Contact) {
-        self.exporter.watch(name, contact);
+    pub(super) fn node_started(&self, name: &str, handle: NodeHandle) {
+        self.exporter.watch(name, handle);
     }
 
     pub(super) fn on(&self, event: Event<'_>) {

@@ -46,18 +46,18 @@ impl Screen {
     }
 
     /// Prints a line, even with --quiet.
-    pub fn say(&self, text: &str) {
-        let say = || tell(text);
+    pub fn print_line(&self, text: &str) {
+        let print = || tell(text);
         match &self.kind {
-            Kind::Bar(bar) => bar.suspend(say),
-            Kind::Quiet | Kind::Lines => say(),
+            Kind::Bar(bar) => bar.suspend(print),
+            Kind::Quiet | Kind::Lines => print(),
         }
     }
 
     /// Prints a line, unless --quiet is set.
-    pub fn mention(&self, text: &str) {
+    pub fn print_unless_quiet(&self, text: &str) {
         if !matches!(self.kind, Kind::Quiet) {
-            self.say(text);
+            self.print_line(text);
         }
     }
 

@@ -384,7 +384,7 @@ fn one_run_says_what_it_found_itself() {
 }
 
 #[test]
-fn twins_on_two_machines_are_not_comparable() {
+fn cells_of_a_pair_on_two_machines_are_not_comparable() {
     let document = compared().with(
         "expect",
         json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),

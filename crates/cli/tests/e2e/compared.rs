@@ -29,7 +29,7 @@ fn compared(name: &str) -> Document {
 }
 
 #[test]
-fn each_round_is_a_pair_of_neighbours_in_new_processes() {
+fn each_iteration_is_a_pair_of_neighbours_in_new_processes() {
     for mode in Mode::available() {
         let place = Place::new();
         place.run(mode, &compared("pairs"), &["--seed", "7"]).expect(0);
@@ -58,7 +58,7 @@ fn each_round_is_a_pair_of_neighbours_in_new_processes() {
 }
 
 #[test]
-fn a_control_takes_part_in_each_round() {
+fn a_control_takes_part_in_each_iteration() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
@@ -147,11 +147,11 @@ fn the_verdict_is_the_exit_status() {
 }
 
 #[test]
-fn a_plan_lists_looks() {
+fn a_plan_lists_interim_checks() {
     let place = Place::new();
-    let document = compared("looks").with("maxIterations", json!(40));
-    place.write("looks.yaml", &document.text());
-    let plan = place.call(&["plan", "looks.yaml"]).expect(0);
+    let document = compared("interim").with("maxIterations", json!(40));
+    place.write("interim.yaml", &document.text());
+    let plan = place.call(&["plan", "interim.yaml"]).expect(0);
     for line in [
         "  2 cells, up to 80 trials: main → main, pr → pr; tcp; ping-20; each 40 × measured, 0 × warm-up",
         "  interim checks after 10, 20 and 40 iterations; settled comparisons stop early",
@@ -175,10 +175,10 @@ fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
 }
 
 #[test]
-fn what_is_decided_at_a_look_is_measured_no_longer() {
+fn what_is_decided_at_an_interim_check_is_measured_no_longer() {
     for mode in Mode::available() {
         let place = Place::new();
-        let document = compared("looks")
+        let document = compared("interim")
             .with("expect", json!([{"metric": "roundTripP50", "max": "1m"}]))
             .with("maxIterations", json!(20));
         let ended = place.run(mode, &document, &[]);
@@ -186,7 +186,7 @@ fn what_is_decided_at_a_look_is_measured_no_longer() {
         let iterations = |cell| {
             counting(&results.trials).filter(move |record| record.trial.cell == cell && !record.trial.warmup)
         };
-        // Seven trials that other tests do not disturb have an interval at the first look.
+        // Seven trials that other tests do not disturb have an interval at the first interim check.
         let undisturbed = |cell| {
             iterations(cell)
                 .filter(|record| record.trial.iteration < 10 && !record.flags.contains(&Flag::Disturbed))

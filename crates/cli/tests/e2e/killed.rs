@@ -65,7 +65,7 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
 }
 
 #[test]
-fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_goes_on() {
+fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
     for mode in Mode::available() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("doomed", 1500, 2));

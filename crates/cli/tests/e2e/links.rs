@@ -9,7 +9,7 @@ use perfrun_contract::{
     record::{LinkCheck, TrialRecord},
     run::RunState,
 };
-use perfrun_link::Kind;
+use perfrun_link::ActiveBackend;
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -120,7 +120,7 @@ fn round_trips_take_as_long_as_the_network_says_and_results_prove_it() {
     let there = &results.trials[1].nodes;
     assert!(matches!(
         there["client-0"].link.as_ref().unwrap().backend,
-        Kind::Kernel | Kind::Userspace
+        ActiveBackend::Kernel | ActiveBackend::Userspace
     ));
     assert_eq!(
         there["server-0"].link, None,

@@ -32,7 +32,7 @@ fn documents() -> [Document; 7] {
             json!([{ "name": "far", "delay": "50ms", "rate": "100Mbit" }]),
         ),
         of("handshakes", json!({ "handshakes": { "duration": "1s" } })),
-        // New nodes in each round would count from 0 again.
+        // New nodes in each iteration would count from 0 again.
         of("pings", json!({ "ping": { "count": 50, "interval": "10ms" } }))
             .with(
                 "stacks",
@@ -196,7 +196,7 @@ fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
 }
 
 #[test]
-fn metrics_are_there_while_the_run_goes_on_and_nobody_is_waited_for_who_does_not_come() {
+fn metrics_are_there_while_the_run_is_in_progress_and_no_scraper_that_does_not_come_is_waited_for() {
     for mode in Mode::available() {
         let place = Place::new();
         let address = free_address();

@@ -105,7 +105,7 @@ fn a_run_is_gone_on_with_by_the_programs_it_was_begun_with() {
 }
 
 #[test]
-fn a_program_that_ends_at_once_is_told_with_its_last_words() {
+fn a_program_that_ends_early_is_reported_with_its_last_words() {
     for mode in Mode::available() {
         let place = Place::new();
         let program = place.script("broken", "echo 'libfoo.so.1 is missing' >&2; exit 3");

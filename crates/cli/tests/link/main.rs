@@ -176,7 +176,7 @@ fn a_namespace_is_found_by_its_name_and_by_a_process_in_it() {
 }
 
 #[test]
-fn who_may_not_remove_an_impairment_is_told_how_one_may() {
+fn who_may_not_remove_an_impairment_learns_how_one_may() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&DELAY);
     set.next_object();

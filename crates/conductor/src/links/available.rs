@@ -45,7 +45,7 @@ impl Links<'_> {
         forward: &Impairment,
         backward: &Impairment,
     ) -> Option<Rate> {
-        let plan = ProbePlan::available(forward, backward)?;
+        let plan = ProbePlan::of_available_rate(forward, backward)?;
         match self.measure(from, to, plan).await {
             Ok(measured) => measured.rate,
             Err(unready) => {

@@ -114,7 +114,7 @@ impl Links<'_> {
         let open = |name: &String| (name.clone(), LinkRequest::default());
         self.set(&self.agents.keys().map(open).collect()).await?;
         let none = Impairment::default();
-        let plan = probe::ProbePlan::within(&none, &none, BASE_ECHO_TIME);
+        let plan = probe::ProbePlan::with_echo_time(&none, &none, BASE_ECHO_TIME);
         for round in rounds(pairs) {
             let measured = stream::iter(round.into_iter().map(|pair| {
                 let (links, plan) = (&*self, plan.clone());
@@ -160,14 +160,14 @@ impl Links<'_> {
     ) -> Result<Leg, Unready> {
         let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
-        let plan = probe::ProbePlan::within(to_server, to_client, echo_time);
+        let plan = probe::ProbePlan::with_echo_time(to_server, to_client, echo_time);
         let back = probe::ProbePlan::rate_back(to_server, to_client, echo_time);
         let mut attempts = 0;
         loop {
             attempts += 1;
             // A pair that is measured again may be on a busy machine: then one direction after the other.
             let beside = plan
-                .fills_beside(&back, to_server, base)
+                .backward_fill_delay(&back, to_server, base)
                 .filter(|_| attempts == 1);
             let (measured, filled) = self.measure_both_ways(&pair, &plan, &back, beside).await?;
             let rate_to_client = filled.as_ref().and_then(|filled| filled.rate);

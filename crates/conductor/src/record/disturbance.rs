@@ -125,7 +125,7 @@ mod tests {
         record::LinkRecord,
     };
     use perfrun_link::{
-        Kind, Scheduling,
+        ActiveBackend, Scheduling,
         impairment::Mode,
         state::{Lateness, Worker},
     };
@@ -270,7 +270,7 @@ mod tests {
             cpu_ns: 400_000_000,
         };
         let link = LinkRecord {
-            backend: Kind::Userspace,
+            backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: vec![],
             worker: Some(worker),

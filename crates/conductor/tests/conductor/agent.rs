@@ -14,7 +14,8 @@ use perfrun_conductor::{
 };
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_link::{
-    Ability, Capabilities, Impairment, Kind, Link, LinkState, Mode, Obstacle, PacketCounts, Scheduling,
+    Ability, ActiveBackend, Capabilities, Impairment, Link, LinkState, Mode, Obstacle, PacketCounts,
+    Scheduling,
     probe::{Delivery, Measurement, Rate, RoundTrip},
     state::{Lateness, Traffic, Worker},
 };
@@ -33,7 +34,7 @@ pub(crate) enum Fault {
     Restarts,
     /// It is started again before that trial, after its link was measured.
     RestartsBefore,
-    /// It is another process each time that it is looked at.
+    /// It is another process at each call for its status.
     Flaps,
     /// It is late.
     Late,
@@ -68,11 +69,11 @@ struct Agent {
     name: String,
     fault: Fault,
     request: LinkRequest,
-    looks: u64,
+    status_calls: u64,
     probes: u32,
     /// Measurements of links that it impairs.
     impaired_probes: u32,
-    /// Looks before packets were counted for the first time over a link that it impairs.
+    /// Calls for its status before packets were counted for the first time over a link that it impairs.
     counting_since: Option<u64>,
     gone: bool,
 }
@@ -92,7 +93,7 @@ impl World {
         })
     }
 
-    /// What agents were called for, without looking at them.
+    /// What agents were called for, except their status.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.0.lock().unwrap().calls.clone()
     }
@@ -126,35 +127,35 @@ impl Requester for Channel {
         let body = request.body.unwrap_or_default();
         match (request.method, request.path) {
             (Method::Get, "/v1/link") => {
-                agent.looks += 1;
+                agent.status_calls += 1;
                 answer(&agent.status())
             }
             (Method::Put, "/v1/link") => {
-                let mut asked: LinkRequest = serde_json::from_slice(&body)?;
-                let seed = asked.seed.take();
+                let mut request: LinkRequest = serde_json::from_slice(&body)?;
+                let seed = request.seed.take();
                 inner.seeds.extend(seed.map(|seed| (agent.name.clone(), seed)));
-                if asked != agent.request {
-                    let routes = asked.link.routes();
+                if request != agent.request {
+                    let routes = request.link.routes();
                     let impairment = routes
                         .first()
                         .map(|route| route.impairment.clone())
                         .unwrap_or_default();
                     inner.calls.push(format!("{} {:?}", agent.name, impairment.delay));
                 }
-                if asked == agent.request && asked != LinkRequest::default() {
-                    agent.counting_since.get_or_insert(agent.looks);
+                if request == agent.request && request != LinkRequest::default() {
+                    agent.counting_since.get_or_insert(agent.status_calls);
                 }
-                agent.gone = agent.fault == Fault::Vanishes && asked != LinkRequest::default();
-                agent.request = asked;
+                agent.gone = agent.fault == Fault::Vanishes && request != LinkRequest::default();
+                agent.request = request;
                 Ok(Response {
                     status: 204,
                     body: vec![],
                 })
             }
             (Method::Put, "/v1/link/probe") => {
-                let asked: ProbeRequest = serde_json::from_slice(&body)?;
-                let far = asked.server.ip();
-                let does = if asked.plan.echoes == 0 { "fills" } else { "probes" };
+                let probe: ProbeRequest = serde_json::from_slice(&body)?;
+                let far = probe.server.ip();
+                let does = if probe.plan.echoes == 0 { "fills" } else { "probes" };
                 inner.calls.push(format!(
                     "{} {does} {}",
                     inner.agents[&self.ip].name, inner.agents[&far].name
@@ -172,10 +173,10 @@ impl Requester for Channel {
                 if near.fault == Fault::Busy && near.probes <= 2 {
                     return refused(423, "another measurement goes on");
                 }
-                let lateness = near.lateness(&asked);
+                let lateness = near.lateness(&probe);
                 let is_deaf = match inner.agents[&far].fault {
                     Fault::Mute => true,
-                    Fault::Overfull => asked.plan.echoes == 0,
+                    Fault::Overfull => probe.plan.echoes == 0,
                     _ => false,
                 };
                 if is_deaf {
@@ -183,7 +184,7 @@ impl Requester for Channel {
                 }
                 let there = inner.agents[&self.ip].towards(far);
                 let back = inner.agents[&far].towards(self.ip);
-                answer(&measured(&there, &back, lateness, &asked))
+                answer(&measured(&there, &back, lateness, &probe))
             }
             (method, path) => Err(format!("{method:?} {path}").into()),
         }
@@ -237,7 +238,7 @@ impl Agent {
         };
         let state = LinkState {
             link: self.request.link.clone(),
-            backend: Kind::Userspace,
+            backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Userspace(PacketCounts {
                 packets_in: if self.fault == Fault::Bypassed { 0 } else { 10 },
@@ -254,8 +255,8 @@ impl Agent {
         };
         LinkStatus {
             instance: match (self.fault, self.counting_since) {
-                (Fault::Flaps, _) => self.looks,
-                (Fault::Restarts, Some(since)) if self.looks > since + 1 => 8,
+                (Fault::Flaps, _) => self.status_calls,
+                (Fault::Restarts, Some(since)) if self.status_calls > since + 1 => 8,
                 (Fault::RestartsBefore, Some(_)) => 8,
                 _ => 7,
             },

@@ -9,7 +9,8 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_conductor::{
-    AgentClient, Conductor, Contact, Event, Kept, Nodes, Replaced, RunEnd, RunOptions, Sink, client::Epoch,
+    AgentClient, Conductor, Durability, Event, NodeHandle, NodeProvider, RecordSink, ReplaceReason, RunEnd,
+    RunOptions, client::Epoch,
 };
 use perfrun_contract::{
     matrix::{IpFamily, NodeProgramKind, Stack},
@@ -40,7 +41,7 @@ pub(crate) struct Bench {
     /// The sink fails when it has this number of records.
     pub room_for: usize,
     /// What the sink says of each record.
-    pub kept: Kept,
+    pub durability: Durability,
     /// What earlier sessions recorded.
     pub already: Vec<TrialRecord>,
     spares: Mutex<BTreeMap<String, VecDeque<Script>>>,
@@ -77,7 +78,7 @@ pub(crate) fn bench() -> Bench {
         spare_agent: None,
         cancel: CancellationToken::new(),
         room_for: usize::MAX,
-        kept: Kept::Safely,
+        durability: Durability::CrashSafe,
         already: vec![],
         spares: Mutex::default(),
         replaced: Mutex::default(),
@@ -155,17 +156,17 @@ impl Bench {
             .nodes
             .iter()
             .map(|(name, node)| {
-                let contact = Contact {
+                let handle = NodeHandle {
                     node: node.client().with_epoch(epoch.clone()),
                     agent: self.agents.get(name).cloned(),
                 };
-                (name.clone(), contact)
+                (name.clone(), handle)
             })
             .collect();
         let mut records = Records {
             kept: self.already.clone(),
             room_for: self.already.len().saturating_add(self.room_for),
-            how: self.kept,
+            durability: self.durability,
         };
         let conductor = Conductor {
             plan: &self.plan,
@@ -202,9 +203,9 @@ impl Bench {
 }
 
 #[async_trait]
-impl Nodes for Bench {
-    async fn replace(&self, name: &str, why: Replaced) -> Result<Contact, String> {
-        if why == Replaced::Renewed {
+impl NodeProvider for Bench {
+    async fn replace(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, String> {
+        if why == ReplaceReason::Renewed {
             self.events.lock().unwrap().push(format!("{name} renewed"));
         }
         let script = self
@@ -214,14 +215,14 @@ impl Nodes for Bench {
             .get_mut(name)
             .and_then(VecDeque::pop_front);
         let node = ScriptedNode::start(script.ok_or("there is no spare")?);
-        let contact = Contact {
+        let handle = NodeHandle {
             node: node.client(),
             agent: self
                 .spare_agent
                 .map(|fault| self.world.agent(name, node.ip, fault)),
         };
         self.replaced.lock().unwrap().push(node);
-        Ok(contact)
+        Ok(handle)
     }
 
     async fn describe_end(&self, name: &str) -> Option<String> {
@@ -232,17 +233,17 @@ impl Nodes for Bench {
 struct Records {
     kept: Vec<TrialRecord>,
     room_for: usize,
-    how: Kept,
+    durability: Durability,
 }
 
 #[async_trait]
-impl Sink for Records {
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<Kept> {
+impl RecordSink for Records {
+    async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         if self.kept.len() == self.room_for {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.kept.push(record.clone());
-        Ok(self.how)
+        Ok(self.durability)
     }
 
     fn records(&self) -> &[TrialRecord] {

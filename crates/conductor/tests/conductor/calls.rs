@@ -51,7 +51,7 @@ async fn calls_are_tried_again_when_the_transport_fails() {
 }
 
 #[tokio::test]
-async fn answers_are_not_asked_for_again() {
+async fn answers_are_not_requested_again() {
     let calls = Arc::new(AtomicUsize::new(0));
     let error = NodeClient::over(Flaky(calls.clone(), 0, 409))
         .finish("x")

@@ -25,7 +25,7 @@ fn failing(at: TrialState, reason: Reason) -> Script {
 }
 
 #[tokio::test]
-async fn a_client_that_fails_fails_the_trial_and_the_run_goes_on() {
+async fn a_client_that_fails_fails_the_trial_and_the_run_continues() {
     let script = Script {
         bytes: 7,
         ..failing(TrialState::Running, Reason::StreamFailed)
@@ -78,7 +78,7 @@ async fn a_server_that_fails_while_clients_work_ends_the_trial() {
 }
 
 #[tokio::test]
-async fn clients_are_not_asked_when_a_server_cannot_listen() {
+async fn clients_are_not_prepared_when_a_server_cannot_listen() {
     let bench = bench().node("server-0", failing(TrialState::Ready, Reason::ListenFailed));
     bench.run().await;
     assert_eq!(bench.nodes["client-0"].calls(), Vec::<String>::new());

@@ -122,7 +122,7 @@ async fn a_run_ends_when_nothing_is_left_to_decide() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_stopped_between_looks_is_resumed_as_if_it_had_not_been() {
+async fn a_run_that_was_stopped_between_interim_checks_is_resumed_as_if_it_had_not_been() {
     let whole = two_pairs().run().await;
     // In an iteration before the first interim check, right at it, and between the two.
     for stopped_after in [5 + 20, 5 + 35, 5 + 35 + 6] {

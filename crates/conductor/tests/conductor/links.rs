@@ -225,7 +225,7 @@ async fn what_cannot_be_had_is_said_before_anything_is_measured() {
 }
 
 #[tokio::test]
-async fn trials_of_a_round_have_the_same_luck() {
+async fn trials_of_an_iteration_have_the_same_seeds() {
     let mut bench = on(&["lat10", "lat10"], Fault::None, Fault::None);
     bench.plan.seed = Some(7);
     bench.run().await;
@@ -248,7 +248,7 @@ async fn a_node_without_an_agent_cannot_impair() {
 }
 
 #[tokio::test]
-async fn trials_on_links_that_are_not_as_asked_for_fail_and_others_do_not() {
+async fn trials_on_links_that_are_not_as_requested_fail_and_others_do_not() {
     let out = on(&["none", "lat10"], Fault::None, Fault::Lies).run().await;
     assert_eq!(out.end.state, RunState::Complete);
     assert_eq!(
@@ -449,7 +449,7 @@ async fn a_node_whose_agent_is_gone_is_replaced_and_its_links_are_set_again() {
 }
 
 #[tokio::test]
-async fn a_trial_of_an_earlier_session_goes_on_over_the_links_that_it_was_begun_with() {
+async fn a_trial_of_an_earlier_session_continues_over_the_links_that_it_was_begun_with() {
     let bench = on(&["lat10"], Fault::None, Fault::None);
     let slow = bench.plan.networks[0].to_server.clone();
     let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
@@ -518,7 +518,7 @@ async fn a_trial_of_an_earlier_session_over_other_links_is_begun_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_measures_for_somebody_else_is_waited_for() {
+async fn an_agent_that_measures_for_another_run_is_waited_for() {
     let bench = on(&["lat10"], Fault::None, Fault::Busy);
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);

@@ -96,7 +96,7 @@ async fn a_client_that_failed_on_a_dead_server_is_the_servers_loss() {
 }
 
 #[tokio::test]
-async fn a_second_loss_stands_and_the_run_goes_on() {
+async fn a_second_loss_stands_and_the_run_continues() {
     let bench = bench()
         .node("client-0", vanishing(TrialState::Running))
         .leave_out("client-0", vanishing(TrialState::Ready))

@@ -8,7 +8,7 @@ use perfrun_contract::{
 use crate::{bench::bench, node::Script};
 
 #[tokio::test]
-async fn each_round_has_new_nodes() {
+async fn each_iteration_has_new_nodes() {
     let mut bench = bench()
         .leave_out("client-0", Script::default())
         .leave_out("server-0", Script::default());

@@ -73,7 +73,7 @@ pub(crate) async fn start_and_die(bench: &Bench) -> u64 {
 #[tokio::test]
 async fn a_result_that_nodes_still_have_is_taken_not_measured_again() {
     let bench = bench();
-    let asked = start_and_die(&bench).await;
+    let requested = start_and_die(&bench).await;
     let client = bench.nodes["client-0"].client();
     client.status_after(ID, TrialState::Running, SOON).await.unwrap();
     let before = client.clock().await.unwrap().nanoseconds;
@@ -83,7 +83,7 @@ async fn a_result_that_nodes_still_have_is_taken_not_measured_again() {
         .measured
         .started_nanoseconds
         .unwrap();
-    assert!((asked..before).contains(&started), "the earlier session's");
+    assert!((requested..before).contains(&started), "the earlier session's");
     let prepared = bench.nodes["client-0"]
         .calls()
         .iter()
@@ -217,7 +217,7 @@ async fn recorded_trials_are_not_run_again() {
 }
 
 #[tokio::test]
-async fn another_run_never_meets_old_trials() {
+async fn another_run_never_finds_trials_of_an_earlier_one() {
     let mut bench = bench();
     start_and_die(&bench).await;
     for node in bench.nodes.values() {

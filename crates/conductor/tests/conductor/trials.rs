@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use perfrun_conductor::{Event, Kept};
+use perfrun_conductor::{Durability, Event};
 use perfrun_contract::{
     matrix::Transport, node::TrialState, plan::Trial, record::Flag, role::Role, run::RunState,
 };
@@ -87,7 +87,7 @@ async fn a_node_that_is_both_sides_is_prepared_once_and_gives_two_records() {
 #[tokio::test]
 async fn a_trial_of_one_process_is_taken_over_from_an_earlier_session() {
     let mut bench = in_process();
-    bench.kept = Kept::InMemory;
+    bench.durability = Durability::InMemory;
     bench.run().await;
     let again = bench.run().await;
     assert_eq!(again.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -99,7 +99,7 @@ async fn a_trial_of_one_process_is_taken_over_from_an_earlier_session() {
 #[tokio::test]
 async fn nodes_keep_a_trial_whose_record_is_only_in_memory() {
     let mut bench = bench();
-    bench.kept = Kept::InMemory;
+    bench.durability = Durability::InMemory;
     bench.run().await;
     for (name, node) in &bench.nodes {
         assert_eq!(node.trials(), ["r-c0.i0.a0", "r-c0.i1.a0"], "{name}");
@@ -192,7 +192,7 @@ async fn a_debug_build_is_flagged() {
 }
 
 #[tokio::test]
-async fn progress_is_told_while_a_trial_goes_on() {
+async fn progress_is_reported_during_a_trial() {
     let told = Arc::new(Mutex::new(vec![]));
     let notes = told.clone();
     let often = CancellationToken::new();

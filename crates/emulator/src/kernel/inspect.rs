@@ -1,7 +1,7 @@
 //! Links in the kernel, read back from it: the process that set them may have ended.
 
 use perfrun_link::{
-    Kind,
+    ActiveBackend,
     ability::KERNEL_ROUTES_MAX,
     impairment::Mode,
     route::{Link, Route},
@@ -69,7 +69,7 @@ pub(crate) fn inspect(
     })?;
     Ok(Some(LinkState {
         link,
-        backend: Kind::Kernel,
+        backend: ActiveBackend::Kernel,
         mode,
         traffic,
         worker: None,

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use perfrun_link::probe::{
-    BadPlan, Delivery, Fill, HEADER_BYTES, Measurement, ProbePlan, QUERIES, Rate, RoundTrip,
+    Delivery, Fill, HEADER_BYTES, InvalidPlan, Measurement, ProbePlan, QUERIES, Rate, RoundTrip,
 };
 use thiserror::Error;
 use tokio::{
@@ -25,7 +25,7 @@ const FILL_TICK: Duration = Duration::from_millis(1);
 pub enum Error {
     /// The plan, which may come from another process, cannot be carried out.
     #[error("unable to carry out the probe's plan")]
-    Plan(#[source] BadPlan),
+    Plan(#[source] InvalidPlan),
     /// There is no route, or the addresses are of different families.
     #[error("failed to connect the probe to {server}")]
     Connect {
@@ -311,7 +311,7 @@ mod tests {
             rate_bits_per_second: NonZeroU64::new(20_000_000),
             ..Impairment::default()
         };
-        let plan = ProbePlan::within(&limited, &Impairment::default(), Duration::from_millis(200));
+        let plan = ProbePlan::with_echo_time(&limited, &Impairment::default(), Duration::from_millis(200));
         let both = measured(&plan).await.unwrap();
         assert!(both.round_trip.is_some() && both.rate.is_some(), "{both:?}");
         let only_rate = ProbePlan {
@@ -426,7 +426,7 @@ mod tests {
         let none = Impairment::default();
         let plan = ProbePlan {
             patience: 2 * way,
-            ..ProbePlan::within(&none, &none, Duration::from_millis(20))
+            ..ProbePlan::with_echo_time(&none, &none, Duration::from_millis(20))
         };
         let (_, seen) = over_a_long_link(&plan, way).await;
         let after = seen.queried.unwrap() - seen.last.unwrap();
@@ -442,7 +442,7 @@ mod tests {
         };
         let mut plan = ProbePlan {
             patience: way + Duration::from_millis(300),
-            ..ProbePlan::within(&slow, &Impairment::default(), Duration::from_millis(600))
+            ..ProbePlan::with_echo_time(&slow, &Impairment::default(), Duration::from_millis(600))
         };
         plan.fill.as_mut().unwrap().duration = way * 3 / 2;
         let (measured, seen) = over_a_long_link(&plan, way).await;
@@ -467,7 +467,7 @@ mod tests {
             ..plan
         };
         let refused = measured(&endless).await.unwrap_err();
-        assert!(matches!(refused, Error::Plan(BadPlan::NoPace)), "{refused:?}");
+        assert!(matches!(refused, Error::Plan(InvalidPlan::NoPace)), "{refused:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
-use perfrun_emulator::{Emulator, Options, awake::Awake};
+use perfrun_emulator::{Emulator, Options, awake::AwakeCpus};
 use perfrun_link::{Ability, Backend, Impairment, Link};
 use perfrun_test_kit::{Need, skip, uml};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -39,7 +39,7 @@ pub(crate) struct Lab {
     pub far: Namespace,
     pub has_v6: bool,
     backend: Backend,
-    _awake: Option<Awake>,
+    _awake: Option<AwakeCpus>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -108,7 +108,7 @@ impl Lab {
             has_v6,
             backend,
             // User-mode-linux has one CPU, and gets less of it from a machine whose others are busy.
-            _awake: (!uml::is_here()).then(Awake::keep),
+            _awake: (!uml::is_here()).then(AwakeCpus::keep),
             _alone: alone,
         })
     }

@@ -9,7 +9,7 @@ use super::*;
 const OPEN: u32 = u32::MAX;
 
 #[test]
-fn twins_are_decided_at_looks_only_and_for_good() {
+fn comparisons_are_decided_at_interim_checks_only_and_for_good() {
     let mut run = Run::new(&[0.8, 0.95], 40);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     // Goodput is all that is measured here.
@@ -22,8 +22,8 @@ fn twins_are_decided_at_looks_only_and_for_good() {
             last.iter().zip(&now).all(|(before, now)| before >= now),
             "{count}"
         );
-        let is_look = [40, 80, 160].contains(&count);
-        assert!(now == last || is_look, "{count}: {last:?} {now:?}");
+        let is_check = [40, 80, 160].contains(&count);
+        assert!(now == last || is_check, "{count}: {last:?} {now:?}");
         last = now;
     }
     let first = Run {
@@ -64,7 +64,7 @@ fn twins_are_decided_at_looks_only_and_for_good() {
 }
 
 #[test]
-fn without_looks_nothing_is_decided_before_the_end() {
+fn without_interim_checks_nothing_is_decided_before_the_end() {
     let run = Run::new(&[0.8], 20).allowing(0.05);
     for count in [39, 40] {
         let needs = needs(&run.plan, &run.records[..count]);
@@ -73,7 +73,7 @@ fn without_looks_nothing_is_decided_before_the_end() {
 }
 
 #[test]
-fn looks_decide_the_same_whatever_comes_after_them() {
+fn interim_checks_decide_the_same_whatever_comes_after_them() {
     for seed in 0..30 {
         let mut run = Run::seeded(&[0.8, 1.0, 0.93, 1.05], 40, seed).allowing(0.06);
         run.plan.judging.interim_checks = vec![10, 20, 40];
@@ -105,7 +105,7 @@ fn looks_decide_the_same_whatever_comes_after_them() {
 }
 
 #[test]
-fn a_run_that_is_cancelled_between_looks_is_judged_by_what_it_has() {
+fn a_run_that_is_cancelled_between_interim_checks_is_judged_by_what_it_has() {
     let mut whole = Run::new(&[0.8, 0.95], 40).allowing(0.05);
     whole.plan.judging.interim_checks = vec![10, 20, 40];
     // The first pair of cells is decided at the first interim check.
@@ -190,7 +190,7 @@ fn a_pair_that_is_measured_precisely_enough_is_decided() {
 }
 
 #[test]
-fn all_looks_of_runs_without_a_difference_are_seldom_wrong() {
+fn interim_checks_of_runs_without_a_difference_are_seldom_wrong() {
     let runs = 400;
     let wrong = (0..runs)
         .filter(|seed| {

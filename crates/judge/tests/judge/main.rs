@@ -333,7 +333,7 @@ fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
 }
 
 #[test]
-fn shares_of_raw_are_taken_in_each_round() {
+fn shares_of_raw_are_taken_in_each_iteration() {
     let mut run = Run::new(&[1.0], 0);
     run.plan.judging.cell_pairs.clear();
     run.plan.cells[0] = cell(Stack::Raw, "raw", Transport::Tcp);

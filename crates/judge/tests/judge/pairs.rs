@@ -230,7 +230,7 @@ fn disturbed_pairs_do_not_count_and_many_of_them_say_nothing() {
 }
 
 #[test]
-fn twins_on_different_machines_are_not_comparable() {
+fn cells_of_a_pair_on_different_machines_are_not_comparable() {
     let mut run = Run::new(&[0.5, 0.5], 20).allowing(0.1);
     run.expect(vec![1], Bound::Min(1e9));
     for cell in &mut run.plan.cells {

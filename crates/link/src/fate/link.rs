@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Nanos,
-    random::{Coin, Delays, Losses, Random},
+    random::{ChanceState, Delays, Losses, Random},
     rate::RateClock,
 };
 use crate::impairment::{Impairment, Reorder};
@@ -58,8 +58,8 @@ pub struct ImpairedLink {
     random: Random,
     delays: Delays,
     losses: Option<Losses>,
-    duplicate: Option<Coin>,
-    corrupt: Option<Coin>,
+    duplicate: Option<ChanceState>,
+    corrupt: Option<ChanceState>,
     reorder: Option<Overtaking>,
     rate: Option<RateClock>,
     capacity: Capacity,
@@ -74,12 +74,12 @@ enum Capacity {
     Packets(u32),
     /// The packets that queue for `longest` at most. Packets in flight do not count: otherwise small packets
     /// (acknowledgements, echoes) would take the capacity from each other.
-    Wait { longest_way: Nanos, longest: Nanos },
+    Wait { longest_transit: Nanos, longest: Nanos },
 }
 
 #[derive(Debug)]
 struct Overtaking {
-    coin: Coin,
+    chance: ChanceState,
     gap: u32,
     since: u32,
 }
@@ -97,11 +97,11 @@ impl ImpairedLink {
             duplicate: impairment
                 .duplicate
                 .as_ref()
-                .map(|chance| Coin::of(chance, &mut random)),
+                .map(|chance| ChanceState::of(chance, &mut random)),
             corrupt: impairment
                 .corrupt
                 .as_ref()
-                .map(|chance| Coin::of(chance, &mut random)),
+                .map(|chance| ChanceState::of(chance, &mut random)),
             reorder: impairment
                 .reorder
                 .as_ref()
@@ -112,7 +112,7 @@ impl ImpairedLink {
             capacity: match impairment.longest_wait() {
                 None => Capacity::Packets(impairment.limit_packets()),
                 Some(longest) => Capacity::Wait {
-                    longest_way: nanoseconds(impairment.longest_way()),
+                    longest_transit: nanoseconds(impairment.longest_transit()),
                     longest: nanoseconds(longest),
                 },
             },
@@ -141,7 +141,7 @@ impl ImpairedLink {
         let twice = self
             .duplicate
             .as_mut()
-            .is_some_and(|coin| coin.toss(&mut self.random));
+            .is_some_and(|chance| chance.happens(&mut self.random));
         if twice {
             self.counts.duplicated += u64::from(packet.packets);
         }
@@ -190,7 +190,13 @@ impl ImpairedLink {
     fn is_full(&self, now: Nanos) -> bool {
         match (&self.capacity, &self.rate) {
             (Capacity::Packets(limit), _) => self.held >= *limit,
-            (Capacity::Wait { longest_way, longest }, Some(rate)) => rate.wait(now + longest_way) > *longest,
+            (
+                Capacity::Wait {
+                    longest_transit,
+                    longest,
+                },
+                Some(rate),
+            ) => rate.wait(now + longest_transit) > *longest,
             (Capacity::Wait { .. }, None) => false,
         }
     }
@@ -199,7 +205,7 @@ impl ImpairedLink {
         let corrupt = self
             .corrupt
             .as_mut()
-            .is_some_and(|coin| coin.toss(&mut self.random));
+            .is_some_and(|chance| chance.happens(&mut self.random));
         let corrupt = corrupt.then(|| self.random.next_u32());
         if self.is_full(now) {
             self.counts.over_limit += u64::from(packet.packets);
@@ -229,14 +235,14 @@ impl ImpairedLink {
 impl Overtaking {
     fn new(reorder: &Reorder, random: &mut Random) -> Self {
         Self {
-            coin: Coin::new(reorder.ratio, reorder.correlation, random),
+            chance: ChanceState::new(reorder.ratio, reorder.correlation, random),
             gap: reorder.gap.get(),
             since: 0,
         }
     }
 
     fn next(&mut self, random: &mut Random) -> bool {
-        let overtakes = self.since + 1 >= self.gap && self.coin.toss(random);
+        let overtakes = self.since + 1 >= self.gap && self.chance.happens(random);
         self.since = if overtakes {
             0
         } else {

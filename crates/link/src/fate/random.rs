@@ -54,14 +54,14 @@ impl Correlated {
     }
 }
 
-/// A yes-or-no decision that is yes for a share of draws.
+/// Decides whether what a [`Chance`] describes happens, packet by packet.
 #[derive(Clone, Debug)]
-pub(super) struct Coin {
+pub(super) struct ChanceState {
     threshold: u32,
     draws: Correlated,
 }
 
-impl Coin {
+impl ChanceState {
     pub(super) fn new(ratio: Ratio, correlation: Ratio, random: &mut Random) -> Self {
         Self {
             threshold: ratio.to_scaled(),
@@ -73,7 +73,7 @@ impl Coin {
         Self::new(chance.ratio, chance.correlation, random)
     }
 
-    pub(super) fn toss(&mut self, random: &mut Random) -> bool {
+    pub(super) fn happens(&mut self, random: &mut Random) -> bool {
         // If the result is certain, nothing is drawn, as in the kernel.
         self.threshold > 0 && self.threshold >= self.draws.draw(random)
     }
@@ -82,7 +82,7 @@ impl Coin {
 /// Decides which packets are lost (`loss_event`).
 #[derive(Clone, Debug)]
 pub(super) enum Losses {
-    Random(Coin),
+    Random(ChanceState),
     GilbertElliott {
         bad: bool,
         enter_bad: u32,
@@ -95,7 +95,9 @@ pub(super) enum Losses {
 impl Losses {
     pub(super) fn new(loss: &Loss, random: &mut Random) -> Self {
         match loss {
-            Loss::Random { ratio, correlation } => Self::Random(Coin::new(*ratio, *correlation, random)),
+            Loss::Random { ratio, correlation } => {
+                Self::Random(ChanceState::new(*ratio, *correlation, random))
+            }
             Loss::GilbertElliott {
                 enter_bad,
                 leave_bad,
@@ -113,7 +115,7 @@ impl Losses {
 
     pub(super) fn next(&mut self, random: &mut Random) -> bool {
         match self {
-            Self::Random(coin) => coin.toss(random),
+            Self::Random(chance) => chance.happens(random),
             Self::GilbertElliott {
                 bad,
                 enter_bad,
@@ -344,8 +346,8 @@ mod tests {
         // If they all started at 0, all of these would lose their first packet.
         let first = |seed| {
             let mut random = Random::new(seed);
-            let mut coin = Coin::new(percent(1.0), percent(99.0), &mut random);
-            coin.toss(&mut random)
+            let mut chance = ChanceState::new(percent(1.0), percent(99.0), &mut random);
+            chance.happens(&mut random)
         };
         let lost = (0..1000).filter(|seed| first(*seed)).count();
         assert!(lost < 50, "{lost}");
@@ -355,7 +357,7 @@ mod tests {
     fn one_seed_gives_one_fate() {
         let fate = |seed| {
             let mut random = Random::new(seed);
-            let mut losses = Losses::Random(Coin::new(percent(50.0), Ratio::ZERO, &mut random));
+            let mut losses = Losses::Random(ChanceState::new(percent(50.0), Ratio::ZERO, &mut random));
             (0..64).map(|_| losses.next(&mut random)).collect::<Vec<_>>()
         };
         assert_eq!(fate(1), fate(1));

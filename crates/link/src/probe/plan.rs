@@ -111,7 +111,7 @@ pub struct Fill {
 
 /// Why a plan cannot be carried out, or would take too long.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
-pub enum BadPlan {
+pub enum InvalidPlan {
     /// More echoes than the ends can count.
     #[error("unable to send {0} echoes: request at most {ECHOES_MAX}")]
     TooManyEchoes(u32),
@@ -134,13 +134,13 @@ pub enum BadPlan {
 impl ProbePlan {
     /// Plans a probe of a link with these impairments towards the server and towards the client.
     pub fn new(forward: &Impairment, backward: &Impairment) -> Self {
-        Self::within(forward, backward, ECHO_TIME)
+        Self::with_echo_time(forward, backward, ECHO_TIME)
     }
 
     /// Plans a probe that sends echoes for `echo_time`: less time means that many links can be probed, with
     /// that much less to judge each by. Filling the link takes half as long as the echoes, and longer on
     /// links where that would be only a few datagrams.
-    pub fn within(forward: &Impairment, backward: &Impairment, echo_time: Duration) -> Self {
+    pub fn with_echo_time(forward: &Impairment, backward: &Impairment, echo_time: Duration) -> Self {
         let budget = echo_budget(forward).min(echo_budget(backward));
         let (echo_interval, echoes_at_once) =
             echo_pace(budget, echoes_per_tick_max([forward, backward], echo_time));
@@ -153,7 +153,7 @@ impl ProbePlan {
             fill: forward
                 .rate_bits_per_second
                 .and_then(|rate| Fill::new(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
-            patience: forward.longest_way() + backward.longest_way() + PATIENCE,
+            patience: forward.longest_transit() + backward.longest_transit() + PATIENCE,
         }
     }
 
@@ -162,13 +162,13 @@ impl ProbePlan {
     pub fn rate_back(forward: &Impairment, backward: &Impairment, echo_time: Duration) -> Self {
         Self {
             echoes: 0,
-            ..Self::within(backward, forward, echo_time)
+            ..Self::with_echo_time(backward, forward, echo_time)
         }
     }
 
     /// Plans how to measure what a link carries that has no rate, or a rate above what can be sent. None if
     /// packets overtake each other: the time from the first to the last would be that of the jitter.
-    pub fn available(forward: &Impairment, backward: &Impairment) -> Option<Self> {
+    pub fn of_available_rate(forward: &Impairment, backward: &Impairment) -> Option<Self> {
         let in_order = forward.jitter.is_none() && forward.reorder.is_none();
         in_order.then(|| Self {
             echoes: 0,
@@ -188,7 +188,7 @@ impl ProbePlan {
     }
 
     /// How long the probe takes when hardly any datagram comes back.
-    pub fn longest(&self) -> Duration {
+    pub fn longest_duration(&self) -> Duration {
         let fill = self.fill.as_ref().map_or(Duration::ZERO, |fill| fill.duration);
         // The client waits once for the last echoes, and once for each request of the counts.
         let waiting = self.patience.saturating_mul(QUERIES + 1);
@@ -206,31 +206,31 @@ impl ProbePlan {
     /// How long after the start of this probe the other direction can be filled: after the last reply,
     /// without waiting for this probe to end. None if only one direction is filled, or if filling both is too
     /// much work.
-    pub fn fills_beside(&self, back: &Self, forward: &Impairment, base: Duration) -> Option<Duration> {
+    pub fn backward_fill_delay(&self, back: &Self, forward: &Impairment, base: Duration) -> Option<Duration> {
         let (there, back) = (self.fill.as_ref()?, back.fill.as_ref()?);
         let together = there.bits_per_second.saturating_add(back.bits_per_second);
         (together <= FILL_TOGETHER_MAX_BITS_PER_SECOND)
-            .then(|| self.echoing() + base + forward.longest_way() + START_SLACK)
+            .then(|| self.echoing() + base + forward.longest_transit() + START_SLACK)
     }
 
     /// Rejects a plan that cannot be carried out: plans also come from other processes.
-    pub fn check(&self) -> Result<(), BadPlan> {
+    pub fn check(&self) -> Result<(), InvalidPlan> {
         if self.echoes > ECHOES_MAX {
-            return Err(BadPlan::TooManyEchoes(self.echoes));
+            return Err(InvalidPlan::TooManyEchoes(self.echoes));
         }
         if self.echoes > 0 {
             if self.echo_interval.is_zero() || self.echoes_at_once == 0 {
-                return Err(BadPlan::NoPace);
+                return Err(InvalidPlan::NoPace);
             }
             check_time(self.echoing())?;
         }
         if let Some(fill) = &self.fill {
             check_time(fill.duration)?;
             if fill.bits_per_second > FILL_REQUEST_MAX_BITS_PER_SECOND {
-                return Err(BadPlan::TooFast(fill.bits_per_second));
+                return Err(InvalidPlan::TooFast(fill.bits_per_second));
             }
             if !(DATAGRAM_BYTES as usize..=FILL_PAYLOAD_MAX).contains(&fill.payload_bytes) {
-                return Err(BadPlan::PayloadSize(fill.payload_bytes));
+                return Err(InvalidPlan::PayloadSize(fill.payload_bytes));
             }
         }
         check_time(self.patience)
@@ -244,7 +244,7 @@ fn echo_budget(way: &Impairment) -> u64 {
     // A packet in flight counts towards the limit, whatever its size.
     let held = u128::from(way.limit_packets()) * u128::from(ECHO_BITS) / ECHO_ROOM;
     let room = (held * 1_000_000_000)
-        .checked_div(way.longest_way().as_nanos())
+        .checked_div(way.longest_transit().as_nanos())
         .and_then(|bits| u64::try_from(bits).ok());
     (rate / ECHO_SHARE).min(room.unwrap_or(u64::MAX))
 }
@@ -272,9 +272,9 @@ fn echo_pace(bits_per_second: u64, per_tick_max: u64) -> (Duration, u32) {
     }
 }
 
-fn check_time(time: Duration) -> Result<(), BadPlan> {
+fn check_time(time: Duration) -> Result<(), InvalidPlan> {
     if time > TIME_MAX {
-        return Err(BadPlan::TooLong(time));
+        return Err(InvalidPlan::TooLong(time));
     }
     Ok(())
 }
@@ -406,7 +406,7 @@ mod tests {
     fn a_shorter_plan_loads_a_link_no_more() {
         let limited = rate(10_000_000);
         let plan = ProbePlan::new(&limited, &Impairment::default());
-        let short = ProbePlan::within(&limited, &Impairment::default(), Duration::from_millis(200));
+        let short = ProbePlan::with_echo_time(&limited, &Impairment::default(), Duration::from_millis(200));
         assert_eq!(short.echoes * 5, plan.echoes);
         let fill = |plan: &ProbePlan| plan.fill.clone().unwrap().duration;
         assert_eq!((fill(&plan), fill(&short)).0, 5 * fill(&short));
@@ -422,7 +422,7 @@ mod tests {
         };
         let plan = |megabits: u64| ProbePlan::new(&far(megabits), &Impairment::default());
         let base = Duration::from_millis(20);
-        let beside = |plan: &ProbePlan, back: &ProbePlan| plan.fills_beside(back, &far(5), base);
+        let beside = |plan: &ProbePlan, back: &ProbePlan| plan.backward_fill_delay(back, &far(5), base);
         // All echoes, which take about a second, the last one's way, and slack.
         let echoing = plan(5).echo_interval * plan(5).echoes;
         assert!(echoing.abs_diff(Duration::from_secs(1)) < Duration::from_millis(5));
@@ -464,29 +464,29 @@ mod tests {
         };
         assert_eq!(
             with(|plan| plan.echoes = u32::MAX),
-            Err(BadPlan::TooManyEchoes(u32::MAX))
+            Err(InvalidPlan::TooManyEchoes(u32::MAX))
         );
-        assert_eq!(with(|plan| plan.echoes_at_once = 0), Err(BadPlan::NoPace));
+        assert_eq!(with(|plan| plan.echoes_at_once = 0), Err(InvalidPlan::NoPace));
         assert_eq!(
             with(|plan| plan.echo_interval = Duration::ZERO),
-            Err(BadPlan::NoPace)
+            Err(InvalidPlan::NoPace)
         );
         assert!(with(|plan| plan.echo_interval = Duration::from_secs(1)).is_err());
         assert_eq!(
             with(|plan| plan.patience = Duration::from_secs(86_400)),
-            Err(BadPlan::TooLong(day))
+            Err(InvalidPlan::TooLong(day))
         );
         assert_eq!(
             with_fill(|fill| fill.duration = Duration::from_secs(86_400)),
-            BadPlan::TooLong(day)
+            InvalidPlan::TooLong(day)
         );
         assert_eq!(
             with_fill(|fill| fill.bits_per_second = u64::MAX),
-            BadPlan::TooFast(u64::MAX)
+            InvalidPlan::TooFast(u64::MAX)
         );
         assert_eq!(
             with_fill(|fill| fill.payload_bytes = 9000),
-            BadPlan::PayloadSize(9000)
+            InvalidPlan::PayloadSize(9000)
         );
         // Without echoes their pace is of no importance.
         let only_rate = |plan: &mut ProbePlan| (plan.echoes, plan.echo_interval) = (0, Duration::ZERO);
@@ -508,7 +508,7 @@ mod tests {
         assert_eq!(fill.due(Duration::from_secs(9)), 143_750_000 / 2 / (1442 * 8) + 1);
         // Time between few datagrams says little, and of one nothing.
         for bits_per_second in [8_000, 64_000, 1_000_000] {
-            let short = ProbePlan::within(
+            let short = ProbePlan::with_echo_time(
                 &rate(bits_per_second),
                 &Impairment::default(),
                 Duration::from_millis(10),
@@ -519,7 +519,7 @@ mod tests {
         // Not what cannot be sent: that is only what is available.
         let fast = rate(10_000_000_000);
         assert_eq!(ProbePlan::new(&fast, &Impairment::default()).fill, None);
-        let available = ProbePlan::available(&fast, &Impairment::default()).unwrap();
+        let available = ProbePlan::of_available_rate(&fast, &Impairment::default()).unwrap();
         assert_eq!((available.echoes, available.check()), (0, Ok(())));
         let fill = available.fill.unwrap();
         // 2 Gbit/s for 20 ms.
@@ -532,7 +532,7 @@ mod tests {
             }),
             ..Impairment::default()
         };
-        assert_eq!(ProbePlan::available(&jumbled, &fast), None);
-        assert!(ProbePlan::available(&fast, &jumbled).is_some());
+        assert_eq!(ProbePlan::of_available_rate(&jumbled, &fast), None);
+        assert!(ProbePlan::of_available_rate(&fast, &jumbled).is_some());
     }
 }

@@ -15,7 +15,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::needs;
 use perfrun_link::{
-    Impairment, Kind, Scheduling,
+    ActiveBackend, Impairment, Scheduling,
     impairment::Mode,
     probe::{Delivery, Measurement, ProbePlan, Rate, RoundTrip, judge},
     state::{Lateness, Worker},
@@ -119,7 +119,7 @@ fn findings_come_first_in_a_report_and_last_on_a_terminal() {
 }
 
 #[test]
-fn trials_that_looks_left_out_are_named_and_not_missing() {
+fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
     let longer = COMPARED.replace("iterations: 20", "iterations: 10\n  maxIterations: 40");
     let mut results = run(&longer)
         .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.5)
@@ -585,7 +585,7 @@ fn networks() {
                 _ => 10,
             };
             node.link = Some(LinkRecord {
-                backend: Kind::Userspace,
+                backend: ActiveBackend::Userspace,
                 mode: Mode::SuperPackets,
                 traffic: vec![],
                 worker: Some(Worker {

@@ -280,7 +280,7 @@ mod tests {
     use perfrun_contract::matrix::Cups;
 
     use super::*;
-    use crate::commonware::handshake::{CLOCKS, upgrader};
+    use crate::commonware::handshake::{MAX_CLOCK_DIFFERENCE, upgrader};
 
     async fn dial_between(dialler: Duration, listener: Duration) -> Result<(), Error> {
         use commonware_cryptography::Signer as _;
@@ -296,8 +296,13 @@ mod tests {
 
     #[tokio::test]
     async fn clocks_that_differ_too_much_are_the_reason_of_a_failed_dial() {
-        dial_between(CLOCKS, CLOCKS).await.expect("clocks that agree");
-        for (dialler, listener) in [(CLOCKS, Duration::ZERO), (Duration::ZERO, CLOCKS)] {
+        dial_between(MAX_CLOCK_DIFFERENCE, MAX_CLOCK_DIFFERENCE)
+            .await
+            .expect("clocks that agree");
+        for (dialler, listener) in [
+            (MAX_CLOCK_DIFFERENCE, Duration::ZERO),
+            (Duration::ZERO, MAX_CLOCK_DIFFERENCE),
+        ] {
             let error = dial_between(dialler, listener)
                 .await
                 .expect_err("a dial that fails");

@@ -34,9 +34,9 @@ type parting struct{ stream Resetter }
 // Resetter is a stream that can be reset.
 type Resetter interface{ Reset() error }
 
-// Farewell waits for the end of a stream on which nothing else is due. If the server waits no longer, the
-// peer's farewell is lost, which is counted as a failure and takes nothing from what was exchanged.
-func (c *Counters) Farewell(s Resetter, end func() error) (lost bool, err error) {
+// AwaitEnd waits for the end of a stream on which nothing else is due. If the server waits no longer, the end
+// is lost, which is counted as a failure and takes nothing from what was exchanged.
+func (c *Counters) AwaitEnd(s Resetter, end func() error) (lost bool, err error) {
 	waits := &parting{s}
 	if c.waits(waits) {
 		err = end()
@@ -69,7 +69,7 @@ func (c *Counters) ended(stream *parting) bool {
 	return c.over
 }
 
-// Over ends the wait for farewells.
+// Over makes all calls of AwaitEnd return.
 func (c *Counters) Over() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -26,7 +26,7 @@ type Trial struct {
 	raw           any
 	metrics       *metrics.Trial
 	observer      *observe.Observer
-	findings      *workload.Findings
+	measurements  *workload.Measurements
 	cancel        context.CancelCauseFunc
 	begun         time.Time
 	start, finish chan struct{}
@@ -129,7 +129,7 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, expired)
 	defer cancel()
 	setup := &workload.Setup{
-		Request: t.request, ListenIP: listenIP, Observer: t.observer, Metrics: t.metrics, Findings: t.findings,
+		Request: t.request, ListenIP: listenIP, Observer: t.observer, Metrics: t.metrics, Measurements: t.measurements,
 		Handover: workload.NewHandover(),
 	}
 	result := make(chan ran, 1)
@@ -176,7 +176,7 @@ func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *ran) {
 func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
 	server := *setup
 	server.Observer = observe.New(metrics.Nowhere{}, observe.SamplingOf(&t.request.Parameters))
-	server.Findings = &workload.Findings{}
+	server.Measurements = &workload.Measurements{}
 	addresses, done, served := make(chan []string, 1), make(chan struct{}), make(chan error, 1)
 	go func() {
 		served <- workload.Serve(ctx, &server, nil, func(at []string) { addresses <- at }, done)
@@ -190,7 +190,7 @@ func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
 	if err := <-served; r.err == nil {
 		r.err = err
 	}
-	measured, err := server.Findings.Measured(server.Observer.Finish())
+	measured, err := server.Measurements.Measured(server.Observer.Finish())
 	// What the process used is all in the client's.
 	measured.Resources, measured.Samples = contract.Resources{}, nil
 	measured.CongestionControl = congestionControl(t.request.Transport)
@@ -251,7 +251,7 @@ func waitUntil(ctx context.Context, at time.Time) {
 
 func (t *Trial) end(ctx context.Context, r *ran) {
 	observed := t.observer.Finish()
-	measured, err := t.findings.Measured(observed)
+	measured, err := t.measurements.Measured(observed)
 	measured.StartedNanoseconds = r.started
 	measured.CongestionControl = congestionControl(t.request.Transport)
 	switch {
@@ -264,7 +264,7 @@ func (t *Trial) end(ctx context.Context, r *ran) {
 	if err != nil && failure == nil {
 		failure = contract.Failf(contract.Internal, "failed to encode a histogram: %v", err)
 	}
-	t.findings.Each(t.metrics.Observe)
+	t.measurements.Each(t.metrics.Observe)
 	reason := contract.Reason("")
 	if failure != nil {
 		reason = failure.Reason

@@ -88,7 +88,7 @@ func (t *Trials) begin(id string, request *contract.TrialRequest, raw any) *Tria
 	labelled := t.metrics.Trial(request)
 	trial := &Trial{
 		id: id, request: request, raw: raw, metrics: labelled, cancel: cancel, begun: time.Now(),
-		observer: observe.New(labelled, observe.SamplingOf(&request.Parameters)), findings: &workload.Findings{},
+		observer: observe.New(labelled, observe.SamplingOf(&request.Parameters)), measurements: &workload.Measurements{},
 		start: make(chan struct{}), finish: make(chan struct{}), changed: make(chan struct{}),
 		state: contract.Preparing,
 	}

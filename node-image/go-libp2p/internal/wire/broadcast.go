@@ -57,7 +57,7 @@ func (m *Messenger) ServeBroadcast(load Load, counters *observe.Counters, times 
 		var err error
 		if isOver {
 			var lost bool
-			if lost, err = counters.Farewell(m.stream, receive); lost {
+			if lost, err = counters.AwaitEnd(m.stream, receive); lost {
 				return l.arrival, nil
 			}
 		} else {

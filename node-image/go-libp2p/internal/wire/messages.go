@@ -343,7 +343,7 @@ func (m *Messenger) Serve(load Load, counters *observe.Counters, times *hdrhisto
 		}
 		if got.isLast() {
 			// Otherwise the last acknowledgement could be lost with the stream.
-			_, _ = counters.Farewell(m.stream, func() error { _, err := m.receive(); return err })
+			_, _ = counters.AwaitEnd(m.stream, func() error { _, err := m.receive(); return err })
 			return l.arrival, nil
 		}
 	}

@@ -42,7 +42,7 @@ func ServePerf(s Stream, b *Buffers, counters *observe.Counters) (Arrival, error
 	}
 	if download == endless {
 		// Only the peer ends this.
-		lost, err := counters.Farewell(s, send)
+		lost, err := counters.AwaitEnd(s, send)
 		if lost || Dropped(s, err) {
 			return arrival, nil
 		}

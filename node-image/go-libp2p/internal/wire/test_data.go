@@ -19,7 +19,7 @@ func ServeTestData(s Stream, bytes uint64, b *Buffers, counters *observe.Counter
 		return err
 	}
 	// The client ends the stream when it has everything.
-	lost, err := counters.Farewell(s, func() error { return ended(s, "the request", 0) })
+	lost, err := counters.AwaitEnd(s, func() error { return ended(s, "the request", 0) })
 	if lost || Dropped(s, err) {
 		return nil
 	}

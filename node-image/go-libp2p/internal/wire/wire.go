@@ -178,7 +178,7 @@ func readHeader(s Stream, what string) (uint64, error) {
 // end is lost.
 func readNext(s Stream, into []byte, what string, counters *observe.Counters) error {
 	got := 0
-	lost, err := counters.Farewell(s, func() (err error) {
+	lost, err := counters.AwaitEnd(s, func() (err error) {
 		for got == 0 && err == nil {
 			got, err = s.Read(into)
 		}

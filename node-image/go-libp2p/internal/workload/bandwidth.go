@@ -47,10 +47,10 @@ func (c *Client) bandwidth(ctx context.Context) error {
 		return err
 	}
 	if p.Direction != "download" {
-		c.setup.Findings.keep(func() { c.setup.Findings.upload = upload(exchanges, p.Timing == "strict") })
+		c.setup.Measurements.keep(func() { c.setup.Measurements.upload = upload(exchanges, p.Timing == "strict") })
 	}
 	if p.Direction != "upload" {
-		c.setup.Findings.keep(func() { c.setup.Findings.download = download(exchanges) })
+		c.setup.Measurements.keep(func() { c.setup.Measurements.download = download(exchanges) })
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 			connection, err = d.host.Dial(ctx, c.servers[number])
 		}
 		if err != nil {
-			c.setup.Findings.refusal(err)
+			c.setup.Measurements.countIfRefused(err)
 			return err
 		}
 		d.connections = append(d.connections, connection)
@@ -133,7 +133,7 @@ func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 			d.clocks = append(d.clocks, c.clocks[number])
 		}
 		c.setup.counters().Connections.Add(1)
-		c.setup.Findings.recordDial(connection)
+		c.setup.Measurements.recordDial(connection)
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (c *Client) echo(ctx context.Context) error {
 		return err
 	}
 	plateau.RampLatenessSeconds = time.Duration(late.Load()).Seconds()
-	c.setup.Findings.keep(func() { c.setup.Findings.plateau = plateau })
+	c.setup.Measurements.keep(func() { c.setup.Measurements.plateau = plateau })
 	return nil
 }
 
@@ -176,7 +176,7 @@ func (d *dialler) echo(ctx context.Context, t *terms, number int, begun, end tim
 	// Counted from here, so that a slow dial does not turn the first streams into a burst.
 	up := time.Now()
 	t.setup.counters().Connections.Add(1)
-	t.setup.Findings.recordDial(connection)
+	t.setup.Measurements.recordDial(connection)
 	return parallel(p.StreamsPerConnection, func(i int) error {
 		if !awaited(up.Add(time.Duration(i) * contract.Seconds(p.StreamIntervalSeconds))) {
 			t.settles(1)

@@ -117,7 +117,7 @@ func (w *work) withNewHost(ctx context.Context, server string) error {
 }
 
 func (w *work) handshake(ctx context.Context, host *peer.Host, server string) error {
-	counters, findings := w.client.setup.counters(), w.client.setup.Findings
+	counters, measurements := w.client.setup.counters(), w.client.setup.Measurements
 	begun := time.Now()
 	connection, err := host.Dial(ctx, server)
 	if err != nil {
@@ -134,7 +134,7 @@ func (w *work) handshake(ctx context.Context, host *peer.Host, server string) er
 	if err := wire.RoundTrip(stream, payload, counters); err != nil {
 		return err
 	}
-	findings.record(firstByte, time.Since(begun))
-	findings.recordDial(connection)
+	measurements.record(firstByte, time.Since(begun))
+	measurements.recordDial(connection)
 	return nil
 }

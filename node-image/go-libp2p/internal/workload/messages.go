@@ -68,10 +68,10 @@ func (c *Client) messages(ctx context.Context) error {
 		upload.Bytes += of.Bytes
 		upload.Seconds = max(upload.Seconds, of.Took.Seconds())
 		if times[i].TotalCount() > 0 {
-			c.setup.Findings.add(distribution, times[i])
+			c.setup.Measurements.add(distribution, times[i])
 		}
 	}
-	c.setup.Findings.keep(func() { c.setup.Findings.upload = upload })
+	c.setup.Measurements.keep(func() { c.setup.Measurements.upload = upload })
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (s *served) exchangeMessages(ctx context.Context, stream wire.Stream) (wire
 	}
 	arrival, err := serve(wire.Load{Parameters: p}, counters, times)
 	if times.TotalCount() > 0 {
-		s.setup.Findings.add(oneWay, times)
+		s.setup.Measurements.add(oneWay, times)
 	}
 	return arrival, err
 }

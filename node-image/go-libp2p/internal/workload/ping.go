@@ -31,7 +31,7 @@ func (c *Client) ping(ctx context.Context) error {
 			if err := wire.RoundTrip(stream, payload, counters); err != nil {
 				return err
 			}
-			c.setup.Findings.record(roundTrip, time.Since(begun))
+			c.setup.Measurements.record(roundTrip, time.Since(begun))
 			counters.Operations.Add(1)
 			if interval > 0 && !sleep(ctx, interval) {
 				return context.Cause(ctx)

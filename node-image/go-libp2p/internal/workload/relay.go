@@ -13,14 +13,14 @@ import (
 
 // Relay what peers send each other until finish or ctx ends.
 func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-chan struct{}) error {
-	p, counters, findings := setup.parameters(), setup.counters(), setup.Findings
+	p, counters, measurements := setup.parameters(), setup.counters(), setup.Measurements
 	var mutex sync.Mutex
 	var begun, ended bool
 	circuits := func(change int64) {
 		mutex.Lock()
 		defer mutex.Unlock()
 		live := uint64(max(counters.Circuits.Add(change), 0))
-		findings.keep(func() { findings.mostCircuits = max(findings.mostCircuits, live) })
+		measurements.keep(func() { measurements.mostCircuits = max(measurements.mostCircuits, live) })
 		if !ended {
 			setup.Metrics.Circuits(live)
 		}
@@ -49,7 +49,7 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 		Refused: func(what, status string) {
 			counters.Failed(contract.Refused)
 			setup.Metrics.Refused(what, status)
-			findings.countRefusal(what + ": " + status)
+			measurements.countRefusal(what + ": " + status)
 		},
 	}
 	host, err := peer.New(config)
@@ -84,7 +84,7 @@ func answer(s wire.Stream) {
 
 // fetch makes round trips of each peer, then one transfer.
 func (c *Client) fetch(ctx context.Context) error {
-	p, counters, findings := c.setup.parameters(), c.setup.counters(), c.setup.Findings
+	p, counters, measurements := c.setup.parameters(), c.setup.counters(), c.setup.Measurements
 	for _, to := range []struct {
 		relay        bool
 		distribution string
@@ -112,11 +112,11 @@ func (c *Client) fetch(ctx context.Context) error {
 			return err
 		}
 		counters.Operations.Add(1)
-		findings.record(open, opened.Sub(requested))
+		measurements.record(open, opened.Sub(requested))
 		if !arrival.First.IsZero() {
-			findings.record(transferFirstByte, arrival.First.Sub(requested))
+			measurements.record(transferFirstByte, arrival.First.Sub(requested))
 		}
-		findings.record(transfer, end.Sub(opened))
+		measurements.record(transfer, end.Sub(opened))
 		mutex.Lock()
 		defer mutex.Unlock()
 		all.Merge(arrival)
@@ -131,7 +131,7 @@ func (c *Client) fetch(ctx context.Context) error {
 		download = &contract.Transfer{}
 	}
 	download.Seconds = longest.Seconds()
-	findings.keep(func() { findings.download = download })
+	measurements.keep(func() { measurements.download = download })
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (c *Client) roundTrips(ctx context.Context, d *dialler, toRelay bool, distr
 			return err
 		}
 		if i > 0 {
-			c.setup.Findings.record(distribution, time.Since(begun))
+			c.setup.Measurements.record(distribution, time.Since(begun))
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ func (c *Client) stress(ctx context.Context) error {
 		at := begun.Add(time.Duration(i) * contract.Seconds(p.StartIntervalSeconds))
 		go func() {
 			if sleep(until, time.Until(at)) {
-				c.setup.Findings.record(lateness, time.Since(at))
+				c.setup.Measurements.record(lateness, time.Since(at))
 				sinks[i].fetchRepeatedly(until)
 			}
 		}()
@@ -96,12 +96,12 @@ func (s *sink) connectAndFetch(ctx context.Context) error {
 	}()
 	connection, err := host.Dial(ctx, s.server)
 	if err != nil {
-		s.setup.Findings.refusal(err)
+		s.setup.Measurements.countIfRefused(err)
 		return err
 	}
 	counters := s.setup.counters()
 	counters.Connections.Add(1)
-	s.setup.Findings.recordDial(connection)
+	s.setup.Measurements.recordDial(connection)
 	for {
 		stream, err := connection.Open(ctx)
 		if err != nil {
@@ -115,7 +115,7 @@ func (s *sink) connectAndFetch(ctx context.Context) error {
 		}
 		counters.Operations.Add(1)
 		if !opened.Before(s.plateau) && ctx.Err() == nil {
-			s.setup.Findings.record(transfer, ended.Sub(opened))
+			s.setup.Measurements.record(transfer, ended.Sub(opened))
 		}
 	}
 }

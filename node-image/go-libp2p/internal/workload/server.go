@@ -93,7 +93,7 @@ func (s *served) listen(ctx context.Context, source *contract.Source) ([]string,
 		return host.Addresses()
 	}
 	var addresses []string
-	findings := s.setup.Findings
+	measurements := s.setup.Measurements
 	for range source.Peers {
 		host, err := s.start(ctx)
 		if err != nil {
@@ -104,14 +104,14 @@ func (s *served) listen(ctx context.Context, source *contract.Source) ([]string,
 		switch {
 		case err == nil:
 			addresses = append(addresses, address)
-			findings.record(relayConnected, connected)
-			findings.record(reservation, granted)
+			measurements.record(relayConnected, connected)
+			measurements.record(reservation, granted)
 		case errors.As(err, &refused) && s.setup.parameters().MayBeCutOff():
 			// Such a load measures what a relay refuses, and continues with the hosts that have a place.
-			findings.refusal(err)
+			measurements.countIfRefused(err)
 			s.setup.counters().Failed(contract.Refused)
 		default:
-			findings.refusal(err)
+			measurements.countIfRefused(err)
 			return nil, err
 		}
 	}
@@ -202,7 +202,7 @@ func (s *served) exchange(ctx context.Context, stream wire.Stream) (wire.Arrival
 		if !p.MayBeCutOff() {
 			return wire.Arrival{}, send()
 		}
-		lost, err := counters.Farewell(stream, send)
+		lost, err := counters.AwaitEnd(stream, send)
 		if lost || wire.Dropped(stream, err) {
 			err = nil
 		}
@@ -230,7 +230,7 @@ func (s *served) end(ctx context.Context) error {
 	s.left()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.setup.Findings.keep(func() { s.setup.Findings.upload = s.arrival.Transfer() })
+	s.setup.Measurements.keep(func() { s.setup.Measurements.upload = s.arrival.Transfer() })
 	return s.failed
 }
 

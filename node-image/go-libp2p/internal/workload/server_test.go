@@ -16,7 +16,7 @@ import (
 func serving(parameters contract.Parameters) *served {
 	request := contract.TrialRequest{Parameters: parameters}
 	return newServed(&Setup{
-		Request: &request, Observer: &observe.Observer{Counters: &observe.Counters{}}, Findings: &Findings{},
+		Request: &request, Observer: &observe.Observer{Counters: &observe.Counters{}}, Measurements: &Measurements{},
 	})
 }
 
@@ -45,7 +45,7 @@ func say(t *testing.T, client net.Conn, bytes int) {
 	}
 }
 
-// drained has how long the end took, how many farewells were counted as lost, and the failure.
+// drained has how long the end took, how many ends of streams were counted as lost, and the failure.
 func drained(t *testing.T, s *served) (took time.Duration, lost uint64, err error) {
 	t.Helper()
 	synctest.Wait()
@@ -62,7 +62,7 @@ func relayed(workload string, bytes uint64) contract.Parameters {
 	return contract.Parameters{Workload: workload, ChunkBytes: 1024, Relay: contract.Relay{Bytes: bytes}}
 }
 
-func TestALostFarewellIsCountedAndFailsNoTrial(t *testing.T) {
+func TestALostEndOfAStreamIsCountedAndFailsNoTrial(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		parameters contract.Parameters
@@ -88,7 +88,7 @@ func TestALostFarewellIsCountedAndFailsNoTrial(t *testing.T) {
 	}
 }
 
-func TestMessagesCountThoughTheFarewellIsLost(t *testing.T) {
+func TestMessagesCountThoughTheEndOfTheStreamIsLost(t *testing.T) {
 	for _, mode := range []string{"stream", "broadcast"} {
 		synctest.Test(t, func(t *testing.T) {
 			p := contract.Parameters{
@@ -111,7 +111,7 @@ func TestMessagesCountThoughTheFarewellIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			took, lost, err := drained(t, s)
-			if arrived := s.setup.Findings.upload; err != nil || lost != 1 || took != patience || arrived == nil ||
+			if arrived := s.setup.Measurements.upload; err != nil || lost != 1 || took != patience || arrived == nil ||
 				arrived.Bytes != 3*64 {
 				t.Errorf("%s: %v after %v, %d lost, and %v arrived", mode, err, took, lost, arrived)
 			}

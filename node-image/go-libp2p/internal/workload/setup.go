@@ -11,11 +11,11 @@ import (
 
 // Setup of a side.
 type Setup struct {
-	Request  *contract.TrialRequest
-	ListenIP string
-	Observer *observe.Observer
-	Metrics  *metrics.Trial
-	Findings *Findings
+	Request      *contract.TrialRequest
+	ListenIP     string
+	Observer     *observe.Observer
+	Metrics      *metrics.Trial
+	Measurements *Measurements
 	// Handover takes a server's end of an exchange to a client in the same process.
 	Handover chan *handed
 }
@@ -39,7 +39,7 @@ func (s *Setup) host(listenIP string) peer.Config {
 		Relayed:      p.IsRelayed(),
 		StreamWindow: s.Request.StreamWindow(),
 		Metrics:      s.Metrics.Stack(),
-		Sized:        s.Findings.sized,
+		Sized:        s.Measurements.sized,
 	}
 }
 

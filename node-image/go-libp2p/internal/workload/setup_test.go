@@ -14,7 +14,7 @@ func TestHostsHaveTheRequestedWindowOfYamux(t *testing.T) {
 		Settings:   contract.Settings{YamuxWindow: &window},
 		Parameters: contract.Parameters{Workload: "bandwidth", Streams: 4},
 	}
-	setup := Setup{Request: &request, Metrics: metrics.New(nil).Trial(&request), Findings: &Findings{}}
+	setup := Setup{Request: &request, Metrics: metrics.New(nil).Trial(&request), Measurements: &Measurements{}}
 	if got := setup.host("").StreamWindow; got != 1<<20 {
 		t.Errorf("a stream has a window of %d bytes", got)
 	}

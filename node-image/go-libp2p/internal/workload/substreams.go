@@ -84,13 +84,13 @@ func (o *opens) paced(ctx context.Context, d *dialler, count int, pace time.Dura
 }
 
 func (o *opens) opened(stream wire.Stream, err error, fromFirst, afterLast time.Duration, isBurst bool) {
-	counters, findings := o.client.setup.counters(), o.client.setup.Findings
+	counters, measurements := o.client.setup.counters(), o.client.setup.Measurements
 	if err != nil {
 		counters.Failed(contract.OpenFailed)
 	} else {
-		findings.record(open, fromFirst)
+		measurements.record(open, fromFirst)
 		if isBurst {
-			findings.record(openCompat, afterLast)
+			measurements.record(openCompat, afterLast)
 		}
 		counters.Streams.Add(1)
 		counters.Operations.Add(1)

@@ -10,7 +10,7 @@ use anyhow::Context;
 use error_reporter::Report;
 use perfrun_contract::node::LinkRequest;
 use perfrun_emulator::{Emulator, Options};
-use perfrun_link::{Ability, Backend, Capabilities, Kind, LinkState, PacketCounts, state::Traffic};
+use perfrun_link::{Ability, ActiveBackend, Backend, Capabilities, LinkState, PacketCounts, state::Traffic};
 
 use crate::process::instance;
 
@@ -33,7 +33,7 @@ pub(crate) struct Emulation {
 
 struct Active {
     request: LinkRequest,
-    kind: Kind,
+    backend: ActiveBackend,
     emulator: Emulator,
 }
 
@@ -96,8 +96,8 @@ impl Emulation {
         }
         // First, so that a successor restores the last requested link, even if this agent fails to set it.
         self.keep(&request)?;
-        let kind = self.choose(&request)?;
-        if let Some(active) = self.active.as_mut().filter(|active| active.kind == kind) {
+        let backend = self.choose(&request)?;
+        if let Some(active) = self.active.as_mut().filter(|active| active.backend == backend) {
             match active.emulator.set(&request.link) {
                 Ok(()) => {
                     active.request = request;
@@ -112,16 +112,19 @@ impl Emulation {
             }
         }
         self.active = None;
-        let backend = match kind {
-            Kind::Kernel => Backend::Kernel,
-            Kind::Userspace => Backend::Userspace,
+        let requested = match backend {
+            ActiveBackend::Kernel => Backend::Kernel,
+            ActiveBackend::Userspace => Backend::Userspace,
         };
-        let options = Options { backend, seed: None };
+        let options = Options {
+            backend: requested,
+            seed: None,
+        };
         let emulator =
             Emulator::start(&self.interface, &request.link, options).map_err(|error| explained(&error))?;
         self.active = Some(Active {
             request,
-            kind,
+            backend,
             emulator,
         });
         self.is_known = true;
@@ -212,10 +215,10 @@ impl Emulation {
         [kernel, userspace].contains(&&Ability::Available)
     }
 
-    fn choose(&self, request: &LinkRequest) -> anyhow::Result<Kind> {
+    fn choose(&self, request: &LinkRequest) -> anyhow::Result<ActiveBackend> {
         match request.backend {
-            Backend::Kernel => Ok(Kind::Kernel),
-            Backend::Userspace => Ok(Kind::Userspace),
+            Backend::Kernel => Ok(ActiveBackend::Kernel),
+            Backend::Userspace => Ok(ActiveBackend::Userspace),
             Backend::Auto => Ok(self.capabilities.choose(&request.link)?),
         }
     }

@@ -48,7 +48,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     buffers
         .send(&mut stream, Volume::Bytes(download), counters)
         .await?;
-    if counters.farewell(stream.shutdown()).await.is_none() {
+    if counters.await_end(stream.shutdown()).await.is_none() {
         return Ok(arrival);
     }
     match tokio::time::timeout(LINGER, stream.read(&mut [0; 1])).await {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_sends_exactly_what_was_asked_for() {
+    async fn a_server_sends_exactly_what_was_requested() {
         for pipe in PIPES {
             for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
                 let counters = Counters::default();

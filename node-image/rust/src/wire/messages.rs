@@ -194,7 +194,7 @@ pub async fn serve<M: Messenger + ?Sized>(
         }
         if is_last {
             // Otherwise the last acknowledgement could be lost with the stream.
-            let _ = counters.farewell(poll_fn(|cx| messenger.poll_ended(cx))).await;
+            let _ = counters.await_end(poll_fn(|cx| messenger.poll_ended(cx))).await;
             break;
         }
     }

@@ -45,14 +45,14 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let send = buffers.send(&mut stream, Volume::Bytes(download), counters);
     if download == ENDLESS {
         // Only the peer ends this.
-        return match counters.farewell(send).await {
+        return match counters.await_end(send).await {
             Some(Err(error)) if !is_dropped(&error) => Err(error.into()),
             _ => Ok(arrival),
         };
     }
     send.await?;
     // Everything is sent. A peer that has received all of it may be gone before the end of stream.
-    let _ = counters.farewell(stream.shutdown()).await;
+    let _ = counters.await_end(stream.shutdown()).await;
     Ok(arrival)
 }
 

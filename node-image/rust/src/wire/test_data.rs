@@ -24,7 +24,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         stream.shutdown().await?;
         stream.read(&mut [0; 1]).await
     };
-    match counters.farewell(end).await {
+    match counters.await_end(end).await {
         None | Some(Ok(0)) => Ok(()),
         Some(Ok(_)) => Err(Error::UnexpectedBytes {
             what: "the request",

@@ -13,7 +13,7 @@ use perfrun_stack::BoxStream;
 
 use super::{
     failed::{Failed, failure},
-    findings::Findings,
+    measurements::Measurements,
     peer::Peer,
     setup::Setup,
 };
@@ -24,7 +24,7 @@ pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
     load: &Bandwidth,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let Bandwidth {
         protocol,
@@ -71,8 +71,8 @@ pub(super) async fn run(
         let done = done.map_err(|error| Failed(failure(Reason::Internal, error)))?;
         exchanges.push(done?);
     }
-    findings.upload = (direction != Direction::Download).then(|| upload(&exchanges, timing));
-    findings.download = (direction != Direction::Upload).then(|| download(&exchanges));
+    measurements.upload = (direction != Direction::Download).then(|| upload(&exchanges, timing));
+    measurements.download = (direction != Direction::Upload).then(|| download(&exchanges));
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use perfrun_contract::{node::Reason, parameters::Parameters};
 
 use super::{
     failed::{Failed, failure},
-    findings::Findings,
     handshakes,
+    measurements::Measurements,
     peer::{Peer, dial, dialler},
     setup::Setup,
 };
@@ -24,8 +24,8 @@ pub(crate) struct Client<'a> {
     clocks: Vec<i64>,
     /// Peers that are active at the same time, if the workload itself starts them.
     pub(super) slots: usize,
-    /// The caller's, so that findings outlive a client that is cut short.
-    pub(super) findings: &'a mut Findings,
+    /// The caller's, so that measurements outlive a client that is cut short.
+    pub(super) measurements: &'a mut Measurements,
 }
 
 impl<'a> Client<'a> {
@@ -36,7 +36,7 @@ impl<'a> Client<'a> {
         servers: &[String],
         clocks: &[i64],
         peers: u32,
-        findings: &'a mut Findings,
+        measurements: &'a mut Measurements,
     ) -> Result<Self, Failed> {
         if servers.is_empty() {
             return Err(Failed(failure(
@@ -60,7 +60,7 @@ impl<'a> Client<'a> {
             servers: servers.to_vec(),
             clocks: clocks.to_vec(),
             slots,
-            findings,
+            measurements,
         };
         for i in 0..hosts {
             client.add_peer(i).await?;
@@ -92,9 +92,9 @@ impl<'a> Client<'a> {
                     // Another host would lose the connections that are open.
                     _ => peer.host.dial(server).await,
                 };
-                let dialled = dialled.inspect_err(|error| self.findings.refusal(error))?;
+                let dialled = dialled.inspect_err(|error| self.measurements.count_if_refused(error))?;
                 Counters::add(&self.setup.observer.counters.connections, 1);
-                self.findings.record_dial(dialled.phases());
+                self.measurements.record_dial(dialled.phases());
                 peer.connections.push(dialled);
             }
         }

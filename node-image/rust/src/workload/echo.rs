@@ -26,7 +26,7 @@ use tokio::{
 use self::pacer::{Pacer, added_by_timer};
 use super::{
     failed::{Failed, failure},
-    findings::Findings,
+    measurements::Measurements,
     peer::{self, Peer},
     setup::Setup,
 };
@@ -86,7 +86,7 @@ pub(super) async fn run(
     setup: &Setup,
     peers: &mut [Peer],
     load: &Echo,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let begun = Instant::now();
     let end = begun + Duration::from_secs_f64(load.duration_seconds);
@@ -113,9 +113,9 @@ pub(super) async fn run(
     let mut lateness = Duration::ZERO;
     for (phases, late) in connections.into_iter().flatten() {
         lateness = lateness.max(late);
-        findings.record_dial(phases);
+        measurements.record_dial(phases);
     }
-    findings.plateau = Some(Plateau {
+    measurements.plateau = Some(Plateau {
         ramp_lateness_seconds: lateness.as_secs_f64(),
         ..plateau
     });

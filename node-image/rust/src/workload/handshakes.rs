@@ -11,7 +11,7 @@ use perfrun_stack::{DialPhases, Host};
 
 use super::{
     failed::{Failed, failure},
-    findings::Findings,
+    measurements::Measurements,
     peer::{Peer, dialler},
     setup::Setup,
 };
@@ -53,7 +53,7 @@ pub(super) async fn run(
     peers: &[Peer],
     slots: usize,
     amount: Amount,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let deadline = amount.duration().map(|time| Instant::now() + time);
     let tickets = AtomicU64::new(match amount {
@@ -69,7 +69,7 @@ pub(super) async fn run(
     };
     let peers = peers.iter().take(slots);
     let mut slots = Slots {
-        findings,
+        measurements,
         all: peers.clone().map(|_| Slot::default()).collect(),
     };
     join_all(
@@ -120,17 +120,17 @@ impl Work<'_> {
     }
 }
 
-/// The results of all slots. Their handshakes reach the findings even if the trial is cut short.
+/// The results of all slots. Their handshakes reach the measurements even if the trial is cut short.
 struct Slots<'a> {
-    findings: &'a mut Findings,
+    measurements: &'a mut Measurements,
     all: Vec<Slot>,
 }
 
 impl Drop for Slots<'_> {
     fn drop(&mut self) {
         for (phases, first_byte) in self.all.iter().flat_map(|slot| &slot.done) {
-            self.findings.record_dial(*phases);
-            self.findings
+            self.measurements.record_dial(*phases);
+            self.measurements
                 .record(Distribution::HandshakeFirstByte, *first_byte);
         }
     }

@@ -15,8 +15,8 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
     failed::{Failed, failure},
-    findings::Findings,
     handover::{Handed, Handover},
+    measurements::Measurements,
     peer::Peer,
     setup::Setup,
 };
@@ -33,10 +33,10 @@ pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
     load: &Messages,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     if load.mode == MessageMode::Broadcast {
-        return broadcast(setup, peers, load, findings).await;
+        return broadcast(setup, peers, load, measurements).await;
     }
     let (distribution, exchanges) = if setup.parameters.is_in_process() {
         let mut pairs = vec![];
@@ -67,9 +67,9 @@ pub(super) async fn run(
         });
         (Distribution::RoundTrip, joined(tasks).await?)
     };
-    findings.upload = Some(together(exchanges.iter().map(|(exchanged, _)| *exchanged)));
+    measurements.upload = Some(together(exchanges.iter().map(|(exchanged, _)| *exchanged)));
     for (_, times) in &exchanges {
-        findings.add(distribution, times);
+        measurements.add(distribution, times);
     }
     Ok(())
 }
@@ -79,7 +79,7 @@ async fn broadcast(
     setup: &Setup,
     peers: &[Peer],
     load: &Messages,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let mut ready = vec![];
     for peer in peers {
@@ -108,9 +108,9 @@ async fn broadcast(
         tokio::spawn(run)
     });
     let broadcasts = joined(tasks).await?;
-    findings.upload = Some(together(broadcasts.iter().map(|(exchanged, _)| *exchanged)));
+    measurements.upload = Some(together(broadcasts.iter().map(|(exchanged, _)| *exchanged)));
     for (_, refused) in broadcasts.iter().filter(|(_, refused)| *refused > 0) {
-        findings.refused_times("message", "the stack does not accept it", *refused);
+        measurements.count_refusals("message", "the stack does not accept it", *refused);
     }
     Ok(())
 }

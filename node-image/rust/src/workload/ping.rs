@@ -10,7 +10,7 @@ use perfrun_contract::{
 
 use super::{
     failed::Failed,
-    findings::{Findings, record},
+    measurements::{Measurements, record},
     peer::Peer,
     setup::Setup,
 };
@@ -22,11 +22,11 @@ pub(super) async fn run(
     peers: &[Peer],
     count: u32,
     interval: Duration,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let counters = &setup.observer.counters;
     let mut trips = Trips {
-        findings,
+        measurements,
         of_peers: peers.iter().map(|_| recorder()).collect(),
     };
     try_join_all(
@@ -56,16 +56,16 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The recorders of all peers. They reach the findings even if the trial is cut short.
+/// The recorders of all peers. They reach the measurements even if the trial is cut short.
 struct Trips<'a> {
-    findings: &'a mut Findings,
+    measurements: &'a mut Measurements,
     of_peers: Vec<Recorder>,
 }
 
 impl Drop for Trips<'_> {
     fn drop(&mut self) {
         for peer in &self.of_peers {
-            self.findings.add(Distribution::RoundTrip, peer);
+            self.measurements.add(Distribution::RoundTrip, peer);
         }
     }
 }

@@ -13,7 +13,7 @@ use perfrun_contract::{
     node::{Reason, Transfer},
     parameters::RelayStress,
 };
-use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, RelayEvent, Relaying, Whom};
+use perfrun_stack::{self as stack, BoxStream, HostConfig, Inbound, PingTarget, RelayEvent, Relaying};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     failed::{Failed, failure},
-    findings::Findings,
+    measurements::Measurements,
     peer::{Peer, dialler},
     setup::Setup,
 };
@@ -43,7 +43,7 @@ pub(crate) async fn serve(
     setup: &Setup,
     ready: impl FnOnce(Vec<String>),
     finish: impl Future<Output = ()>,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     setup.check_files(|parameters, each| parameters.relay_files(each))?;
     let (inbound, mut events) = mpsc::unbounded_channel();
@@ -75,7 +75,7 @@ pub(crate) async fn serve(
                     has_begun = true;
                     Counters::add(&counters.streams, 1);
                     let live = counters.circuits.fetch_add(1, Ordering::Relaxed) + 1;
-                    findings.most_circuits = findings.most_circuits.max(live);
+                    measurements.most_circuits = measurements.most_circuits.max(live);
                     setup.observer.metrics.circuits(live);
                 }
                 Some(Inbound::Relay(RelayEvent::CircuitClosed)) => {
@@ -85,7 +85,7 @@ pub(crate) async fn serve(
                 Some(Inbound::Relay(RelayEvent::Refused { what, status })) => {
                     counters.failed(Reason::Refused);
                     setup.observer.metrics.refused(what, status);
-                    findings.refused(what, status);
+                    measurements.count_refusal(what, status);
                 }
                 None => return Err(Failed(failure(Reason::Internal, "the stack stopped listening"))),
             },
@@ -107,19 +107,19 @@ pub(super) async fn run(
     peers: &[Peer],
     bytes: u64,
     pings: u32,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let is_relayed = setup.parameters.is_relayed();
-    for (whom, distribution) in [
-        (Whom::Relay, Distribution::RelayRoundTrip),
-        (Whom::Peer, Distribution::RoundTrip),
+    for (target, distribution) in [
+        (PingTarget::Relay, Distribution::RelayRoundTrip),
+        (PingTarget::Peer, Distribution::RoundTrip),
     ] {
-        if whom == Whom::Relay && !is_relayed {
+        if target == PingTarget::Relay && !is_relayed {
             continue;
         }
-        let trips = peers.iter().map(|peer| round_trips(peer, whom, pings));
+        let trips = peers.iter().map(|peer| round_trips(peer, target, pings));
         for trip in try_join_all(trips).await?.into_iter().flatten() {
-            findings.record(distribution, trip);
+            measurements.record(distribution, trip);
         }
     }
     let zeros = setup.zeros();
@@ -144,15 +144,15 @@ pub(super) async fn run(
     let mut seconds = 0.0_f64;
     for (requested, opened, fetched) in try_join_all(fetches).await? {
         Counters::add(&setup.observer.counters.operations, 1);
-        findings.record(Distribution::Open, opened - requested);
+        measurements.record(Distribution::Open, opened - requested);
         if let Some(first) = fetched.arrival.first() {
-            findings.record(Distribution::FirstByte, first - requested);
+            measurements.record(Distribution::FirstByte, first - requested);
         }
-        findings.record(Distribution::Transfer, fetched.ended - opened);
+        measurements.record(Distribution::Transfer, fetched.ended - opened);
         seconds = seconds.max((fetched.ended - opened).as_secs_f64());
         all.merge(&fetched.arrival);
     }
-    findings.download = Some(Transfer {
+    measurements.download = Some(Transfer {
         seconds,
         ..all.transfer().unwrap_or_default()
     });
@@ -161,11 +161,11 @@ pub(super) async fn run(
 
 /// Round trips with the peer or the relay; empty if the stack has no ping beside its own protocol. The first
 /// round trip also completes the negotiation on some stacks, and is not counted. Pings are not payload.
-async fn round_trips(peer: &Peer, whom: Whom, count: u32) -> Result<Vec<Duration>, Failed> {
+async fn round_trips(peer: &Peer, target: PingTarget, count: u32) -> Result<Vec<Duration>, Failed> {
     if count == 0 {
         return Ok(vec![]);
     }
-    let Some(mut stream) = peer.connection()?.ping(whom).await? else {
+    let Some(mut stream) = peer.connection()?.ping(target).await? else {
         return Ok(vec![]);
     };
     let counters = Counters::default();
@@ -186,12 +186,12 @@ pub(super) async fn stress(
     servers: &[String],
     sinks: usize,
     load: &RelayStress,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let begun = Instant::now();
     let plateau = begun + Duration::from_secs_f64(load.ramp_seconds);
     let end = plateau + Duration::from_secs_f64(load.plateau_seconds);
-    let shared = Arc::new(Mutex::new(SinkFindings::default()));
+    let shared = Arc::new(Mutex::new(SinkMeasurements::default()));
     let mut tasks = JoinSet::new();
     let zeros = setup.zeros();
     for i in 0..sinks {
@@ -214,11 +214,11 @@ pub(super) async fn stress(
     // The trial ends here, because closing a thousand connections takes a while.
     let fetched = setup.observer.finish().totals.received > 0;
     tasks.shutdown().await;
-    let SinkFindings {
-        findings: of_sinks,
+    let SinkMeasurements {
+        measurements: of_sinks,
         last_failure,
     } = std::mem::take(&mut *shared.lock());
-    findings.merge(of_sinks);
+    measurements.merge(of_sinks);
     match last_failure {
         Some(failed) if !fetched => Err(failed),
         None if !fetched => Err(Failed(failure(
@@ -231,14 +231,14 @@ pub(super) async fn stress(
 
 /// What the sinks of a node have measured.
 #[derive(Default)]
-struct SinkFindings {
-    findings: Findings,
+struct SinkMeasurements {
+    measurements: Measurements,
     last_failure: Option<Failed>,
 }
 
-impl SinkFindings {
+impl SinkMeasurements {
     fn late(&mut self, by: Duration) {
-        self.findings.record(Distribution::Lateness, by);
+        self.measurements.record(Distribution::Lateness, by);
     }
 }
 
@@ -248,7 +248,7 @@ struct Sink {
     bytes: u64,
     plateau: Instant,
     buffers: Buffers,
-    shared: Arc<Mutex<SinkFindings>>,
+    shared: Arc<Mutex<SinkMeasurements>>,
 }
 
 impl Sink {
@@ -268,10 +268,10 @@ impl Sink {
         let connection = host
             .dial(&self.server)
             .await
-            .inspect_err(|error| self.shared.lock().findings.refusal(error))?;
+            .inspect_err(|error| self.shared.lock().measurements.count_if_refused(error))?;
         let observer = self.setup.observer.clone();
         Counters::add(&observer.counters.connections, 1);
-        self.shared.lock().findings.record_dial(connection.phases());
+        self.shared.lock().measurements.record_dial(connection.phases());
         loop {
             let stream = connection.open().await?;
             Counters::add(&observer.counters.streams, 1);
@@ -287,7 +287,7 @@ impl Sink {
         if opened >= self.plateau {
             let mut shared = self.shared.lock();
             shared
-                .findings
+                .measurements
                 .record(Distribution::Transfer, fetched.ended - opened);
         }
         Ok(())

@@ -21,7 +21,7 @@ use tokio::{
 use super::{
     echo::{self, Terms},
     failed::{Failed, failure},
-    findings::Findings,
+    measurements::Measurements,
     messages,
     setup::Setup,
 };
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
     listening: Listening<'_>,
     ready: impl FnOnce(Vec<String>),
     finish: impl Future<Output = ()>,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     setup.check_files(|parameters, stream_is_connection| {
         let sources = match listening {
@@ -82,7 +82,7 @@ pub(crate) async fn serve(
         all: hosts,
         reservations,
         addresses,
-    } = Hosts::start(setup, listening, inbound, findings).await?;
+    } = Hosts::start(setup, listening, inbound, measurements).await?;
     ready(addresses);
 
     let mut streams = Streams::new(setup);
@@ -101,10 +101,10 @@ pub(crate) async fn serve(
         streams.take(event);
     }
     streams.drain().await;
-    findings.upload = streams.arrival.transfer();
+    measurements.upload = streams.arrival.transfer();
     let one_way = streams.one_way.lock().clone();
     if !one_way.is_empty() {
-        findings.add(Distribution::OneWay, &one_way);
+        measurements.add(Distribution::OneWay, &one_way);
     }
     if let Some(fault) = hosts.iter().find_map(|host| host.fault()) {
         let fault = Failed(failure(Reason::Internal, fault));
@@ -129,7 +129,7 @@ impl Hosts {
         setup: &Setup,
         listening: Listening<'_>,
         inbound: mpsc::UnboundedSender<Inbound>,
-        findings: &mut Findings,
+        measurements: &mut Measurements,
     ) -> Result<Self, Failed> {
         let mut hosts = Self {
             all: vec![],
@@ -144,7 +144,7 @@ impl Hosts {
             }
             Listening::Behind { relay, peers } => {
                 for _ in 0..peers {
-                    hosts.reserve(setup, relay, inbound.clone(), findings).await?;
+                    hosts.reserve(setup, relay, inbound.clone(), measurements).await?;
                 }
             }
         }
@@ -157,13 +157,13 @@ impl Hosts {
         setup: &Setup,
         relay: &str,
         inbound: mpsc::UnboundedSender<Inbound>,
-        findings: &mut Findings,
+        measurements: &mut Measurements,
     ) -> Result<(), Failed> {
         let host = stack::start(setup.stack, setup.host(Some(setup.listen)), inbound).await?;
         let reservation = match host.reserve(relay).await {
             Ok(reservation) => reservation,
             Err(error) => {
-                findings.refusal(&error);
+                measurements.count_if_refused(&error);
                 // Such a load measures what a relay refuses, and continues with the hosts that have a place.
                 if !(setup.parameters.may_be_cut_off() && matches!(error, stack::Error::Refused { .. })) {
                     return Err(error.into());
@@ -174,8 +174,8 @@ impl Hosts {
             }
         };
         if let Some(connected) = reservation.relay_connected {
-            findings.record(Distribution::RelayConnected, connected);
-            findings.record(Distribution::Reservation, reservation.granted);
+            measurements.record(Distribution::RelayConnected, connected);
+            measurements.record(Distribution::Reservation, reservation.granted);
         }
         self.addresses.push(reservation.address.clone());
         self.reservations.push(reservation);
@@ -288,7 +288,7 @@ impl<'a> Streams<'a> {
             if !may_be_cut_off {
                 return served.await;
             }
-            match observer.counters.farewell(served).await {
+            match observer.counters.await_end(served).await {
                 None => Ok(Arrival::default()),
                 Some(Err(wire::Error::Stream(error))) if wire::is_dropped(&error) => Ok(Arrival::default()),
                 Some(served) => served,
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_farewell_is_counted_and_takes_nothing_from_what_was_exchanged() {
+    async fn a_lost_end_of_a_stream_is_counted_and_takes_nothing_from_what_was_exchanged() {
         let header = u64::MAX.to_be_bytes();
         let relay = Parameters::Relay(Relay {
             path: RelayPath::Direct,
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn messages_count_though_the_farewell_is_lost() {
+    async fn messages_count_though_the_end_of_the_stream_is_lost() {
         let load = Messages {
             mode: MessageMode::Stream,
             message_bytes: ByteSize(64),

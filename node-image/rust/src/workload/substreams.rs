@@ -11,7 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use perfrun_contract::{distribution::Distribution, node::Reason, parameters::Substreams};
 use perfrun_stack::{self as stack, BoxStream, Connection};
 
-use super::{failed::Failed, findings::Findings, peer::Peer, setup::Setup};
+use super::{failed::Failed, measurements::Measurements, peer::Peer, setup::Setup};
 use crate::wire::Counters;
 
 type Opened = (Instant, Result<BoxStream, stack::Error>);
@@ -21,7 +21,7 @@ pub(super) async fn run(
     setup: &Setup,
     peers: &[Peer],
     load: &Substreams,
-    findings: &mut Findings,
+    measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let count = load.count;
     let pace = load
@@ -42,9 +42,9 @@ pub(super) async fn run(
         for (from_first, after_last, opened) in opens {
             match opened {
                 Ok(stream) => {
-                    findings.record(Distribution::Open, from_first);
+                    measurements.record(Distribution::Open, from_first);
                     if let Some(after_last) = after_last {
-                        findings.record(Distribution::OpenCompat, after_last);
+                        measurements.record(Distribution::OpenCompat, after_last);
                     }
                     Counters::add(&counters.streams, 1);
                     Counters::add(&counters.operations, 1);

@@ -29,7 +29,7 @@ fn on_a_terminal(args: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_terminal_gets_sentences_unless_json_is_asked_for() {
+fn a_terminal_gets_sentences_unless_json_is_requested() {
     for (stack, listen) in [
         ("libp2p", "/ip4/127.0.0.1/tcp/0"),
         ("litep2p", "/ip4/127.0.0.1/udp/0/quic-v1"),

@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::core::v1::{Container, Sysctl, Volume};
 use perfrun_api::{
-    pod::{LINK_CONTAINER, everywhere, modest, named_port, object, token_mount},
+    pod::{LINK_CONTAINER, all_addresses, default_resources, named_port, object, token_mount},
     spec::PerfRunSpec,
 };
 use perfrun_contract::plan::{Plan, PlannedNode};
@@ -41,14 +41,14 @@ pub(super) fn agent(
             "image": site.node_image,
             "args": [
                 "link-agent",
-                format!("--control={}", everywhere(node.ip_family, LINK_PORT)),
+                format!("--control={}", all_addresses(node.ip_family, LINK_PORT)),
                 format!("--state-file={STATE_FOLDER}/link.json"),
                 // Without MKNOD the agent only reports that it cannot.
                 "--make-tun-device",
             ],
             "env": environment(run, node, LINK_METRICS_PORT),
             "ports": [named_port("link", LINK_PORT), named_port("link-metrics", LINK_METRICS_PORT)],
-            "resources": settings.resources.clone().unwrap_or_else(modest),
+            "resources": settings.resources.clone().unwrap_or_else(default_resources),
             // This makes an init container a sidecar.
             "restartPolicy": "Always",
             "securityContext": {

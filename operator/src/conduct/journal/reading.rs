@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_api::{
-    cluster::{Allowance, RESULTS_BYTES, read_trials, trial_line},
+    cluster::{JsonBytesLeft, RESULTS_BYTES, read_trials, trial_line},
     planning::TRIALS_MAX,
 };
 use perfrun_contract::{plan::Plan, record::TrialRecord};
@@ -42,7 +42,7 @@ pub(super) struct Contents {
     /// Bytes of the readable parts.
     pub(super) compressed: u64,
     seen: BTreeSet<(String, u32)>,
-    allowance: Allowance,
+    bytes_left: JsonBytesLeft,
     brief_bytes: u64,
     records_max: usize,
 }
@@ -125,7 +125,7 @@ impl Contents {
             next: parts.last_key_value().map_or(0, |(number, _)| number + 1),
             compressed: 0,
             seen: BTreeSet::new(),
-            allowance: Allowance::default(),
+            bytes_left: JsonBytesLeft::default(),
             brief_bytes: 0,
             records_max: plan.trials.len() * ATTEMPTS,
         }
@@ -136,7 +136,7 @@ impl Contents {
         Budget {
             most,
             compressed: self.compressed,
-            text: RESULTS_BYTES - self.allowance.0,
+            text: RESULTS_BYTES - self.bytes_left.0,
         }
     }
 
@@ -146,7 +146,7 @@ impl Contents {
         let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.clone());
         let (mut bytes, mut is_too_much) = (self.brief_bytes, false);
         let room = self.records_max - self.records.len();
-        let read = read_trials(compressed, &mut self.allowance, |record| {
+        let read = read_trials(compressed, &mut self.bytes_left, |record| {
             let key = (record.trial.id.clone(), record.attempt);
             if is_too_much || self.seen.contains(&key) || !seen.insert(key) {
                 return;

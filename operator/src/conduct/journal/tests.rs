@@ -22,7 +22,7 @@ use perfrun_contract::{
     run::RunState,
     tally::{Conclusion, EndReason},
 };
-use perfrun_link::{Kind, Mode};
+use perfrun_link::{ActiveBackend, Mode};
 use perfrun_test_kit::records::completed;
 use serde_json::json;
 
@@ -105,9 +105,9 @@ async fn another_conductor_finds_the_records_and_adds_to_them() {
     let mut journal = open(&job).await;
     assert_eq!(
         journal.record(&record("a", 0, None)).await.unwrap(),
-        Kept::InMemory
+        Durability::InMemory
     );
-    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::CrashSafe);
     journal
         .record(&record("lost with its conductor", 0, None))
         .await
@@ -138,10 +138,10 @@ async fn failed_trials_are_kept_together_with_others() {
     let mut journal = open(&job(&server)).await;
     for trial in ["a", "b", "c"] {
         let kept = journal.record(&record(trial, 0, Some(Reason::Timeout))).await;
-        assert_eq!(kept.unwrap(), Kept::InMemory);
+        assert_eq!(kept.unwrap(), Durability::InMemory);
     }
     assert_eq!(names(&server), [""; 0]);
-    assert_eq!(journal.record(&urgent("d")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&urgent("d")).await.unwrap(), Durability::CrashSafe);
     assert_eq!(names(&server), ["run-4a49a-trials-0"]);
 }
 
@@ -201,7 +201,7 @@ async fn an_operator_that_takes_over_knows_the_measured_links() {
         role: Role::Client,
         measured: Measured::default(),
         link: Some(LinkRecord {
-            backend: Kind::Kernel,
+            backend: ActiveBackend::Kernel,
             mode: Mode::PerPacket,
             traffic: vec![],
             worker: None,
@@ -235,8 +235,8 @@ async fn a_write_whose_answer_is_lost_loses_no_record_and_doubles_none() {
     let job = job(&server);
     let mut journal = open(&job).await;
     server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
-    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
-    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Durability::InMemory);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::CrashSafe);
     assert_eq!(names(&server).len(), 3, "the first record is kept twice");
     assert_eq!(trials(&open(&job).await), ["a", "b"]);
 }
@@ -254,7 +254,7 @@ async fn an_outage_does_not_stop_the_measurements() {
     ] {
         server.script_times(1, Method::POST, CONFIG_MAPS, answer);
         let kept = journal.record(&urgent(&format!("{answer:?}"))).await.unwrap();
-        assert_eq!(kept, Kept::InMemory, "{answer:?}");
+        assert_eq!(kept, Durability::InMemory, "{answer:?}");
     }
     server.script_times(20, Method::POST, CONFIG_MAPS, Answer::Refuse(503, "etcd is away"));
     let outcome = conclude(&job, journal).await;
@@ -328,7 +328,7 @@ async fn a_record_that_is_larger_than_a_config_map_is_kept_and_read() {
     let job = job(&server);
     let mut journal = open(&job).await;
     let record = large("large");
-    assert_eq!(journal.record(&record).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&record).await.unwrap(), Durability::CrashSafe);
     let names = names(&server);
     assert_eq!(
         names,
@@ -371,8 +371,8 @@ async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
     let job = job(&server);
     let mut journal = open(&job).await;
     server.script_times(1, Method::POST, CONFIG_MAPS, Answer::DoSilently);
-    assert_eq!(journal.record(&large("a")).await.unwrap(), Kept::InMemory);
-    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&large("a")).await.unwrap(), Durability::InMemory);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::CrashSafe);
     let journal = open(&job).await;
     assert_eq!(trials(&journal), ["a", "b"]);
     let outcome = conclude(&job, journal).await;
@@ -594,7 +594,7 @@ async fn no_trial_begins_when_nodes_are_about_to_be_full() {
     let start = Instant::now();
     for trial in 1..UNKEPT_MAX {
         let record = record(&trial.to_string(), 0, None);
-        assert_eq!(journal.record(&record).await.unwrap(), Kept::InMemory);
+        assert_eq!(journal.record(&record).await.unwrap(), Durability::InMemory);
     }
     assert_eq!(start.elapsed(), Duration::ZERO, "an outage does not delay them");
     let error = journal.record(&record("last", 0, None)).await.unwrap_err();

@@ -32,8 +32,8 @@ topology: {placement: Any}
 template: {link: {realTime: true}}
 ";
 
-/// Two variants that are the same, compared, and an expectation. New nodes in each round would count from 0
-/// again.
+/// Two variants that are the same, compared, and an expectation. New nodes in each iteration would count from
+/// 0 again.
 const PINGS: &str = "
 workload: {ping: {count: 50, interval: 20ms}}
 stacks: [{name: main, stack: libp2p}, {name: pr, stack: libp2p}]

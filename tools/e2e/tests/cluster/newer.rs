@@ -19,7 +19,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use perfrun_api::{
-    cluster::{Allowance, RESULTS_KEY, RUN_LABEL, TRIALS_KEY, read_trials},
+    cluster::{JsonBytesLeft, RESULTS_KEY, RUN_LABEL, TRIALS_KEY, read_trials},
     results::Results,
     schedule::{EndedRun, PerfSchedule},
     spec::PerfRun,
@@ -364,7 +364,9 @@ async fn kept(scene: &Scene) -> Result<Vec<TrialRecord>> {
     let mut records = vec![];
     for data in stored(scene, "going").await?.values() {
         if let Some(data) = data.get(TRIALS_KEY) {
-            read_trials(&data.0, &mut Allowance::default(), |record| records.push(record))?;
+            read_trials(&data.0, &mut JsonBytesLeft::default(), |record| {
+                records.push(record);
+            })?;
         }
     }
     Ok(records)

@@ -107,7 +107,7 @@ impl PodNode {
                     PodState::Gone(trouble) => return Err(anyhow!(trouble.message)),
                     PodState::Stuck(trouble) if said != Some(trouble.reason) => {
                         said = Some(trouble.reason);
-                        suite.say(&trouble.message);
+                        suite.print_line(&trouble.message);
                     }
                     PodState::Stuck(_) | PodState::Starting => {}
                 }

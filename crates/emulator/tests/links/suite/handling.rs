@@ -160,7 +160,7 @@ pub(crate) fn other_processes_see_the_impairment(backend: Backend) {
     let link = Link::new(routes).unwrap();
     let mut emulator = lab.emulator(&link);
     let state = emulator.state().unwrap();
-    if state.backend == Kind::Kernel {
+    if state.backend == ActiveBackend::Kernel {
         assert_eq!(inspect(), Inspection::Kernel(state));
         // Without the process, the link stays impaired and visible.
         assert!(emulator.leave().is_none());
@@ -310,7 +310,7 @@ pub(crate) fn a_root_of_somebody_else_is_left_alone() {
     let refused = error_reporter::Report::new(start(Backend::Kernel).unwrap_err()).to_string();
     assert!(refused.contains("`tc qdisc del dev eth0 root`"), "{refused}");
     let mut emulator = start(Backend::Auto).unwrap();
-    assert_eq!(emulator.state().unwrap().backend, Kind::Userspace);
+    assert_eq!(emulator.state().unwrap().backend, ActiveBackend::Userspace);
     drop(emulator);
     assert!(lab.tc("qdisc show dev eth0").starts_with("qdisc pfifo"));
 }

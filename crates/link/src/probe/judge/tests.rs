@@ -288,7 +288,7 @@ fn jitter_as_it_should_be_is_never_found_missing() {
             ..jittery(jitter, delay(milliseconds))
         });
         // Few round trips vary most.
-        let plan = ProbePlan::within(&forward, &backward, Duration::from_millis(200));
+        let plan = ProbePlan::with_echo_time(&forward, &backward, Duration::from_millis(200));
         let simulated = simulated_round_trips(&forward, &backward, &plan);
         for run in 1000..1200 {
             let Simulated { median, spread } = simulated_round_trip(&forward, &backward, &plan, run).unwrap();

@@ -124,7 +124,7 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
     loop {
         let receive = poll_fn(|cx| messenger.poll_receive(cx));
         let received = match is_over {
-            true => counters.farewell(receive).await.unwrap_or(Ok(None)),
+            true => counters.await_end(receive).await.unwrap_or(Ok(None)),
             false => receive.await,
         };
         let got = match received {

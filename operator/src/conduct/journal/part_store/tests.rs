@@ -16,7 +16,7 @@ use perfrun_api::{
     cluster::{PART_BYTES, RESULTS_KEY, TRIALS_KEY, results_from_parts},
     pod::store::{PARTS, STORED_PART_BYTES},
 };
-use perfrun_conductor::{Kept, RunEnd, Sink, client::read_within};
+use perfrun_conductor::{Durability, RecordSink, RunEnd, client::read_within};
 use perfrun_contract::{run::RunState, tally::EndReason};
 use serde_json::json;
 use tokio::time::Instant;
@@ -127,7 +127,7 @@ async fn records_and_results_are_kept_and_the_next_operator_reads_them() {
     let words = (0..PART_BYTES as u64 / 4)
         .map(|word| format!("{:08x}", word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32));
     large.failure.as_mut().unwrap().message = words.collect();
-    assert_eq!(journal.record(&large).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&large).await.unwrap(), Durability::CrashSafe);
     let (_, bytes) = scene.part("run-4a49a-trials-0").await;
     assert!(
         bytes.len() > PART_BYTES,
@@ -162,9 +162,9 @@ async fn measurements_continue_while_the_pod_is_replaced_and_nothing_is_lost() {
     let mut scene = Scene::new();
     let mut journal = scene.open().await;
     scene.pod_is("False");
-    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Durability::InMemory);
     scene.pod_is("True");
-    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::CrashSafe);
     assert_eq!(scene.open().await.records().len(), 2);
 }
 
@@ -174,12 +174,12 @@ async fn an_operator_that_may_no_longer_lead_writes_nothing_to_a_store() {
     let (renew, term) = Term::begin(1, Instant::now());
     Arc::make_mut(&mut scene.job.services).term = term;
     let mut journal = scene.open().await;
-    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Durability::CrashSafe);
     tokio::time::sleep(GIVE_UP_AFTER).await;
-    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Kept::InMemory);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::InMemory);
     assert_eq!(scene.open().await.records().len(), 1, "it may read");
     renew.send_replace(Instant::now());
-    assert_eq!(journal.record(&urgent("c")).await.unwrap(), Kept::Safely);
+    assert_eq!(journal.record(&urgent("c")).await.unwrap(), Durability::CrashSafe);
     assert_eq!(scene.open().await.records().len(), 3);
 }
 
@@ -192,11 +192,11 @@ async fn a_store_that_does_not_answer_delays_measurements_little_and_seldom() {
     let scene = Scene::of(Router::new().fallback(answer));
     let mut journal = scene.open().await;
     let start = Instant::now();
-    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Kept::InMemory);
+    assert_eq!(journal.record(&urgent("a")).await.unwrap(), Durability::InMemory);
     assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
     for trial in ["b", "c"] {
         let kept = journal.record(&record(trial, 0, None)).await.unwrap();
-        assert_eq!(kept, Kept::InMemory);
+        assert_eq!(kept, Durability::InMemory);
     }
     assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
 }

@@ -11,7 +11,7 @@ use perfrun_stack::{self as stack, DialPhases};
 
 /// What a side of a trial measured. It outlives a side that is cut short.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct Measurements {
     /// The transfer from client to server.
     pub(crate) upload: Option<Transfer>,
     /// The transfer from server to client.
@@ -26,21 +26,21 @@ pub(crate) struct Findings {
     pub(crate) most_circuits: u64,
 }
 
-impl Findings {
+impl Measurements {
     /// Counts a refusal by a relay.
-    pub(super) fn refused(&mut self, what: &str, status: &str) {
-        self.refused_times(what, status, 1);
+    pub(super) fn count_refusal(&mut self, what: &str, status: &str) {
+        self.count_refusals(what, status, 1);
     }
 
     /// Counts refusals.
-    pub(super) fn refused_times(&mut self, what: &str, status: &str, times: u64) {
+    pub(super) fn count_refusals(&mut self, what: &str, status: &str, times: u64) {
         *self.refused.entry(format!("{what}: {status}")).or_default() += times;
     }
 
     /// Counts an error if it is a refusal by a relay.
-    pub(super) fn refusal(&mut self, error: &stack::Error) {
+    pub(super) fn count_if_refused(&mut self, error: &stack::Error) {
         if let stack::Error::Refused { what, status, .. } = error {
-            self.refused(what, status);
+            self.count_refusal(what, status);
         }
     }
 
@@ -65,7 +65,7 @@ impl Findings {
             .expect("a recorder that resizes takes every value");
     }
 
-    /// Adds the distributions and relay counts of other findings.
+    /// Adds the distributions and relay counts of other measurements.
     pub(super) fn merge(&mut self, others: Self) {
         for (distribution, recorded) in &others.recorders {
             self.add(*distribution, recorded);

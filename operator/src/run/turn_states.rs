@@ -1,4 +1,4 @@
-//! What this process has done to runs that the watched objects may not show yet.
+//! The turns of runs as this process has left them. The watched objects may not show this yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use parking_lot::Mutex;
 
 use crate::run::turn::TurnState;
 
-/// Runs by UID, as this process has left them.
+/// The states of turns, by the UIDs of runs.
 #[derive(Default)]
-pub(crate) struct Ledger(Mutex<Entries>);
+pub(crate) struct TurnStates(Mutex<Entries>);
 
-/// See [`Ledger`].
+/// See [`TurnStates`].
 #[derive(Default)]
 pub(crate) struct Entries {
     turn_states: BTreeMap<String, TurnState>,
@@ -32,28 +32,28 @@ impl Entries {
     }
 }
 
-/// The turn of a run during one pass. The run keeps the turn only if [`Ledger::begin`] is called before the
-/// claim is dropped.
-pub(crate) struct Claim<'a> {
-    ledger: &'a Ledger,
+/// Holds the turn of a run during one pass. The run keeps the turn only if [`TurnStates::begin`] is called
+/// before the reservation is dropped.
+pub(crate) struct Reservation<'a> {
+    turn_states: &'a TurnStates,
     uid: String,
 }
 
-impl Ledger {
-    /// Claims the turn of a run unless `check` fails. No other run can claim a turn in the meantime.
-    pub(crate) fn claim<E>(
+impl TurnStates {
+    /// Reserves a turn for a run unless `check` fails. No other run can reserve a turn in the meantime.
+    pub(crate) fn reserve<E>(
         &self,
         uid: &str,
         check: impl FnOnce(&Entries) -> Result<(), E>,
-    ) -> Result<Claim<'_>, E> {
+    ) -> Result<Reservation<'_>, E> {
         let mut entries = self.0.lock();
         check(&entries)?;
         entries
             .turn_states
             .entry(uid.to_owned())
             .or_insert(TurnState::Starting);
-        Ok(Claim {
-            ledger: self,
+        Ok(Reservation {
+            turn_states: self,
             uid: uid.to_owned(),
         })
     }
@@ -110,7 +110,7 @@ impl Ledger {
         }
     }
 
-    /// UIDs of all runs in the ledger, except these.
+    /// UIDs of all runs whose turns are known, except these.
     pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let entries = self.0.lock();
         let others = entries.turn_states.keys().filter(|uid| !uids.contains(*uid));
@@ -118,9 +118,9 @@ impl Ledger {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut entries = self.ledger.0.lock();
+        let mut entries = self.turn_states.0.lock();
         if entries.turn_state(&self.uid) == Some(TurnState::Starting) {
             entries.turn_states.remove(&self.uid);
         }
