@@ -23,7 +23,7 @@ use perfrun_contract::metric::Metric;
 use perfrun_local::Slot;
 use tokio::process::{Child, Command};
 
-use crate::testbed::{Testbed, Unit, median, print_ratio};
+use crate::testbed::{Testbed, Unit, in_turn, median, print_ratio};
 
 const TARGET: f64 = 0.97;
 const PROGRAM: &str = "iperf3";
@@ -50,15 +50,8 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let mut pairs = vec![];
     let mut others = OTHERS.map(|_| vec![]);
     for round in 0..rounds {
-        // The order alternates, so that neither always runs right after the other.
-        let pair = if round % 2 == 0 {
-            let ours = testbed.measure(&cell, Metric::UploadGoodput).await?;
-            (ours, iperf3(server, client, seconds, SAME).await?)
-        } else {
-            let theirs = iperf3(server, client, seconds, SAME).await?;
-            (testbed.measure(&cell, Metric::UploadGoodput).await?, theirs)
-        };
-        pairs.push(pair);
+        let ours = testbed.measure(&cell, Metric::UploadGoodput);
+        pairs.push(in_turn(round, ours, iperf3(server, client, seconds, SAME)).await?);
         for (rates, (_, options)) in others.iter_mut().zip(OTHERS) {
             rates.push(iperf3(server, client, seconds, options).await?);
         }

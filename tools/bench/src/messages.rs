@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     iperf::inside,
-    testbed::{Testbed, Unit, print_ratio},
+    testbed::{Testbed, Unit, in_turn, print_ratio},
 };
 
 /// Of a window over raw TCP.
@@ -50,16 +50,8 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
             let cell = format!("{stack}.{stack}.tcp.{mode}-{}", ByteSize(bytes));
             let mut pairs = vec![];
             for round in 0..rounds {
-                // Who is first alternates.
-                let bare = bare(&testbed, bare_loop, bytes, seconds);
                 let ours = testbed.measure(&cell, Metric::MessagesPerSecond);
-                pairs.push(if round % 2 == 0 {
-                    let ours = ours.await?;
-                    (ours, bare.await?)
-                } else {
-                    let bare = bare.await?;
-                    (ours.await?, bare)
-                });
+                pairs.push(in_turn(round, ours, bare(&testbed, bare_loop, bytes, seconds)).await?);
             }
             let what = format!(
                 "{mode} messages of {} over {stack} against a bare loop{}",

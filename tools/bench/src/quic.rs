@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
     iperf::inside,
-    testbed::{Testbed, Unit, print_ratio},
+    testbed::{Testbed, Unit, in_turn, print_ratio},
 };
 
 const TARGET: f64 = 0.97;
@@ -37,14 +37,8 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
     let cell = format!("raw.raw.quic-v1.upload-{seconds}s");
     let mut pairs = vec![];
     for round in 0..rounds {
-        let pair = if round % 2 == 0 {
-            let ours = testbed.measure(&cell, Metric::UploadGoodput).await?;
-            (ours, loop_once(server, client, seconds).await?)
-        } else {
-            let theirs = loop_once(server, client, seconds).await?;
-            (testbed.measure(&cell, Metric::UploadGoodput).await?, theirs)
-        };
-        pairs.push(pair);
+        let ours = testbed.measure(&cell, Metric::UploadGoodput);
+        pairs.push(in_turn(round, ours, loop_once(server, client, seconds)).await?);
     }
     testbed.nodes.stop().await;
     print_ratio(

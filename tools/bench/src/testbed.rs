@@ -97,6 +97,21 @@ impl Testbed {
     }
 }
 
+/// Measures a pair. Who goes first alternates, so that neither always finds the machine as the other left it.
+pub(crate) async fn in_turn(
+    round: u32,
+    ours: impl Future<Output = Result<f64>>,
+    theirs: impl Future<Output = Result<f64>>,
+) -> Result<(f64, f64)> {
+    if round.is_multiple_of(2) {
+        let ours = ours.await?;
+        Ok((ours, theirs.await?))
+    } else {
+        let theirs = theirs.await?;
+        Ok((ours.await?, theirs))
+    }
+}
+
 #[derive(Default)]
 struct Records(Vec<TrialRecord>);
 

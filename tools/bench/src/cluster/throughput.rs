@@ -8,7 +8,7 @@ use perfrun_contract::metric::Metric;
 use perfrun_e2e::Scene;
 
 use super::{iperf::Pair, results};
-use crate::testbed::{Testbed, Unit, print_ratio};
+use crate::testbed::{Testbed, Unit, in_turn, print_ratio};
 
 const TARGET: f64 = 0.95;
 
@@ -40,15 +40,8 @@ async fn against_iperf3(
     let mut pairs = vec![];
     for round in 0..rounds {
         let name = format!("iperf3-{}-{round}", hosts[1]);
-        // Who goes first alternates, so that neither always finds the machine as the other left it.
-        let pair = if round % 2 == 0 {
-            let ours = in_pods(scene, &name, "raw", seconds, hosts).await?;
-            (ours, iperf3.measure(scene, seconds).await?)
-        } else {
-            let theirs = iperf3.measure(scene, seconds).await?;
-            (in_pods(scene, &name, "raw", seconds, hosts).await?, theirs)
-        };
-        pairs.push(pair);
+        let ours = in_pods(scene, &name, "raw", seconds, hosts);
+        pairs.push(in_turn(round, ours, iperf3.measure(scene, seconds)).await?);
     }
     let what = format!("raw TCP in pods {place}, against iperf3 in pods {place}");
     print_ratio(&what, &pairs, Unit::Bits, Some(TARGET));
