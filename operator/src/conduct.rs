@@ -26,8 +26,8 @@ use perfrun_contract::{
     compare::NotNeeded,
     node::Reason,
     plan::Plan,
-    run::{Cause, Environment, Isolation, RunState},
-    tally::{Conclusion, Tally},
+    run::{Environment, Isolation, RunState},
+    tally::{Conclusion, EndReason, Tally},
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -193,7 +193,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     let end = match handles {
         None => RunEnd::without_nodes(RunState::Interrupted),
         Some(Err(why)) => RunEnd {
-            cause: Some(Cause::NodeNotReady),
+            cause: Some(EndReason::NodeNotReady),
             reason: Some(why),
             ..RunEnd::without_nodes(RunState::Failed)
         },
@@ -245,7 +245,7 @@ async fn end_if_leading(job: &Job) -> RunEnd {
     let why = "a node answers that another operator has taken over, but this one leads: the lease may have been \
                restored from a backup, or the node's image is wrong; create the run again";
     RunEnd {
-        cause: Some(Cause::NodeNotReady),
+        cause: Some(EndReason::NodeNotReady),
         reason: Some(why.to_owned()),
         ..RunEnd::without_nodes(RunState::Failed)
     }
@@ -254,7 +254,7 @@ async fn end_if_leading(job: &Job) -> RunEnd {
 /// The outcome of a run whose journal could not be opened.
 fn outcome_without_records(job: &Job, why: String) -> RunOutcome {
     tracing::warn!(run = job.run.label(), why, "run ended without its records");
-    let cause = Some(Cause::RecordNotKept);
+    let cause = Some(EndReason::RecordNotKept);
     RunOutcome {
         conclusion: Tally::of(&job.plan, []).conclusion(RunState::Failed, cause, Some(&why)),
         progress: job.progress.clone(),
@@ -312,7 +312,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         Ok(()) => conclusion,
         Err(error) => {
             let why = format!("the results could not be kept: {error}");
-            trials.conclusion(RunState::Failed, Some(Cause::RecordNotKept), Some(&why))
+            trials.conclusion(RunState::Failed, Some(EndReason::RecordNotKept), Some(&why))
         }
     };
     RunOutcome {

@@ -246,7 +246,8 @@ impl Way {
         Ok(())
     }
 
-    fn impairment(&self) -> Impairment {
+    /// The impairment that the figures describe, whose [`Impairment::check`] finds contradictions.
+    pub fn impairment(&self) -> Impairment {
         let ratio = |percent: Option<Percent>| percent.map(Percent::ratio).filter(|ratio| !ratio.is_zero());
         let correlation = |percent| ratio(percent).unwrap_or_default();
         let chance = |percent| {

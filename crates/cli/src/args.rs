@@ -32,8 +32,8 @@ use crate::profile::CallGraph;
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Burst, Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink,
-    Set as SetLink, Show as ShowLink,
+    Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink, Set as SetLink,
+    Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
 pub use self::versus::{MaxRegression, Versus};

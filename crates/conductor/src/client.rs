@@ -213,16 +213,12 @@ impl AgentClient {
 
     /// What the agent can do, and what it does.
     pub async fn link(&self) -> Result<LinkStatus, Error> {
-        read(&self.0.call(Method::Get, "/v1/link", None, Duration::ZERO).await?)
+        self.0.get("/v1/link").await
     }
 
     /// Sets the links. A repetition with equal values only resets the counters.
     pub async fn impair(&self, request: &LinkRequest) -> Result<(), Error> {
-        let body = Some(json(request));
-        self.0
-            .call(Method::Put, "/v1/link", body, Duration::ZERO)
-            .await
-            .map(drop)
+        self.0.put("/v1/link", Some(json(request))).await.map(drop)
     }
 
     /// Its metrics, as a scraper sees them. Not tried again.
@@ -277,7 +273,7 @@ impl NodeClient {
 
     /// What the node is.
     pub async fn info(&self) -> Result<Info, Error> {
-        read(&self.0.call(Method::Get, "/v1/info", None, Duration::ZERO).await?)
+        self.0.get("/v1/info").await
     }
 
     /// Starts the node's program again, in its process, and waits until it answers. Returns `false` if the
@@ -288,7 +284,7 @@ impl NodeClient {
         if before.is_none() {
             return Ok(false);
         }
-        match self.0.call(Method::Put, "/v1/renew", None, Duration::ZERO).await {
+        match self.0.put("/v1/renew", None).await {
             Err(Error::NotFound) => return Ok(false),
             answer => answer?,
         };
@@ -318,46 +314,23 @@ impl NodeClient {
 
     /// Prepares a trial.
     pub async fn prepare(&self, id: &str, request: &TrialRequest) -> Result<Prepared, Error> {
-        let response = self
-            .0
-            .call(
-                Method::Put,
-                &format!("/v1/trials/{id}"),
-                Some(json(request)),
-                Duration::ZERO,
-            )
-            .await?;
-        Ok(if response.status == 201 {
-            Prepared::New
-        } else {
-            Prepared::Known
-        })
+        let path = format!("/v1/trials/{id}");
+        match self.0.put(&path, Some(json(request))).await?.status {
+            201 => Ok(Prepared::New),
+            _ => Ok(Prepared::Known),
+        }
     }
 
     /// Sends a client the time to begin.
     pub async fn start(&self, id: &str, start: Start) -> Result<(), Error> {
-        self.0
-            .call(
-                Method::Put,
-                &format!("/v1/trials/{id}/start"),
-                Some(json(&start)),
-                Duration::ZERO,
-            )
-            .await
-            .map(drop)
+        let path = format!("/v1/trials/{id}/start");
+        self.0.put(&path, Some(json(&start))).await.map(drop)
     }
 
     /// Requests a server to finish, because nothing more will come.
     pub async fn finish(&self, id: &str) -> Result<(), Error> {
-        self.0
-            .call(
-                Method::Put,
-                &format!("/v1/trials/{id}/finish"),
-                None,
-                Duration::ZERO,
-            )
-            .await
-            .map(drop)
+        let path = format!("/v1/trials/{id}/finish");
+        self.0.put(&path, None).await.map(drop)
     }
 
     /// The status of a trial, without waiting.
@@ -378,10 +351,8 @@ impl NodeClient {
 
     /// Cancels a trial in progress, and forgets one that has ended.
     pub async fn delete(&self, id: &str) -> Result<(), Error> {
-        self.0
-            .call(Method::Delete, &format!("/v1/trials/{id}"), None, Duration::ZERO)
-            .await
-            .map(drop)
+        let (method, path) = (Method::Delete, format!("/v1/trials/{id}"));
+        self.0.call(method, &path, None, Duration::ZERO).await.map(drop)
     }
 }
 
@@ -432,6 +403,14 @@ impl Caller {
     /// The status of a trial, within its bounds.
     async fn status(&self, path: &str, wait: Duration) -> Result<TrialStatus, Error> {
         status_of(&self.call(Method::Get, path, None, wait).await?.body)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        read(&self.call(Method::Get, path, None, Duration::ZERO).await?)
+    }
+
+    async fn put(&self, path: &str, body: Option<Vec<u8>>) -> Result<Response, Error> {
+        self.call(Method::Put, path, body, Duration::ZERO).await
     }
 
     /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.

@@ -19,7 +19,8 @@ use perfrun_contract::{
     node::{Info, Reason},
     plan::{Cell, Plan, Renew, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
-    run::{Cause, Limits, RunState},
+    run::{Limits, RunState},
+    tally::EndReason,
 };
 use perfrun_judge::{Needs, needs};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -178,7 +179,7 @@ pub struct RunEnd {
     /// Whether every trial was run.
     pub state: RunState,
     /// Why not, for programs; nothing, if the run was stopped on request.
-    pub cause: Option<Cause>,
+    pub cause: Option<EndReason>,
     /// Why not, for people.
     pub reason: Option<String>,
     /// What each node reported about itself.
@@ -219,7 +220,7 @@ type Iteration = (bool, u32);
 /// Why a run ends early.
 enum Stop {
     Interrupted,
-    Failed(Cause, String),
+    Failed(EndReason, String),
 }
 
 impl Conductor<'_> {
@@ -264,7 +265,7 @@ impl Conductor<'_> {
             Err(Stop::Interrupted) => (
                 RunState::Failed,
                 Some((
-                    Cause::RunTimeout,
+                    EndReason::RunTimeout,
                     format!("not done within timeouts.run, {limit:?}"),
                 )),
             ),
@@ -367,7 +368,7 @@ impl Session<'_> {
         } = next;
         let cell = plan.cells.get(trial.cell).ok_or_else(|| {
             Stop::Failed(
-                Cause::Internal,
+                EndReason::Internal,
                 format!("the plan has no cell {} for trial {}", trial.cell, trial.id),
             )
         })?;
@@ -399,7 +400,7 @@ impl Session<'_> {
         explain(&mut record, self.conductor.replacements).await;
         let durability = self.conductor.sink.record(&record).await.map_err(|error| {
             Stop::Failed(
-                Cause::RecordNotKept,
+                EndReason::RecordNotKept,
                 format!("failed to keep the record of trial {}: {error}", trial.id),
             )
         })?;
@@ -495,7 +496,7 @@ impl Session<'_> {
         let mut named = self.conductor.plan.cells.iter().flat_map(Cell::nodes);
         if let Some(missing) = named.find(|name| !nodes.contains_key(*name)) {
             return Err(Stop::Failed(
-                Cause::Internal,
+                EndReason::Internal,
                 format!("the plan needs node {missing}, which was not started"),
             ));
         }
@@ -535,7 +536,7 @@ impl Session<'_> {
             .iter()
             .map(|(name, node)| (name.clone(), node.info.clone()));
         let kept = self.conductor.sink.nodes(infos.collect());
-        kept.map_err(|error| Stop::Failed(Cause::NodeNotReady, error.to_string()))
+        kept.map_err(|error| Stop::Failed(EndReason::NodeNotReady, error.to_string()))
     }
 
     async fn replace(&mut self, names: &BTreeSet<String>, why: ReplaceReason) -> Result<(), Stop> {
@@ -547,7 +548,7 @@ impl Session<'_> {
                     ReplaceReason::Lost => "was lost and cannot be replaced",
                     ReplaceReason::Renewed => "cannot be started again",
                 };
-                Stop::Failed(Cause::NodeLost, format!("{name} {happened}: {error}"))
+                Stop::Failed(EndReason::NodeLost, format!("{name} {happened}: {error}"))
             })?;
             Ok::<_, Stop>((name, connect(plan, name, handle, clock, limit).await?))
         }));
@@ -594,15 +595,15 @@ enum ConnectError {
 impl From<ConnectError> for Stop {
     fn from(error: ConnectError) -> Self {
         let (ConnectError::Unreachable(why) | ConnectError::Unsuitable(why)) = error;
-        Self::Failed(Cause::NodeNotReady, why)
+        Self::Failed(EndReason::NodeNotReady, why)
     }
 }
 
 impl From<AgentError> for Stop {
     fn from(error: AgentError) -> Self {
         match error {
-            AgentError::Unsupported(why) => Self::Failed(Cause::ImpairmentUnsupported, why),
-            AgentError::Unready(why) => Self::Failed(Cause::NodeNotReady, why),
+            AgentError::Unsupported(why) => Self::Failed(EndReason::ImpairmentUnsupported, why),
+            AgentError::Unready(why) => Self::Failed(EndReason::NodeNotReady, why),
         }
     }
 }

@@ -60,6 +60,21 @@ impl Simple {
         Self(found.ok_or_else(|| "the node has no stack with the workload ping".to_owned()))
     }
 
+    /// A check with the trial.
+    fn check(
+        &self,
+        name: &str,
+        demand: &str,
+        run: fn(&mut Bench, Self) -> BoxFuture<'_, Result<(), Unmet>>,
+    ) -> Check {
+        let simple = self.clone();
+        Check {
+            name: name.to_owned(),
+            demand: demand.to_owned(),
+            run: Box::new(move |bench| run(bench, simple.clone())),
+        }
+    }
+
     /// The trial under an id.
     fn trial(&self, id: &str) -> Result<Trial, Unmet> {
         let trial = self.0.clone().map_err(Unmet::Skipped)?;

@@ -49,23 +49,6 @@ pub enum RunState {
     Failed,
 }
 
-/// What ended a run early.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cause {
-    /// The run did not end within `timeouts.run`.
-    RunTimeout,
-    /// A node was lost, and no other took its place.
-    NodeLost,
-    /// A node did not become ready, or it is not one of the run's.
-    NodeNotReady,
-    /// Links cannot be impaired as the plan asks.
-    ImpairmentUnsupported,
-    /// A record could not be kept.
-    RecordNotKept,
-    /// The plan does not fit itself or the nodes, or perfrun is at fault otherwise.
-    Internal,
-}
-
 /// What a run ran on.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -17,7 +17,7 @@ use crate::{
     node::Reason,
     plan::Plan,
     record::{TrialFailure, TrialRecord},
-    run::{Cause, Phase, RunState},
+    run::{Phase, RunState},
 };
 
 /// The trials of a run so far. Of each trial the last attempt counts.
@@ -173,19 +173,6 @@ impl EndReason {
     }
 }
 
-impl From<Cause> for EndReason {
-    fn from(cause: Cause) -> Self {
-        match cause {
-            Cause::RunTimeout => Self::RunTimeout,
-            Cause::NodeLost => Self::NodeLost,
-            Cause::NodeNotReady => Self::NodeNotReady,
-            Cause::ImpairmentUnsupported => Self::ImpairmentUnsupported,
-            Cause::RecordNotKept => Self::RecordNotKept,
-            Cause::Internal => Self::Internal,
-        }
-    }
-}
-
 impl Tally {
     /// Counts the records of a run of this plan.
     pub fn of<'a>(plan: &Plan, records: impl IntoIterator<Item = &'a TrialRecord>) -> Self {
@@ -263,7 +250,7 @@ impl Tally {
     }
 
     /// How a run with these trials ended, given its state, what ended it early, and the same for people.
-    pub fn conclusion(&self, state: RunState, cause: Option<Cause>, why: Option<&str>) -> Conclusion {
+    pub fn conclusion(&self, state: RunState, cause: Option<EndReason>, why: Option<&str>) -> Conclusion {
         let counts = self.counts();
         let Counts {
             completed, failed, ..
@@ -304,7 +291,7 @@ impl Tally {
             ),
             RunState::Failed => (
                 Phase::Failed,
-                cause.map_or(EndReason::Internal, EndReason::from),
+                cause.unwrap_or(EndReason::Internal),
                 format!(
                     "{}; {completed} of {needed} trials completed",
                     why.unwrap_or("for an unknown reason")

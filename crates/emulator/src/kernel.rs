@@ -40,10 +40,7 @@ use crate::{
     tc::{self, Action, Classifier, OWN_MAJOR, Qdisc, QdiscStats},
 };
 
-const ROOT: TcHandle = TcHandle {
-    major: OWN_MAJOR,
-    minor: 0,
-};
+const ROOT: TcHandle = tc::handle(OWN_MAJOR, 0);
 
 /// The number of bands of prio, and 16 priorities that all map to the first.
 const BANDS: u32 = 16;
@@ -334,40 +331,19 @@ impl Kernel {
         mode: Mode,
         before: &[Qdisc],
     ) -> Result<(), Error> {
-        let parent = TcHandle {
-            major: OWN_MAJOR,
-            minor: class(number),
-        };
+        let parent = tc::handle(OWN_MAJOR, class(number));
         let interface = self.rules.interface;
         let (parent, handle) = match mode {
-            Mode::SuperPackets => (
-                parent,
-                TcHandle {
-                    major: NETEM + number,
-                    minor: 0,
-                },
-            ),
+            Mode::SuperPackets => (parent, tc::handle(NETEM + number, 0)),
             Mode::PerPacket => {
-                let tbf = TcHandle {
-                    major: TBF + number,
-                    minor: 0,
-                };
+                let tbf = tc::handle(TBF + number, 0);
                 if before.iter().all(|qdisc| qdisc.handle != tbf) {
                     let options = tbf_options(self.mtu + ETHERNET);
                     let message = tc::qdisc(interface, parent, tbf, "tbf", Some(options));
                     add(&mut self.netlink, &self.device, "tbf", message)?;
                 }
-                let below = TcHandle {
-                    major: tbf.major,
-                    minor: 1,
-                };
-                (
-                    below,
-                    TcHandle {
-                        major: NETEM_BELOW_TBF + number,
-                        minor: 0,
-                    },
-                )
+                let below = tc::handle(tbf.major, 1);
+                (below, tc::handle(NETEM_BELOW_TBF + number, 0))
             }
         };
         let message = tc::qdisc(interface, parent, handle, "netem", Some(options));
@@ -375,10 +351,7 @@ impl Kernel {
     }
 
     fn remove_route(&mut self, number: u16) -> Result<(), Error> {
-        let parent = TcHandle {
-            major: OWN_MAJOR,
-            minor: class(number),
-        };
+        let parent = tc::handle(OWN_MAJOR, class(number));
         let mut message = TcMessage::with_index(self.rules.interface as i32);
         message.header.parent = parent;
         self.delete(message)
@@ -424,13 +397,7 @@ impl Kernel {
     }
 
     fn delete(&mut self, message: TcMessage) -> Result<(), Error> {
-        let deleted = self
-            .netlink
-            .execute(RouteNetlinkMessage::DelQueueDiscipline(message), 0);
-        deleted.map_err(|source| Error::Remove {
-            device: self.device.clone(),
-            source,
-        })
+        delete(&mut self.netlink, &self.device, message)
     }
 }
 
@@ -502,6 +469,14 @@ fn add(netlink: &mut Netlink, device: &str, kind: &'static str, message: TcMessa
     })
 }
 
+fn delete(netlink: &mut Netlink, device: &str, message: TcMessage) -> Result<(), Error> {
+    let deleted = netlink.execute(RouteNetlinkMessage::DelQueueDiscipline(message), 0);
+    deleted.map_err(|source| Error::Remove {
+        device: device.to_owned(),
+        source,
+    })
+}
+
 /// The class of a route. Classes count from 1, and the first is that of all other traffic.
 fn class(route: u16) -> u16 {
     route + 2
@@ -549,46 +524,19 @@ pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> 
     let device = "a test device";
     let options = Netem::of(&impairment).encode(&impairment);
     // First on its own, so that a kernel that lacks netem and the other modules is reported to lack netem.
-    let handle = TcHandle {
-        major: NETEM,
-        minor: 0,
-    };
+    let handle = tc::handle(NETEM, 0);
     let alone = tc::qdisc(interface, TcHandle::ROOT, handle, "netem", Some(options.clone()));
     add(netlink, device, "netem", alone)?;
-    netlink
-        .execute(
-            RouteNetlinkMessage::DelQueueDiscipline(tc::qdisc(
-                interface,
-                TcHandle::ROOT,
-                handle,
-                "netem",
-                None,
-            )),
-            0,
-        )
-        .map_err(|source| Error::Remove {
-            device: device.to_owned(),
-            source,
-        })?;
+    let alone = tc::qdisc(interface, TcHandle::ROOT, handle, "netem", None);
+    delete(netlink, device, alone)?;
     let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
     add(netlink, device, "prio", prio)?;
-    let parent = |minor| TcHandle {
-        major: OWN_MAJOR,
-        minor,
-    };
-    add(
-        netlink,
-        device,
-        "netem",
-        tc::qdisc(interface, parent(2), handle, "netem", Some(options)),
-    )?;
-    let handle = TcHandle { major: TBF, minor: 0 };
-    add(
-        netlink,
-        device,
-        "tbf",
-        tc::qdisc(interface, parent(3), handle, "tbf", Some(tbf_options(1518))),
-    )?;
+    let parent = |minor| tc::handle(OWN_MAJOR, minor);
+    let netem = tc::qdisc(interface, parent(2), handle, "netem", Some(options));
+    add(netlink, device, "netem", netem)?;
+    let options = Some(tbf_options(1518));
+    let tbf = tc::qdisc(interface, parent(3), tc::handle(TBF, 0), "tbf", options);
+    add(netlink, device, "tbf", tbf)?;
     netlink
         .classifier(interface, ROOT)
         .map(drop)

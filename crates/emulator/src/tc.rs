@@ -24,16 +24,14 @@ use crate::netlink::{Error, Netlink, Reply, attribute};
 /// The major number of this crate's handles and classes, "pe" in ASCII.
 pub(crate) const OWN_MAJOR: u16 = 0x7065;
 
+pub(crate) const fn handle(major: u16, minor: u16) -> TcHandle {
+    TcHandle { major, minor }
+}
+
 /// The parent of clsact's filters for incoming packets.
-pub(crate) const INGRESS: TcHandle = TcHandle {
-    major: 0xffff,
-    minor: TcHandle::MIN_INGRESS,
-};
+pub(crate) const INGRESS: TcHandle = handle(0xffff, TcHandle::MIN_INGRESS);
 /// The parent of clsact's filters for outgoing packets.
-pub(crate) const EGRESS: TcHandle = TcHandle {
-    major: 0xffff,
-    minor: TcHandle::MIN_EGRESS,
-};
+pub(crate) const EGRESS: TcHandle = handle(0xffff, TcHandle::MIN_EGRESS);
 
 const MESSAGE_HEADER: usize = 20;
 pub(crate) const TCA_KIND: u16 = 1;
@@ -132,10 +130,7 @@ impl Filter {
             Action::Class(minor) => minor,
             Action::Redirect { .. } => 1, // not a class, only a mark
         };
-        let class = TcHandle {
-            major: OWN_MAJOR,
-            minor: class,
-        };
+        let class = handle(OWN_MAJOR, class);
         let actions = match self.action {
             Action::Class(_) => None,
             Action::Redirect { to } => Some(vec![redirect(to)]),
@@ -395,16 +390,7 @@ impl Netlink {
 }
 
 fn clsact(interface: u32) -> TcMessage {
-    qdisc(
-        interface,
-        TcHandle::CLSACT,
-        TcHandle {
-            major: 0xffff,
-            minor: 0,
-        },
-        "clsact",
-        None,
-    )
+    qdisc(interface, TcHandle::CLSACT, handle(0xffff, 0), "clsact", None)
 }
 
 /// The error for filters of a parent that does not exist depends on the kernel's age.

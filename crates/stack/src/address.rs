@@ -34,10 +34,7 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
 
 /// The socket of an address of the raw stack, which has no peer id. The inverse of [`multiaddr`].
 pub(crate) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
-    let refuse = |reason: &str| Error::Address {
-        address: address.to_owned(),
-        reason: reason.to_owned(),
-    };
+    let refuse = |reason: &str| Error::address(address, reason);
     let parsed = parse(address)?;
     let mut parts = parsed.iter();
     let ip = match parts.next() {
@@ -56,10 +53,9 @@ pub(crate) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, 
 
 /// Parses any multiaddr.
 pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
-    address.parse().map_err(|error| Error::Address {
-        address: address.to_owned(),
-        reason: describe(&error),
-    })
+    address
+        .parse()
+        .map_err(|error| Error::address(address, describe(&error)))
 }
 
 /// Checks that a socket can be bound, with the error of the operating system.
@@ -67,10 +63,7 @@ pub(super) fn parse(address: &str) -> Result<Multiaddr, Error> {
 /// Call it before a stack listens. litep2p drops the error, and libp2p shares a TCP port with any other
 /// process that also sets `SO_REUSEPORT`, so that two nodes would each get half of the peers.
 pub(super) fn check_free(transport: Transport, listen: (IpAddr, u16)) -> Result<(), Error> {
-    bind(transport, listen.into()).map_err(|error| Error::Listen {
-        address: text(transport, listen),
-        reason: describe(&error),
-    })
+    bind(transport, listen.into()).map_err(cannot_listen(transport, listen))
 }
 
 /// Waits until a listener's port can be bound again.
@@ -105,6 +98,18 @@ fn bind(transport: Transport, socket: SocketAddr) -> io::Result<()> {
 /// The address of a listener, for messages.
 pub(super) fn text(transport: Transport, listen: (IpAddr, u16)) -> String {
     multiaddr(transport, listen.into()).to_string()
+}
+
+/// What makes an error of the operating system that of a listener.
+pub(super) fn cannot_listen(
+    transport: Transport,
+    listen: impl Into<SocketAddr>,
+) -> impl Fn(io::Error) -> Error {
+    let address = multiaddr(transport, listen.into()).to_string();
+    move |error| Error::Listen {
+        address: address.clone(),
+        reason: describe(&error),
+    }
 }
 
 /// The port of a listener, once it is bound.

@@ -36,7 +36,7 @@ use perfrun_contract::matrix::{Identity, Stack, Transport};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
-    sync::{Notify, Semaphore, mpsc},
+    sync::{Notify, mpsc},
     time::{sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -53,7 +53,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
-    Relaying, Reservation, interfaces, tasks::Tasks,
+    Relaying, Reservation, accept, interfaces, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Broadcaster, Message};
 
@@ -150,10 +150,10 @@ async fn start_network(
     let stop = shared.tasks.stop_on_drop();
     let mut addresses = Vec::new();
     if let Some(socket) = socket {
-        let failed = |error: io::Error| listen_failed(socket, &error);
-        let listener = TcpListener::bind((socket.ip(), 0)).await.map_err(failed)?;
-        let port = listener.local_addr().map_err(failed)?.port();
-        addresses = interfaces::dialable(Transport::Tcp, socket).map_err(failed)?;
+        let failed = super::address::cannot_listen(Transport::Tcp, socket);
+        let listener = TcpListener::bind((socket.ip(), 0)).await.map_err(&failed)?;
+        let port = listener.local_addr().map_err(&failed)?.port();
+        addresses = interfaces::dialable(Transport::Tcp, socket).map_err(&failed)?;
         for address in &mut addresses {
             address.push_str(&Address::suffix(&shared.own.key, Some(port)));
         }
@@ -180,9 +180,9 @@ async fn listen_on(
 ) -> Result<(Network, SocketAddr), Error> {
     for _ in 0..PORT_ATTEMPTS {
         // commonware would not report which port it took, nor why it failed to.
-        let free = |error: io::Error| listen_failed((ip, port).into(), &error);
-        let probe = TcpListener::bind((ip, port)).await.map_err(free)?;
-        let socket = probe.local_addr().map_err(free)?;
+        let free = super::address::cannot_listen(Transport::Tcp, (ip, port));
+        let probe = TcpListener::bind((ip, port)).await.map_err(&free)?;
+        let socket = probe.local_addr().map_err(&free)?;
         drop(probe);
         let network = network::start(Arc::clone(runtime), upgrader.clone(), socket, limits)
             .await
@@ -193,10 +193,8 @@ async fn listen_on(
             () = sleep(CLOSE_TIMEOUT) => {}
         }
     }
-    Err(Error::Listen {
-        address: super::address::text(Transport::Tcp, (ip, port)),
-        reason: "another program takes each free port before commonware does".to_owned(),
-    })
+    let why = io::Error::other("another program takes each free port before commonware does");
+    Err(super::address::cannot_listen(Transport::Tcp, (ip, port))(why))
 }
 
 /// Ready when the socket accepts connections. commonware does not report it.
@@ -207,24 +205,11 @@ async fn until_bound(socket: SocketAddr) {
 }
 
 fn unsupported(what: &str) -> Error {
-    Error::Unsupported {
-        stack: Stack::Commonware,
-        what: what.to_owned(),
-    }
+    Error::unsupported(Stack::Commonware, what)
 }
 
 fn setup(reason: String) -> Error {
-    Error::Setup {
-        stack: Stack::Commonware,
-        reason,
-    }
-}
-
-fn listen_failed(socket: SocketAddr, error: &io::Error) -> Error {
-    Error::Listen {
-        address: super::socket_address(Transport::Tcp, socket),
-        reason: super::address::describe(error),
-    }
+    Error::setup(Stack::Commonware, reason)
 }
 
 /// The state that a host's tasks and connections share.
@@ -285,29 +270,16 @@ impl Shared {
 
 /// Takes introductions.
 async fn accept(shared: Arc<Shared>, listener: TcpListener) {
-    let room = Arc::new(Semaphore::new(MOST_INTRODUCTIONS));
-    loop {
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
-                    tracing::debug!("refused an introduction above the limit");
-                    continue;
-                };
-                let admitted = Arc::clone(&shared);
-                shared.tasks.spawn(async move {
-                    if let Err(error) = admit(&admitted, stream, from.ip()).await {
-                        tracing::debug!(%error, "an introduction failed");
-                    }
-                    drop(counted);
-                });
+    let take = |stream, from: SocketAddr, counted| {
+        let admitted = Arc::clone(&shared);
+        shared.tasks.spawn(async move {
+            if let Err(error) = admit(&admitted, stream, from.ip()).await {
+                tracing::debug!(%error, "an introduction failed");
             }
-            Err(error) => {
-                // Usually the process is out of file descriptors, which closing connections return.
-                tracing::warn!(%error, "failed to accept an introduction");
-                sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
+            drop(counted);
+        });
+    };
+    accept::accept(listener, MOST_INTRODUCTIONS, "an introduction", take).await;
 }
 
 /// Accepts a peer's connections for as long as its introduction lasts.
@@ -376,14 +348,10 @@ impl Host for Commonware {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let peer = Address::parse(address)?;
-        let failed = |reason: String| Error::Dial {
-            address: address.to_owned(),
-            reason,
-        };
-        let introduction = peer.introduction.ok_or_else(|| Error::Address {
-            address: address.to_owned(),
-            reason: "it has no /introduction/<port>".to_owned(),
-        })?;
+        let failed = |reason: String| Error::dial(address, reason);
+        let introduction = peer
+            .introduction
+            .ok_or_else(|| Error::address(address, "it has no /introduction/<port>"))?;
         let dialled = timeout(DIAL_TIMEOUT, dial(&self.shared, peer, introduction)).await;
         let connected = dialled.map_err(|_| failed(format!("no answer in {DIAL_TIMEOUT:?}")))?;
         Ok(Box::new(connected.map_err(failed)?))
@@ -468,10 +436,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     let established = began.elapsed();
     let messenger = shared.exchange(key, session, Some(guard));
     Ok(Connected {
-        phases: DialPhases {
-            established,
-            ..DialPhases::default()
-        },
+        phases: DialPhases::of(established),
         messenger: Mutex::new(Some(messenger)),
     })
 }

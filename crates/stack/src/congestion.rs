@@ -43,14 +43,12 @@ fn check(stack: Stack, wanted: &TcpCongestion) -> Result<(), Error> {
             let list = fs::read_to_string(format!("/proc/sys/net/ipv4/tcp_{kind}_congestion_control"));
             list.map_or_else(|_| "unknown".to_owned(), |names| names.trim().replace(' ', ", "))
         };
-        Error::Unsupported {
-            stack,
-            what: format!(
-                "tcpCongestion {wanted} ({error}): the kernel has {}, of which a node without CAP_NET_ADMIN may use {}",
-                names("available"),
-                names("allowed")
-            ),
-        }
+        let what = format!(
+            "tcpCongestion {wanted} ({error}): the kernel has {}, of which a node without CAP_NET_ADMIN may use {}",
+            names("available"),
+            names("allowed")
+        );
+        Error::unsupported(stack, what)
     })
 }
 

@@ -1,5 +1,7 @@
 //! Why a stack failed.
 
+use std::fmt::Display;
+
 use perfrun_contract::matrix::Stack;
 use thiserror::Error;
 
@@ -61,15 +63,34 @@ pub enum Error {
     },
 }
 
+impl Error {
+    pub(crate) fn unsupported(stack: Stack, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::Unsupported { stack, what }
+    }
+
+    pub(crate) fn address(address: &(impl Display + ?Sized), reason: impl Into<String>) -> Self {
+        let (address, reason) = (address.to_string(), reason.into());
+        Self::Address { address, reason }
+    }
+
+    pub(crate) fn dial(address: &(impl Display + ?Sized), reason: impl Into<String>) -> Self {
+        let (address, reason) = (address.to_string(), reason.into());
+        Self::Dial { address, reason }
+    }
+
+    pub(crate) fn setup(stack: Stack, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::Setup { stack, reason }
+    }
+}
+
 #[cfg(not(feature = "webrtc"))]
 impl Error {
     pub(crate) fn without_webrtc(stack: Stack) -> Self {
         let what = "webrtc-direct, because this perfrun-node was built without it; \
             `cargo build --release -p perfrun-node` builds all of it";
-        Self::Unsupported {
-            stack,
-            what: what.to_owned(),
-        }
+        Self::unsupported(stack, what)
     }
 }
 
@@ -78,9 +99,6 @@ impl Error {
     pub(crate) fn without(stack: Stack) -> Self {
         let what = "anything, because this perfrun-node was built without it; \
             `cargo build --release -p perfrun-node` builds all of it";
-        Self::Unsupported {
-            stack,
-            what: what.to_owned(),
-        }
+        Self::unsupported(stack, what)
     }
 }

@@ -221,3 +221,13 @@ pub struct DialPhases {
     /// Until the connection is established, secured and multiplexed.
     pub established: Duration,
 }
+
+impl DialPhases {
+    /// Of a stack that reports nothing but the last step.
+    pub(crate) fn of(established: Duration) -> Self {
+        Self {
+            established,
+            ..Self::default()
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+mod accept;
 mod address;
 #[cfg(feature = "commonware")]
 mod commonware;
@@ -71,10 +72,7 @@ async fn begin(
         .effective_on(config.transport)
         .find(|setting| unsettable(stack, *setting).is_some());
     if let Some(lacking) = lacking {
-        return Err(Error::Unsupported {
-            stack,
-            what: lacking.to_string(),
-        });
+        return Err(Error::unsupported(stack, lacking.to_string()));
     }
     congestion::prepare(stack, &config)?;
     match stack {
@@ -85,10 +83,10 @@ async fn begin(
         Stack::Commonware => commonware::start(config, inbound).await,
         #[cfg(not(feature = "commonware"))]
         Stack::Commonware => Err(Error::without(stack)),
-        Stack::GoLibp2p | Stack::External => Err(Error::Unsupported {
+        Stack::GoLibp2p | Stack::External => Err(Error::unsupported(
             stack,
-            what: "anything in perfrun-node, which does not have it".to_owned(),
-        }),
+            "anything in perfrun-node, which does not have it",
+        )),
     }
 }
 

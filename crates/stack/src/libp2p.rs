@@ -206,12 +206,9 @@ impl Host for Libp2p {
         let target = address::parse(address)?;
         let has_certificate = target.iter().any(|part| matches!(part, Protocol::Certhash(_)));
         if self.transport == Transport::WebrtcDirect && !has_certificate {
-            return Err(Error::Address {
-                address: address.to_owned(),
-                reason:
-                    "it has no /certhash/…, the server's certificate: use the address that the server printed"
-                        .to_owned(),
-            });
+            let reason =
+                "it has no /certhash/…, the server's certificate: use the address that the server printed";
+            return Err(Error::address(address, reason));
         }
         let started = Instant::now();
         // The relay first, to measure the time of its connection, which the circuit then uses.
@@ -241,10 +238,7 @@ impl Host for Libp2p {
         let started = Instant::now();
         let (established, _) = self.establish(&target).await?;
         let relay_connected = started.elapsed();
-        let phases = DialPhases {
-            established: relay_connected,
-            ..DialPhases::default()
-        };
+        let phases = DialPhases::of(relay_connected);
         // Already here, so that a refusal closes the connection.
         let connection = Dialled {
             transport: self.transport,
@@ -254,10 +248,7 @@ impl Host for Libp2p {
             phases,
             commands: self.commands.clone(),
         };
-        let failed = |reason: String| Error::Dial {
-            address: relay.to_owned(),
-            reason,
-        };
+        let failed = |reason: String| Error::dial(relay, reason);
         let (reply, reserved) = oneshot::channel();
         let command = Command::Reserve { relay: target, reply };
         self.commands
@@ -304,10 +295,7 @@ impl Host for Libp2p {
 impl Libp2p {
     /// Dials. Also returns when the socket was connected, if the transport has one.
     async fn establish(&self, target: &Multiaddr) -> Result<(Established, Option<Instant>), Error> {
-        let failed = |reason: String| Error::Dial {
-            address: target.to_string(),
-            reason,
-        };
+        let failed = |reason: String| Error::dial(target, reason);
         let connected = Arc::new(OnceLock::new());
         let (reply, established) = oneshot::channel();
         let command = Command::Dial {
@@ -501,8 +489,5 @@ async fn listen<B: StreamHost>(
 }
 
 fn setup(error: impl std::error::Error + 'static) -> Error {
-    Error::Setup {
-        stack: Stack::Libp2p,
-        reason: address::describe(&error),
-    }
+    Error::setup(Stack::Libp2p, address::describe(&error))
 }

@@ -12,7 +12,7 @@ mod notifications;
 mod pause;
 mod protocol;
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{io, net::IpAddr, sync::Arc, time::Instant};
 
 use ::litep2p::{
     Litep2p, PeerId,
@@ -122,21 +122,15 @@ pub(super) async fn start(
     if let Some((ip, port)) = config.listen {
         // litep2p only logs that it failed to listen.
         let Some(bound) = addresses.first() else {
-            let reason = "litep2p did not listen".to_owned();
-            return Err(Error::Listen {
-                address: address::text(config.transport, (ip, port)),
-                reason,
-            });
+            let failed = address::cannot_listen(config.transport, (ip, port));
+            return Err(failed(io::Error::other("litep2p did not listen")));
         };
         listening = address::port(&address::parse(bound)?).map(|port| (ip, port));
         if let (Transport::QuicV1, true, Some(listening)) = (config.transport, ip.is_unspecified(), listening)
         {
             // Its QUIC reports the wildcard address, which peers cannot dial.
-            let dialable =
-                interfaces::dialable(config.transport, listening.into()).map_err(|error| Error::Listen {
-                    address: address::text(config.transport, listening),
-                    reason: address::describe(&error),
-                })?;
+            let dialable = interfaces::dialable(config.transport, listening.into())
+                .map_err(address::cannot_listen(config.transport, listening))?;
             let peer = litep2p.local_peer_id();
             addresses = dialable
                 .into_iter()
@@ -177,12 +171,7 @@ fn with_webrtc(_: ConfigBuilder, _: Vec<LiteMultiaddr>) -> Result<ConfigBuilder,
 }
 
 fn check_supported(config: &HostConfig) -> Result<(), Error> {
-    let unsupported = |what: String| {
-        Err(Error::Unsupported {
-            stack: Stack::Litep2p,
-            what,
-        })
-    };
+    let unsupported = |what: String| Err(Error::unsupported(Stack::Litep2p, what));
     if matches!(config.relaying, Relaying::Relay(_)) {
         return unsupported("circuit relay".to_owned());
     }
@@ -265,17 +254,10 @@ impl Host for Lite {
         let target = translate(&address::parse(address)?)?;
         let Some(peer) = PeerId::try_from_multiaddr(&target) else {
             let reason =
-                "it has no /p2p/<peer id>, which litep2p needs: use the address that the server printed"
-                    .to_owned();
-            return Err(Error::Address {
-                address: address.to_owned(),
-                reason,
-            });
+                "it has no /p2p/<peer id>, which litep2p needs: use the address that the server printed";
+            return Err(Error::address(address, reason));
         };
-        let failed = |reason: &str| Error::Dial {
-            address: address.to_owned(),
-            reason: reason.to_owned(),
-        };
+        let failed = |reason: &str| Error::dial(address, reason);
         let closed = || failed("the host is closed");
         let (connected, established) = oneshot::channel();
         let (failure, not_established) = oneshot::channel();
@@ -306,10 +288,7 @@ impl Host for Lite {
             Ok(outcome) => outcome?,
             Err(_) => return Err(failed("litep2p reported no outcome")),
         }
-        let phases = DialPhases {
-            established: started.elapsed(),
-            ..DialPhases::default()
-        };
+        let phases = DialPhases::of(started.elapsed());
         Ok(Box::new(Dialled {
             peer,
             phases,
@@ -319,10 +298,7 @@ impl Host for Lite {
     }
 
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
-        Err(Error::Unsupported {
-            stack: Stack::Litep2p,
-            what: "circuit relay".to_owned(),
-        })
+        Err(Error::unsupported(Stack::Litep2p, "circuit relay"))
     }
 
     async fn close(self: Box<Self>) {
@@ -424,17 +400,11 @@ fn identity(keys: Keys) -> Result<Keypair, Error> {
 fn translate(address: &Multiaddr) -> Result<LiteMultiaddr, Error> {
     let text = address.to_string();
     text.parse()
-        .map_err(|error: ::litep2p::types::multiaddr::Error| Error::Address {
-            address: text.clone(),
-            reason: error.to_string(),
-        })
+        .map_err(|error: ::litep2p::types::multiaddr::Error| Error::address(&text, error.to_string()))
 }
 
 fn setup(error: ::litep2p::Error) -> Error {
-    Error::Setup {
-        stack: Stack::Litep2p,
-        reason: address::describe(&error),
-    }
+    Error::setup(Stack::Litep2p, address::describe(&error))
 }
 
 #[cfg(test)]

@@ -18,9 +18,6 @@ pub(super) async fn start(
         Transport::Tcp if matches!(config.relaying, Relaying::Relay(_)) => proxy::start(config, inbound),
         Transport::Tcp => tcp::start(config, inbound).await,
         Transport::QuicV1 => quic::start(config, inbound),
-        other => Err(Error::Unsupported {
-            stack: Stack::Raw,
-            what: other.to_string(),
-        }),
+        other => Err(Error::unsupported(Stack::Raw, other.to_string())),
     }
 }

@@ -180,6 +180,14 @@ pub enum Error {
 }
 
 impl Error {
+    fn too_few(what: &'static str, got: u64, due: u64) -> Self {
+        Self::TooFewBytes { what, got, due }
+    }
+
+    fn unexpected(what: &'static str, due: u64) -> Self {
+        Self::UnexpectedBytes { what, due }
+    }
+
     /// The reason in the results.
     pub fn reason(&self) -> Reason {
         match self {
@@ -385,7 +393,7 @@ impl Buffers {
         while arrival.bytes < due {
             let got = arrival.bytes;
             if self.receive(stream, due - got, arrival, counters).await? == 0 {
-                return Err(Error::TooFewBytes { what, got, due });
+                return Err(Error::too_few(what, got, due));
             }
         }
         Ok(())
@@ -459,11 +467,7 @@ async fn read_rest<S: AsyncRead + Unpin>(
     while got < into.len() {
         match stream.read(&mut into[got..]).await? {
             0 => {
-                return Err(Error::TooFewBytes {
-                    what,
-                    got: got as u64,
-                    due: into.len() as u64,
-                });
+                return Err(Error::too_few(what, got as u64, into.len() as u64));
             }
             n => got += n,
         }

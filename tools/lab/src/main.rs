@@ -27,10 +27,10 @@ mod subnet;
 mod up;
 
 use std::{
-    env, io,
+    env,
     os::unix::{fs::MetadataExt, process::CommandExt},
-    path::{Path, PathBuf},
-    process::{Command as Program, ExitCode},
+    path::PathBuf,
+    process::{Command as Program, ExitCode, Stdio},
     time::Instant,
 };
 
@@ -68,7 +68,7 @@ enum Command {
         #[arg(required = true, hide = true, value_name = "PROGRAM")]
         programs: Vec<PathBuf>,
     },
-    /// Show parts, their memory, the nodes, and the paths of files
+    /// Show parts, the nodes, and the paths of files
     Status,
     /// Print the path of the administrator's kubeconfig
     Kubeconfig,
@@ -355,26 +355,15 @@ impl Lab {
     fn keep_logs(&self) -> Option<PathBuf> {
         let kept = env::temp_dir().join(format!("perfrun-lab-{}-logs", self.name));
         let _ = std::fs::remove_dir_all(&kept);
-        copy_folder(&self.paths.logs(), &kept).ok()?;
-        Some(kept)
+        let mut copy = Program::new("cp");
+        copy.arg("-r")
+            .args([&self.paths.logs(), &kept])
+            .stderr(Stdio::null());
+        copy.status().is_ok_and(|status| status.success()).then_some(kept)
     }
 }
 
 /// "1 node", "2 nodes".
 fn counted(nodes: u8) -> String {
     format!("{nodes} node{}", if nodes == 1 { "" } else { "s" })
-}
-
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else {
-            std::fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
 }

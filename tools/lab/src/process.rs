@@ -4,7 +4,6 @@
 //! start time was compared, so no other process can be signalled.
 
 use std::{
-    ffi::OsString,
     fs::{self, File},
     io::Write,
     os::fd::OwnedFd,
@@ -79,42 +78,6 @@ impl Process {
             Some(Err(_)) | None => !self.is_alive(),
         }
     }
-
-    /// The PID namespace of the process.
-    pub(crate) fn pid_namespace(self) -> Option<OsString> {
-        let link = fs::read_link(format!("/proc/{}/ns/pid", self.pid)).ok()?;
-        Some(link.into_os_string())
-    }
-
-    /// The memory of the process in KiB, shared pages counted in proportion.
-    pub(crate) fn memory(self) -> u64 {
-        memory_of(self.pid)
-    }
-}
-
-/// The memory in KiB of all processes in a PID namespace, and their number.
-pub(crate) fn memory_of_namespace(namespace: &OsString) -> (u64, usize) {
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| {
-            fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|link| link.as_os_str() == namespace)
-        })
-        .fold((0, 0), |(memory, count), pid| {
-            (memory + memory_of(pid), count + 1)
-        })
-}
-
-fn memory_of(pid: i32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    text.lines()
-        .find_map(|line| {
-            line.strip_prefix("Pss:")?
-                .trim()
-                .strip_suffix(" kB")?
-                .parse()
-                .ok()
-        })
-        .unwrap_or(0)
 }
 
 fn stat(pid: i32) -> Option<(char, u64)> {

@@ -1,11 +1,10 @@
-//! `status`: running parts, their memory, and the paths of files.
+//! `status`: running parts, and the paths of files.
 
 use anyhow::Result;
 
 use crate::{
     Lab, counted,
     part::{ON_CONTROL_PLANE, Part},
-    process::{self, Process},
     record::Record,
 };
 
@@ -23,14 +22,16 @@ impl Lab {
                 ", INCOMPLETE: `up` did not finish"
             },
         );
-        text += &row("PART", "PID", "STATE", "MEMORY");
-        let mut total = 0;
+        text += &row("PART", "PID", "STATE");
         for machine in self.machines()? {
-            let (rows, memory) = self.machine_status(machine)?;
-            text += &rows;
-            total += memory;
+            let programs = match machine {
+                Part::Node(number) => Part::on_node(number).to_vec(),
+                _ => ON_CONTROL_PLANE.to_vec(),
+            };
+            for part in [machine].into_iter().chain(programs) {
+                text += &part_status(record, part);
+            }
         }
-        text += &row("all", "", "", &mebibytes(total));
 
         let nodes = self.kubectl(&["get", "nodes", "--output", "wide"]);
         text += &format!(
@@ -43,24 +44,6 @@ impl Lab {
         Ok(text)
     }
 
-    /// The lines of a machine with its programs, and its memory in KiB, containers included.
-    fn machine_status(&self, machine: Part) -> Result<(String, u64)> {
-        let record = self.record()?;
-        let namespace = record.running(machine).and_then(Process::pid_namespace);
-        let (memory, count) = namespace.as_ref().map_or((0, 0), process::memory_of_namespace);
-        let mut rows = part_status(record, machine, memory);
-        rows.insert_str(rows.len() - 1, &format!("  in {count} processes"));
-        let programs = match machine {
-            Part::Node(number) => Part::on_node(number).to_vec(),
-            _ => ON_CONTROL_PLANE.to_vec(),
-        };
-        for program in programs {
-            let memory = record.running(program).map_or(0, Process::memory);
-            rows += &part_status(record, program, memory);
-        }
-        Ok((rows, memory))
-    }
-
     pub(crate) fn machines(&self) -> Result<impl Iterator<Item = Part> + use<>> {
         let nodes = self.record()?.nodes;
         Ok([Part::ControlPlane]
@@ -69,7 +52,7 @@ impl Lab {
     }
 }
 
-fn part_status(record: &Record, part: Part, memory: u64) -> String {
+fn part_status(record: &Record, part: Part) -> String {
     let running = record.running(part);
     let state = match (running, record.stopped.contains(&part)) {
         (Some(_), _) => "running",
@@ -77,13 +60,9 @@ fn part_status(record: &Record, part: Part, memory: u64) -> String {
         (None, false) => "ENDED",
     };
     let pid = running.map_or_else(|| "-".into(), |process| process.pid.to_string());
-    row(&part.to_string(), &pid, state, &mebibytes(memory))
+    row(&part.to_string(), &pid, state)
 }
 
-fn row(part: &str, pid: &str, state: &str, memory: &str) -> String {
-    format!("{part:<22} {pid:>8}  {state:<8} {memory:>9}\n")
-}
-
-fn mebibytes(kibibytes: u64) -> String {
-    format!("{} MiB", kibibytes.div_ceil(1024))
+fn row(part: &str, pid: &str, state: &str) -> String {
+    format!("{part:<22} {pid:>8}  {state}\n")
 }

@@ -217,31 +217,38 @@ fn search(workspace: &Workspace, program: &Path, target: &str, time: Duration) -
         fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
     }
     let before = files(&found)?;
-    let log = folder.join("log");
     let mut fuzzer = fuzzer(workspace, program, target);
-    let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
     fuzzer
         .args(["-print_final_stats=1", "-max_len=65536"])
         .arg(format!("-max_total_time={}", time.as_secs()))
         .arg(format!("-artifact_prefix={}/", found.display()))
         // New inputs go to the first folder.
-        .args([&kept, &workspace.root.join(CORPORA).join(target)])
-        .stdout(output.try_clone()?)
-        .stderr(output);
-    let status = shell::status(&mut fuzzer)?;
+        .args([&kept, &workspace.root.join(CORPORA).join(target)]);
+    logged(&mut fuzzer, &folder, |said| {
+        let mut found = files(&found)?;
+        found.retain(|file| !before.contains(file));
+        Ok(Search {
+            target: target.to_owned(),
+            found,
+            ..stats(said)
+        })
+    })
+}
+
+/// Runs a fuzzer whose output goes to a file in the folder, and reads the result from that.
+fn logged(fuzzer: &mut Command, folder: &Path, read: impl FnOnce(&str) -> Result<Search>) -> Result<Search> {
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    let log = folder.join("log");
+    let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
+    let status = shell::status(fuzzer.stdout(output.try_clone()?).stderr(output))?;
     let said = fs::read(&log).with_context(|| format!("failed to read {}", log.display()))?;
-    let mut found = files(&found)?;
-    found.retain(|file| !before.contains(file));
+    let search = read(&String::from_utf8_lossy(&said))?;
     ensure!(
-        status.success() || !found.is_empty(),
+        status.success() || !search.found.is_empty(),
         "the fuzzer ended with {status} and kept no input; see {}",
         log.display()
     );
-    Ok(Search {
-        target: target.to_owned(),
-        found,
-        ..stats(&String::from_utf8_lossy(&said))
-    })
+    Ok(search)
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -275,22 +282,13 @@ fn in_go(workspace: &Workspace) -> Result<Vec<InGo>> {
 impl InGo {
     fn search(&self, workspace: &Workspace, time: Duration) -> Result<Search> {
         let folder = workspace.artifacts().join("fuzz").join(&self.name);
-        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
-        let log = folder.join("log");
-        let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
         let mut fuzzer = go::fuzz(workspace, &self.package, &self.function, time.as_secs());
-        let status = shell::status(fuzzer.stdout(output.try_clone()?).stderr(output))?;
-        let said = fs::read_to_string(&log).with_context(|| format!("failed to read {}", log.display()))?;
-        let search = Search {
-            target: self.name.clone(),
-            ..stats_in_go(&said, time)
-        };
-        ensure!(
-            status.success() || !search.found.is_empty(),
-            "the fuzzer ended with {status} and kept no input; see {}",
-            log.display()
-        );
-        Ok(search)
+        logged(&mut fuzzer, &folder, |said| {
+            Ok(Search {
+                target: self.name.clone(),
+                ..stats_in_go(said, time)
+            })
+        })
     }
 }
 

@@ -67,12 +67,8 @@ impl Image {
         }
     }
 
-    fn repository(self) -> &'static str {
-        match self {
-            Self::Node => "perfrun.invalid/node",
-            Self::NodeGo => "perfrun.invalid/node-go",
-            Self::Operator => "perfrun.invalid/operator",
-        }
+    fn repository(self) -> String {
+        format!("perfrun.invalid/{}", self.file_stem())
     }
 
     fn dockerfile(self) -> &'static str {
@@ -148,31 +144,22 @@ fn write(
     let _ = fs::remove_file(contents::file(output));
     let reference = format!("{}:{tag}", image.repository());
     let name = image.program();
-    if image == Image::NodeGo {
+    let copied = || {
+        let context = empty(workspace, name)?;
+        copy(&workspace.program(profile, name), &context.join(name))?;
+        anyhow::Ok(context)
+    };
+    let is_own = matches!(profile, Profile::Dev) && patches.is_empty();
+    let (stage, context) = if image == Image::NodeGo {
         ensure!(
             patches.is_empty(),
             "--patch names a crate, and {name} is a Go module: use replace in its go.mod"
         );
         go::build(workspace, profile)?;
-        let context = empty(workspace, name)?;
-        copy(&workspace.program(profile, name), &context.join(name))?;
-        let recipe = Recipe {
-            reference,
-            dockerfile: image.dockerfile(),
-            stage: None,
-            context: &context,
-        };
-        archive(workspace, builder, &recipe, output)?;
-        if matches!(profile, Profile::Release) {
-            contents::write(workspace, image, &context.join(name), output)?;
-        }
-        return Ok(recipe.reference);
-    }
-    let is_own = matches!(profile, Profile::Dev) && patches.is_empty();
-    let (stage, context) = if is_own {
+        (None, copied()?)
+    } else if is_own {
         workspace.build(profile, &[name])?;
-        let context = empty(workspace, name)?;
-        copy(&workspace.program(profile, name), &context.join(name))?;
+        let context = copied()?;
         copy_libraries(workspace, &context.join(name), &context)?;
         (Some("with-libraries"), context)
     } else {

@@ -25,50 +25,28 @@ pub(crate) struct Tool {
     used_by: &'static str,
 }
 
+/// A tool whose program is on PATH.
+const fn tool(program: &'static str, package: &'static str, used_by: &'static str) -> Tool {
+    Tool {
+        program,
+        variable: None,
+        folders: &[],
+        package,
+        used_by,
+    }
+}
+
 const PROTOC: Tool = Tool {
-    program: "protoc",
     variable: Some("PROTOC"),
-    folders: &[],
-    package: "protobuf-compiler",
-    used_by: "litep2p's build script",
+    ..tool("protoc", "protobuf-compiler", "litep2p's build script")
 };
-const PERL: Tool = Tool {
-    program: "perl",
-    variable: None,
-    folders: &[],
-    package: "perl",
-    used_by: "OpenSSL's configuration, for litep2p's WebRTC",
-};
-const MAKE: Tool = Tool {
-    program: "make",
-    variable: None,
-    folders: &[],
-    package: "make",
-    used_by: "the build of OpenSSL, for litep2p's WebRTC",
-};
-const IPERF3: Tool = Tool {
-    program: "iperf3",
-    variable: None,
-    folders: &[],
-    package: "iperf3",
-    used_by: "the raw TCP benchmark, as the reference",
-};
+const PERL: Tool = tool("perl", "perl", "OpenSSL's configuration, for litep2p's WebRTC");
+const MAKE: Tool = tool("make", "make", "the build of OpenSSL, for litep2p's WebRTC");
+const IPERF3: Tool = tool("iperf3", "iperf3", "the raw TCP benchmark, as the reference");
 
-const PING: Tool = Tool {
-    program: "ping",
-    variable: None,
-    folders: &[],
-    package: "iputils-ping",
-    used_by: "the tests of impaired links, as a judge",
-};
+const PING: Tool = tool("ping", "iputils-ping", "the tests of impaired links, as a judge");
 
-const BUILDAH: Tool = Tool {
-    program: "buildah",
-    variable: None,
-    folders: &[],
-    package: "buildah",
-    used_by: "`cargo xtask image`",
-};
+const BUILDAH: Tool = tool("buildah", "buildah", "`cargo xtask image`");
 
 /// Packages that the build of the demo needs.
 pub(crate) const DEMO: &[Tool] = &[PROTOC];
@@ -80,74 +58,42 @@ pub(crate) const BENCH: &[Tool] = &[PROTOC, PERL, MAKE, IPERF3];
 const TEST: &[Tool] = &[
     PING,
     IPERF3,
-    Tool {
-        program: "linux.uml",
-        variable: None,
-        folders: &[],
-        package: "user-mode-linux",
-        used_by: "the tests of impaired links, as a kernel that has netem",
-    },
-    Tool {
-        program: "prometheus",
-        variable: None,
-        folders: &[],
-        package: "prometheus",
-        used_by: "the tests of metrics, dashboards and alerts",
-    },
+    tool(
+        "linux.uml",
+        "user-mode-linux",
+        "the tests of impaired links, as a kernel that has netem",
+    ),
+    tool(
+        "prometheus",
+        "prometheus",
+        "the tests of metrics, dashboards and alerts",
+    ),
 ];
 /// The profiler. The list is separate because Debian's relatives name the package differently.
-pub(crate) const PERF: &[Tool] = &[Tool {
-    program: "perf",
-    variable: None,
-    folders: &[],
-    package: "linux-perf",
-    used_by: "the tests of `perfrun run --profile`",
-}];
+pub(crate) const PERF: &[Tool] = &[tool("perf", "linux-perf", "the tests of `perfrun run --profile`")];
 /// The browser of the tests of pages. The list is separate because not every relative of Debian has the
 /// package.
-pub(crate) const BROWSER: &[Tool] = &[Tool {
-    program: "chromedriver",
-    variable: None,
-    folders: &[],
-    package: "chromium-driver",
-    used_by: "the tests of pages, with the browser that it brings",
-}];
+pub(crate) const BROWSER: &[Tool] = &[tool(
+    "chromedriver",
+    "chromium-driver",
+    "the tests of pages, with the browser that it brings",
+)];
 /// Packages that build images.
 pub(crate) const IMAGE: &[Tool] = &[BUILDAH];
 /// Packages that install kubernetes-validate.
-const PIP: &[Tool] = &[Tool {
-    program: "pip3",
-    variable: None,
-    folders: &[],
-    package: "python3-pip",
-    used_by: "the checks of the Helm chart",
-}];
+const PIP: &[Tool] = &[tool("pip3", "python3-pip", "the checks of the Helm chart")];
 /// Packages that the lab needs, besides Go.
 pub(crate) const LAB: &[Tool] = &[
-    lab_tool("ip", "iproute2", "the lab, for its links and routes"),
-    lab_tool("iptables", "iptables", "kube-proxy in the lab"),
-    lab_tool("conntrack", "conntrack", "kube-proxy in the lab"),
-    lab_tool("runc", "runc", "containerd in the lab"),
-    lab_tool("etcd", "etcd-server", "the API server in the lab"),
+    tool("ip", "iproute2", "the lab, for its links and routes"),
+    tool("iptables", "iptables", "kube-proxy in the lab"),
+    tool("conntrack", "conntrack", "kube-proxy in the lab"),
+    tool("runc", "runc", "containerd in the lab"),
+    tool("etcd", "etcd-server", "the API server in the lab"),
     Tool {
-        program: "ptp",
-        variable: None,
         folders: CNI_FOLDERS,
-        package: "containernetworking-plugins",
-        used_by: "containerd in the lab",
+        ..tool("ptp", "containernetworking-plugins", "containerd in the lab")
     },
 ];
-
-/// An entry of [`LAB`] whose program is on PATH.
-const fn lab_tool(program: &'static str, package: &'static str, used_by: &'static str) -> Tool {
-    Tool {
-        program,
-        variable: None,
-        folders: &[],
-        package,
-        used_by,
-    }
-}
 
 /// Folders where distributions install the CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];

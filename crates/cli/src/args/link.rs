@@ -8,10 +8,9 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
+use perfrun_api::network::{Bursts, Way};
 use perfrun_contract::quantity::{BitRate, Percent};
-use perfrun_link::{
-    Backend, Chance, Impairment, Jitter, JitterDistribution, Loss, Prefix, Ratio, Reorder, impairment,
-};
+use perfrun_link::{Backend, Impairment, JitterDistribution, Prefix, impairment};
 
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
@@ -171,9 +170,10 @@ pub struct Figures {
     #[arg(
         long,
         conflicts_with = "loss",
+        value_parser = bursts,
         value_name = "ENTER,LEAVE[,LOSS_IN_BAD[,LOSS_IN_GOOD]]"
     )]
-    pub burst: Option<Burst>,
+    pub burst: Option<Bursts>,
     /// Share of packets that arrive twice.
     #[arg(long, value_name = "SHARE")]
     pub duplicate: Option<Percent>,
@@ -197,75 +197,39 @@ pub struct Figures {
 impl Figures {
     /// The impairment that the options describe.
     pub fn impairment(&self) -> Result<Impairment, impairment::InvalidImpairment> {
-        let ratio = |share: Option<Percent>| share.map(Percent::ratio).filter(|ratio| !ratio.is_zero());
-        let or_none = |share: Option<Percent>| ratio(share).unwrap_or_default();
-        let chance = |share: Option<Percent>| {
-            ratio(share).map(|ratio| Chance {
-                ratio,
-                correlation: Ratio::ZERO,
-            })
+        let way = Way {
+            delay: self.delay.map(Into::into),
+            jitter: self.jitter.filter(|amount| !amount.is_zero()).map(Into::into),
+            distribution: self.distribution,
+            correlation: self.correlation,
+            loss: self.loss,
+            loss_correlation: self.loss_correlation,
+            bursts: self.burst.clone(),
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            reorder: self.reorder,
+            reorder_gap: self.reorder_gap.map(NonZeroU32::get),
+            rate: self.rate,
+            queue: self.queue.map(NonZeroU32::get),
         };
-        let single = ratio(self.loss).map(|ratio| Loss::Random {
-            ratio,
-            correlation: or_none(self.loss_correlation),
-        });
-        let bursts = self.burst.as_ref().map(|burst| Loss::GilbertElliott {
-            enter_bad: burst.enter.ratio(),
-            leave_bad: burst.leave.ratio(),
-            loss_in_bad: burst.loss_in_bad.map_or(Ratio::ONE, Percent::ratio),
-            loss_in_good: or_none(burst.loss_in_good),
-        });
-        let impairment = Impairment {
-            delay: self.delay.unwrap_or_default(),
-            jitter: self
-                .jitter
-                .filter(|amount| !amount.is_zero())
-                .map(|amount| Jitter {
-                    amount,
-                    distribution: self.distribution.unwrap_or_default(),
-                    correlation: or_none(self.correlation),
-                }),
-            loss: bursts.or(single),
-            duplicate: chance(self.duplicate),
-            corrupt: chance(self.corrupt),
-            reorder: ratio(self.reorder).map(|ratio| Reorder {
-                ratio,
-                correlation: Ratio::ZERO,
-                gap: self.reorder_gap.unwrap_or(NonZeroU32::MIN),
-            }),
-            rate_bits_per_second: self.rate.map(BitRate::bits_per_second),
-            limit_packets: self.queue,
-        };
+        let impairment = way.impairment();
         impairment.check().map(|()| impairment)
     }
 }
 
-/// Losses of a link that alternates between good and bad periods.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Burst {
-    enter: Percent,
-    leave: Percent,
-    loss_in_bad: Option<Percent>,
-    loss_in_good: Option<Percent>,
-}
-
-impl FromStr for Burst {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let shares: Vec<Percent> = text
-            .split(',')
-            .map(|share| share.trim().parse().map_err(|error| format!("{error}")))
-            .collect::<Result<_, _>>()?;
-        match shares[..] {
-            [enter, leave, ref losses @ ..] if losses.len() <= 2 => Ok(Self {
-                enter,
-                leave,
-                loss_in_bad: losses.first().copied(),
-                loss_in_good: losses.get(1).copied(),
-            }),
-            _ => Err("write two to four shares, e.g. 1%,25%".to_owned()),
-        }
+fn bursts(text: &str) -> Result<Bursts, String> {
+    let shares: Vec<Percent> = text
+        .split(',')
+        .map(|share| share.trim().parse().map_err(|error| format!("{error}")))
+        .collect::<Result<_, _>>()?;
+    match shares[..] {
+        [enter, leave, ref losses @ ..] if losses.len() <= 2 => Ok(Bursts {
+            enter,
+            leave,
+            loss_in_bad: losses.first().copied(),
+            loss_in_good: losses.get(1).copied(),
+        }),
+        _ => Err("write two to four shares, e.g. 1%,25%".to_owned()),
     }
 }
 
@@ -332,6 +296,8 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_link::{Chance, Jitter, Loss, Ratio, Reorder};
+
     use super::*;
 
     fn expected(text: &str) -> Result<Impairment, String> {

@@ -65,11 +65,7 @@ pub(super) fn intent(wanted: &PerfRun, existing: Option<&PerfRun>) -> anyhow::Re
 /// Carries out an intent. Returns the run as it is on the cluster now.
 pub(super) async fn apply(cluster: &Cluster, wanted: PerfRun, intent: Intent) -> anyhow::Result<PerfRun> {
     let name = wanted.name_any();
-    let call = Call {
-        verb: "patch",
-        resource: RUNS,
-        name: Some(&name),
-    };
+    let call = Call::of("patch", RUNS, &name);
     let runs = cluster.runs();
     let (params, patch) = match intent {
         Intent::Create => {

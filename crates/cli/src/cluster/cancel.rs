@@ -28,11 +28,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
         say(&format!("has already ended ({})", status.phase()));
         return Ok(0);
     }
-    let call = Call {
-        verb: "patch",
-        resource: RUNS,
-        name: Some(&name),
-    };
+    let call = Call::of("patch", RUNS, &name);
     let patch = Patch::Merge(json!({"spec": {"cancel": true}}));
     let run = cluster
         .call(&call, cluster.runs().patch(&name, &patch_params(), &patch))

@@ -78,11 +78,7 @@ impl Suite {
     /// Deletes the Secret and all pods, and waits until the pods are gone. The Secret owns the pods, so that
     /// Kubernetes deletes one that was created too late to be seen here.
     async fn remove(&self) -> anyhow::Result<()> {
-        let call = Call {
-            verb: "delete",
-            resource: "secrets",
-            name: Some(&self.name),
-        };
+        let call = Call::of("delete", "secrets", &self.name);
         let secrets = self.cluster.secrets();
         let params = DeleteParams::default();
         let deleted = self.cluster.call(&call, secrets.delete(&self.name, &params));
@@ -90,11 +86,7 @@ impl Suite {
             Err(error) if !error.is_missing() => return Err(error.into()),
             _ => {}
         }
-        let call = Call {
-            verb: "list",
-            resource: "pods",
-            name: None,
-        };
+        let call = Call::all("list", "pods");
         let of_suite = ListParams::default().labels(&format!("{RUN_LABEL}={}", self.name));
         let until = Instant::now() + REMOVAL_LIMIT;
         loop {
@@ -135,11 +127,7 @@ impl Pods {
     async fn prepare(suite: &Suite, args: &args::Conformance) -> anyhow::Result<Self> {
         let token = format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>());
         let secret = pod::secret(&suite.name, &token);
-        let call = Call {
-            verb: "create",
-            resource: "secrets",
-            name: Some(&suite.name),
-        };
+        let call = Call::of("create", "secrets", &suite.name);
         let secrets = suite.cluster.secrets();
         let created = suite
             .cluster

@@ -16,6 +16,20 @@ pub(super) struct Call<'a> {
     pub name: Option<&'a str>,
 }
 
+impl<'a> Call<'a> {
+    /// About one object.
+    pub(super) fn of(verb: &'static str, resource: &'static str, name: &'a str) -> Self {
+        let name = Some(name);
+        Self { verb, resource, name }
+    }
+
+    /// About all objects.
+    pub(super) fn all(verb: &'static str, resource: &'static str) -> Self {
+        let name = None;
+        Self { verb, resource, name }
+    }
+}
+
 impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
@@ -220,11 +234,7 @@ mod tests {
             "status": "Failure", "code": code, "message": message, "reason": "", "details": details
         });
         let status: Status = serde_json::from_value(status).unwrap();
-        let call = Call {
-            verb: "get",
-            resource: RUNS,
-            name: Some("tcp"),
-        };
+        let call = Call::of("get", RUNS, "tcp");
         Error::of(kube::Error::Api(Box::new(status)), &call, "https://lab:6443/")
     }
 

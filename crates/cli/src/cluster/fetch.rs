@@ -78,11 +78,7 @@ async fn config_maps(cluster: &Cluster, names: &[String], screen: &Screen) -> an
 }
 
 async fn config_map(cluster: &Cluster, name: &str) -> Result<Option<ConfigMap>, Error> {
-    let call = Call {
-        verb: "get",
-        resource: "configmaps",
-        name: Some(name),
-    };
+    let call = Call::of("get", "configmaps", name);
     match cluster.call(&call, cluster.config_maps().get_opt(name)).await {
         Err(error) if error.is_missing() => Ok(None),
         answer => answer,

@@ -18,11 +18,7 @@ pub(super) async fn find(cluster: &Cluster, name: &str) -> anyhow::Result<PerfRu
         return readable(run);
     }
     let namespace = cluster.namespace();
-    let call = Call {
-        verb: "list",
-        resource: RUNS,
-        name: None,
-    };
+    let call = Call::all("list", RUNS);
     let runs = cluster.maybe_runs();
     // A user without the permission to list runs gets no names.
     let names = match cluster.call(&call, runs.list(&ListParams::default())).await {
@@ -34,11 +30,7 @@ pub(super) async fn find(cluster: &Cluster, name: &str) -> anyhow::Result<PerfRu
 
 /// The run with this name. `None` if it does not exist.
 pub(super) async fn get(cluster: &Cluster, name: &str) -> Result<Option<MaybeRun>, Error> {
-    let call = Call {
-        verb: "get",
-        resource: RUNS,
-        name: Some(name),
-    };
+    let call = Call::of("get", RUNS, name);
     match cluster.call(&call, cluster.maybe_runs().get(name)).await {
         Ok(run) => Ok(Some(run)),
         Err(error) if error.is_missing() => Ok(None),

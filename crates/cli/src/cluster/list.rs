@@ -20,11 +20,7 @@ use crate::{
 /// Lists the runs of one or all namespaces. Returns the exit status.
 pub async fn list(args: &args::List) -> anyhow::Result<u8> {
     let cluster = Cluster::find(&args.target).await?;
-    let call = Call {
-        verb: "list",
-        resource: RUNS,
-        name: None,
-    };
+    let call = Call::all("list", RUNS);
     let runs = if args.all_namespaces {
         cluster.all_maybe_runs()
     } else {

@@ -150,11 +150,7 @@ impl Request<'_> {
     }
 
     async fn sources(&self) -> Result<Vec<LogSource>, Error> {
-        let call = Call {
-            verb: "list",
-            resource: "pods",
-            name: None,
-        };
+        let call = Call::all("list", "pods");
         let node = self.node.map(|node| format!(",{NODE_LABEL}={node}"));
         let selector = format!("{RUN_LABEL}={}{}", self.run.name_any(), node.unwrap_or_default());
         let params = ListParams::default().labels(&selector);

@@ -70,7 +70,7 @@ impl Reader<'_> {
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PostParams::default()
         };
-        let creation = call("create", "pods", &name);
+        let creation = Call::of("create", "pods", &name);
         let pods = cluster.pods();
         let created = cluster.call(&creation, pods.create(&params, &pod)).await;
         let read = match created {
@@ -82,7 +82,7 @@ impl Reader<'_> {
             Err(error @ (Error::Silent { .. } | Error::Serve { .. })) => Err(error.into()),
             Err(error) => return Err(error.into()),
         };
-        let deletion = call("delete", "pods", &name);
+        let deletion = Call::of("delete", "pods", &name);
         let now = DeleteParams::default().grace_period(1);
         match cluster.call(&deletion, pods.delete(&name, &now)).await {
             Err(error) if !error.is_missing() => {
@@ -156,7 +156,7 @@ fn problem(status: StatusCode, body: &[u8]) -> String {
 async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Result<Connection> {
     let until = Instant::now() + READY_WITHIN;
     loop {
-        let (look, pods) = (call("get", "pods", pod), cluster.pods());
+        let (look, pods) = (Call::of("get", "pods", pod), cluster.pods());
         let seen = patiently(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
         let why = match state(&seen) {
             PodState::Gone(trouble) => bail!(trouble.message),
@@ -180,7 +180,7 @@ async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Resul
 }
 
 async fn try_connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection> {
-    let forwarding = call("create", "pods/portforward", pod);
+    let forwarding = Call::of("create", "pods/portforward", pod);
     let stream = cluster.call(&forwarding, open(&cluster.pods(), pod)).await?;
     let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
     let mut tasks = JoinSet::new();
@@ -213,14 +213,6 @@ fn key(name: &str) -> &'static str {
     match name.rsplit('-').nth(1) {
         Some("results") => RESULTS_KEY,
         _ => TRIALS_KEY,
-    }
-}
-
-fn call<'a>(verb: &'static str, resource: &'static str, name: &'a str) -> Call<'a> {
-    Call {
-        verb,
-        resource,
-        name: Some(name),
     }
 }
 

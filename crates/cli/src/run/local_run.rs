@@ -2,7 +2,7 @@
 
 use perfrun_api::results::Results;
 use perfrun_conductor::{Conductor, Event, RunEnd, RunOptions};
-use perfrun_contract::run::{Cause, RunState};
+use perfrun_contract::{run::RunState, tally::EndReason};
 use perfrun_local::{
     LocalIsolation, LocalNodes,
     nodes::{self, NodeEvent, NodeSettings, Programs},
@@ -103,12 +103,12 @@ impl LocalRun<'_> {
         };
         let nodes = match LocalNodes::start(settings, watch).await {
             Ok(nodes) => nodes,
-            Err(error) => return failed(Cause::Internal, error),
+            Err(error) => return failed(EndReason::Internal, error),
         };
         let ready = self.cancel.run_until_cancelled(nodes.ready()).await;
         let end = match ready {
             None => RunEnd::without_nodes(RunState::Interrupted),
-            Some(Err(error)) => failed(Cause::NodeNotReady, error),
+            Some(Err(error)) => failed(EndReason::NodeNotReady, error),
             Some(Ok(handles)) => {
                 let Results { spec, plan, .. } = self.store.results();
                 let (plan, limits) = (plan.clone(), spec.timeouts.limits());
@@ -160,7 +160,7 @@ impl LocalRun<'_> {
     }
 }
 
-fn failed(cause: Cause, error: nodes::Error) -> RunEnd {
+fn failed(cause: EndReason, error: nodes::Error) -> RunEnd {
     RunEnd {
         cause: Some(cause),
         reason: Some(format!("{:#}", anyhow::Error::from(error))),

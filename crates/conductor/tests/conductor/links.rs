@@ -8,7 +8,8 @@ use perfrun_contract::{
     node::{LinkRequest, Reason, TrialState},
     plan::{Cell, Names, Trial},
     record::Flag,
-    run::{Cause, RunState},
+    run::RunState,
+    tally::EndReason,
 };
 use perfrun_link::{Backend, Link};
 use perfrun_test_kit::records::trial;
@@ -214,7 +215,7 @@ async fn links_that_are_wrong_are_not_filled() {
 async fn what_cannot_be_had_is_said_before_anything_is_measured() {
     let bench = on(&["lat10"], Fault::None, Fault::Incapable);
     let out = bench.run().await;
-    assert_eq!(out.end.cause, Some(Cause::ImpairmentUnsupported));
+    assert_eq!(out.end.cause, Some(EndReason::ImpairmentUnsupported));
     let reason = out.end.reason.unwrap();
     assert!(
         reason.starts_with("network lat10 on client-0: links cannot be impaired here"),
@@ -243,7 +244,7 @@ async fn a_node_without_an_agent_cannot_impair() {
     let mut bench = on(&["lat10"], Fault::None, Fault::None);
     bench.agents.clear();
     let out = bench.run().await;
-    assert_eq!(out.end.cause, Some(Cause::ImpairmentUnsupported));
+    assert_eq!(out.end.cause, Some(EndReason::ImpairmentUnsupported));
     assert!(out.end.reason.unwrap().contains("has no link agent"));
 }
 

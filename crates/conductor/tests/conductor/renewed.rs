@@ -1,9 +1,6 @@
 //! Nodes that are started again in each iteration.
 
-use perfrun_contract::{
-    plan::Renew,
-    run::{Cause, RunState},
-};
+use perfrun_contract::{plan::Renew, run::RunState, tally::EndReason};
 
 use crate::{bench::bench, node::Script};
 
@@ -30,7 +27,7 @@ async fn a_node_that_cannot_be_started_anew_ends_the_run() {
     let out = bench.run().await;
     assert_eq!(
         (out.end.state, out.end.cause),
-        (RunState::Failed, Some(Cause::NodeLost))
+        (RunState::Failed, Some(EndReason::NodeLost))
     );
     assert_eq!(
         out.end.reason.as_deref(),

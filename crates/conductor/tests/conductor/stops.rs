@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perfrun_conductor::Event;
-use perfrun_contract::run::{Cause, RunState};
+use perfrun_contract::{run::RunState, tally::EndReason};
 use tokio_util::sync::CancellationToken;
 
 use crate::{bench::bench, node::Script};
@@ -113,7 +113,7 @@ async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);
-    assert_eq!(out.end.cause, Some(Cause::NodeLost));
+    assert_eq!(out.end.cause, Some(EndReason::NodeLost));
     assert_eq!(
         out.end.reason.unwrap(),
         "client-0 was lost and cannot be replaced: there is no spare"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::FutureExt;
 use perfrun_contract::node::Reason;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -15,26 +15,18 @@ use crate::{
 };
 
 pub(super) fn checks(simple: &Simple) -> Vec<Check> {
-    let with = |name: &str, demand: &str, run: fn(&mut Bench, Simple) -> BoxFuture<'_, Result<(), Unmet>>| {
-        let simple = simple.clone();
-        Check {
-            name: name.to_owned(),
-            demand: demand.to_owned(),
-            run: Box::new(move |bench| run(bench, simple.clone())),
-        }
-    };
     vec![
-        with(
+        simple.check(
             "faults/peer-killed",
             "a client whose server dies fails within seconds, with a reason, and answers calls afterwards",
             |bench, simple| peer_killed(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "faults/nobody",
             "a client that can reach nobody fails as DialFailed or Timeout",
             |bench, simple| nobody(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "faults/stopped",
             "on SIGTERM a node ends its trial as Stopped, lets it be collected, and exits",
             |bench, simple| stopped(bench, simple).boxed(),

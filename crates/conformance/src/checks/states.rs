@@ -15,49 +15,38 @@ use crate::{
 };
 
 pub(super) fn checks(simple: &Simple) -> Vec<Check> {
-    let with =
-        |name: &str,
-         demand: &str,
-         run: fn(&mut Bench, Simple) -> futures::future::BoxFuture<'_, Result<(), Unmet>>| {
-            let simple = simple.clone();
-            Check {
-                name: name.to_owned(),
-                demand: demand.to_owned(),
-                run: Box::new(move |bench| run(bench, simple.clone())),
-            }
-        };
     vec![
-        with(
+        simple.check(
             "states/accepted",
             "a trial is 201, again 200, another under its id 409, and one beside it 423",
             |bench, simple| accepted(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "states/order",
             "states follow each other, and a wait ends when the state is later",
             |bench, simple| order(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "states/start",
             "a client begins at the requested moment of its own clock",
             |bench, simple| start(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "states/repeated",
             "start, finish and delete may be repeated, and forgotten trials are 404",
             |bench, simple| repeated(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "states/cancelled",
             "a trial is cancelled in every state, and the node takes the next one",
             |bench, simple| cancelled(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "states/timeout",
             "a trial ends as Timeout when its time is up",
             |bench, simple| timeout(bench, simple).boxed(),
         ),
-        with(
+        simple.check(
             "states/many",
             "fifty trials follow each other, each forgotten after its outcome",
             |bench, simple| many(bench, simple).boxed(),

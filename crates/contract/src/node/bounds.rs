@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, fmt::Display};
 
 use super::{
-    Distribution, EchoSample, Failure, Measured, Outcome, Plateau, Reason, Resources, Sample, Transfer,
-    TrialStatus, UdpBuffers,
+    Distribution, EchoSample, Measured, Outcome, Plateau, Reason, Resources, Sample, Transfer, TrialStatus,
+    UdpBuffers,
 };
 use crate::{machine::MachineTime, text};
 
@@ -37,238 +37,138 @@ impl TrialStatus {
     ///
     /// Says which bound a value exceeds.
     pub fn checked(mut self) -> Result<Self, String> {
-        let Self {
-            state: _,
-            addresses,
-            bytes_sent,
-            bytes_received,
-            outcome,
-        } = &mut self;
-        at_most("addresses", addresses.len(), ADDRESSES_MAX)?;
-        for address in addresses {
-            at_most("bytes of an address", address.len(), NAME_MAX)?;
-        }
-        counts([*bytes_sent, *bytes_received])?;
-        if let Some(outcome) = outcome {
-            outcome.check()?;
+        self.check()?;
+        if let Some(failure) = self.outcome.as_mut().and_then(|outcome| outcome.failure.as_mut()) {
+            failure.message = text::message(&failure.message);
         }
         Ok(self)
     }
 }
 
-impl Outcome {
-    fn check(&mut self) -> Result<(), String> {
-        let Self {
-            failure,
-            measured,
-            served,
-        } = self;
-        if let Some(Failure { reason: _, message }) = failure {
-            *message = text::message(message);
-        }
-        [&*measured]
-            .into_iter()
-            .chain(served.as_ref())
-            .try_for_each(Measured::check)
+/// What has bounds.
+trait Bounded {
+    fn check(&self) -> Result<(), String>;
+}
+
+impl Bounded for u64 {
+    fn check(&self) -> Result<(), String> {
+        at_most("a count", *self, COUNT_MAX)
     }
 }
 
-impl Measured {
+impl Bounded for f64 {
     fn check(&self) -> Result<(), String> {
-        let Self {
-            // An offset between clocks, which may start anywhere, is applied to it.
-            started_nanoseconds: _,
-            bytes_sent,
-            bytes_received,
-            connections,
-            streams,
-            failures,
-            errors,
-            seconds: time,
-            upload,
-            download,
-            refused,
-            most_circuits,
-            histograms,
-            plateau,
-            udp_buffers,
-            congestion_control,
-            resources,
-            samples,
-        } = self;
-        counts([
-            *bytes_sent,
-            *bytes_received,
-            *connections,
-            *streams,
-            *failures,
-            *most_circuits,
-        ])?;
-        seconds([*time])?;
-        reasons(errors)?;
+        match (0.0..=SECONDS_MAX).contains(self) {
+            true => Ok(()),
+            false => Err(format!(
+                "a time is {self:e} s, and must be 0 to {SECONDS_MAX:e} s"
+            )),
+        }
+    }
+}
+
+impl<T: Bounded> Bounded for Option<T> {
+    fn check(&self) -> Result<(), String> {
+        self.iter().try_for_each(T::check)
+    }
+}
+
+/// Checks each field of a struct by its type, or by what stands after it. A new field must be added here.
+macro_rules! bounded {
+    ($($type:ident { $($field:ident $(: $check:ident)?),+ $(,)? })+) => {$(
+        impl Bounded for $type {
+            fn check(&self) -> Result<(), String> {
+                let Self { $($field),+ } = self;
+                $(bounded!(@ $field $($check)?)?;)+
+                Ok(())
+            }
+        }
+    )+};
+    (@ $field:ident) => { $field.check() };
+    (@ $field:ident $check:ident) => { $check($field) };
+}
+
+bounded! {
+    TrialStatus { state: any, addresses: names, bytes_sent, bytes_received, outcome }
+    // The message of a failure is cut.
+    Outcome { failure: any, measured, served }
+    Measured {
+        // An offset between clocks, which may start anywhere, is applied to it.
+        started_nanoseconds: any,
+        bytes_sent, bytes_received, connections, streams, failures, most_circuits, seconds,
+        errors: reasons,
         // Their contents are read within bounds of their own.
-        for distribution in histograms.keys() {
-            known(distribution, matches!(distribution, Distribution::Newer(_)))?;
-        }
-        at_most("kinds of what was refused", refused.len(), KINDS_MAX)?;
-        for what in refused.keys() {
-            at_most("bytes of what was refused", what.len(), NAME_MAX)?;
-        }
-        total(refused)?;
-        if let Some(name) = congestion_control {
-            at_most("bytes of the congestion control", name.len(), NAME_MAX)?;
-        }
-        upload.iter().chain(download).try_for_each(Transfer::check)?;
-        plateau.iter().try_for_each(Plateau::check)?;
-        udp_buffers.iter().try_for_each(UdpBuffers::check)?;
-        resources.check()?;
-        at_most("samples", samples.len(), SAMPLES_MAX)?;
-        samples.iter().try_for_each(Sample::check)
+        histograms: distributions,
+        refused: kinds,
+        congestion_control: algorithm,
+        upload, download, plateau, udp_buffers, resources,
+        samples: intervals,
+    }
+    Transfer { bytes, seconds, bytes_after_first, first_to_last_seconds }
+    Plateau { ramp_seconds, ramp_lateness_seconds, seconds, round_trips }
+    UdpBuffers { wanted_bytes, receive_bytes, send_bytes }
+    Resources {
+        cpu_user_seconds, cpu_system_seconds, throttled_seconds,
+        rss_start_bytes, rss_peak_bytes, allocated_peak_bytes,
+        cpu_cycles: cycles,
+        context_switches_voluntary, context_switches_involuntary,
+        tcp_retransmits, interface_received_bytes, interface_sent_bytes, machine,
+    }
+    Sample {
+        at_seconds, interval_seconds, cpu_seconds, bytes_sent, bytes_received, operations, rss_bytes, circuits,
+        interface_received_bytes, interface_sent_bytes, allocated_bytes, echo,
+        errors: reasons,
+    }
+    EchoSample { active_streams, echoing_streams, round_trip_p50_seconds, round_trip_p99_seconds }
+    MachineTime {
+        cpus: any,
+        total_seconds, busy_seconds, interrupt_seconds, steal_seconds, memory_stalled_seconds,
     }
 }
 
-impl Transfer {
-    fn check(&self) -> Result<(), String> {
-        let Self {
-            bytes,
-            seconds: time,
-            bytes_after_first,
-            first_to_last_seconds,
-        } = *self;
-        counts([bytes].into_iter().chain(bytes_after_first))?;
-        seconds([time].into_iter().chain(first_to_last_seconds))
-    }
+fn any<T>(_: &T) -> Result<(), String> {
+    Ok(())
 }
 
-impl Plateau {
-    fn check(&self) -> Result<(), String> {
-        let Self {
-            ramp_seconds,
-            ramp_lateness_seconds,
-            seconds: time,
-            round_trips,
-        } = *self;
-        counts([round_trips])?;
-        seconds([ramp_seconds, ramp_lateness_seconds, time])
-    }
+fn names(addresses: &[String]) -> Result<(), String> {
+    at_most("addresses", addresses.len(), ADDRESSES_MAX)?;
+    let mut lengths = addresses.iter().map(String::len);
+    lengths.try_for_each(|length| at_most("bytes of an address", length, NAME_MAX))
 }
 
-impl UdpBuffers {
-    fn check(&self) -> Result<(), String> {
-        let Self {
-            wanted_bytes,
-            receive_bytes,
-            send_bytes,
-        } = *self;
-        counts([wanted_bytes, receive_bytes, send_bytes])
-    }
+fn algorithm(name: &Option<String>) -> Result<(), String> {
+    let length = name.as_ref().map_or(0, String::len);
+    at_most("bytes of the congestion control", length, NAME_MAX)
 }
 
-impl Resources {
-    fn check(&self) -> Result<(), String> {
-        let Self {
-            cpu_user_seconds,
-            cpu_system_seconds,
-            rss_start_bytes,
-            rss_peak_bytes,
-            allocated_peak_bytes,
-            cpu_cycles,
-            context_switches_voluntary,
-            context_switches_involuntary,
-            throttled_seconds,
-            tcp_retransmits,
-            interface_received_bytes,
-            interface_sent_bytes,
-            machine,
-        } = *self;
-        let always = [
-            rss_start_bytes,
-            rss_peak_bytes,
-            context_switches_voluntary,
-            context_switches_involuntary,
-        ];
-        let perhaps = [
-            allocated_peak_bytes,
-            tcp_retransmits,
-            interface_received_bytes,
-            interface_sent_bytes,
-        ];
-        counts(always.into_iter().chain(perhaps.into_iter().flatten()))?;
-        // A day of 100 CPUs has more than 2⁵³ of them.
-        at_most("CPU cycles", cpu_cycles.unwrap_or(0), COUNT_MAX << 2)?;
-        let times = [cpu_user_seconds, cpu_system_seconds];
-        seconds(times.into_iter().chain(throttled_seconds))?;
-        machine.iter().try_for_each(check_machine)
-    }
+/// A day of 100 CPUs has more than 2⁵³ of them.
+fn cycles(cycles: &Option<u64>) -> Result<(), String> {
+    at_most("CPU cycles", cycles.unwrap_or(0), COUNT_MAX << 2)
 }
 
-impl Sample {
-    fn check(&self) -> Result<(), String> {
-        let Self {
-            at_seconds,
-            interval_seconds,
-            bytes_sent,
-            bytes_received,
-            operations,
-            cpu_seconds,
-            rss_bytes,
-            circuits,
-            interface_received_bytes,
-            interface_sent_bytes,
-            allocated_bytes,
-            echo,
-            errors,
-        } = self;
-        let always = [bytes_sent, bytes_received, operations, rss_bytes, circuits];
-        let perhaps = [interface_received_bytes, interface_sent_bytes, allocated_bytes];
-        counts(always.into_iter().chain(perhaps.into_iter().flatten()).copied())?;
-        seconds([*at_seconds, *interval_seconds, *cpu_seconds])?;
-        reasons(errors)?;
-        echo.iter().try_for_each(EchoSample::check)
-    }
+fn intervals(samples: &[Sample]) -> Result<(), String> {
+    at_most("samples", samples.len(), SAMPLES_MAX)?;
+    samples.iter().try_for_each(Sample::check)
 }
 
-impl EchoSample {
-    fn check(&self) -> Result<(), String> {
-        let Self {
-            active_streams,
-            echoing_streams,
-            round_trip_p50_seconds,
-            round_trip_p99_seconds,
-        } = *self;
-        counts([active_streams, echoing_streams])?;
-        seconds(
-            [round_trip_p50_seconds, round_trip_p99_seconds]
-                .into_iter()
-                .flatten(),
-        )
-    }
-}
-
-fn check_machine(machine: &MachineTime) -> Result<(), String> {
-    let MachineTime {
-        cpus: _,
-        total_seconds,
-        busy_seconds,
-        interrupt_seconds,
-        steal_seconds,
-        memory_stalled_seconds,
-    } = *machine;
-    let always = [total_seconds, busy_seconds, interrupt_seconds, steal_seconds];
-    seconds(always.into_iter().chain(memory_stalled_seconds))
-}
-
-fn counts(counts: impl IntoIterator<Item = u64>) -> Result<(), String> {
-    counts
-        .into_iter()
-        .try_for_each(|count| at_most("a count", count, COUNT_MAX))
+fn distributions<T>(histograms: &BTreeMap<Distribution, T>) -> Result<(), String> {
+    let mut names = histograms.keys();
+    names.try_for_each(|name| known(name, matches!(name, Distribution::Newer(_))))
 }
 
 fn reasons(errors: &BTreeMap<Reason, u64>) -> Result<(), String> {
-    for reason in errors.keys() {
-        known(reason, matches!(reason, Reason::Newer(_)))?;
-    }
+    errors
+        .keys()
+        .try_for_each(|reason| known(reason, matches!(reason, Reason::Newer(_))))?;
     total(errors)
+}
+
+fn kinds(refused: &BTreeMap<String, u64>) -> Result<(), String> {
+    at_most("kinds of what was refused", refused.len(), KINDS_MAX)?;
+    refused
+        .keys()
+        .try_for_each(|what| at_most("bytes of what was refused", what.len(), NAME_MAX))?;
+    total(refused)
 }
 
 /// Refuses a name of a newer version, which only records may have: nobody would notice a misspelt one.
@@ -280,20 +180,10 @@ fn known(name: impl Display, is_newer: bool) -> Result<(), String> {
 }
 
 fn total<K>(by_kind: &BTreeMap<K, u64>) -> Result<(), String> {
-    let total = by_kind
-        .values()
-        .fold(0_u64, |total, count| total.saturating_add(*count));
-    counts([total])
-}
-
-fn seconds(times: impl IntoIterator<Item = f64>) -> Result<(), String> {
-    let right = |time: &f64| (0.0..=SECONDS_MAX).contains(time);
-    match times.into_iter().find(|time| !right(time)) {
-        None => Ok(()),
-        Some(wrong) => Err(format!(
-            "a time is {wrong:e} s, and must be 0 to {SECONDS_MAX:e} s"
-        )),
-    }
+    let total = by_kind.values();
+    total
+        .fold(0, |total: u64, count| total.saturating_add(*count))
+        .check()
 }
 
 fn at_most<N: Display + PartialOrd>(what: &str, found: N, most: N) -> Result<(), String> {
@@ -309,7 +199,7 @@ mod tests {
     use crate::{
         histogram::{Histogram, recorder},
         newer::NewerName,
-        node::TrialState,
+        node::{Failure, TrialState},
     };
 
     fn finished(measured: Measured) -> TrialStatus {

@@ -26,10 +26,7 @@ impl Address {
 
     /// The inverse of [`fmt::Display`].
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
-        let refuse = |reason: &str| Error::Address {
-            address: text.to_owned(),
-            reason: reason.to_owned(),
-        };
+        let refuse = |reason: &str| Error::address(text, reason);
         let parts = text.split_once("/commonware/");
         let (socket, rest) = parts.ok_or_else(|| refuse("it has no /commonware/<key>"))?;
         let (key, port) = match rest.split_once("/introduction/") {

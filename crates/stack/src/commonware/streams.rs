@@ -34,11 +34,15 @@ use self::sealed::Sealed;
 use super::{
     address::Address,
     handshake::{NAMESPACE, Upgrader},
-    listen_failed, network, setup, unsupported,
+    network, setup, unsupported,
 };
 use crate::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound, MOST_INBOUND,
-    OPEN_TIMEOUT, Reservation, address::describe, interfaces, tasks::Tasks, within,
+    OPEN_TIMEOUT, Reservation,
+    address::{cannot_listen, describe},
+    interfaces,
+    tasks::Tasks,
+    within,
 };
 
 /// Starts a host that makes connections with `upgrader`.
@@ -52,13 +56,13 @@ pub(super) async fn start(
     let stop = tasks.stop_on_drop();
     let mut addresses = Vec::new();
     if let Some(listen) = listen {
-        let failed = |error: io::Error| listen_failed(listen, &error);
+        let failed = cannot_listen(Transport::Tcp, listen);
         // commonware would not report why it failed to.
-        drop(TcpListener::bind(listen).await.map_err(failed)?);
+        drop(TcpListener::bind(listen).await.map_err(&failed)?);
         let bound = context.bind(listen).await;
         let listener = bound.map_err(|error| failed(io::Error::other(error)))?;
         addresses =
-            interfaces::dialable(Transport::Tcp, listener.local_addr().map_err(failed)?).map_err(failed)?;
+            interfaces::dialable(Transport::Tcp, listener.local_addr().map_err(&failed)?).map_err(&failed)?;
         for address in &mut addresses {
             address.push_str(&Address::suffix(&upgrader.public_key(), None));
         }
@@ -217,10 +221,7 @@ impl Host for Streams {
         let peer = Address::parse(address)?;
         let began = Instant::now();
         let dialled = within(DIAL_TIMEOUT, self.dialler.dial(&peer)).await;
-        let (first, connected) = dialled.map_err(|reason| Error::Dial {
-            address: address.to_owned(),
-            reason,
-        })?;
+        let (first, connected) = dialled.map_err(|reason| Error::dial(address, reason))?;
         Ok(Box::new(Dialled {
             phases: DialPhases {
                 transport: Some(connected - began),

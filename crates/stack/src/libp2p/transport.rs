@@ -60,10 +60,7 @@ impl Limits {
         };
         if max_streams > most {
             let what = format!("{max_streams} streams on one {transport} connection");
-            return Err(Error::Unsupported {
-                stack: Stack::Libp2p,
-                what,
-            });
+            return Err(Error::unsupported(Stack::Libp2p, what));
         }
         Ok(Self {
             streams: streams.min(most),
@@ -137,10 +134,10 @@ pub(super) fn build(
             .boxed(),
         Transport::WebrtcDirect => webrtc(keypair)?,
         Transport::Webtransport => {
-            return Err(Error::Unsupported {
-                stack: Stack::Libp2p,
-                what: "webtransport outside a browser".to_owned(),
-            });
+            return Err(Error::unsupported(
+                Stack::Libp2p,
+                "webtransport outside a browser",
+            ));
         }
     })
 }

@@ -12,8 +12,6 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -22,7 +20,7 @@ use subtle::ConstantTimeEq;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, copy_bidirectional_with_sizes},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
+    sync::mpsc,
     time::timeout,
 };
 use tokio_util::sync::DropGuard;
@@ -33,7 +31,7 @@ use super::{
 };
 use crate::{
     Connection, DIAL_TIMEOUT, Error, Host, HostConfig, Inbound, MOST_INBOUND, RelayEvent, Reservation,
-    address, congestion, interfaces, tasks::Tasks,
+    accept, address, congestion, interfaces, tasks::Tasks,
 };
 
 /// Bytes that pass in one read and write: the chunk of nodes.
@@ -47,14 +45,11 @@ pub(super) fn start(
     let stop = tasks.stop_on_drop();
     let mut addresses = vec![];
     if let Some(listen) = config.listen {
-        let failed = |error: io::Error| Error::Listen {
-            address: address::text(Transport::Tcp, listen),
-            reason: address::describe(&error),
-        };
-        let listener = tcp::bind(listen.into()).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
+        let failed = address::cannot_listen(Transport::Tcp, listen);
+        let listener = tcp::bind(listen.into()).map_err(&failed)?;
+        let bound = listener.local_addr().map_err(&failed)?;
         let nonce = Nonce(rand::random());
-        addresses = interfaces::dialable(Transport::Tcp, bound).map_err(failed)?;
+        addresses = interfaces::dialable(Transport::Tcp, bound).map_err(&failed)?;
         for address in &mut addresses {
             address.push_str(&nonce.part());
         }
@@ -122,29 +117,16 @@ async fn accept(
     inbound: mpsc::UnboundedSender<Inbound>,
     tasks: Tasks,
 ) {
-    let room = Arc::new(Semaphore::new(MOST_INBOUND));
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
-                    tracing::debug!("refused a connection above the limit");
-                    continue;
-                };
-                let (inbound, congestion) = (inbound.clone(), congestion.clone());
-                tasks.spawn(async move {
-                    if let Err(error) = pass(stream, gate, &congestion, &inbound).await {
-                        tracing::debug!(%error, "a proxied connection broke");
-                    }
-                    drop(counted);
-                });
+    let take = |stream, _, counted| {
+        let (inbound, congestion) = (inbound.clone(), congestion.clone());
+        tasks.spawn(async move {
+            if let Err(error) = pass(stream, gate, &congestion, &inbound).await {
+                tracing::debug!(%error, "a proxied connection broke");
             }
-            Err(error) => {
-                // Usually the process is out of file descriptors, which closing connections return.
-                tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
+            drop(counted);
+        });
+    };
+    accept::accept(listener, MOST_INBOUND, "a connection", take).await;
 }
 
 /// Passes bytes until both sides have ended.
@@ -184,22 +166,15 @@ impl Host for Proxy {
     }
 
     async fn dial(&self, _: &str) -> Result<Box<dyn Connection>, Error> {
-        Err(unsupported("dial as a proxy"))
+        Err(Error::unsupported(Stack::Raw, "dial as a proxy"))
     }
 
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
-        Err(unsupported("reserve as a proxy"))
+        Err(Error::unsupported(Stack::Raw, "reserve as a proxy"))
     }
 
     async fn close(self: Box<Self>) {
         self.tasks.end().await;
-    }
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::Unsupported {
-        stack: Stack::Raw,
-        what: what.to_owned(),
     }
 }
 

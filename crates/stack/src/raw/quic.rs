@@ -3,7 +3,6 @@
 mod tls;
 
 use std::{
-    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
@@ -44,15 +43,12 @@ pub(super) fn start(
     client.transport_config(Arc::clone(&transport));
     let (mut addresses, mut listener) = (Vec::new(), None);
     if let Some(listen) = config.listen {
-        let failed = |error: io::Error| Error::Listen {
-            address: address::text(Transport::QuicV1, listen),
-            reason: address::describe(&error),
-        };
+        let failed = address::cannot_listen(Transport::QuicV1, listen);
         let mut server = ServerConfig::with_crypto(Arc::new(tls::server(SERVER_NAME).map_err(setup)?));
         server.transport_config(transport).migration(false);
-        let endpoint = Endpoint::server(server, listen.into()).map_err(failed)?;
-        let bound = endpoint.local_addr().map_err(failed)?;
-        addresses = interfaces::dialable(Transport::QuicV1, bound).map_err(failed)?;
+        let endpoint = Endpoint::server(server, listen.into()).map_err(&failed)?;
+        let bound = endpoint.local_addr().map_err(&failed)?;
+        addresses = interfaces::dialable(Transport::QuicV1, bound).map_err(&failed)?;
         tasks.spawn(accept(
             endpoint.clone(),
             inbound,
@@ -75,9 +71,11 @@ fn transport(host: &HostConfig) -> Result<TransportConfig, Error> {
     let max_streams = host.max_streams;
     // A quarter more than requested: a stream counts until both sides have seen its end.
     let streams = max_streams.saturating_add(max_streams / 4).max(STREAMS_DEFAULT);
-    let streams = u32::try_from(streams).map_err(|_| Error::Unsupported {
-        stack: Stack::Raw,
-        what: format!("{max_streams} streams on one QUIC connection"),
+    let streams = u32::try_from(streams).map_err(|_| {
+        Error::unsupported(
+            Stack::Raw,
+            format!("{max_streams} streams on one QUIC connection"),
+        )
     })?;
     let mut config = TransportConfig::default();
     config
@@ -150,10 +148,7 @@ impl Host for Quic {
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
         let peer = address::socket(Transport::QuicV1, address)?;
-        let failed = |reason: String| Error::Dial {
-            address: address.to_owned(),
-            reason,
-        };
+        let failed = |reason: String| Error::dial(address, reason);
         let started = Instant::now();
         // A socket per connection, as on TCP: connections of one host must not share the buffer of a socket.
         let local: IpAddr = if peer.is_ipv4() {
@@ -168,20 +163,14 @@ impl Host for Quic {
             .map_err(|error| failed(address::describe(&error)))?;
         let connecting = connecting.map_err(|error| address::describe(&error));
         let connection = within(DIAL_TIMEOUT, connecting).await.map_err(failed)?;
-        let phases = DialPhases {
-            established: started.elapsed(),
-            ..DialPhases::default()
-        };
+        let phases = DialPhases::of(started.elapsed());
         congestion::note_quic(&self.congestion, &connection);
         // The endpoint stays alive in its driver's task until the connection is closed and drained.
         Ok(Box::new(Dialled { connection, phases }))
     }
 
     async fn reserve(&self, _: &str) -> Result<Reservation, Error> {
-        Err(Error::Unsupported {
-            stack: Stack::Raw,
-            what: "relayed QUIC".to_owned(),
-        })
+        Err(Error::unsupported(Stack::Raw, "relayed QUIC"))
     }
 
     async fn close(self: Box<Self>) {
@@ -235,8 +224,5 @@ async fn close(endpoint: &Endpoint) {
 }
 
 fn setup(error: impl std::error::Error + 'static) -> Error {
-    Error::Setup {
-        stack: Stack::Raw,
-        reason: address::describe(&error),
-    }
+    Error::setup(Stack::Raw, address::describe(&error))
 }

@@ -33,11 +33,10 @@ pub(crate) fn parse(address: &str) -> Result<(SocketAddr, Nonce), Error> {
     let parts = address.split_once(NONCE_PART);
     let nonce = parts.and_then(|(_, nonce)| u128::from_str_radix(nonce, 16).ok());
     let (Some((socket, _)), Some(nonce)) = (parts, nonce) else {
-        return Err(Error::Address {
-            address: address.to_owned(),
-            reason: "it is not that of a proxy: it does not end with /nonce/ and 32 hexadecimal digits"
-                .to_owned(),
-        });
+        return Err(Error::address(
+            address,
+            "it is not that of a proxy: it does not end with /nonce/ and 32 hexadecimal digits",
+        ));
     };
     let socket = address::socket(Transport::Tcp, socket)?;
     Ok((socket, Nonce(nonce.to_be_bytes())))

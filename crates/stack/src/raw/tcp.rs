@@ -4,7 +4,6 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -15,14 +14,14 @@ use perfrun_contract::matrix::{Stack, Transport};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpSocket, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, mpsc},
 };
 use tokio_util::sync::DropGuard;
 
 use super::target::{self, Nonce};
 use crate::{
     BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
-    OPEN_TIMEOUT, Reservation, address, congestion, interfaces, tasks::Tasks, within,
+    OPEN_TIMEOUT, Reservation, accept, address, congestion, interfaces, tasks::Tasks, within,
 };
 
 pub(super) async fn start(
@@ -34,13 +33,10 @@ pub(super) async fn start(
     let congestion = congestion::Tcp::of(&config);
     let mut addresses = Vec::new();
     if let Some(listen) = config.listen {
-        let failed = |error: io::Error| Error::Listen {
-            address: address::text(Transport::Tcp, listen),
-            reason: address::describe(&error),
-        };
-        let listener = bind(listen.into()).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
-        addresses = interfaces::dialable(Transport::Tcp, bound).map_err(failed)?;
+        let failed = address::cannot_listen(Transport::Tcp, listen);
+        let listener = bind(listen.into()).map_err(&failed)?;
+        let bound = listener.local_addr().map_err(&failed)?;
+        addresses = interfaces::dialable(Transport::Tcp, bound).map_err(&failed)?;
         tasks.spawn(accept(listener, congestion.clone(), inbound));
     }
     Ok(Box::new(Tcp {
@@ -67,33 +63,20 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 async fn accept(listener: TcpListener, congestion: congestion::Tcp, inbound: mpsc::UnboundedSender<Inbound>) {
-    let room = Arc::new(Semaphore::new(MOST_INBOUND));
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let Ok(counted) = Arc::clone(&room).try_acquire_owned() else {
-                    tracing::debug!("refused a connection above the limit");
-                    continue;
-                };
-                if let Err(error) = stream.set_nodelay(true).and_then(|()| congestion.set_up(&stream)) {
-                    // The peer is already gone.
-                    tracing::debug!(%error, "failed to set up an accepted connection");
-                    continue;
-                }
-                // Without a receiver, the connection is dropped, which the peer notices.
-                let _ = inbound.send(Inbound::Connection);
-                let _ = inbound.send(Inbound::Stream(Box::new(Accepted {
-                    stream,
-                    _counted: counted,
-                })));
-            }
-            Err(error) => {
-                // Usually the process is out of file descriptors, which closing connections return.
-                tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+    let take = |stream: TcpStream, _, counted| {
+        if let Err(error) = stream.set_nodelay(true).and_then(|()| congestion.set_up(&stream)) {
+            // The peer is already gone.
+            tracing::debug!(%error, "failed to set up an accepted connection");
+            return;
         }
-    }
+        // Without a receiver, the connection is dropped, which the peer notices.
+        let _ = inbound.send(Inbound::Connection);
+        let _ = inbound.send(Inbound::Stream(Box::new(Accepted {
+            stream,
+            _counted: counted,
+        })));
+    };
+    accept::accept(listener, MOST_INBOUND, "a connection", take).await;
 }
 
 /// An accepted connection, which counts against the limit until it is dropped.
@@ -155,10 +138,7 @@ impl Host for Tcp {
         let peer = Peer::parse(address)?;
         let started = Instant::now();
         let dialled = within(DIAL_TIMEOUT, connect(peer, &self.congestion)).await;
-        let first = dialled.map_err(|reason| Error::Dial {
-            address: address.to_owned(),
-            reason,
-        })?;
+        let first = dialled.map_err(|reason| Error::dial(address, reason))?;
         let established = started.elapsed();
         Ok(Box::new(Dialled {
             peer,
@@ -174,10 +154,10 @@ impl Host for Tcp {
 
     /// A proxy keeps no reservations, because each connection names its target.
     async fn reserve(&self, relay: &str) -> Result<Reservation, Error> {
-        let own = self.addresses.first().ok_or_else(|| Error::Setup {
-            stack: Stack::Raw,
-            reason: "a host behind a relay must listen".to_owned(),
-        })?;
+        let own = self
+            .addresses
+            .first()
+            .ok_or_else(|| Error::setup(Stack::Raw, "a host behind a relay must listen"))?;
         Ok(Reservation {
             address: format!("{relay}{CIRCUIT}{own}"),
             relay_connected: None,

@@ -41,7 +41,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         Ok(Received::Other) => return Err(Error::WrongLine),
         Ok(Received::Ended(0)) => return Ok(false),
         Ok(Received::Ended(got)) => {
-            return Err(Error::TooFewBytes { what: LINE, got, due });
+            return Err(Error::too_few(LINE, got, due));
         }
         Err(error) if is_dropped(&error) => return Ok(false),
         Err(error) => return Err(error.into()),
@@ -63,11 +63,7 @@ pub async fn round_trip<S: AsyncRead + AsyncWrite + Unpin>(
             Ok(())
         }
         Received::Other => Err(Error::WrongEcho),
-        Received::Ended(got) => Err(Error::TooFewBytes {
-            what: LINE,
-            got,
-            due: line.len() as u64,
-        }),
+        Received::Ended(got) => Err(Error::too_few(LINE, got, line.len() as u64)),
     }
 }
 

@@ -40,11 +40,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .receive_exactly(&mut stream, "the upload", upload, &mut arrival, counters)
         .await?;
     let download = read_header(&mut stream, "the download header").await?;
-    let download = download.ok_or(Error::TooFewBytes {
-        what: "the download header",
-        got: 0,
-        due: 8,
-    })?;
+    let download = download.ok_or(Error::too_few("the download header", 0, 8))?;
     buffers
         .send(&mut stream, Volume::Bytes(download), counters)
         .await?;
@@ -52,10 +48,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         return Ok(arrival);
     }
     match tokio::time::timeout(LINGER, stream.read(&mut [0; 1])).await {
-        Ok(Ok(1..)) => Err(Error::UnexpectedBytes {
-            what: "the upload",
-            due: upload,
-        }),
+        Ok(Ok(1..)) => Err(Error::unexpected("the upload", upload)),
         _ => Ok(arrival),
     }
 }
@@ -92,10 +85,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     match end {
         Ok(0) => {}
         Ok(_) => {
-            return Err(Error::UnexpectedBytes {
-                what: "the download",
-                due: download,
-            });
+            return Err(Error::unexpected("the download", download));
         }
         Err(error) if is_dropped(&error) => {}
         Err(error) => return Err(error.into()),

@@ -283,15 +283,10 @@ fn arrive(
         return Err(Error::MessageLost { expected, got });
     }
     if bytes < due {
-        let what = PAYLOAD;
-        return Err(Error::TooFewBytes {
-            what,
-            got: bytes,
-            due,
-        });
+        return Err(Error::too_few(PAYLOAD, bytes, due));
     }
     if bytes > due {
-        return Err(Error::UnexpectedBytes { what: PAYLOAD, due });
+        return Err(Error::unexpected(PAYLOAD, due));
     }
     if expected > 0 {
         arrival.add(bytes);
@@ -305,10 +300,7 @@ fn acknowledged(received: Option<Message>, expected: u64) -> Result<u64, Error> 
     let Message { sequence, bytes, .. } = received.ok_or_else(|| ended_early(expected))?;
     match bytes {
         Message::LEAST => Ok(sequence),
-        _ => Err(Error::UnexpectedBytes {
-            what: "an acknowledgement",
-            due: Message::LEAST as u64,
-        }),
+        _ => Err(Error::unexpected("an acknowledgement", Message::LEAST as u64)),
     }
 }
 

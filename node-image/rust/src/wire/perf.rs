@@ -32,11 +32,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut arrival = Arrival::default();
     const HEADER: &str = "the perf header";
     let download = read_header(&mut stream, HEADER).await?;
-    let download = download.ok_or(Error::TooFewBytes {
-        what: HEADER,
-        got: 0,
-        due: 8,
-    })?;
+    let download = download.ok_or(Error::too_few(HEADER, 0, 8))?;
     while buffers
         .receive(&mut stream, u64::MAX, &mut arrival, counters)
         .await?
@@ -85,7 +81,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
             let mut excess = Arrival::default();
             let more = buffers.receive(&mut stream, u64::MAX, &mut excess, counters);
             if arrival.bytes > due || more.await? > 0 {
-                return Err(Error::UnexpectedBytes { what: DOWNLOAD, due });
+                return Err(Error::unexpected(DOWNLOAD, due));
             }
         }
         Download::Until(deadline) => {
@@ -103,11 +99,7 @@ pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(
                 Err(_deadline) => arrival.lasts_until(deadline),
                 Ok(Err(error)) => return Err(error),
                 Ok(Ok(())) => {
-                    return Err(Error::TooFewBytes {
-                        what: "the download",
-                        got: arrival.bytes,
-                        due: ENDLESS,
-                    });
+                    return Err(Error::too_few("the download", arrival.bytes, ENDLESS));
                 }
             }
         }

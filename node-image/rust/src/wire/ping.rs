@@ -39,11 +39,7 @@ pub async fn round_trip<S: AsyncRead + AsyncWrite + Unpin>(
     Counters::add(&counters.sent, SIZE as u64);
     let mut echo = [0; SIZE];
     if !read_whole(stream, &mut echo, PAYLOAD).await? {
-        return Err(Error::TooFewBytes {
-            what: PAYLOAD,
-            got: 0,
-            due: SIZE as u64,
-        });
+        return Err(Error::too_few(PAYLOAD, 0, SIZE as u64));
     }
     Counters::add(&counters.received, SIZE as u64);
     if echo == payload {

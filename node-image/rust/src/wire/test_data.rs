@@ -26,10 +26,7 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     };
     match counters.await_end(end).await {
         None | Some(Ok(0)) => Ok(()),
-        Some(Ok(_)) => Err(Error::UnexpectedBytes {
-            what: "the request",
-            due: 0,
-        }),
+        Some(Ok(_)) => Err(Error::unexpected("the request", 0)),
         // A client that has received all of it may be gone before the stack knows that the end has arrived.
         Some(Err(error)) if is_dropped(&error) => Ok(()),
         Some(Err(error)) => Err(error.into()),
@@ -64,18 +61,11 @@ pub async fn fetch<S: AsyncRead + AsyncWrite + Unpin>(
         > 0
     {
         if arrival.bytes > bytes {
-            return Err(Error::UnexpectedBytes {
-                what: PAYLOAD,
-                due: bytes,
-            });
+            return Err(Error::unexpected(PAYLOAD, bytes));
         }
     }
     if arrival.bytes < bytes {
-        return Err(Error::TooFewBytes {
-            what: PAYLOAD,
-            got: arrival.bytes,
-            due: bytes,
-        });
+        return Err(Error::too_few(PAYLOAD, arrival.bytes, bytes));
     }
     let ended = Instant::now();
     // The server waits for this end. Whether it arrives is not part of the transfer.

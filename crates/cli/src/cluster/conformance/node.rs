@@ -71,7 +71,7 @@ impl PodNode {
     ) -> anyhow::Result<Self> {
         let cluster = &suite.cluster;
         let (name, pods) = (pod.name_any(), cluster.pods());
-        let creation = call("create", "pods", &name);
+        let creation = Call::of("create", "pods", &name);
         let created = cluster.call(&creation, pods.create(&parameters(), pod)).await?;
         let (sender, seen) = watch::channel(Seen {
             pod: created,
@@ -91,7 +91,7 @@ impl PodNode {
         };
         node.until_ready(suite, limit).await?;
         // Where forwarding is not allowed, calls would only find connections that end immediately.
-        let call = call("create", "pods/portforward", &node.name);
+        let call = Call::of("create", "pods/portforward", &node.name);
         drop(cluster.call(&call, open(&pods, &node.name)).await?);
         node.tasks.spawn(forward(listener, pods, node.name.clone()));
         Ok(node)
@@ -168,7 +168,7 @@ impl Running for PodNode {
             tail_lines: Some(LOG_LINES),
             ..LogParams::default()
         };
-        let call = call("get", "pods/log", &self.name);
+        let call = Call::of("get", "pods/log", &self.name);
         let pods = self.cluster.pods();
         let log = self.cluster.call(&call, pods.logs(&self.name, &params)).await;
         log.unwrap_or_default()
@@ -196,18 +196,10 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, grace_seconds: u32) ->
         grace_period_seconds: Some(grace_seconds),
         ..DeleteParams::default()
     };
-    let call = call("delete", "pods", name);
+    let call = Call::of("delete", "pods", name);
     match cluster.call(&call, cluster.pods().delete(name, &params)).await {
         Err(error) if !error.is_missing() => Err(error),
         _ => Ok(()),
-    }
-}
-
-fn call<'a>(verb: &'static str, resource: &'static str, name: &'a str) -> Call<'a> {
-    Call {
-        verb,
-        resource,
-        name: Some(name),
     }
 }
 

@@ -97,22 +97,14 @@ impl Copy {
     }
 
     async fn open(&self, params: &LogParams) -> Result<impl AsyncRead + use<>, Error> {
-        let call = Call {
-            verb: "get",
-            resource: "pods/log",
-            name: Some(&self.source.pod),
-        };
+        let call = Call::of("get", "pods/log", &self.source.pod);
         let pods = self.cluster.pods();
         let opened = pods.log_stream(&self.source.pod, params);
         Ok(Box::pin(self.cluster.call(&call, opened).await?))
     }
 
     async fn has_ended(&self) -> bool {
-        let call = Call {
-            verb: "get",
-            resource: "pods",
-            name: Some(&self.source.pod),
-        };
+        let call = Call::of("get", "pods", &self.source.pod);
         let pods = self.cluster.pods();
         match self.cluster.call(&call, pods.get(&self.source.pod)).await {
             Ok(pod) => sources(&[pod]).iter().all(|source| source.has_ended),
