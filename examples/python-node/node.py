@@ -21,7 +21,7 @@ class Failed(Exception):
         self.reason = reason
 
 
-# --- What goes over a stream ---------------------------------------------------------------------------------------
+# --- What goes over a stream --------------------------------------------------------------------------------
 
 class Stream:
     """A connection that counts its payload, and notes when bytes arrived."""
@@ -32,7 +32,7 @@ class Stream:
         trial.sockets.append(sock)
 
     def exactly(self, count):
-        """Reads `count` bytes that are no payload. Fewer at the end of the stream."""
+        """Reads `count` bytes, which are not payload. Fewer at the end of the stream."""
         data = b""
         while len(data) < count and (more := self.sock.recv(count - len(data))):
             data += more
@@ -133,7 +133,7 @@ def round_trip(stream, number):
         raise Failed("WrongEcho", "the peer echoed other bytes than it was sent")
 
 
-# --- What is measured ----------------------------------------------------------------------------------------------
+# --- What is measured ---------------------------------------------------------------------------------------
 
 def histogram(values):
     """Nanoseconds as an HDR histogram with three digits: base64 of its compressed V2 encoding."""
@@ -178,7 +178,7 @@ def transfer(streams, requested=None):
             "firstToLastSeconds": (last - first) / 1e9}
 
 
-# --- The life of a trial -------------------------------------------------------------------------------------------
+# --- The life of a trial ------------------------------------------------------------------------------------
 
 class Trial:
     def __init__(self, node, request):
@@ -374,7 +374,7 @@ class Trial:
         self.findings["histograms"]["roundTrip"] = histogram(times)
 
 
-# --- The control port ----------------------------------------------------------------------------------------------
+# --- The control port ---------------------------------------------------------------------------------------
 
 def check(request):
     """Raises ValueError with what must be true of a request."""

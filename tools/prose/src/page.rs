@@ -1,96 +1,113 @@
-//! The prose of one file, with the line of the file that each line of it comes from.
+//! The prose of one file as Markdown.
 
-/// Markdown for Vale.
-#[derive(Debug, Default)]
-pub(crate) struct Page {
-    text: String,
-    /// The source line of each line of `text`, counted from 1; 0 for the blank line between paragraphs.
-    lines: Vec<usize>,
-    /// Source lines that contain a comment.
-    comments: Vec<usize>,
+/// As rustfmt.toml and .editorconfig have it.
+pub(crate) const COLUMNS: usize = 110;
+
+/// Each text stands on its line of the file, all other lines are empty. What Vale finds has the right line.
+pub(crate) struct Page<'a> {
+    source: Vec<&'a str>,
+    lines: Vec<String>,
+    /// Lines whose comment could be wrapped and must be.
+    pub(crate) too_wide: Vec<usize>,
 }
 
-impl Page {
-    /// A file that is prose as it stands.
-    pub(crate) fn verbatim(text: &str) -> Self {
+impl<'a> Page<'a> {
+    pub(crate) fn new(source: &'a str) -> Self {
+        let source: Vec<_> = source.lines().collect();
         Self {
-            text: text.to_owned(),
-            lines: (1..=text.lines().count()).collect(),
-            comments: Vec::new(),
+            lines: vec![String::new(); source.len()],
+            source,
+            too_wide: Vec::new(),
         }
     }
 
-    /// Adds a line to the current paragraph.
-    pub(crate) fn push(&mut self, line: usize, text: &str) {
-        self.text.push_str(text.trim_end());
-        self.text.push('\n');
-        self.lines.push(line);
+    /// A file that is prose as it stands.
+    pub(crate) fn verbatim(source: &'a str) -> Self {
+        let mut page = Self::new(source);
+        page.lines = source.lines().map(str::to_owned).collect();
+        page
     }
 
-    /// Ends the current paragraph.
-    pub(crate) fn end_paragraph(&mut self) {
-        if !self.text.is_empty() && !self.text.ends_with("\n\n") {
-            self.push(0, "");
+    pub(crate) fn markdown(&self) -> String {
+        self.lines.join("\n") + "\n"
+    }
+
+    /// Adds a comment. A table or a single long word cannot be wrapped.
+    pub(crate) fn comment(&mut self, first: usize, comment: &str) {
+        for (line, comment) in (first..).zip(comment.lines().map(str::trim)) {
+            let text = comment.trim_start_matches(['/', '!', '*', '#']);
+            let marker = &comment[..comment.len() - text.len()];
+            let is_alone = |line: usize| self.source[line].trim_start().starts_with(marker);
+            let continues = line > 0 && is_alone(line) && is_alone(line - 1);
+            let text = text.strip_prefix(' ').unwrap_or(text);
+            let can_wrap = text.trim().contains(' ') && !text.trim().starts_with('|');
+            if can_wrap && self.source[line].chars().count() > COLUMNS {
+                self.too_wide.push(line + 1);
+            }
+            self.add(line, text, continues);
         }
     }
 
-    /// Records that a source line contains a comment.
-    pub(crate) fn mark_comment(&mut self, line: usize) {
-        if self.comments.last() != Some(&line) {
-            self.comments.push(line);
+    /// Adds a text of a program if it is a sentence.
+    pub(crate) fn message(&mut self, line: usize, text: &str) {
+        if is_sentence(text) {
+            self.text(line, line, text);
         }
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.text
+    /// Adds a text that begins at line `begin`, or its lines from `first` on. What is formatted into it is
+    /// code, which no rule reads.
+    pub(crate) fn text(&mut self, begin: usize, first: usize, text: &str) {
+        for (line, text) in (first..).zip(text.lines()) {
+            let text = without_arguments(text.trim().trim_end_matches('\\').trim_end());
+            let text = text.replace('<', "&lt;").replace("\\n", ". ");
+            let is_markup = text.starts_with(['#', '-', '*', '+', '>', '|', '=']);
+            let escape = if is_markup { "\\" } else { "" };
+            self.add(line, &format!("{escape}{text}"), line > begin);
+        }
     }
 
-    /// The source line of a line of the text.
-    pub(crate) fn source_line(&self, line: usize) -> Option<usize> {
-        let index = line.checked_sub(1)?;
-        self.lines.get(index).copied().filter(|&line| line > 0)
-    }
-
-    /// Source lines with a comment that does not fit into `columns`. A table or a single long word cannot be
-    /// wrapped.
-    pub(crate) fn too_wide(&self, source: &str, columns: usize) -> Vec<usize> {
-        let lines: Vec<_> = source.lines().collect();
-        let is_wide = |&line: &usize| {
-            lines.get(line - 1).is_some_and(|text| {
-                let comment = text.trim_start().trim_start_matches(['/', '!', '#', '*']).trim();
-                text.chars().count() > columns && !comment.starts_with('|') && comment.contains(' ')
-            })
-        };
-        self.comments.iter().copied().filter(is_wide).collect()
+    /// What does not continue the line above becomes an item of a list, or a sentence of its own.
+    fn add(&mut self, line: usize, text: &str, continues: bool) {
+        if text.is_empty() {
+            return;
+        }
+        let is_below = line > 0 && !self.lines[line - 1].is_empty();
+        let place = &mut self.lines[line];
+        if !place.is_empty() {
+            place.push_str(". ");
+        } else if is_below && !continues {
+            place.push_str("- ");
+        }
+        place.push_str(text);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::Page;
-
-    #[test]
-    fn lines_lead_back_to_their_source() {
-        let mut page = Page::default();
-        page.end_paragraph();
-        page.push(3, "One");
-        page.push(4, "two. ");
-        page.end_paragraph();
-        page.end_paragraph();
-        page.push(9, "Three.");
-        assert_eq!(page.text(), "One\ntwo.\n\nThree.\n");
-        let lines: Vec<_> = (0..6).map(|line| page.source_line(line)).collect();
-        assert_eq!(lines, [None, Some(3), Some(4), None, Some(9), None]);
+/// Arguments of format strings and of templates become `x`.
+fn without_arguments(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{') {
+        out.push_str(before);
+        // Code inside of code would end it.
+        let is_code = !out.matches('`').count().is_multiple_of(2);
+        out.push_str(if is_code { "x" } else { "`x`" });
+        rest = behind
+            .split_once('}')
+            .map_or(behind, |(_, behind)| behind.trim_start_matches('}'));
     }
+    out + rest
+}
 
-    #[test]
-    fn only_comments_that_could_be_wrapped_are_too_wide() {
-        let mut page = Page::default();
-        let source = "// four words of it\nlet text = \"four words of it\";\n/// | a | table | is |\n// https://example.org/\n";
-        for line in [1, 3, 4] {
-            page.mark_comment(line);
-        }
-        assert!(page.too_wide(source, 19).is_empty());
-        assert_eq!(page.too_wide(source, 18), [1]);
-    }
+/// Whether two of three words are of letters only, and nothing is aligned, unlike in identifiers, paths,
+/// programs and documents.
+fn is_sentence(message: &str) -> bool {
+    let text = without_arguments(message).replace("\\n", "\n");
+    let words: Vec<_> = text.split_whitespace().collect();
+    let is_plain = |word: &&&str| {
+        let word = word.trim_matches(|edge| "\"'.,:;!?()…—–\\".contains(edge));
+        !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || "'’-".contains(c))
+    };
+    let plain = words.iter().filter(is_plain).count();
+    plain >= 2 && plain * 3 >= words.len() * 2 && !text.lines().any(|line| line.trim().contains("  "))
 }
