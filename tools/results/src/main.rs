@@ -72,6 +72,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
             eprintln!("{error:#}");
             ExitCode::FAILURE
         }
