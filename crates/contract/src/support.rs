@@ -91,12 +91,14 @@ pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Pa
         .or_else(|| {
             let is_libp2p = client.wire() == "libp2p";
             let (client, server, relay) = (client.stack, server.stack, relay.map(|relay| relay.stack));
-            let mut ends = vec![(server, Role::Server), (client, Role::Client)];
-            ends.extend(relay.map(|relay| (relay, Role::Relay)));
+            let mut pair = [(server, Role::Server), (client, Role::Client)];
             // litep2p lacks most. Its reason stands for both directions of a pair.
-            ends.sort_by_key(|(stack, _)| *stack != Stack::Litep2p);
-            let mut lacking = ends.into_iter();
-            let lacking = lacking.find_map(|(stack, role)| lack(stack, role, transport, parameters));
+            pair.sort_by_key(|(stack, _)| *stack != Stack::Litep2p);
+            let relay_end = relay.map(|relay| (relay, Role::Relay));
+            let first = relay_end.filter(|(relay, _)| *relay == Stack::Litep2p);
+            let last = relay_end.filter(|_| is_libp2p && !transport.is_in_process());
+            let mut ends = first.into_iter().chain(pair).chain(last);
+            let lacking = ends.find_map(|(stack, role)| lack(stack, role, transport, parameters));
             let of_pair = || unsupported_by_libp2p(client, server, relay, transport, parameters);
             lacking.or_else(|| is_libp2p.then(of_pair)?)
         })

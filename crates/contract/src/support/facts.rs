@@ -50,7 +50,7 @@ pub(super) fn lack(
     parameters: &Parameters,
 ) -> Option<String> {
     let reason = match (stack, transport) {
-        (Litep2p, _) if parameters.is_relayed() && role != Role::Client => "litep2p has no circuit relay",
+        (Litep2p, _) if role == Role::Relay => "litep2p has no circuit relay",
         (Litep2p, _) if parameters.identity() == Identity::Rsa2048 => "litep2p has Ed25519 identities only",
         (Litep2p, Memory) => "litep2p has no transport in memory",
         (Litep2p, TcpTls) => "litep2p secures TCP by Noise only, it has no TLS",
