@@ -34,10 +34,10 @@ pub const COMMANDS: [Statuses; 18] = [
         meanings: &[
             (SUCCESS, "success: every trial completed, every document is valid"),
             (INCOMPLETE, "something failed or was refused: see standard error"),
-            (FAIL, "the results are not as the document expects"),
+            (FAIL, "something is worse, or not as the document expects"),
             (
                 INCONCLUSIVE,
-                "the results do not tell whether they are as the document expects",
+                "the results do not tell whether something is worse, or as the document expects",
             ),
             (
                 INTERRUPTED,

@@ -108,7 +108,11 @@ impl Ui {
                 let (ended, all) = self.count(record);
                 let progress = format!("[{ended}/{all}]");
                 let cell = self.cell(record.trial.cell);
-                let warmup = if record.trial.warmup { " (warm-up)" } else { "" };
+                let warmup = match (record.trial.warmup, record.attempt) {
+                    (true, _) => " (warm-up)",
+                    (false, 0) => "",
+                    (false, _) => " (measured again)",
+                };
                 if let Some(failure) = &record.failure {
                     let at = failure
                         .node

@@ -39,10 +39,13 @@ pub(crate) fn trials(plan: &Plan) -> String {
     format!("{most}{}", counted(plan.trials.len(), "trial"))
 }
 
-/// The least time of a plan, in words. None if nothing is known of it.
-pub(crate) fn least_time(plan: &Plan) -> Option<String> {
+/// The least time of a plan, in words.
+pub(crate) fn least_time(plan: &Plan) -> String {
     let least = plan.least_time();
-    (!least.time.is_zero()).then(|| least.to_string())
+    match least.time.is_zero() {
+        true => "least time: not known before the run".to_owned(),
+        false => least.to_string(),
+    }
 }
 
 /// Why comparisons of a plan cannot have a finding, and what to change. None if they can.

@@ -1,4 +1,4 @@
-//! What stacks cannot do, in their current releases: each by itself, and two with each other.
+//! What stacks cannot do, in their current releases: each on its own, and two with each other.
 
 mod built_in;
 mod facts;

@@ -120,8 +120,7 @@ pub enum EndReason {
     /// All trials were run. Those that failed had links that were not as configured: the message says which
     /// and by how much. Use a less busy machine, or a lower rate.
     ImpairmentNotEffective,
-    /// All trials were run. Some failed, for several reasons or for one that has no name here. The report
-    /// shows the reason of each.
+    /// All trials were run, and some failed. The table *Failed trials* of the report has the reasons.
     TrialsFailed,
     /// The run did not end within `timeouts.run`: increase it, or run fewer trials.
     RunTimeout,

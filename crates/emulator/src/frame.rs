@@ -95,8 +95,8 @@ pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Flips one bit of the packet behind the Ethernet header: a frame with a wrong Ethernet header would reach no
-/// peer.
+/// Flips one bit of the packet behind the Ethernet header: a frame with a wrong Ethernet header would reach
+/// no peer.
 ///
 /// If the checksum was left to the device, it is computed first. Otherwise it would be computed over the
 /// wrong bit, and the application would receive the packet (measured: a tenth of the packets of a link with

@@ -198,8 +198,8 @@ impl Programs {
         Ok(Self { nodes, agents })
     }
 
-    /// The SHA-256 digests of programs, in hexadecimal, by the names of their nodes. A script, or a program with
-    /// arguments, has none: it may start another one.
+    /// The SHA-256 digests of programs, in hexadecimal, by the names of their nodes. A script, or a program
+    /// with arguments, has none: it may start another one.
     pub async fn digests(&self) -> BTreeMap<&str, String> {
         let known = Digests::default();
         let mut digests = BTreeMap::new();

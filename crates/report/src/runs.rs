@@ -109,10 +109,14 @@ impl<'a> Compared<'a> {
             }),
             (self.basis == Basis::TwoRuns).then(|| Finding {
                 verdict: Verdict::Inconclusive,
-                text: "Two runs cannot decide: the intervals leave out how the machine differs between runs. Compare within one \
-                       run (perfrun run FILE --candidate PATH), or at least 6 runs of each side (perfrun compare --base \
-                       DIR... --candidate DIR...)."
-                    .to_owned(),
+                text: format!(
+                    "Two runs cannot decide: {}. Compare within one run (perfrun run FILE --candidate PATH), or at least 6 \
+                     runs of each side (perfrun compare --base DIR... --candidate DIR...).",
+                    match comparisons::has_intervals(&self.judged) {
+                        true => "the intervals leave out how the machine differs between runs",
+                        false => "and fewer than seven trials of a cell have no interval here",
+                    }
+                ),
             }),
         ]
     }

@@ -23,6 +23,12 @@ const MOST_SENTENCES: usize = 6;
 const ALTERNATIVES: &str =
     "Where \"or\" joins stacks, their intervals overlap: this run cannot tell which is faster.";
 
+/// What "of raw" means, for those who divide the values of a table.
+const SHARES: &str = "Shares of raw are medians of the ratios within iterations, and may differ from the ratio of the medians.";
+
+/// What follows a share of raw.
+const OF_RAW: &str = " of raw";
+
 /// The value of a pair of stacks, with its 95 % confidence interval.
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
@@ -82,9 +88,17 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     }
     match cases.len() {
         ..=MOST_SENTENCES => {
+            let mut sentences: Vec<String> = cases.iter().map(Case::sentence).collect();
+            let has_shares = sentences.iter().any(|sentence| sentence.contains(OF_RAW));
             let has_alternatives = cases.iter().any(|case| case.shown.has_alternatives());
-            let explained = has_alternatives.then(|| ALTERNATIVES.to_owned());
-            cases.iter().map(Case::sentence).chain(explained).collect()
+            let explained = [(has_alternatives, ALTERNATIVES), (has_shares, SHARES)];
+            sentences.extend(
+                explained
+                    .iter()
+                    .filter(|(is_due, _)| *is_due)
+                    .map(|(_, text)| (*text).to_owned()),
+            );
+            sentences
         }
         _ => {
             let ranges = ranges(&cases);
@@ -172,7 +186,7 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
         source.value(&mut Notes::default(), raw, metric, Style::Scaled)
     };
     let beside = match (share, cell.is_raw()) {
-        (Some(share), _) => format!(", {} of raw", share.text),
+        (Some(share), _) => format!(", {}{OF_RAW}", share.text),
         (None, true) => String::new(),
         (None, false) => raw().map_or_else(String::new, |raw| format!(", raw {}", raw.text)),
     };
@@ -252,7 +266,9 @@ fn sentence(case: &str, shown: &Shown) -> String {
             )
         }
         Shown::Partly { faster, slower } => {
-            format!("{faster} is faster than {slower}; no single one is fastest or slowest")
+            format!(
+                "{faster} is faster than {slower}, the two furthest apart; no single one is fastest or slowest"
+            )
         }
         Shown::Overlapping => "no difference shows: all intervals overlap".to_owned(),
         Shown::TooFew => {
@@ -361,7 +377,8 @@ mod tests {
                 ("high", 4.0, 4.5),
                 ("low", 1.0, 2.0)
             ])),
-            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s); no single one is fastest or slowest."
+            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s), the two furthest apart; no single one is fastest \
+             or slowest."
         );
     }
 

@@ -245,7 +245,7 @@ fn method(source: &Source<'_>) -> String {
     let interval = if most < LEAST_VALUES as usize {
         "fewer than six trials have no 95 % confidence interval of the median"
     } else {
-        "[low, high] is the 95 % confidence interval of the median, for this run only"
+        "[low, high] beside a median is its 95 % confidence interval, for this run only"
     };
     let count = match most {
         1 => "1 trial".to_owned(),

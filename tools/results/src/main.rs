@@ -59,6 +59,7 @@ enum Command {
     Comparisons { runs: Vec<PathBuf> },
 }
 
+#[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
 fn main() -> ExitCode {
     let done = match Command::parse() {
         Command::Documents { folder, documents } => generate(&folder, &documents),
@@ -72,7 +73,6 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            #[expect(clippy::print_stderr, reason = "where a command line tool says why it failed")]
             eprintln!("{error:#}");
             ExitCode::FAILURE
         }

@@ -15,8 +15,8 @@ const HEADING: &str = "Comparison";
 #[derive(Args, Clone, Debug, Default)]
 pub struct Versus {
     /// Is my build faster? Compare this build of perfrun-node with the default one, or with --base, trial by
-    /// trial, over at least 20 iterations. The document names one stack in its matrix and has no `compare`.
-    /// For example:
+    /// trial, over at least 20 iterations. The document names one stack in its matrix, or one besides raw,
+    /// and has no `compare`. For example:
     /// `perfrun run examples/candidate.yaml --candidate ../next/target/release/perfrun-node`
     #[arg(long, value_name = "PATH", help_heading = HEADING)]
     pub candidate: Option<PathBuf>,
@@ -24,8 +24,9 @@ pub struct Versus {
     /// `perfrun run FILE --base main/perfrun-node --candidate next/perfrun-node`
     #[arg(long, value_name = "PATH", requires = "candidate", help_heading = HEADING)]
     pub base: Option<PathBuf>,
-    /// Compare each stack of the matrix with itself, in place of what the document compares. What differs is
-    /// noise: it shows what this machine cannot tell apart, over at least 20 iterations. For example:
+    /// Compare each stack of the matrix with itself, up to four, in place of what the document compares. raw
+    /// is compared only if the matrix has no other stack. What differs is noise: it shows what this machine
+    /// cannot tell apart, over at least 20 iterations. For example:
     /// `perfrun run examples/quickstart.yaml --aa`
     #[arg(long, conflicts_with_all = ["base", "candidate"], help_heading = HEADING)]
     pub aa: bool,
@@ -54,9 +55,9 @@ impl FromStr for MaxRegression {
         let metric = metric.ok_or_else(|| {
             let names: Vec<String> = Metric::judged().map(|metric| metric.to_string()).collect();
             format!(
-                "{name:?} is not a metric of which a higher or a lower value is better: name one of {}{}",
-                names.join(", "),
-                did_you_mean(name, names.iter().map(String::as_str))
+                "{name:?} is not a metric of which a higher or a lower value is better{}\nThose metrics are: {}",
+                did_you_mean(name, names.iter().map(String::as_str)),
+                names.join(", ")
             )
         })?;
         let share = share

@@ -56,7 +56,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     }
 }
 
-/// How a run ended that was to be cancelled.
+/// How a run ended that the user wants cancelled.
 fn end(status: &StatusSummary) -> String {
     match status.phase {
         Some(Phase::Cancelled) => format!("was cancelled after {} trials", status.progress()),

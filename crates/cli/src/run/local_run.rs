@@ -75,7 +75,7 @@ impl LocalRun<'_> {
             },
             self.store.folder().display(),
         ));
-        let least = least_time(plan).filter(|_| records.is_empty());
+        let least = records.is_empty().then(|| least_time(plan));
         for line in least
             .into_iter()
             .chain(few_pairs(plan))

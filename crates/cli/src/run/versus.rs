@@ -73,6 +73,10 @@ fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
         }
         compare(spec, stacks)?;
     }
+    ensure!(
+        options.max_regression.is_empty() || !spec.compare.is_empty(),
+        "--max-regression needs a comparison: add `compare` to the document, or use --candidate PATH or --aa"
+    );
     let expected = options.max_regression.iter();
     spec.expect
         .extend(expected.map(|MaxRegression { metric, share }| Expect {

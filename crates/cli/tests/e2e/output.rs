@@ -73,7 +73,7 @@ fn a_run_beside_busy_processes_says_so_before_it_begins_and_in_its_tables() {
     run.ended().expect(0);
     drop(half_of_the_cpus);
     let report = fs::read_to_string(place.only_run().join("report.md")).unwrap();
-    let warning = "The machine was busy: other work disturbed all 2 trials, ";
+    let warning = "The machine was busy: other work disturbed all 2 trials that count, ";
     assert!(report.contains(warning), "{report}");
 }
 

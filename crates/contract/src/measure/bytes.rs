@@ -20,7 +20,7 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
     let mismatch = |way: &str, (sent, received): (u64, u64)| {
         if due.is_none() && received == 0 {
             return Some(format!(
-                "{way}: nothing arrived in the time given, of {sent} bytes that were sent"
+                "{way}: nothing arrived within `duration`, of {sent} bytes that were sent: use a longer duration"
             ));
         }
         let complete = sent == received && due.is_none_or(|due| due == received);

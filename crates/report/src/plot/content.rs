@@ -40,8 +40,8 @@ pub(super) fn series(source: &Source<'_>, pair: Pair<'_>, points: Vec<Point>) ->
     }
 }
 
-/// Lines of a metric over a parameter, a line for each pair. Panels with less than two values of the parameter
-/// are left out.
+/// Lines of a metric over a parameter, a line for each pair. Panels with less than two values of the
+/// parameter are left out.
 pub(super) struct Sweep<'a> {
     pub(super) subject: String,
     /// What the lines are.

@@ -56,7 +56,9 @@ pub(crate) fn comparisons<'a>(
     judged: &Judged,
     basis: Basis,
 ) -> Option<Table> {
+    let has_intervals = has_intervals(judged);
     let (difference_of, counted) = match basis {
+        Basis::TwoRuns if !has_intervals => ("difference of the medians", "runs of each"),
         Basis::Trials => (
             "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
             "pairs",
@@ -187,6 +189,15 @@ pub(crate) fn counted(comparisons: &[Comparison]) -> String {
 pub(crate) fn load(cell: Option<&Cell>, id: &str) -> String {
     let named = |cell: &Cell| format!("{}, {}", cell.parameters, Path::of(cell));
     cell.map_or_else(|| id.to_owned(), named)
+}
+
+/// Whether any difference has an interval.
+pub(crate) fn has_intervals(judged: &Judged) -> bool {
+    let ratios = judged
+        .comparisons
+        .iter()
+        .filter_map(|comparison| comparison.ratio);
+    ratios.into_iter().any(|ratio| ratio.low.is_some())
 }
 
 /// The pair of stacks of the cell with this id.

@@ -159,8 +159,8 @@ impl<'a> Source<'a> {
         match self.disturbed {
             0 => None,
             1 if self.completed == 1 => Some("the only trial".to_owned()),
-            _ if self.is_all_disturbed() => Some(format!("all {} trials", self.completed)),
-            some => Some(format!("{some} of {} trials", self.completed)),
+            _ if self.is_all_disturbed() => Some(format!("all {} trials that count", self.completed)),
+            some => Some(format!("{some} of {} trials that count", self.completed)),
         }
     }
 

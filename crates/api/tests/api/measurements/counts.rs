@@ -133,7 +133,7 @@ fn a_time_in_which_nothing_arrived_is_a_failure() {
     let cell = cell("{bandwidth: {duration: 1s, directions: [upload]}}", "{}");
     assert_eq!(
         mismatch(&cell, 100, 0).as_deref(),
-        Some("upload: nothing arrived in the time given, of 100 bytes that were sent")
+        Some("upload: nothing arrived within `duration`, of 100 bytes that were sent: use a longer duration")
     );
     assert!(mismatch(&cell, 0, 0).is_some());
 }
