@@ -43,7 +43,7 @@ pub(crate) fn trials(plan: &Plan) -> String {
 pub(crate) fn least_time(plan: &Plan) -> String {
     let least = plan.least_time();
     match least.time.is_zero() {
-        true => "least time: not known before the run".to_owned(),
+        true => "takes a time that is not known before the run".to_owned(),
         false => least.to_string(),
     }
 }
