@@ -29,7 +29,7 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
         perfrun.says("[1/3]");
         send(perfrun.client_in_a_trial(None), Signal::KILL);
         perfrun.says("client-0 was restarted");
-        perfrun.says("[2/3] raw.raw.tcp.ping-150: ");
+        perfrun.says("[2/3] raw.raw.tcp.ping-150 (measured again): ");
         perfrun.client_in_a_trial(None);
         send(perfrun.node("server", None), Signal::KILL);
         let ended = perfrun.ended().expect(0);
@@ -39,7 +39,7 @@ fn a_trial_whose_node_is_killed_is_run_once_more() {
             "[3/3] raw.raw.tcp.ping-150 failed at server-0: server-0 is lost: ",
             "server-0 was lost: signal: 9 (SIGKILL)",
             "server-0 was restarted",
-            "[3/3] raw.raw.tcp.ping-150: ",
+            "[3/3] raw.raw.tcp.ping-150 (measured again): ",
         ] {
             assert!(
                 ended.stderr.lines().any(|said| said.starts_with(line)),
