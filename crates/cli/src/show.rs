@@ -18,7 +18,7 @@ use crate::{
     args, label, print, read_text,
     run::versus,
     tell,
-    words::{counted, few_pairs, least_time, skipped, trials},
+    words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 
 /// Prints the plan of every document in a file.
@@ -79,7 +79,7 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
             Timetable::new(schedule).with_context(context)?;
         }
         let plan = plan(spec).with_context(context)?;
-        let facts = [least_time(&plan)].into_iter().chain(few_pairs(&plan));
+        let facts = [least_time_if_known(&plan)].into_iter().chain(few_pairs(&plan));
         Ok(facts.map(|fact| format!("  {name} {fact}")).collect())
     };
     documents.iter().map(known).collect()
@@ -111,7 +111,7 @@ fn text(name: &str, plan: &Plan, is_all: bool) -> String {
             settings.map(|(name, settings)| (name, settings.to_string())),
         ));
     }
-    lines.push(format!("  {}", least_time(plan)));
+    lines.push(format!("  {}", least_time_if_known(plan)));
     lines.extend(few_pairs(plan).map(|note| format!("  {note}")));
     lines.extend(cells(plan, is_all));
     if let [first @ .., last] = &plan.judging.interim_checks[..]

@@ -39,13 +39,15 @@ pub(crate) fn trials(plan: &Plan) -> String {
     format!("{most}{}", counted(plan.trials.len(), "trial"))
 }
 
-/// The least time of a plan, in words.
-pub(crate) fn least_time(plan: &Plan) -> String {
+/// The least time of a plan, in words. None if nothing is known of it.
+pub(crate) fn least_time(plan: &Plan) -> Option<String> {
     let least = plan.least_time();
-    match least.time.is_zero() {
-        true => "takes a time that is not known before the run".to_owned(),
-        false => least.to_string(),
-    }
+    (!least.time.is_zero()).then(|| least.to_string())
+}
+
+/// The least time of a plan, in words, also if nothing is known of it.
+pub(crate) fn least_time_if_known(plan: &Plan) -> String {
+    least_time(plan).unwrap_or_else(|| "takes a time that is not known before the run".to_owned())
 }
 
 /// Why comparisons of a plan cannot have a finding, and what to change. None if they can.

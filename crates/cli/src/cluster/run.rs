@@ -129,7 +129,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         counted(nodes.len(), "node"),
         cluster.namespace(),
     ));
-    let advance = [least_time(&plan)].into_iter().chain(few_pairs(&plan));
+    let advance = least_time(&plan).into_iter().chain(few_pairs(&plan));
     advance.chain(skipped(&plan, false)).for_each(tell);
     Ok(())
 }

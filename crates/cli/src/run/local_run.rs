@@ -75,7 +75,7 @@ impl LocalRun<'_> {
             },
             self.store.folder().display(),
         ));
-        let least = records.is_empty().then(|| least_time(plan));
+        let least = least_time(plan).filter(|_| records.is_empty());
         for line in least
             .into_iter()
             .chain(few_pairs(plan))
