@@ -64,10 +64,10 @@ impl Lateness {
         self.allows(self.mean(), WAITS, (tolerance, off), "on average")
     }
 
-    /// Like [`Self::allows_median`], for the 99th percentile of round trips: one late wake-up of a round trip
-    /// is enough.
-    pub(crate) fn allows_p99(&self, tolerance: f64, off: f64) -> Result<(), String> {
-        let late = self.quantile(1.0 - 0.01 / f64::from(WAITS));
+    /// Like [`Self::allows_median`], for what the slowest `share` of round trips decides: one late wake-up of a
+    /// round trip is enough.
+    pub(crate) fn allows_slowest(&self, share: f64, tolerance: f64, off: f64) -> Result<(), String> {
+        let late = self.quantile(1.0 - share / f64::from(WAITS));
         self.allows(late, 1, (tolerance, off), "in the worst moments")
     }
 
