@@ -199,7 +199,7 @@ impl Session<'_> {
         programs::check_unchanged(&programs, store.results())
             .await
             .with_context(|| format!("unable to resume {}", store.folder().display()))?;
-        store.keep_programs(named)?;
+        store.begin(named)?;
         self.run(store, programs, true).await
     }
 

@@ -254,9 +254,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the folder of a run that ended before all of its trials were completed.
-    ///
-    /// Failed trials will be run again: their records are removed.
+    /// Opens the folder of a run that ended before all of its trials were completed. Changes nothing in it until
+    /// [`begin`](Self::begin).
     pub fn resume(folder: &Path) -> Result<Self, Error> {
         let results = read(folder)?;
         let folder = if folder.is_dir() {
@@ -284,37 +283,33 @@ impl Store {
         }
         let lock = lock(&folder, refused)?;
         create_folders(&folder).map_err(refused)?;
-        let mut store = Self {
+        Ok(Self {
             earlier: results.trials.iter().map(end).fold(0.0, f64::max),
             profiles: profile::read(&folder, &results.plan),
-            folder: folder.clone(),
+            folder,
             results,
             ballast: None,
             _lock: lock,
-        };
-        if store.is_done() {
-            return Ok(store);
-        }
-        store.reserve()?;
-        let tally = store.results.tally();
-        let Results { trials, .. } = &mut store.results;
-        let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(trials)
-            .into_iter()
-            .partition(|record| tally.has_completed(&record.trial.id));
-        *trials = kept;
-        // The files first: they would bring the records back if perfrun were killed now.
-        for record in &dropped {
-            let _ = fs::remove_file(store.trial_file(record));
-        }
-        store.results.state = RunState::Interrupted;
-        store.results.reason = Some(UNFINISHED.to_owned());
-        store.results.conclusion = None;
-        store.write_results(&store.results)?;
-        Ok(store)
+        })
     }
 
-    /// Records which programs the nodes run, for later sessions and for readers of the results.
-    pub fn keep_programs(&mut self, programs: Vec<NodeProgram>) -> Result<(), Error> {
+    /// Begins another session with these programs. Failed trials will be run again: their records are removed.
+    pub fn begin(&mut self, programs: Vec<NodeProgram>) -> Result<(), Error> {
+        if !self.is_done() {
+            self.reserve()?;
+            let tally = self.results.tally();
+            let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.results.trials)
+                .into_iter()
+                .partition(|record| tally.has_completed(&record.trial.id));
+            self.results.trials = kept;
+            // The files first: they would bring the records back if perfrun were killed now.
+            for record in &dropped {
+                let _ = fs::remove_file(self.trial_file(record));
+            }
+            self.results.state = RunState::Interrupted;
+            self.results.reason = Some(UNFINISHED.to_owned());
+            self.results.conclusion = None;
+        }
         self.results.environment.programs = programs;
         self.write_results(&self.results)
     }
@@ -377,7 +372,10 @@ impl Store {
             nodes,
         } = end;
         let results = &mut self.results;
-        results.environment.nodes.extend(nodes);
+        // Those that were accepted are there. One that was refused does not take the place of an earlier one.
+        for (name, node) in nodes {
+            results.environment.nodes.entry(name).or_insert(node);
+        }
         results.judged = judged(results);
         results.conclusion = Some(results.tally().conclusion(state, cause, reason.as_deref()));
         (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
@@ -437,22 +435,26 @@ impl RecordSink for Store {
 
     fn nodes(&mut self, nodes: BTreeMap<String, Info>) -> io::Result<()> {
         let known = &mut self.results.environment.nodes;
-        for (name, node) in &nodes {
-            let earlier = known.get(name).unwrap_or(node);
-            if earlier.program_sha256 != node.program_sha256 && !self.results.trials.is_empty() {
-                return Err(io::Error::other(format!(
-                    "{name} was started again and runs another program: leave node programs as they are while a run \
-                     is in progress"
-                )));
-            }
+        let changed = |(name, node): &(&String, &Info)| {
+            let digests = known.get(*name).and_then(|known| known.program_sha256.as_ref());
+            digests
+                .zip(node.program_sha256.as_ref())
+                .is_some_and(|(a, b)| a != b)
+        };
+        let other = nodes.iter().find(changed).map(|(name, _)| name);
+        if let Some(name) = other.filter(|_| !self.results.trials.is_empty()) {
+            return Err(io::Error::other(format!(
+                "{name} runs another program than in earlier trials: leave node programs as they are while a run is in \
+                 progress"
+            )));
         }
-        let is_new = nodes.keys().any(|name| !known.contains_key(name));
+        let is_known = other.is_none() && nodes.keys().all(|name| known.contains_key(name));
         known.extend(nodes);
-        // Once, so that results have it even if perfrun is killed.
-        match is_new {
-            true => self.write_results(&self.results).map_err(io::Error::other),
-            false => Ok(()),
+        if !is_known {
+            // So that results have it if perfrun is killed. A full disk fails the next record, with its own reason.
+            let _ = self.write_results(&self.results);
         }
+        Ok(())
     }
 }
 

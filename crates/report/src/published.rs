@@ -1,6 +1,8 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role};
+use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role, tally::counting};
+
+use crate::summary::is_measured;
 
 /// A row of the published CSV, in the order of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,10 +40,7 @@ impl Series<'_> {
 
 /// The samples of every node in every trial that counts, in running order.
 pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Series<'a>> {
-    let trials = results
-        .trials
-        .iter()
-        .filter(|record| record.failure.is_none() && !record.trial.warmup);
+    let trials = counting(results.trials).filter(|record| is_measured(record));
     let of_echo = trials.filter_map(|record| {
         let cell = results.plan.cells.get(record.trial.cell)?;
         cell.parameters.pace().is_some().then_some((record, cell))

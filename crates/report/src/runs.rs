@@ -114,7 +114,7 @@ impl<'a> Compared<'a> {
                      runs of each side (perfrun compare --base DIR... --candidate DIR...).",
                     match comparisons::has_intervals(&self.judged) {
                         true => "the intervals leave out how the machine differs between runs",
-                        false => "and fewer than seven trials of a cell have no interval here",
+                        false => "no difference has an interval, and one would leave out how the machine differs between runs",
                     }
                 ),
             }),

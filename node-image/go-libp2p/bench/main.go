@@ -108,7 +108,7 @@ func verdict(transport string, low, high float64) string {
 	case high < least:
 		return fmt.Sprintf(", target %.2f missed", least)
 	default:
-		return fmt.Sprintf(", target %.2f undecided", least)
+		return fmt.Sprintf(", target %.2f inconclusive", least)
 	}
 }
 

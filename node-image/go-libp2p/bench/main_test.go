@@ -22,7 +22,7 @@ func TestATargetIsMetOnlyIfTheWholeIntervalIs(t *testing.T) {
 	}{
 		{0.97, 1.01, ", target 0.97 met"},
 		{0.90, 0.96, ", target 0.97 missed"},
-		{0.96, 0.97, ", target 0.97 undecided"},
+		{0.96, 0.97, ", target 0.97 inconclusive"},
 	} {
 		if got := verdict("tcp-tls", of.low, of.high); got != of.expected {
 			t.Errorf("%q", got)

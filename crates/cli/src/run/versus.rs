@@ -100,9 +100,7 @@ fn name(options: &args::Versus, run: &mut PerfRun) {
         _ => return,
     };
     let name = run.metadata.name.get_or_insert_default();
-    if !name.ends_with(suffix) {
-        *name = format!("{name}-{suffix}");
-    }
+    *name = format!("{name}-{suffix}");
 }
 
 /// Lets a document that was not written for a comparison have enough pairs, and the time for them. What the

@@ -87,6 +87,46 @@ fn a_run_is_gone_on_with_as_it_was_begun() {
     place.resume().expect(0);
 }
 
+/// A node program with another digest.
+fn built_again(place: &Place) -> PathBuf {
+    let other = place.path().join("other-node");
+    fs::copy(node_program(), &other).unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(&other).unwrap();
+    file.write_all(b"built again").unwrap();
+    other
+}
+
+#[test]
+fn a_program_that_is_built_again_during_a_run_is_not_measured() {
+    let place = Place::new();
+    let [program, kept] = ["node", "kept-node"].map(|name| place.path().join(name));
+    for copy in [&program, &kept] {
+        fs::copy(node_program(), copy).unwrap();
+    }
+    let other = built_again(&place);
+    let document = document::steady("rebuilt", 300, 8).with("renew", json!("iteration"));
+    let given = ["--node", program.to_str().unwrap()];
+    let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &given));
+    perfrun.says("[1/8]");
+    fs::rename(&other, &program).unwrap();
+    let ended = perfrun.ended().expect(1);
+    assert!(
+        ended
+            .stderr
+            .contains(" runs another program than in earlier trials"),
+        "{ended}"
+    );
+    let resume = ["run", "--resume", place.only_run().to_str().unwrap()].map(str::to_owned);
+    let resume = resume.each_ref().map(String::as_str);
+    let ended = place.call(&resume).expect(1);
+    assert!(
+        ended.stderr.contains(" would run another program (sha256 "),
+        "{ended}"
+    );
+    fs::rename(&kept, &program).unwrap();
+    place.call(&resume).expect(0);
+}
+
 #[test]
 fn a_run_is_not_resumed_with_another_program() {
     let place = Place::new();
@@ -101,13 +141,7 @@ fn a_run_is_not_resumed_with_another_program() {
         "although it was killed"
     );
 
-    let other = place.path().join("other-node");
-    fs::copy(node_program(), &other).unwrap();
-    fs::OpenOptions::new()
-        .append(true)
-        .open(&other)
-        .and_then(|mut file| file.write_all(b"built again"))
-        .unwrap();
+    let other = built_again(&place);
     let resume = [
         "run",
         "--resume",

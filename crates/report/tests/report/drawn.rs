@@ -381,7 +381,7 @@ fn ping() {
 
 #[test]
 fn echo() {
-    let results = run("
+    let mut results = run("
   workload:
     echo:
       loads: [{connections: 2, streamsPerConnection: 50}]
@@ -399,6 +399,14 @@ fn echo() {
     );
     let (name, first) = &files[0];
     assert_snapshot!("echo.csv", format!("{name}\n{first}"));
+    let measured = results.trials.iter().find(|record| !record.trial.warmup);
+    let again = TrialRecord {
+        attempt: 1,
+        ..measured.unwrap().clone()
+    };
+    results.trials.push(again);
+    let count = echo_csv(&results.account()).len();
+    assert_eq!(count, files.len(), "a trial that was measured again counts once");
 }
 
 #[test]
