@@ -445,7 +445,7 @@ pub enum Inconclusive {
 const COMPARE_NOTES: &str = "\
 What is compared with what:
   RUN                     a run with `compare` or `expect`: what it found
-  BASE CANDIDATE          two runs: their differences, and never a finding, since machines differ between runs
+  BASE CANDIDATE          two runs: their differences, never better or worse, since machines differ between runs
   --base RUN... --candidate RUN...
                           at least 6 runs of each side, measured in turn: the first of each are a pair, and so on
   --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether they predict it

@@ -43,7 +43,12 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
     };
     let form = Form {
-        all: report_all(&args.results),
+        all: args
+            .cells
+            .iter()
+            .fold(report_all(&args.results), |command, cells| {
+                format!("{command} --where {cells}")
+            }),
         resume: resume(&args.results, &results),
         ..Form::default()
     };

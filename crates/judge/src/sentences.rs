@@ -42,6 +42,7 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
         let comparisons = judged.comparisons.iter();
         comparisons
             .filter(move |comparison| is(comparison.finding))
+            .filter(|comparison| !names.has_gate(judged, comparison))
             .map(|comparison| Finding {
                 verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),
@@ -89,14 +90,13 @@ pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
     let names = Names::of(plan);
     let controls = names.controls(&judged.controls, basis).into_iter();
     let controls = controls.map(|finding| finding.text);
-    let gates = judged.gates.iter();
-    let gates = gates.filter_map(|gate| Some((gate, names.gate(gate)?)));
-    let has_gate = |comparison: &Comparison| gates.clone().any(|(gate, _)| names.is_about(gate, comparison));
+    let gates = judged.gates.iter().filter_map(|gate| names.gate(gate));
     let comparisons = judged.comparisons.iter();
-    let differing = comparisons.filter(|comparison| comparison.finding.differs() && !has_gate(comparison));
+    let differing =
+        comparisons.filter(|comparison| comparison.finding.differs() && !names.has_gate(judged, comparison));
     let differing = differing.map(|comparison| names.sentence(comparison, basis));
     controls
-        .chain(gates.clone().map(|(_, sentence)| sentence))
+        .chain(gates)
         .chain(differing)
         .chain(same_sentences(&judged.comparisons))
         .chain(inconclusive_sentence(&judged.comparisons, basis))
@@ -284,6 +284,12 @@ impl<'a> Names<'a> {
     }
 
     /// Whether an expectation allows a regression of what is compared.
+    /// Whether the sentence about an expectation has what a comparison found.
+    fn has_gate(&self, judged: &Judged, comparison: &Comparison) -> bool {
+        let mut gates = judged.gates.iter();
+        gates.any(|gate| self.is_about(gate, comparison) && self.gate(gate).is_some())
+    }
+
     fn is_about(&self, gate: &Gate, comparison: &Comparison) -> bool {
         let expected = self.plan.judging.expect.get(gate.expectation);
         expected.is_some_and(|expected| {

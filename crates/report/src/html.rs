@@ -36,7 +36,7 @@ pub fn html<'a>(shown: impl Into<Shown<'a>>) -> String {
                 @if document.measurements.is_empty() {
                     p { "Nothing was measured." }
                 } @else {
-                    p { (document.method) }
+                    p { (document.method(&document.measurements)) }
                     @if let Some(congestion) = &document.congestion { p { (congestion) } }
                 }
                 @for (name, plot) in plot::drawn(shown.results) { figure id=(name) { (pictured(&plot)) } }

@@ -48,7 +48,7 @@ fn parts_of(document: &Document) -> Parts {
     if document.measurements.is_empty() {
         paragraphs.push("Nothing was measured.".to_owned());
     } else {
-        paragraphs.push(document.method.clone());
+        paragraphs.push(document.method(&document.measurements));
         paragraphs.extend(document.congestion.iter().map(|text| escaped(text)));
     }
     let tables = document.measurements.iter().chain(&document.problems);

@@ -140,6 +140,7 @@ impl<'a> Compared<'a> {
             problems: vec![self.table()],
             environment: candidate.map_or_else(Table::default, environment::table),
             method: method(self.basis).to_owned(),
+            intervals: "",
             congestion: None,
         }
     }
@@ -153,7 +154,7 @@ impl<'a> Compared<'a> {
                     run.name.into(),
                     format!("{:.0}", run.started).into(),
                     environment::builds(run).unwrap_or_default().into(),
-                    format!("{} of {}", counts.completed, counts.planned).into(),
+                    format!("{} of {}", counts.completed, counts.needed()).into(),
                 ]
             }
         };

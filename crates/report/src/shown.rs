@@ -267,7 +267,7 @@ fn sentence(case: &str, shown: &Shown) -> String {
         }
         Shown::Partly { faster, slower } => {
             format!(
-                "{faster} is faster than {slower}, the two furthest apart; no single one is fastest or slowest"
+                "{faster} is faster than {slower}, and their intervals are furthest apart; no single one is fastest or slowest"
             )
         }
         Shown::Overlapping => "no difference shows: all intervals overlap".to_owned(),
@@ -377,7 +377,7 @@ mod tests {
                 ("high", 4.0, 4.5),
                 ("low", 1.0, 2.0)
             ])),
-            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s), the two furthest apart; no single one is fastest \
+            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s), and their intervals are furthest apart; no single one is fastest \
              or slowest."
         );
     }

@@ -61,8 +61,24 @@ pub(crate) struct Document {
     pub environment: Table,
     /// How to read the values.
     pub method: String,
+    /// How to read the intervals of medians. Empty if there are none.
+    pub intervals: &'static str,
     /// What controlled the congestion of connections.
     pub congestion: Option<String>,
+}
+
+impl Document {
+    /// How to read the values of these tables.
+    pub(crate) fn method<'a>(&self, tables: impl IntoIterator<Item = &'a Table>) -> String {
+        let medians = tables
+            .into_iter()
+            .filter(|table| table.title != comparisons::TITLE);
+        let mut fields = medians.flat_map(|table| table.rows.iter().flatten());
+        match !self.intervals.is_empty() && fields.any(|field| field.interval.is_some()) {
+            true => format!("{} {}", self.method, self.intervals),
+            false => self.method.clone(),
+        }
+    }
 }
 
 /// What there is to say of results.
@@ -92,6 +108,7 @@ pub(crate) fn document(shown: Shown<'_>) -> Document {
         problems: problems::tables(results),
         environment: environment::table(results),
         method: method(&source),
+        intervals: "[low, high] beside a median is its 95 % confidence interval, for this run only.",
         congestion: congestion(results),
     }
 }
@@ -242,10 +259,9 @@ fn method(source: &Source<'_>) -> String {
     if most == 0 {
         return "No trial completed.".to_owned();
     }
-    let interval = if most < LEAST_VALUES as usize {
-        "fewer than six trials have no 95 % confidence interval of the median"
-    } else {
-        "[low, high] beside a median is its 95 % confidence interval, for this run only"
+    let few = match most < LEAST_VALUES as usize {
+        true => "; fewer than six trials have no 95 % confidence interval of the median",
+        false => "",
     };
     let count = match most {
         1 => "1 trial".to_owned(),
@@ -253,7 +269,7 @@ fn method(source: &Source<'_>) -> String {
         _ => format!("{most} trials"),
     };
     let ip_families = ip_families(results);
-    format!("Each median is over {count}, {warmup}; {interval}.{ip_families}")
+    format!("Each median is over {count}, {warmup}{few}.{ip_families}")
 }
 
 /// The IP families that nodes spoke, unless all spoke IPv4.

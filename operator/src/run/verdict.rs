@@ -49,7 +49,7 @@ pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionPart
     let sentence = first.map(|gate| sentence(gate, expected)).unwrap_or_default();
     match judged.verdict {
         Some(Verdict::Pass) => {
-            let count = expected.len();
+            let count = judged.gates.len();
             let message = format!("all expectations hold, {count} in number");
             (Status::True, Reason::ExpectationsHold, message.into())
         }

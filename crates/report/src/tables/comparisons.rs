@@ -49,6 +49,9 @@ pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
     compared.is_some() && numbered.all(|(index, cell)| cell.is_raw() || is_compared(index))
 }
 
+/// The title of the table, whose intervals are those of differences.
+pub(crate) const TITLE: &str = "Comparisons";
+
 /// `cell_of` finds a cell by its id.
 pub(crate) fn comparisons<'a>(
     plan: &Plan,
@@ -138,7 +141,7 @@ pub(crate) fn comparisons<'a>(
     let (keys, others) = names.split_at(keys);
     Table::new(Kind::Main, keys, others.iter().copied(), rows)
         .called(
-            "Comparisons",
+            TITLE,
             format!("{of}medians, baseline → candidate; {difference_of}"),
         )
         .unless_empty()
