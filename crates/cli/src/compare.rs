@@ -324,7 +324,7 @@ fn cells(results: &Results) -> String {
 
 /// The cells that runs may have in common.
 fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
-    results.plan.cells.iter().filter(|cell| !cell.is_baseline())
+    results.plan.cells.iter().filter(|cell| !cell.is_raw_reference())
 }
 
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.

@@ -22,11 +22,11 @@ pub struct Conditions {
     pub to_server: Impairment,
     /// What happens to packets that servers send.
     pub to_client: Impairment,
-    /// What happens between clients and a relay, if not the same.
+    /// What happens between clients and a relay, if it differs from `to_server` and `to_client`.
     pub client_relay: Option<Impairment>,
-    /// What happens between servers and a relay, if not the same.
+    /// What happens between servers and a relay, if it differs from `to_server` and `to_client`.
     pub server_relay: Option<Impairment>,
-    /// Who impairs.
+    /// The back end that impairs packets.
     pub backend: Backend,
 }
 

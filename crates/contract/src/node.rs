@@ -89,7 +89,7 @@ pub struct Info {
     /// Version of the contract that it speaks: [`CONTRACT`].
     #[serde(default = "first_contract")]
     pub contract: u32,
-    /// The running program: another number after it was started again.
+    /// Identifies this start of the program; a restart changes the number.
     pub instance: Option<u64>,
     /// Version of the node program.
     pub version: String,
@@ -482,7 +482,7 @@ pub struct Resources {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
-    /// Who impairs: another number after the agent was started again, or what impairs in it has failed.
+    /// Identifies this start of the agent. The number changes when the agent restarts or its emulator fails.
     /// In the meantime packets may have passed or been stopped, and links have to be set and measured again.
     pub instance: u64,
     /// The interface whose packets are impaired.
@@ -502,7 +502,7 @@ pub struct LinkStatus {
 pub struct LinkRequest {
     /// Which peers are reached over which link; those that are not named, over an unimpaired one.
     pub link: Link,
-    /// Who impairs.
+    /// The back end that impairs packets.
     pub backend: Backend,
     /// Where the random decisions begin: equal packets have the same fate after equal seeds. By chance, if
     /// absent. netem ignores it before Linux 6.6.

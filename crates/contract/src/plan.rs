@@ -144,8 +144,8 @@ impl Cell {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
 
-    /// Whether this is what others are held against: plain connections, of no variant.
-    pub fn is_baseline(&self) -> bool {
+    /// Whether other cells are compared with this one: plain connections, of no variant.
+    pub fn is_raw_reference(&self) -> bool {
         let is_plain = |name: &StackName| name.0 == Stack::Raw.as_ref();
         self.is_raw() && is_plain(&self.client) && is_plain(&self.server)
     }
@@ -239,7 +239,7 @@ impl Plan {
         let (transport, load) = (cell.transport.raw(), cell.load());
         // The cheap comparisons first: there is one for each pair of cells.
         self.cells.iter().position(|other| {
-            other.is_baseline()
+            other.is_raw_reference()
                 && other.transport == transport
                 && other.is_beside(cell)
                 && other.load() == load

@@ -26,8 +26,8 @@ use crate::{
 pub struct TrialRecord {
     /// Which trial of the plan.
     pub trial: Trial,
-    /// 0, or 1 for the second try: after a node was lost, or after a pair of trials that are compared was
-    /// disturbed.
+    /// 0 for the first attempt, 1 for the second: after a node was lost, or after a pair of trials that are
+    /// compared was disturbed.
     pub attempt: u32,
     /// Why it failed. Absent if it completed.
     pub failure: Option<TrialFailure>,
@@ -63,8 +63,8 @@ pub struct TrialRecord {
     /// The node that stood still for longest; absent if all of them worked all the time, or if their samples
     /// do not tell.
     pub standstill: Option<Standstill>,
-    /// The links, as they were set and measured just before; nothing, if this trial found them as one before
-    /// it did.
+    /// The links, as they were set and measured just before; absent if the links stayed as an earlier trial
+    /// had left them.
     pub links: Option<LinkCheck>,
     /// How many neighbouring samples of a node were merged into each one, where all of them would have made
     /// the results of the run too large. The metrics are computed from all.
@@ -213,7 +213,7 @@ impl LinkCheck {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkRecord {
-    /// Who impaired.
+    /// The back end that impaired packets.
     pub backend: ActiveBackend,
     /// How packets passed.
     pub mode: Mode,

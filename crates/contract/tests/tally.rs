@@ -99,7 +99,7 @@ fn every_sequence_of_records_has_one_verdict() {
             ),
         ),
         (
-            "all failures are time-outs",
+            "all failures are timeouts",
             all_but([failed("c0.i0", Reason::Timeout), failed("c1.i0", Reason::Timeout)]),
             Complete,
             (

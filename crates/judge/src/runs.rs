@@ -88,7 +88,7 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
             .any(|cell_pair| cell_pair.control == Some(index))
     };
     let in_all = cells.filter(|(index, cell)| {
-        !cell.is_baseline() && !is_control(*index) && others.iter().all(|ids| ids.contains(&*cell.id))
+        !cell.is_raw_reference() && !is_control(*index) && others.iter().all(|ids| ids.contains(&*cell.id))
     });
     Plan {
         judging: Judging {

@@ -54,7 +54,7 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
     let is_meant = |cell: &Cell| {
         is_meant(expect.cells.as_ref(), cell) && (!is_measured || cell.parameters.may_have(metric))
     };
-    let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
+    let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_raw_reference);
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
             .iter()
@@ -92,8 +92,8 @@ fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
     match selector {
         Some(selector) => {
             let names_a_stack = selector.client.is_some() || selector.server.is_some();
-            selector.selects(cell) && (names_a_stack || !cell.is_baseline())
+            selector.selects(cell) && (names_a_stack || !cell.is_raw_reference())
         }
-        None => !cell.is_baseline(),
+        None => !cell.is_raw_reference(),
     }
 }

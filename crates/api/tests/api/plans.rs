@@ -76,7 +76,7 @@ fn without_warm_up_every_trial_counts() {
 }
 
 #[test]
-fn the_raw_baseline_comes_first_and_once_for_every_kind_of_transport() {
+fn the_raw_reference_comes_first_and_once_for_every_kind_of_transport() {
     let plan = ping("matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1, tcp, tcp-tls]}");
     assert_eq!(
         cell_ids(&plan),
@@ -391,7 +391,7 @@ fn an_echo_that_ends_on_its_ramp_is_refused() {
 }
 
 #[test]
-fn the_raw_baseline_keeps_its_proxy_when_the_relay_is_another_stack() {
+fn the_raw_reference_keeps_its_proxy_when_the_relay_is_another_stack() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\ntopology: {relay: go-libp2p}\n\
          matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp]}",

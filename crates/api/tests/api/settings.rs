@@ -200,7 +200,7 @@ fn only_the_baseline_is_raw_to_others() {
          matrix: {clients: [libp2p, reno], servers: [libp2p], transports: [tcp], \
          include: [{client: raw-reno, server: raw-reno, transport: tcp}]}",
     );
-    let raw = plan.cells.iter().position(Cell::is_baseline);
+    let raw = plan.cells.iter().position(Cell::is_raw_reference);
     let held = |name: &str| {
         let cell = plan.cells.iter().find(|cell| cell.client.0 == name).unwrap();
         plan.raw_of(cell)

@@ -8,7 +8,7 @@ use super::Shown;
 
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
-/// That of the options of [`Output`].
+/// The heading of the options of [`Output`].
 const OUTPUT: &str = "Output";
 
 /// A cluster, and a namespace in it.

@@ -1,4 +1,4 @@
-//! Time limits of the document.
+//! Timeouts of the document.
 
 use std::{collections::BTreeSet, process::Command, thread, time::Duration};
 

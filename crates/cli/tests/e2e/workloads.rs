@@ -83,7 +83,7 @@ fn transfers_of_a_given_time_end_by_themselves() {
             moved += client.bytes_sent + client.bytes_received;
             match direction(cell) {
                 Direction::Upload => assert_eq!(client.bytes_sent, server.bytes_received, "{}", cell.id),
-                // What was under way when the client had enough is lost.
+                // What was in flight when the client had enough is lost.
                 _ => assert!(client.bytes_received <= server.bytes_sent, "{}", cell.id),
             }
             assert!(client.seconds >= 0.5, "{}: {}", cell.id, client.seconds);

@@ -57,7 +57,7 @@ struct Last {
 }
 
 impl<'a> Progress<'a> {
-    /// That of a run of this plan of which nothing was recorded yet.
+    /// The progress of a run of this plan without records.
     pub(super) fn of(plan: &'a Plan) -> Self {
         let is_of_cell_pair = |a: &Trial, b: &Trial| {
             let mut cell_pairs = plan.judging.cell_pairs.iter();

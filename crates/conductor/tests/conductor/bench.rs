@@ -126,7 +126,7 @@ impl Bench {
     }
 
     /// The next node in place of this one does what the script says.
-    pub(crate) fn leave_out(self, name: &str, script: Script) -> Self {
+    pub(crate) fn spare(self, name: &str, script: Script) -> Self {
         self.spares
             .lock()
             .unwrap()

@@ -433,7 +433,7 @@ async fn a_trial_whose_packets_go_another_way_than_its_link_fails() {
 #[tokio::test]
 async fn a_node_whose_agent_is_gone_is_replaced_and_its_links_are_set_again() {
     let bench = on(&["lat10"], Fault::None, Fault::Vanishes)
-        .leave_out("client-0", at(3))
+        .spare("client-0", at(3))
         .spare_agent(Fault::None);
     let out = tokio::time::timeout(Duration::from_secs(60), bench.run())
         .await

@@ -98,7 +98,7 @@ async fn a_wrong_token_ends_the_run_before_it_starts() {
 
 #[tokio::test]
 async fn a_node_that_does_not_answer_any_more_is_replaced_before_the_first_trial() {
-    let mut bench = bench().leave_out("client-0", Script::default());
+    let mut bench = bench().spare("client-0", Script::default());
     bench.options.limits.provision = Duration::from_secs(5);
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;

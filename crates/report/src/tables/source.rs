@@ -427,7 +427,7 @@ impl<'a> Ratios<'a> {
     }
 }
 
-/// The id of the cell that has these, or would have.
+/// The id that a cell with this pair, path and load has, whether or not the plan has the cell.
 fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
     cell_id(
