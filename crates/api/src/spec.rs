@@ -212,7 +212,7 @@ impl PerfRunSpec {
         self.max_iterations.unwrap_or(self.iterations)
     }
 
-    /// The entry of `stacks` with a name. None if it lists none.
+    /// The entry of `stacks` with a name. `None` if it lists none.
     pub fn variant(&self, name: &str) -> Option<&StackVariant> {
         self.stacks.iter().find(|variant| variant.name == name)
     }

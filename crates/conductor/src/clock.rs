@@ -129,7 +129,7 @@ impl NodeClock {
         self.trips.push_back(trip);
     }
 
-    /// The offset at a moment of our clock. None if the node has never been measured.
+    /// The offset at a moment of our clock. `None` if the node has never been measured.
     pub fn offset(&self, at: i64) -> Option<Offset> {
         let best = self.trips.iter().min_by_key(|trip| trip.uncertainty(at))?;
         Some(Offset {

@@ -121,7 +121,7 @@ impl<'a> Links<'a> {
             on_event(Event::LinksChecked { check });
         }
         let failure = match &outcome {
-            // Not measured: the next trial tries again.
+            // Not measured: the next trial retries.
             Err(unready) if unready.check.is_none() => return outcome.map(Some),
             Err(unready) => Some(unready.failure.clone()),
             Ok(_) => None,

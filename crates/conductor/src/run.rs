@@ -178,7 +178,7 @@ impl RunOptions {
 pub struct RunEnd {
     /// Whether every trial was run.
     pub state: RunState,
-    /// Why not, for programs; nothing, if the run was stopped on request.
+    /// Why not, for programs. `None` if the run was stopped on request.
     pub cause: Option<EndReason>,
     /// Why not, for people.
     pub reason: Option<String>,

@@ -81,7 +81,7 @@ impl CellPair {
             .flatten()
     }
 
-    /// The same cells, where control and candidate have changed places. None without a control.
+    /// The same cells, where control and candidate have changed places. `None` without a control.
     pub fn of_control(self) -> Option<Self> {
         self.control.map(|control| Self {
             candidate: control,

@@ -32,7 +32,7 @@ pub struct MachineTime {
 
 impl MachineTime {
     /// Counts since the machine was started, from the content of `/proc/stat` (proc_stat(5)) and of
-    /// `/proc/pressure/memory`, if there is one. None if the first has no such counts.
+    /// `/proc/pressure/memory`, if there is one. `None` if the first has no such counts.
     pub fn since_boot(stat: &str, memory_pressure: Option<&str>) -> Option<Self> {
         let ticks = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         // User mode includes guests.

@@ -178,7 +178,8 @@ pub enum Metric {
 newer::carry!(Metric);
 
 impl Metric {
-    /// What stands for a workload is the first of these that its trials have.
+    /// The first of these that a trial has is the one shown for it while a run is in progress. Findings are
+    /// about [`Workload::primary`](crate::parameters::Workload::primary) instead.
     pub const HEADLINES: [Self; 8] = [
         Self::MessagesPerSecond,
         Self::UploadGoodput,

@@ -59,7 +59,7 @@ impl Conditions {
         self.all().all(Impairment::is_none)
     }
 
-    /// The higher rate of both directions, in bit/s; none, if one of them has no limit.
+    /// The higher rate of both directions, in bit/s. `None` if one of them has no limit.
     pub fn rate(&self) -> Option<f64> {
         let rates = [&self.to_server, &self.to_client].map(|way| way.rate_bits_per_second);
         let [to_server, to_client] = rates.map(|rate| rate.map(|rate| rate.get() as f64));

@@ -244,7 +244,7 @@ pub enum Side {
         /// Peers to run, each with an identity and a connection of its own.
         peers: u32,
         /// How far each server's clock is ahead of this node's, in nanoseconds, in the order of `servers`.
-        /// Empty if that is unknown, or if the workload does not measure the time of one way.
+        /// Empty if that is unknown, or if the workload does not measure the one-way delay.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         clocks: Vec<i64>,
     },
@@ -426,7 +426,7 @@ pub struct Plateau {
 /// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
 pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 
-/// Bytes that went one way, over all streams of a node, and how long that took.
+/// Bytes that went in one direction, over all streams of a node, and how long that took.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -491,7 +491,7 @@ pub struct LinkStatus {
     pub capabilities: perfrun_link::Capabilities,
     /// UDP port, at the node's address, that answers probes.
     pub probe_port: u16,
-    /// What is impaired, and how it went; nothing, if packets pass as they are.
+    /// What is impaired, and how it went. Absent if packets pass as they are.
     pub state: Option<LinkState>,
 }
 

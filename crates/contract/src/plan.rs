@@ -30,7 +30,7 @@ const TCP_WINDOW_MAX: u64 = 65_535 << 14;
 pub struct Plan {
     /// Nodes to start.
     pub nodes: Vec<PlannedNode>,
-    /// Conditions of the links; none at all, if links are left as they are throughout the run.
+    /// Conditions of the links. Empty if links are left as they are throughout the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<Conditions>,
     /// Cells to measure.
@@ -112,9 +112,9 @@ pub struct Cell {
     pub parameters: Parameters,
     /// Names of the client nodes.
     pub clients: Names,
-    /// Names of the server nodes; none, if each client node is its own server.
+    /// Names of the server nodes. Empty if each client node is its own server.
     pub servers: Names,
-    /// Names of the relay nodes; none, unless clients reach servers through one.
+    /// Names of the relay nodes. Empty unless clients reach servers through one.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub relays: Names,
     /// Peers in each client node.
@@ -225,7 +225,7 @@ impl Plan {
         })
     }
 
-    /// The index of the raw cell that a cell is held against; none for raw cells, and for a cell whose
+    /// The index of the raw cell that a cell is compared with. `None` for raw cells, and for a cell whose
     /// variant chooses the congestion control: a share would compare controllers.
     pub fn raw_of(&self, cell: &Cell) -> Option<usize> {
         let controls_congestion = |settings: &StackSettings| {
@@ -279,7 +279,7 @@ impl Plan {
         all.filter(|(_, settings)| !settings.is_default()).collect()
     }
 
-    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.
+    /// The largest TCP window that its networks call for, in bytes. `None` if links are left as they are.
     /// Twice the bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts
     /// headers, too.
     pub fn tcp_window_bytes(&self) -> Option<u64> {

@@ -228,7 +228,7 @@ pub struct LinkRecord {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialFailure {
-    /// The node that failed first; none, if it was not a node.
+    /// The node that failed first. Absent if it was not a node.
     pub node: Option<String>,
     /// For programs.
     #[serde(deserialize_with = "newer::name")]

@@ -66,7 +66,7 @@ pub struct Ends<'a> {
     pub client: End<'a>,
     /// The stack that listens.
     pub server: End<'a>,
-    /// The stack of the relay. None if it is the server's.
+    /// The stack of the relay. `None` if it is the server's.
     pub relay: Option<End<'a>>,
 }
 

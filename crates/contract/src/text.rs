@@ -1,4 +1,4 @@
-//! Words of others, made harmless.
+//! Untrusted text without control characters.
 
 /// Most characters of an error that a node reports: several sentences.
 pub const MESSAGE_MAX: usize = 1000;

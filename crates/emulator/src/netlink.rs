@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error code. None if the kernel gave none.
+    /// The error code. `None` if the kernel gave none.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { source, .. } => Some(*source),
@@ -221,7 +221,7 @@ pub(crate) fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) 
 }
 
 /// The attributes of an error message, which follow the refused request: the whole of it, or only its header.
-/// None if there are no attributes.
+/// `None` if there are no attributes.
 fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
     let length = match (flags & NLM_F_ACK_TLVS != 0, flags & NLM_F_CAPPED != 0) {
         (false, _) => return None,
@@ -251,7 +251,7 @@ fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
     })
 }
 
-/// The value of the first attribute of a kind. None if there is none.
+/// The value of the first attribute of a kind. `None` if there is none.
 pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     // The iterator's items borrow from the iteration, so positions are counted instead.
     let mut at = 0;

@@ -170,9 +170,9 @@ pub(crate) fn evaluate_regressions(
     regressions.iter().zip(p_worse).map(evaluation).collect()
 }
 
-/// The probability that this number or more of the pairs of which one trial failed are those whose candidate
-/// failed, if both fail as easily. Source: McNemar, *Note on the Sampling Error of the Difference between
-/// Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
+/// Of the pairs in which exactly one trial failed: the probability that the candidate failed in this many or
+/// more, if both sides are equally likely to fail. Source: McNemar, *Note on the Sampling Error of the
+/// Difference between Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
 pub(crate) fn p_of_failures([baseline, candidate]: [usize; 2]) -> f64 {
     let Some(fewer) = candidate.checked_sub(1) else {
         return 1.0;

@@ -552,12 +552,12 @@ fn overall_sentence(overall: &Overall) -> String {
     )
 }
 
-/// The verdict and what it counts. None if nothing was expected.
+/// The verdict and what it counts. `None` if nothing was expected.
 pub fn verdict(judged: &Judged) -> Option<String> {
     Some(format!("Verdict: {}", counted_verdict(judged)?))
 }
 
-/// The verdict and what it counts, for a report that shows a part of the run. None if nothing was expected.
+/// The verdict and what it counts, for a report that shows a part of the run. `None` if nothing was expected.
 pub fn verdict_of_whole_run(judged: &Judged) -> Option<String> {
     Some(format!("Verdict of the whole run: {}", counted_verdict(judged)?))
 }

@@ -61,7 +61,7 @@ pub enum Error {
     MakeNamespace {
         /// The namespace.
         place: Place,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// There are as many network namespaces as this machine, or its user namespace, allows.
@@ -77,7 +77,7 @@ pub enum Error {
     OpenNetlink {
         /// The namespace.
         place: Place,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The bridge driver may be missing: a user namespace cannot load it.
@@ -88,7 +88,7 @@ pub enum Error {
     AddPair {
         /// The namespace.
         place: Place,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel gives the nodes no address of an IP family that the plan needs.
@@ -104,7 +104,7 @@ pub enum Error {
         link: &'static str,
         /// The namespace.
         place: Place,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// `lo` or `eth0` could not be set up.
@@ -112,7 +112,7 @@ pub enum Error {
     SetUp {
         /// The namespace.
         place: Place,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// An IPv4 address was refused. IPv6 is left out where it does not work.
@@ -122,7 +122,7 @@ pub enum Error {
         address: Ipv4Addr,
         /// The namespace.
         place: Place,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -155,7 +155,7 @@ pub struct RejectedSetting {
     pub key: &'static str,
     /// The value that the kernel did not accept.
     pub value: Cow<'static, str>,
-    /// The error of the kernel.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -437,7 +437,7 @@ impl Site {
     }
 }
 
-/// The error of the kernel, without the bytes of the message that it refers to.
+/// The kernel's error, without the bytes of the message that it refers to.
 fn kernel_error(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),

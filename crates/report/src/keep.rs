@@ -29,7 +29,7 @@ impl<'a> From<&'a Account<'a>> for Shown<'a> {
     }
 }
 
-/// Keeps the wanted cells of a run, and the raw cells that they are held against. The plan then compares and
+/// Keeps the wanted cells of a run, and the raw cells that they are compared with. The plan then compares and
 /// expects nothing, because findings are of all cells together.
 pub fn keep_cells(
     plan: &mut Plan,

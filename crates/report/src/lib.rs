@@ -52,8 +52,7 @@ pub use tables::{builds, change, links_line};
 pub use terminal::{Form, terminal};
 pub use units::text as value;
 
-/// What was found in the trials of a run on these nodes. None if the run compares and
-/// expects nothing.
+/// What was found in the trials of a run on these nodes. `None` if the run compares and expects nothing.
 pub fn judged(plan: &Plan, trials: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Option<Judged> {
     (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials, nodes))
 }

@@ -97,7 +97,7 @@ pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
         .collect()
 }
 
-/// Every comparison with its interval, those of one metric together. None without a comparison.
+/// Every comparison with its interval, those of one metric together. `None` without a comparison.
 fn differences(source: &Source<'_>) -> Option<Plot> {
     let judged = source.results.judged?;
     let rows = judged.comparisons.iter().filter_map(|comparison| {

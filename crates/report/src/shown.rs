@@ -54,9 +54,9 @@ struct Case {
 enum Shown {
     /// The only value, which is faster than nothing.
     Single(Value),
-    /// The first is faster than the last. Each has those with it that it cannot be told apart from.
+    /// The first is faster than the last. Each group holds the pairs whose intervals overlap its own.
     Apart { first: Group, last: Group },
-    /// Some can be told apart, but not the best median from the worst, or a pair may be either.
+    /// Some can be told apart, but not the best median from the worst, or one pair overlaps both groups.
     Partly { faster: String, slower: String },
     /// None can be told apart.
     Overlapping,
@@ -204,7 +204,7 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     })
 }
 
-/// What values say. None if there are none.
+/// What values say. `None` if there are none.
 fn shown(mut values: Vec<Value>) -> Option<Shown> {
     values.sort_by(|a, b| b.goodness.total_cmp(&a.goodness));
     let (first, last) = (values.first()?, values.last()?);
@@ -286,7 +286,7 @@ impl Group {
     }
 }
 
-/// How often each pair is the fastest. None if there is nothing to be faster than.
+/// How often each pair is the fastest. `None` if there is nothing to be faster than.
 fn counted(cases: Vec<Shown>) -> Option<String> {
     let (mut fastest, mut open, mut all): (Vec<(String, usize)>, usize, usize) = (vec![], 0, 0);
     for case in cases {

@@ -161,7 +161,7 @@ pub trait Host: Send + Sync {
     /// Opens a connection and waits until it is established, secured and multiplexed.
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error>;
 
-    /// What the stack did that spoils a measurement, although no exchange failed. None if nothing did.
+    /// What the stack did that spoils a measurement, although no exchange failed. `None` if nothing did.
     fn fault(&self) -> Option<String> {
         None
     }

@@ -78,11 +78,11 @@ pub enum Reason {
     Unschedulable,
     /// An image cannot be pulled. Correct its name, load it, or give the pods a pull secret.
     ImagePullFailed,
-    /// A node's program ended, or its container cannot start. The message has its last words, and `kubectl
-    /// logs` the rest.
+    /// A node's program ended, or its container cannot start. The message has the end of its log, and
+    /// `kubectl logs` the rest.
     NodeCrashed,
-    /// The container that impairs links cannot start. The message has its last words; `spec.template.link`
-    /// has its settings.
+    /// The container that impairs links cannot start. The message has the end of its log;
+    /// `spec.template.link` has its settings.
     LinkAgentCrashed,
     /// The API server refuses a pod. The message has its answer: correct the document, or raise the quota of
     /// the namespace.
@@ -91,7 +91,7 @@ pub enum Reason {
     /// namespace, or grant the operator the right.
     #[strum(serialize = "APIServerRefuses")]
     ApiServerRefuses,
-    /// The API server does not answer. The operator tries again.
+    /// The API server does not answer. The operator retries.
     #[strum(serialize = "APIServerUnreachable")]
     ApiServerUnreachable,
     /// An object of another owner has a name that is needed. Delete it, or give the run or the schedule

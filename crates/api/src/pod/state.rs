@@ -140,8 +140,8 @@ fn stuck(container: &ContainerStatus, crashed: Reason) -> Option<(Reason, String
         }
         _ => return None,
     };
-    // The kubelet's message about a crash has the time of the next attempt, the program's last words have the
-    // cause.
+    // The kubelet's message about a crash has the time of the next attempt, the end of the program's log has
+    // the cause.
     let last = container
         .last_state
         .as_ref()

@@ -27,7 +27,7 @@ pub(super) struct LocalRun<'a> {
     pub isolation: LocalIsolation,
     pub watchers: &'a Watchers,
     pub output: &'a args::Output,
-    /// How to profile each cell at the end. None if no profile was requested.
+    /// How to profile each cell at the end. `None` if no profile was requested.
     pub profile: Option<CallGraph>,
     /// Whether no other run follows.
     pub is_last: bool,

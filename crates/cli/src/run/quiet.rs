@@ -94,7 +94,7 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
     Ok(())
 }
 
-/// Why a machine is busy. None if it is quiet.
+/// Why a machine is busy. `None` if it is quiet.
 fn busy(time: &MachineTime) -> Option<String> {
     let (foreign, steal) = (time.foreign(0.0), time.steal());
     let foreign =

@@ -145,7 +145,7 @@ fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
 }
 
 /// Stacks to compare with themselves, of which each cell has one. A cell is compared once: one of libp2p and
-/// litep2p is compared by the first of them. None if the document has no cells: its plan says why.
+/// litep2p is compared by the first of them. `None` if the document has no cells: its plan says why.
 fn covering(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     let has = |cell: &Cell, stack: &String| [&cell.client.0, &cell.server.0].contains(&stack);
     let cells = cells(spec).unwrap_or_default();

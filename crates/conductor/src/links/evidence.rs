@@ -1,4 +1,4 @@
-//! What an agent says of a trial's packets, and what that says of the trial. Pure.
+//! Turns an agent's packet counts into flags and failures of a trial. Pure.
 
 use std::net::IpAddr;
 

@@ -85,7 +85,7 @@ pub(crate) enum AgentError {
     Unready(String),
 }
 
-/// Why a node cannot impair as requested. None if it can.
+/// Why a node cannot impair as requested. `None` if it can.
 pub(super) fn unsupported(
     name: &str,
     conditions: &Conditions,

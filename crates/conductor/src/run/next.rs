@@ -19,8 +19,8 @@ use perfrun_contract::{
 /// How often a trial is tried.
 const ATTEMPTS: u32 = 2;
 
-/// Of this number of measured pairs, one may be tried again though no node was lost. A pair with the trial of
-/// its control counts as one.
+/// Of this number of measured pairs, one may be retried though no node was lost. A pair with the trial of its
+/// control counts as one.
 const PAIRS_PER_REPETITION: usize = 4;
 
 /// A trial to run.
@@ -28,7 +28,7 @@ const PAIRS_PER_REPETITION: usize = 4;
 pub(super) struct Next<'a> {
     pub trial: &'a Trial,
     pub attempt: u32,
-    /// Whether it is tried again because a node was lost.
+    /// Whether it is a retry after the loss of a node.
     pub after_loss: bool,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Progress<'a> {
         ended.sum()
     }
 
-    /// What to run next of a block. None if it has ended, or is not needed.
+    /// What to run next of a block. `None` if it has ended, or is not needed.
     pub(super) fn next(&self, block: &'a [Trial]) -> Option<Next<'a>> {
         if !block.iter().any(|trial| self.is_needed(trial)) {
             return None;

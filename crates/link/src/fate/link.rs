@@ -26,7 +26,7 @@ pub struct Packet {
 pub struct Departure {
     /// The time at which the copy leaves the link.
     pub due: Nanos,
-    /// Which bit is corrupted, as a random number. None if the copy is intact.
+    /// Which bit is corrupted, as a random number. `None` if the copy is intact.
     pub corrupt: Option<u32>,
 }
 

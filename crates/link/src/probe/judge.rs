@@ -180,7 +180,7 @@ pub fn judge(
 }
 
 /// Compares the rate towards the client with its impairment. The measurement was taken by
-/// [`ProbePlan::rate_back`], with the peers' roles swapped. None if no rate is configured or none was
+/// [`ProbePlan::rate_back`], with the peers' roles swapped. `None` if no rate is configured or none was
 /// measured.
 pub fn judge_rate_back(backward: &Impairment, plan: &ProbePlan, measured: &Measurement) -> Option<Finding> {
     rate_finding(Quantity::RateBackward, backward, plan, measured.rate?)
@@ -229,7 +229,7 @@ fn median_finding(simulated: &[Simulated], base: Duration, round_trip: RoundTrip
     )
 }
 
-/// No reply came back. None if that can happen on a correct link.
+/// No reply came back. `None` if that can happen on a correct link.
 fn no_reply_finding(
     forward: &Impairment,
     backward: &Impairment,
@@ -247,7 +247,7 @@ fn no_reply_finding(
     })
 }
 
-/// Whether jitter has an effect. None if there is too little jitter to tell.
+/// Whether jitter has an effect. `None` if there is too little jitter to tell.
 fn spread_finding(simulated: &[Simulated], round_trip: RoundTrip) -> Option<Finding> {
     let (least, most) = ends(simulated, |round_trip| round_trip.spread);
     let tolerance = least.mul_f64(SPREAD_TOLERANCE_RATIO).max(SPREAD_TOLERANCE);
@@ -282,7 +282,7 @@ fn loss_finding(
     finding
 }
 
-/// None if no rate is configured.
+/// `None` if no rate is configured.
 fn rate_finding(
     quantity: Quantity,
     impairment: &Impairment,

@@ -34,7 +34,7 @@ struct Place {
     loss: [f64; 2],
 }
 
-/// The medians on a grid of networks: a map for each pair of stacks, transport, load and metric. None if no
+/// The medians on a grid of networks: a map for each pair of stacks, transport, load and metric. `None` if no
 /// networks differ both in delay and in loss.
 pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
     let grids: Vec<Grid<'_>> = Grid::of(&source.plan().networks);
@@ -190,8 +190,8 @@ fn share_lost(loss: [f64; 2]) -> String {
 }
 
 impl Place {
-    /// The place of a network, and the rest of its conditions. None if they do not fit in a grid: losses that
-    /// come in bursts are more than a share, and a relay has links of its own.
+    /// The place of a network, and the rest of its conditions. `None` if they do not fit in a grid: losses
+    /// that come in bursts are more than a share, and a relay has links of its own.
     fn of(network: &Conditions) -> Option<(Conditions, Self)> {
         if network.client_relay.is_some() || network.server_relay.is_some() {
             return None;

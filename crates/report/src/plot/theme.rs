@@ -8,7 +8,7 @@ use plotters::style::{
 /// Plots have no background. Text of this grey has a contrast of at least 4.2 to white and to GitHub's dark
 /// page.
 pub(super) const TEXT: RGBColor = RGBColor(0x77, 0x7b, 0x83);
-/// What others are held against.
+/// The raw reference, with which others are compared.
 const RAW: RGBColor = RGBColor(0x7d, 0x85, 0x90);
 /// Distinguishable with the common kinds of colour blindness (after Okabe and Ito), each with a contrast of
 /// at least 3 to white and to dark pages. Markers tell series apart where colours repeat.
