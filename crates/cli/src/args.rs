@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_local_run_has_is_refused_with_a_cluster() {
+    fn options_of_local_runs_are_refused_with_a_cluster() {
         assert!(parsed("run a.yaml --cluster --json -q --output-dir there").is_ok());
         for local in [
             "--loopback",
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_a_document_is_refused_for_a_run_that_has_begun() {
+    fn options_that_change_a_document_are_refused_when_a_run_is_resumed() {
         for change in ["--candidate bin/node", "--aa", "--max-regression openP50=10%"] {
             assert!(parsed(&format!("run a.yaml {change}")).is_ok(), "{change}");
             assert!(parsed(&format!("plan a.yaml {change}")).is_ok(), "{change}");
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_cluster_has_is_refused_without_one() {
+    fn options_of_clusters_are_refused_without_a_cluster() {
         for option in ["-n lab", "--context lab", "--kubeconfig lab"] {
             assert!(parsed(&format!("run a.yaml --cluster {option}")).is_ok());
             let refused = parsed(&format!("run a.yaml {option}"));
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_every_command_tells_its_exit_statuses() {
+    fn the_help_of_every_command_lists_its_exit_statuses() {
         fn check(command: &mut clap::Command, path: &str) -> usize {
             let name = command.get_name().to_owned();
             let path = format!("{path} {name}");
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn kubectl_s_plugin_is_called_as_one_calls_it() {
+    fn the_plugin_of_kubectl_names_itself_as_it_is_called() {
         assert_eq!(
             called(Some(OsStr::new("/usr/bin/kubectl-perfrun"))),
             "kubectl perfrun"

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inconclusive_is_a_failure_or_skipped() {
+    fn an_inconclusive_check_is_a_failure_or_skipped_as_configured() {
         let checks = [
             check("holds", Verdict::Pass),
             check("open", Verdict::Inconclusive),

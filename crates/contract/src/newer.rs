@@ -170,7 +170,7 @@ mod tests {
     };
 
     #[test]
-    fn only_names_are_carried() {
+    fn only_text_that_is_a_name_is_carried() {
         let name = NewerName::new("jitterP50").unwrap();
         assert_eq!(NewerName::new("jitterP50"), Some(name));
         assert_eq!(
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_tomorrow_is_read_and_written_unchanged() {
+    fn a_record_of_a_newer_version_is_read_and_written_unchanged() {
         let mut measured = serde_json::to_value(Measured::default()).unwrap();
         measured["errors"] = json!({"Overheated": 1, "Timeout": 2});
         let histogram = Histogram::from(&recorder());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_of_tomorrow_is_written_beside_the_number() {
+    fn a_unit_of_a_newer_version_is_written_beside_the_number() {
         let tomorrow = json!({
             "cell": "c0", "metric": "power", "unit": "watts", "count": 1,
             "median": 1500.0, "mean": 1500.0, "min": 1500.0, "max": 1500.0,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_tomorrow_is_read_and_written_unchanged() {
+    fn a_conclusion_of_a_newer_version_is_read_and_written_unchanged() {
         let tomorrow = json!({"phase": "Hibernating", "reason": "Overheated", "message": "too hot"});
         let conclusion: Conclusion = serde_json::from_value(tomorrow.clone()).unwrap();
         assert_eq!(<&str>::from(conclusion.reason), "Overheated");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_of_tomorrow_are_read_and_written_unchanged() {
+    fn findings_of_a_newer_version_are_read_and_written_unchanged() {
         let tomorrow = json!({
             "comparisons": [{
                 "baseline": "a", "candidate": "b", "metric": "openP50", "pairs": 40, "excludedPairs": 0,

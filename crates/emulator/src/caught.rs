@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_cut_off_name_nobody_else() {
+    fn truncated_replies_name_no_other_peer() {
         for classifier in Classifier::ALL {
             let peer: Prefix = "fd70::1".parse().unwrap();
             let Reply(whole) = reply(Match::To(peer), Action::Redirect { to: 7 }, classifier);

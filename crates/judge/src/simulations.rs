@@ -237,7 +237,7 @@ fn regressions_at_the_tolerance_seldom_fail_and_seldom_pass() {
 }
 
 #[test]
-fn intervals_cover_the_true_difference_as_often_as_they_say() {
+fn intervals_cover_the_true_difference_as_often_as_their_confidence() {
     let truth = 0.95_f64.ln();
     for (model, noise) in MODELS.into_iter().enumerate() {
         for iterations in [10, 20, 40] {
@@ -279,7 +279,7 @@ fn intervals_of_all_interim_checks_cover_the_true_difference_together() {
 }
 
 #[test]
-fn intervals_of_medians_cover_them_as_often_as_they_say() {
+fn intervals_of_medians_cover_them_as_often_as_their_confidence() {
     for count in 6..=20 {
         let covered = share(4000, |seed| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -170,7 +170,7 @@ fn runs_in_pairs_find_what_differs_and_what_does_not() {
 }
 
 #[test]
-fn five_pairs_of_runs_say_nothing() {
+fn five_pairs_of_runs_are_not_comparable() {
     let [main, pr] = [(1.0, 10), (0.5, 40)].map(|(speed, seed)| Kept::several(5, speed, seed));
     let judged = pairs(&main, &pr);
     assert_eq!(outcomes(&judged), [Outcome::NotComparable; 4]);
@@ -193,7 +193,7 @@ fn six_pairs_of_runs_cannot_decide_four_comparisons() {
 }
 
 #[test]
-fn a_new_run_is_held_against_what_earlier_ones_predict() {
+fn a_new_run_is_compared_with_what_earlier_runs_predict() {
     let earlier = Kept::several(8, 1.0, 10);
     for (speed, finding) in [
         (0.7, Outcome::Worse),
@@ -279,7 +279,7 @@ fn failures_are_worse_than_any_value() {
 }
 
 #[test]
-fn what_cannot_be_known_is_not_comparable() {
+fn runs_with_unusable_values_are_not_comparable() {
     let main = Kept::several(6, 1.0, 10);
     let disturbance = Disturbance {
         steal: 0.5,

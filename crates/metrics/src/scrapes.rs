@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nobody_scrapes_nobody_is_waited_for() {
+    async fn without_a_scraper_the_end_waits_for_no_scrape() {
         let scrapes = Scrapes::default();
         scrapes.changed();
         assert_eq!(waits(scrapes, None).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_scraped_already_needs_no_other_scrape() {
+    async fn a_value_that_was_scraped_needs_no_other_scrape() {
         let scrapes = Scrapes::default();
         scrapes.changed();
         advance(INTERVAL).await;

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_that_differs_is_a_check_that_tells_nothing() {
+    fn a_control_that_differs_is_an_inconclusive_check() {
         let mut judged = Judged {
             comparisons: vec![compared("pr", Outcome::NotComparable)],
             controls: vec![

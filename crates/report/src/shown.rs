@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_whose_intervals_overlap_are_not_told_apart() {
+    fn pairs_whose_intervals_overlap_have_no_order() {
         assert_eq!(
             said(values(&[
                 ("a", 8.0, 9.0),

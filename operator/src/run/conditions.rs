@@ -100,7 +100,7 @@ mod tests {
     use crate::api::events::event;
 
     #[test]
-    fn words_of_a_node_control_no_terminal_that_shows_the_status() {
+    fn the_message_of_a_node_in_the_status_cannot_control_a_terminal() {
         let message = "\x1b]52;c;AA\x07";
         let condition = condition(
             &[],

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_differs_in_is_listed_before_its_medians() {
+    fn differences_of_two_runs_are_listed_before_their_medians() {
         let kept = run(SPEC).results();
         let mut new = run(SPEC).changed("libp2p.", Metric::UploadGoodput, 0.5).results();
         let node = new.environment.nodes.values_mut().next().unwrap();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_name_says_how_its_example_is_measured() {
+    fn the_suffix_of_a_name_selects_how_its_example_is_measured() {
         assert_eq!(how("compare-pods"), ("compare", &["--cluster"][..]));
         let options = ["--wait-quiet", "60s", "--profile"];
         assert_eq!(how("compare-profile"), ("compare", &options[..]));

@@ -404,7 +404,7 @@ all                        200000                                  1
     }
 
     #[test]
-    fn what_go_counts_and_keeps_is_understood() {
+    fn statistics_of_go_fuzzing_are_parsed() {
         let log = "fuzz: elapsed: 3s, execs: 6000 (2000/sec), new interesting: 3 (total: 12)\n\
             fuzz: elapsed: 4s, execs: 8100 (2100/sec), new interesting: 4 (total: 13)\n\
             --- FAIL: FuzzPing (4.02s)\n    \n    \

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_program_tells_times() {
+    fn a_test_program_prints_the_time_of_each_test() {
         let mut program = Command::new(env::current_exe().unwrap());
         program.args(["--exact", "times::tests::work_that_ends_is_an_item"]);
         program.args(["-Z", "unstable-options", "--report-time"]);

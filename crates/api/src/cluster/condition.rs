@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_tells_its_meaning() {
+    fn every_condition_and_reason_has_a_meaning() {
         for case in cases() {
             assert!(case.type_.meaning().ends_with('.'), "{}", case.type_);
             for reason in case.reasons {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_condition_of_a_run_that_measured_everything_is_a_verdict_that_is_not_pass() {
+    fn a_verdict_other_than_pass_is_the_explaining_condition_of_a_complete_run() {
         let reason = |verdict: &str, end: &str| {
             let all = conditions(&["Accepted=True Valid", "Provisioned=True Ready", verdict, end]);
             main(&all).unwrap().reason.clone()

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_cannot_be_pulled_is_told_from_one_that_takes_long() {
+    fn an_image_that_cannot_be_pulled_differs_from_one_that_takes_long() {
         let waiting = |reason: &str, image: &str| {
             state_of(json!({"containerStatuses": [
                 {"name": "node", "image": image, "imageID": "", "ready": false, "restartCount": 0,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_agent_that_does_not_start_is_told_from_a_node_that_does_not() {
+    fn a_link_agent_that_does_not_start_has_another_reason_than_a_node() {
         let agent = |state: Value| {
             let PodState::Stuck(trouble) = state_of(json!({
                 "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 3,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_makes_room_for_another_says_so() {
+    fn a_preempted_pod_is_gone_with_the_reason() {
         let pod = json!({
             "metadata": {"name": "run-server-0-0", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",

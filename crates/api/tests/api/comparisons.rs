@@ -131,7 +131,7 @@ fn two_stacks_are_compared_where_both_can_be_measured() {
 }
 
 #[test]
-fn a_candidate_of_another_stack_has_the_program_of_its_stack_on_the_side_that_it_replaces() {
+fn a_candidate_of_another_stack_runs_its_program_on_the_side_it_replaces() {
     let stacks = ["libp2p", "go-libp2p"];
     let plan = plan(&of_stacks(stacks, ", replaces: server", "transports: [tcp]"));
     assert_eq!(
@@ -412,7 +412,7 @@ fn a_goodput_is_expected_of_transfers_in_its_direction() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_refused() {
+fn an_expectation_that_cannot_be_judged_is_refused() {
     let refused = |expect: &str| {
         let document = spec(&text(&format!("expect: [{expect}]")));
         planning::plan(&document).unwrap_err().to_string()
@@ -439,7 +439,7 @@ fn what_cannot_be_judged_is_refused() {
 }
 
 #[test]
-fn what_is_expected_of_raw_names_it() {
+fn an_expectation_is_of_raw_cells_only_if_it_names_raw() {
     let of_raw = |cells: &str| {
         planning::plan(&spec(&format!(
             "workload: {{ping: {{}}}}\nmatrix: {{clients: [raw], servers: [raw]}}\nexpect: [{{metric: roundTripP50, \

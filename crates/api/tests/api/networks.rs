@@ -122,7 +122,7 @@ fn a_direction_leaves_the_other_one_as_it_is() {
 }
 
 #[test]
-fn what_differs_in_a_direction_replaces_what_it_names() {
+fn a_field_of_a_direction_replaces_that_of_both_directions() {
     let asymmetric = far(
         "delay: 5ms, loss: 1%, toServer: {delay: 7ms, bursts: {enter: 1%, leave: 10%}}, \
                           toClient: {rate: 1Mbit}",
@@ -148,7 +148,7 @@ fn what_differs_in_a_direction_replaces_what_it_names() {
 }
 
 #[test]
-fn figures_that_only_contradict_each_other_together_are_refused_with_network_and_direction() {
+fn fields_that_contradict_each_other_are_refused_with_network_and_direction() {
     let document = "workload: {ping: {}}\nmatrix: {networks: [far]}\n\
                     networks: [{name: far, delay: 5ms, jitter: 4ms, toClient: {delay: 1ms}}]";
     let Err(Error::ImpossibleNetwork(impossible)) = planning::plan(&spec(document)) else {
@@ -226,7 +226,7 @@ fn a_network_that_no_cell_is_measured_on_is_not_set_up() {
 }
 
 #[test]
-fn what_describes_nothing_in_a_direction_is_refused() {
+fn a_field_that_describes_nothing_in_its_direction_is_refused() {
     for (figures, words) in [
         (
             "toServer: {distribution: normal}",
@@ -273,7 +273,7 @@ fn windows_hold_twice_what_is_on_its_way() {
 }
 
 #[test]
-fn links_of_a_relay_are_like_the_others_unless_they_are_said() {
+fn links_of_a_relay_are_like_direct_links_unless_configured() {
     use perfrun_contract::role::Role::{Client, Relay, Server};
     let delay = |conditions: &Conditions, from, to| {
         let impairment = conditions.between(from, to).unwrap();

@@ -145,7 +145,7 @@ fn included_combinations_come_after_the_cross_product_and_excluded_ones_go() {
 }
 
 #[test]
-fn what_is_said_twice_is_measured_once() {
+fn repeated_entries_are_measured_once() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Ki, 1024, '1024'], directions: [upload, upload], streams: [1, 1]}}\n\
          matrix: {clients: [libp2p, libp2p], servers: [libp2p], transports: [tcp, tcp], rawReference: false}",
@@ -274,7 +274,7 @@ fn more_peers_than_a_server_of_commonware_takes_are_skipped() {
 }
 
 #[test]
-fn variants_of_raw_are_told_apart() {
+fn variants_of_raw_have_cells_with_different_ids() {
     let plan = ping(
         "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\nmatrix: {clients: [raw, raw-tuned], servers: [raw]}",
     );

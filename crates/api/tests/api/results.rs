@@ -342,7 +342,7 @@ fn merged_histograms_are_those_of_all_values() {
 }
 
 #[test]
-fn what_is_no_histogram_is_refused() {
+fn text_that_is_not_a_histogram_is_refused() {
     for text in ["", "%", "AAAA", "HISTFAAAAAA="] {
         let histogram: Histogram = serde_json::from_value(json!(text)).unwrap();
         assert!(

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_a_path_is_not_a_name() {
+    fn text_that_would_change_a_path_is_refused_as_a_name() {
         for text in [
             "",
             "a/status",

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_in_the_way_whatever_it_was() {
+    fn an_ended_run_of_the_same_name_blocks_a_new_one() {
         let mut ended = run(Some("Succeeded"), (40, 0), &["Complete=True Succeeded "]);
         let text =
             "perfrun/tcp already exists and has ended (Succeeded): delete it first, or use another name";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_is_changed_and_nothing_else_is_touched() {
+    fn only_fields_that_may_change_are_patched() {
         let mut held = run(Some("Pending"), (0, 0), &[]);
         held.spec.suspend = true;
         let change = json!({"spec": {"suspend": false, "cleanup": {"keepPodsOnFailure": false}}});

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_work_has_its_reason() {
+    fn an_unavailable_back_end_is_shown_with_its_reason() {
         let shown = abilities(&Capabilities {
             kernel: Ability::Unavailable {
                 reason: Obstacle::NoNetem,

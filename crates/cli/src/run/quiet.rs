@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_that_does_not_tell_is_taken_for_quiet() {
+    async fn a_machine_without_counts_is_taken_for_quiet() {
         until_quiet(|| None, Duration::ZERO).await.unwrap();
     }
 }

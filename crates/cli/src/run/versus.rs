@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_expects_of_a_stack_it_expects_of_both_programs() {
+    fn an_expectation_of_a_stack_is_one_of_both_programs() {
         let spec = format!(
             "{LITEP2P}, expect: [{{metric: roundTripP50, max: 5ms, where: {{client: litep2p}}}}, {{metric: \
              roundTripP50, maxRegression: 10%, where: {{server: litep2p}}}}, {{metric: roundTripP50, max: 9ms}}]"
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_excludes_stays_excluded() {
+    fn excluded_cells_stay_excluded_in_a_comparison() {
         let spec = "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawReference: false, \
                     exclude: [{client: litep2p}]}";
         assert_eq!(

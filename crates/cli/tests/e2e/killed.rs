@@ -102,7 +102,7 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
 }
 
 #[test]
-fn a_run_without_a_single_good_trial_says_why() {
+fn a_run_in_which_all_trials_failed_reports_why() {
     for mode in Mode::available() {
         let place = Place::new();
         let document = document::run("hopeless")

@@ -180,7 +180,7 @@ fn loopback_has_no_links_to_impair() {
 }
 
 #[test]
-fn a_back_end_that_cannot_be_had_is_said_with_its_reason_before_anything_is_measured() {
+fn an_unavailable_back_end_is_reported_with_its_reason_before_any_trial() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }

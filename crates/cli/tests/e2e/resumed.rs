@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
+fn a_stopped_or_killed_run_resumes_where_it_ended() {
     for mode in Mode::available() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("patchy", 300, 8));
@@ -61,7 +61,7 @@ fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
 }
 
 #[test]
-fn a_run_is_gone_on_with_as_it_was_begun() {
+fn a_resumed_run_keeps_its_isolation() {
     let place = Place::new();
     let mut perfrun = place.start(Mode::Loopback, &document::steady("loops", 300, 3));
     perfrun.says("[1/3]");

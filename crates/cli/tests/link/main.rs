@@ -55,7 +55,7 @@ fn a_link_in_user_space_is_impaired_while_the_command_runs() {
 }
 
 #[test]
-fn a_killed_command_leaves_a_closed_link_that_says_so() {
+fn a_killed_command_leaves_a_closed_link_that_is_shown_as_closed() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&DELAY);
     set.next_object();
@@ -176,7 +176,7 @@ fn a_namespace_is_found_by_its_name_and_by_a_process_in_it() {
 }
 
 #[test]
-fn who_may_not_remove_an_impairment_learns_how_one_may() {
+fn a_user_without_rights_is_advised_how_to_remove_an_impairment() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&DELAY);
     set.next_object();

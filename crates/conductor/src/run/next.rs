@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_needed_is_not_run_and_its_share_of_repetitions_stays() {
+    fn trials_not_needed_are_not_run_and_their_share_of_repetitions_stays() {
         let plan = cell_pairs(8);
         let mut progress = progress(&plan, &["c0.i0", "c1.i0"].map(completed));
         assert!(progress.limit(vec![2, 2]));

@@ -124,7 +124,7 @@ async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
 }
 
 #[tokio::test]
-async fn a_refused_request_is_a_failure_with_the_nodes_words() {
+async fn a_refused_request_is_a_failure_with_the_message_of_the_node() {
     let script = Script {
         refuses: Some(http::StatusCode::BAD_REQUEST),
         ..Script::default()

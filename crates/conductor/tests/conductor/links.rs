@@ -212,7 +212,7 @@ async fn links_that_are_wrong_are_not_filled() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_said_before_anything_is_measured() {
+async fn an_unavailable_back_end_is_reported_before_any_trial() {
     let bench = on(&["lat10"], Fault::None, Fault::Incapable);
     let out = bench.run().await;
     assert_eq!(out.end.cause, Some(EndReason::ImpairmentUnsupported));
@@ -320,7 +320,7 @@ async fn a_failed_measurement_holds_for_its_repetition_and_is_tried_again_with_t
 }
 
 #[tokio::test]
-async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that_are_measured_again() {
+async fn a_trial_whose_link_agent_restarted_is_repeated_over_links_measured_again() {
     let out = on(&["lat10"], Fault::None, Fault::Restarts).run().await;
     assert_eq!(
         out.outline(),

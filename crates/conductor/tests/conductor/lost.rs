@@ -145,7 +145,7 @@ async fn a_restarted_node_is_a_lost_one() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_told_to_stop_is_replaced() {
+async fn a_node_that_is_being_stopped_is_replaced() {
     let stopping = Script {
         fails: Some((TrialState::Running, Reason::Stopped)),
         ..Script::default()
@@ -162,7 +162,7 @@ async fn a_node_that_is_told_to_stop_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_let_go_of_a_trial_is_replaced() {
+async fn a_node_that_ignores_the_cancel_of_a_trial_is_replaced() {
     let stubborn = Script {
         ignores_cancel: true,
         ..working_until(&CancellationToken::new())

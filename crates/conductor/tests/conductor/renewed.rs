@@ -21,7 +21,7 @@ async fn each_iteration_has_new_nodes() {
 }
 
 #[tokio::test]
-async fn a_node_that_cannot_be_started_anew_ends_the_run() {
+async fn a_node_that_cannot_be_restarted_ends_the_run() {
     let mut bench = bench().spare("client-0", Script::default());
     bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;

@@ -122,7 +122,7 @@ async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_node_that_the_plan_needs_and_nobody_started_ends_the_run() {
+async fn a_planned_node_that_was_never_started_ends_the_run() {
     let mut bench = bench();
     bench.nodes.remove("server-0");
     let out = bench.run().await;

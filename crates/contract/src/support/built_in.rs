@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_does_not_say_how_it_paces_an_echo_only_pauses() {
+    fn a_stack_without_declared_paces_of_an_echo_only_pauses() {
         let (_, of) = USES.into_iter().find(|(name, _)| *name == "`echo`").unwrap();
         let Parameters::Echo(load) = of(1) else {
             panic!("{}", of(1))
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pair_can_do_its_ends_can_do() {
+    fn a_cell_that_a_pair_supports_is_supported_by_both_ends() {
         for (client, server) in
             Stack::built_in().flat_map(|client| Stack::built_in().map(move |server| (client, server)))
         {

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_decoded() {
+    fn an_encoded_impairment_is_decoded_unchanged() {
         let bursts = Loss::GilbertElliott {
             enter_bad: percent(1.0),
             leave_bad: percent(25.0),

@@ -107,7 +107,7 @@ fn nothing_is_believed_if_the_control_differs() {
 }
 
 #[test]
-fn a_control_that_differs_says_so_first() {
+fn a_control_that_differs_is_the_first_finding() {
     let run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
     let judged = run.judge();
     let found = findings(&run.plan, &judged, Basis::Trials);
@@ -132,7 +132,7 @@ fn a_control_that_differs_says_so_first() {
 }
 
 #[test]
-fn a_control_that_does_not_differ_says_what_could_be_seen() {
+fn a_control_that_does_not_differ_reports_the_detectable_difference() {
     let run = controlled(&[[0.8, 1.0]], 20, 1).allowing(0.05);
     let judged = run.judge();
     let found = findings(&run.plan, &judged, Basis::Trials);
@@ -188,7 +188,7 @@ fn a_control_speaks_for_all_cells_of_its_comparison_and_for_no_other() {
 }
 
 #[test]
-fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
+fn a_control_with_few_pairs_or_on_another_machine_has_no_finding() {
     let run = controlled(&[[1.0, 1.0]], 5, 1).allowing(0.05);
     let said = sentences(&run.plan, &run.judge());
     assert_eq!(
@@ -213,7 +213,7 @@ fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
 }
 
 #[test]
-fn controls_that_could_show_nothing_say_so() {
+fn controls_that_could_not_detect_a_difference_are_reported() {
     let mut run = controlled(&[[1.0, 1.0]; 4], 10, 1).allowing(0.05);
     run.plan.judging.interim_checks = vec![8, 10];
     let found = findings(&run.plan, &run.judge(), Basis::Trials);
@@ -250,7 +250,7 @@ fn controls_that_could_show_nothing_say_so() {
 }
 
 #[test]
-fn controls_say_nothing_for_reasons_of_their_own() {
+fn each_reason_why_a_control_has_no_finding_is_reported() {
     let mut run = controlled(&[[1.0, 1.0]; 2], 20, 1)
         .allowing(0.05)
         .change(|record| {

@@ -252,7 +252,7 @@ fn the_order_of_records_does_not_matter() {
 }
 
 #[test]
-fn what_is_expected_is_what_is_judged() {
+fn only_expected_metrics_are_judged_if_the_document_names_some() {
     let run = Run::new(&[0.9, 1.0], 20);
     let metrics = |run: &Run| -> Vec<(Metric, f64)> {
         run.judge()
@@ -409,7 +409,7 @@ fn findings_are_sentences() {
 }
 
 #[test]
-fn what_differs_is_summed_up_where_no_expectation_says_it() {
+fn differences_without_an_expectation_are_in_the_summary() {
     let run = Run::new(&[0.85, 1.2], 40);
     let said = summary(&run.plan, &run.judge(), Basis::Trials);
     for (sentence, expected) in said

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_refused() {
+    fn a_plan_that_cannot_be_carried_out_is_refused() {
         let plan = ProbePlan::new(&rate(10_000_000), &Impairment::default());
         let day = Duration::from_secs(86_400);
         let with_fill = |change: fn(&mut Fill)| {

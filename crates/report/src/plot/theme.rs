@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_repeat_late() {
+    fn series_styles_repeat_late() {
         let looks: Vec<Look> = (0..32).map(Look::series).collect();
         for (i, look) in looks.iter().enumerate() {
             assert!(!looks[..i].contains(look), "{i}");

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_does_not_have_differs_from_what_others_have() {
+    fn a_field_that_one_run_lacks_is_a_difference() {
         let env = |value| Some(fields(&value));
         assert_eq!(
             apart(&[

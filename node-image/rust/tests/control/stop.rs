@@ -31,7 +31,7 @@ async fn an_idle_node_stops_immediately() {
 }
 
 #[tokio::test]
-async fn a_node_starts_again_in_its_process_unless_it_has_something_to_tell() {
+async fn a_node_restarts_in_its_process_unless_a_trial_or_outcome_is_pending() {
     starts_again(&Node::start(), Stack::Litep2p).await;
     if let Some(pair) = Pair::start_go() {
         starts_again(&pair.server, Stack::GoLibp2p).await;

@@ -278,7 +278,7 @@ async fn libp2p_with_rsa_keys_is_known_by_them() {
 }
 
 #[tokio::test]
-async fn tcp_but_not_litep2p_tells_when_the_socket_was_connected() {
+async fn a_tcp_dial_reports_the_time_of_its_socket_except_with_litep2p() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL {
         let server = start(stack, listener(transport)).await;

@@ -230,7 +230,7 @@ async fn an_existing_config_map_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_is_lost_loses_no_record_and_doubles_none() {
+async fn a_write_whose_answer_is_lost_neither_loses_nor_repeats_a_record() {
     let server = TestServer::new();
     let job = job(&server);
     let mut journal = open(&job).await;
@@ -387,7 +387,7 @@ async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_nobody_could_have_measured_are_left_out() {
+async fn records_with_impossible_values_are_left_out() {
     for (lines, why) in [
         (" ".repeat(17 << 20), "a record of more than"),
         ("\n".to_owned(), "another version of perfrun or hand"),
@@ -425,7 +425,7 @@ async fn a_config_map_with_a_number_that_no_operator_reaches_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
+async fn samples_beyond_the_budget_are_merged_and_the_outcome_reports_it() {
     let server = TestServer::new();
     let mut job = job(&server);
     Arc::make_mut(&mut job.services).result_bytes = 10_000;

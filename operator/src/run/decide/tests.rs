@@ -293,7 +293,7 @@ fn trials_that_failed_make_the_run_fail_with_their_reason() {
 }
 
 #[test]
-fn a_run_says_that_its_samples_were_merged() {
+fn merged_samples_are_reported_in_the_status_of_a_run() {
     let mut life = Life::running();
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         unreachable!("it has ended")
@@ -406,7 +406,7 @@ fn a_run_can_be_cancelled_at_any_time() {
 }
 
 #[test]
-fn pods_of_a_failed_run_are_kept_if_the_run_says_so() {
+fn pods_of_a_failed_run_are_kept_if_the_spec_requests_it() {
     let mut life = Life::running();
     life.spec.cleanup.keep_pods_on_failure = true;
     life.conductor = outcome(EndReason::Internal, 0, 0);

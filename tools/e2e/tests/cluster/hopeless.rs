@@ -11,7 +11,7 @@ use perfrun_e2e::{
 };
 
 #[test]
-fn a_run_that_fits_nowhere_says_so() {
+fn a_run_that_fits_nowhere_has_the_reason_unschedulable() {
     shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
@@ -21,7 +21,7 @@ fn a_run_that_fits_nowhere_says_so() {
 }
 
 #[test]
-fn a_run_whose_image_does_not_exist_says_so() {
+fn a_run_whose_image_does_not_exist_has_the_reason_of_the_pull() {
     shared(async |scene| {
         let unknown = TINY.replace("clients: [libp2p]", "clients: [unknown]")
             + "stacks: [{name: unknown, stack: libp2p, image: 'perfrun/no-such-image:0'}]\n\

@@ -149,7 +149,7 @@ fn a_name_of_63_characters_fits_everywhere() {
 }
 
 #[test]
-fn exclusive_runs_wait_for_one_another_and_say_so() {
+fn exclusive_runs_wait_for_one_another_with_a_reason() {
     e2e(async |scene| {
         scene.create("first", LONG).await?;
         scene.measuring("first", 0, seconds(60)).await?;

@@ -112,7 +112,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
 }
 
 #[test]
-fn what_a_link_loses_is_seen_by_the_probe_and_sent_again_in_trials() {
+fn packets_lost_on_a_link_are_measured_and_retransmitted_in_trials() {
     e2e(async |scene| {
         scene.create("lossy", LOSSY).await?;
         let run = scene.succeeded("lossy", seconds(150)).await?;

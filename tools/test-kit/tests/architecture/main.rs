@@ -154,7 +154,7 @@ fn the_picture_of_crates_is_that_of_the_manifests() {
 }
 
 #[test]
-fn what_measures_does_not_know_kubernetes() {
+fn crates_that_measure_do_not_depend_on_kubernetes() {
     let crates = Crates::read();
     for name in ["contract", "conductor", "report", "node", "local"] {
         for kubernetes in ["kube", "k8s-openapi"] {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_refused() {
+    fn text_that_is_not_a_patch_is_refused() {
         for text in [
             "a",
             "=b",

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_killed_did_not_exit_by_itself() {
+    fn a_killed_node_has_not_exited_before_the_kill() {
         let ended = |code: i32| seen(container(json!({"terminated": {"exitCode": code}})));
         assert!(exited_by_itself(&ended(0)) && exited_by_itself(&ended(143)));
         assert!(!exited_by_itself(&ended(137)) && !exited_by_itself(&seen(json!({}))));

@@ -156,7 +156,7 @@ fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
 }
 
 #[test]
-fn what_overtakes_takes_nothing_of_the_rate() {
+fn overtaking_packets_use_none_of_the_rate() {
     let overtaking = Impairment {
         rate_bits_per_second: NonZeroU64::new(100_000_000),
         reorder: Some(Reorder {
@@ -172,7 +172,7 @@ fn what_overtakes_takes_nothing_of_the_rate() {
 }
 
 #[test]
-fn too_few_to_tell_a_loss_from_none_are_not_judged() {
+fn too_few_echoes_to_detect_the_loss_are_not_judged() {
     let judged = |ratio, lost| {
         let link = lossy(ratio);
         let plan = ProbePlan::new(&link, &delay(0));

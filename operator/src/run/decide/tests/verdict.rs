@@ -198,7 +198,7 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
 }
 
 #[test]
-fn comparisons_without_expectations_say_what_they_found() {
+fn comparisons_without_expectations_report_their_findings() {
     let mut life = Life::comparing("[]").started();
     life.conductor = found(Outcome::Better, None, &[]);
     life.pass();
