@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_replies_name_nothing() {
+    fn truncated_replies_of_tc_are_not_misread() {
         let whole = bytes(&filter_to("10.0.0.1").message(5, Classifier::U32));
         for length in 0..whole.len() {
             let cut = Reply(whole[..length].to_vec());

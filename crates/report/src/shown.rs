@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_without_an_interval_decides_nothing() {
+    fn a_value_without_an_interval_gives_no_order() {
         let mut all = values(&[("a", 8.0, 9.0), ("b", 1.0, 2.0)]);
         all[1].interval = None;
         assert_eq!(shown(all), Some(Shown::TooFew));

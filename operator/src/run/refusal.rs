@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_namespace_is_no_trouble() {
+    fn a_refusal_for_a_missing_service_account_is_temporary() {
         let new = "pods \"a\" is forbidden: error looking up service account bench/default: serviceaccount \"default\" not found";
         assert_eq!(refusal_of("Pod", 403, new, true), Refusal::Temporary(None));
     }

@@ -216,7 +216,7 @@ fn with_control(rest: &str) -> String {
 }
 
 #[test]
-fn a_control_is_the_baseline_once_more_in_processes_of_its_own() {
+fn a_control_repeats_the_baseline_in_processes_of_its_own() {
     let settings = "stack: litep2p, settings: {yamuxWindow: 1Mi}";
     let plan = plan(&with_control("").replacen("stack: litep2p", settings, 1));
     assert_eq!(
@@ -332,7 +332,7 @@ fn a_document_cannot_name_a_control_as_a_stack() {
 }
 
 #[test]
-fn nothing_is_expected_of_a_control() {
+fn expectations_do_not_select_controls() {
     let plan = plan(&with_control(
         "expect: [{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 5ms}]",
     ));
@@ -341,7 +341,7 @@ fn nothing_is_expected_of_a_control() {
 }
 
 #[test]
-fn a_control_is_written_as_it_is_read_and_is_none_unless_requested() {
+fn a_control_is_written_as_it_is_read_and_absent_unless_requested() {
     assert!(!spec(&text("")).compare[0].control);
     let read = spec(&with_control(""));
     let written = serde_json::to_value(&read).unwrap();

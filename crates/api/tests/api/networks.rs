@@ -86,7 +86,7 @@ fn every_figure_of_a_preset_reads() {
 }
 
 #[test]
-fn a_home_line_is_slower_upwards() {
+fn presets_of_home_lines_are_slower_to_the_server() {
     let rates = |name: &str| {
         let conditions = conditions(name);
         [conditions.to_server, conditions.to_client]

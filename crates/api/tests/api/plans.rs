@@ -302,7 +302,7 @@ fn a_matrix_without_a_runnable_cell_is_refused_with_all_reasons() {
 }
 
 #[test]
-fn a_baseline_alone_is_nothing_to_run() {
+fn a_matrix_with_only_the_raw_reference_runnable_is_refused() {
     let spec = spec(&format!(
         "{PING}\nmatrix: {{clients: [litep2p], servers: [litep2p], transports: [tcp-tls]}}"
     ));

@@ -220,7 +220,7 @@ fn only_the_client_needs_lazy_negotiation() {
 }
 
 #[test]
-fn raw_negotiates_nothing_so_every_negotiation_is_right() {
+fn raw_accepts_every_negotiation_because_it_negotiates_none() {
     let workload = "{bandwidth: {sizes: [1Ki], negotiation: v1lazy}}";
     assert_eq!(reason(workload, "raw", "raw", "tcp"), None);
 }

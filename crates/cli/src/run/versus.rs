@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_is_compared_with_itself_if_there_is_nothing_else() {
+    fn raw_is_compared_with_itself_if_it_is_the_only_stack() {
         let plan = planned("matrix: {clients: [raw], servers: [raw], transports: [tcp]}", AA).unwrap();
         assert_eq!(
             ids(&plan),

@@ -55,7 +55,7 @@ fn parsed(ended: &Ended) -> Value {
 }
 
 #[test]
-fn two_runs_are_shown_and_decide_nothing() {
+fn two_runs_are_shown_as_inconclusive() {
     let place = Place::new();
     run(&uploads(), 1, as_fast).keep(&place, "a");
     run(&uploads(), 2, slower).keep(&place, "b");

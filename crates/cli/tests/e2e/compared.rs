@@ -282,7 +282,7 @@ fn a_regression_of_the_command_line_is_in_the_verdict() {
 }
 
 #[test]
-fn two_programs_are_compared_with_a_document_that_compares_nothing() {
+fn two_programs_are_compared_with_a_document_without_compare() {
     let Some(mode) = Mode::available().next() else {
         return;
     };

@@ -22,7 +22,7 @@ use crate::{
 };
 
 #[test]
-fn a_trial_whose_node_is_killed_is_run_once_more() {
+fn a_trial_whose_node_is_killed_is_retried() {
     for mode in Mode::available() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("mortal", 1500, 3));

@@ -64,7 +64,7 @@ fn a_document_that_cannot_end_in_its_time_is_refused() {
 }
 
 #[test]
-fn a_size_of_0() {
+fn a_size_of_0_is_refused() {
     let document = document::run("empty").with("workload", json!({ "bandwidth": { "sizes": [0] } }));
     refuse(
         &document.text(),

@@ -116,7 +116,7 @@ fn a_link_can_be_cleared_under_a_command_that_runs() {
 }
 
 #[test]
-fn rates_are_measured_both_ways_if_both_ends_are_ours() {
+fn rates_are_measured_both_ways_if_this_command_is_both_ends() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&["--rate", "20Mbit"]);
     set.next_object();

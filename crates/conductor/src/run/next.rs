@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_of_two_sessions_are_no_pair() {
+    fn trials_of_two_sessions_do_not_form_a_pair() {
         let later = TrialRecord {
             session: 1,
             ..completed("c1.i0")

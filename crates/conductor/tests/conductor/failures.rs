@@ -46,7 +46,7 @@ async fn a_client_that_fails_fails_the_trial_and_the_run_continues() {
 }
 
 #[tokio::test]
-async fn a_client_that_fails_ends_the_others_at_once() {
+async fn a_client_that_fails_ends_the_others_immediately() {
     let endless = Script {
         works_until: Some(CancellationToken::new()),
         ..Script::default()

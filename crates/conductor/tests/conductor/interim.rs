@@ -91,7 +91,7 @@ async fn a_decided_pair_is_measured_no_longer_and_others_are() {
 }
 
 #[tokio::test]
-async fn a_run_ends_when_nothing_is_left_to_decide() {
+async fn a_run_ends_when_every_pair_is_decided() {
     let mut bench = two_pairs();
     bench.plan.judging.cell_pairs.pop();
     bench.plan.judging.expect.pop();

@@ -158,7 +158,7 @@ async fn rates_are_measured_in_both_directions() {
 }
 
 #[tokio::test]
-async fn slow_links_are_filled_both_ways_at_once() {
+async fn slow_links_of_a_run_are_filled_in_both_directions_simultaneously() {
     let mut bench = on(&["satellite"], Fault::None, Fault::None);
     // Which scripted agents cannot do.
     let conditions = &mut bench.plan.networks[0];
@@ -526,7 +526,7 @@ async fn an_agent_that_measures_for_another_run_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_link_that_nothing_comes_back_over_fails_its_trials_and_costs_no_node() {
+async fn a_link_without_replies_fails_its_trials_and_loses_no_node() {
     let out = on(&["none", "lat10"], Fault::Mute, Fault::None).run().await;
     assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
     for record in &out.records {

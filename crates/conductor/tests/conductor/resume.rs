@@ -170,7 +170,7 @@ async fn a_server_that_knows_the_trial_with_a_lost_relay_begins_it_again() {
 }
 
 #[tokio::test]
-async fn a_conductor_that_stood_still_disturbs_nothing_of_its_successor() {
+async fn a_superseded_conductor_does_not_disturb_its_successor() {
     let seen = CancellationToken::new();
     let client = Script {
         works_until: Some(seen.clone()),

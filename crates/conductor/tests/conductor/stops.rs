@@ -16,7 +16,7 @@ fn working() -> Script {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_cancels_its_trial_and_records_nothing_of_it() {
+async fn a_cancelled_run_cancels_its_trial_and_does_not_record_it() {
     let bench = bench()
         .node("client-0", working())
         .trial_timeout(Duration::from_secs(600));

@@ -88,7 +88,7 @@ fn without_net_admin_the_missing_capability_is_the_reason() {
 }
 
 #[test]
-fn probing_leaves_nothing() {
+fn probing_the_capabilities_leaves_the_interface_unchanged() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
@@ -98,7 +98,7 @@ fn probing_leaves_nothing() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_no_refusal_of_the_kernel() {
+fn a_missing_interface_is_not_taken_for_a_refusal_of_the_kernel() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };

@@ -61,7 +61,7 @@ fn differs(judged: &Judged) -> bool {
 }
 
 #[test]
-fn nothing_is_believed_if_the_control_differs() {
+fn a_comparison_has_no_finding_if_its_control_differs() {
     let mut run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
     run.expect(vec![0], Bound::Min(1e9));
     assert_eq!(without_controls(&run).judge().verdict, Some(Verdict::Fail));

@@ -64,7 +64,7 @@ fn comparisons_are_decided_at_interim_checks_only_and_for_good() {
 }
 
 #[test]
-fn without_interim_checks_nothing_is_decided_before_the_end() {
+fn without_interim_checks_no_pair_is_decided_before_the_end() {
     let run = Run::new(&[0.8], 20).allowing(0.05);
     for count in [39, 40] {
         let needs = needs(&run.plan, &run.records[..count]);

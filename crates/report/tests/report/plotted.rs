@@ -108,7 +108,7 @@ fn parallel_streams_and_long_names_have_room() {
 }
 
 #[test]
-fn other_workloads() {
+fn other_workloads_have_plots_of_their_own() {
     let matrix = "\n  matrix: {transports: [tcp, quic-v1]}\n";
     let of = |name: &str, workload: &str| plotted(name, &format!("\n  workload: {{{workload}}}{matrix}"));
     assert_eq!(

@@ -155,7 +155,7 @@ async fn a_run_starts_when_the_api_server_has_recovered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_is_no_conflict() {
+async fn a_lost_answer_to_a_creation_is_not_taken_for_a_conflict() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({"timeouts": {"provision": "5m"}}));
     for path in [SECRETS, POLICIES, PODS] {
@@ -345,7 +345,7 @@ async fn a_status_that_cannot_be_written_is_an_error_that_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_deleted_in_the_meantime_is_no_error() {
+async fn a_run_deleted_during_its_pass_is_not_an_error() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
     scene.sync();
@@ -354,7 +354,7 @@ async fn a_run_that_was_deleted_in_the_meantime_is_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conductor_that_panics_ends_the_run_at_last() {
+async fn a_conductor_that_panics_repeatedly_ends_the_run() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
     scene.pass("a").await.unwrap();

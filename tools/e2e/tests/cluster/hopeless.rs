@@ -74,7 +74,7 @@ fn a_template_that_spreads_clients_like_the_operator_runs() {
 const TOO_LARGE: &str = include_str!("../../../../crates/api/tests/api/too-large.yaml");
 
 #[test]
-fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate() {
+fn a_document_that_validate_refuses_is_refused_with_the_same_sentence() {
     e2e(async |scene| {
         let mut run = document::parse(TOO_LARGE)?.remove(0);
         let sentence = plan(&run.spec).err().context("it has a plan")?.to_string();

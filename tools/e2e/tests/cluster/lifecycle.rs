@@ -80,7 +80,7 @@ fn a_suspended_run_waits_and_then_runs() {
 }
 
 #[test]
-fn a_run_goes_when_its_time_after_success_is_over() {
+fn a_succeeded_run_is_deleted_when_its_ttl_is_over() {
     shared(async |scene| {
         scene
             .create("ttl", &format!("{TINY}cleanup: {{ttlSecondsAfterSuccess: 10}}\n"))
@@ -94,7 +94,7 @@ fn a_run_goes_when_its_time_after_success_is_over() {
 }
 
 #[test]
-fn a_run_goes_when_its_time_after_failure_is_over() {
+fn a_failed_run_is_deleted_when_its_ttl_is_over() {
     shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\

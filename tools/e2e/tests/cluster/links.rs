@@ -221,7 +221,7 @@ fn a_client_that_is_replaced_is_measured_over_links_that_are() {
 }
 
 #[test]
-fn a_namespace_that_forbids_link_agents_is_named_at_once() {
+fn a_namespace_that_forbids_link_agents_is_reported_immediately() {
     shared(async |scene| {
         for level in ["restricted", "baseline"] {
             let strict = scene
@@ -247,7 +247,7 @@ fn a_namespace_that_forbids_link_agents_is_named_at_once() {
 }
 
 #[test]
-fn a_kernel_that_cannot_impair_is_named_at_once() {
+fn a_kernel_that_cannot_impair_is_reported_immediately() {
     shared(async |scene| {
         let by_kernel = TWO_NETWORKS.replace("backend: userspace", "backend: kernel");
         scene.create("by-kernel", &by_kernel).await?;

@@ -244,7 +244,7 @@ fn jittery(jitter: u64, impairment: Impairment) -> Impairment {
 }
 
 #[test]
-fn jitter_that_does_nothing_is_found() {
+fn jitter_without_an_effect_is_found() {
     let link = jittery(5, delay(50));
     let with = |p99_ns| Measurement {
         round_trip: Some(RoundTrip {

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_and_the_longest_period_are_no_reason_to_panic() {
+    fn the_shortest_and_the_longest_period_do_not_panic() {
         let begun = Instant::now();
         for seconds in [1e-9, 366.0 * 86_400.0] {
             let pacer = Pacer::new(&load(Pace::Period(seconds)), begun);
