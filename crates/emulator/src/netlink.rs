@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_keep_their_code_and_words() {
+    fn refusals_keep_their_code_and_message() {
         for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::NOBUFS, Errno::NOENT] {
             let error = collected(&refusal(errno, "Specified qdisc kind is unknown")).unwrap_err();
             assert_eq!(error.errno(), Some(errno));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_is_no_error_is_not_a_refusal() {
+    fn a_code_that_is_not_an_error_is_not_a_refusal() {
         for code in [1, i32::MAX, i32::MIN, ERROR_MIN - 1] {
             let refusal = message(NLMSG_ERROR, NLM_F_CAPPED, &code.to_ne_bytes());
             assert!(matches!(collected(&refusal), Err(Error::Garbled)), "{code}");

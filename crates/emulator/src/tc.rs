@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_of_ipv6_become_as_many_words_as_they_have() {
+    fn prefixes_of_ipv6_become_one_match_for_each_32_bits() {
         let words = |peer| -> Vec<_> {
             let selector = selector(&filter_to(peer));
             selector

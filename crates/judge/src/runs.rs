@@ -396,7 +396,7 @@ mod tests {
     use super::difference;
 
     #[test]
-    fn two_runs_without_a_failure_are_equal_and_two_failed_runs_are_no_pair() {
+    fn two_runs_without_a_failure_are_equal_and_two_failed_runs_form_no_pair() {
         let (none, failed) = (f64::INFINITY, f64::NEG_INFINITY);
         assert_eq!(difference(none, none), Some(0.0));
         assert_eq!(difference(failed, failed), None);

@@ -149,7 +149,7 @@ fn the_interval_of_two_runs_is_that_of_both_medians_together() {
 }
 
 #[test]
-fn runs_in_pairs_find_what_differs_and_what_does_not() {
+fn pairs_of_runs_find_differences_and_equal_metrics() {
     let main = Kept::several(12, 1.0, 10);
     let slower = pairs(&main, &Kept::several(12, 0.85, 40));
     assert_eq!(outcomes(&slower), [Outcome::Worse; 4]);

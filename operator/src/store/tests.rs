@@ -294,7 +294,7 @@ async fn a_reader_refuses_writes() {
 }
 
 #[tokio::test]
-async fn everybody_on_the_network_needs_a_token() {
+async fn a_store_server_on_the_network_requires_a_token() {
     let open = StoreArgs {
         listen: ([0, 0, 0, 0], 0).into(),
         ..settings("file:///absent".to_owned())

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_what_its_comparisons_found_and_the_values_of_its_trials() {
+    fn a_kept_run_has_its_findings_and_the_values_of_its_trials() {
         let results = made().results();
         let found = &results.judged.as_ref().unwrap().comparisons[0];
         let Run { comparisons, trials } = Run::of(&results).unwrap();

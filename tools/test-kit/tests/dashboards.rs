@@ -381,7 +381,7 @@ fn joined(expression: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn columns_of_tables_are_named_after_what_queries_return() {
+fn columns_of_tables_have_the_names_that_queries_return() {
     for (name, panel) in panels(&dashboards()) {
         let letters: BTreeSet<String> = panel
             .targets

@@ -378,7 +378,7 @@ mod tests {
         stat::peak_rss_mb:              52\n";
 
     #[test]
-    fn the_table_has_what_libfuzzer_counted() {
+    fn the_table_has_the_counts_of_libfuzzer() {
         let search = Search {
             target: "ping".to_owned(),
             found: vec!["crash-1".into()],

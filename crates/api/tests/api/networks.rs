@@ -98,7 +98,7 @@ fn presets_of_home_lines_are_slower_to_the_server() {
 }
 
 #[test]
-fn networks_are_described_in_words() {
+fn networks_are_described_in_text() {
     let told = |name: &str| conditions(name).to_string();
     assert_eq!(told("none"), "none");
     assert_eq!(told("lat10"), "to server: delay 10ms");
@@ -257,7 +257,7 @@ fn the_rate_of_a_network_is_the_higher_one_and_none_if_one_way_is_open() {
 }
 
 #[test]
-fn windows_hold_twice_what_is_on_its_way() {
+fn tcp_windows_are_twice_the_bandwidth_delay_product() {
     let window = |networks: &str| {
         plan(&format!(
             "workload: {{ping: {{}}}}\nmatrix: {{networks: [{networks}]}}"

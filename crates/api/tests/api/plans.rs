@@ -102,7 +102,7 @@ fn raw_in_the_matrix_is_not_measured_twice() {
 }
 
 #[test]
-fn the_baseline_covers_what_is_measured_and_no_more() {
+fn the_raw_reference_has_only_cells_that_others_are_compared_with() {
     // litep2p has no TLS over TCP: only libp2p to libp2p runs.
     let plan = ping("matrix: {transports: [tcp-tls]}");
     assert_eq!(

@@ -361,7 +361,7 @@ fn raw_has_no_substreams_and_only_plain_transports() {
 }
 
 #[test]
-fn a_variant_can_do_what_its_stack_can() {
+fn a_variant_has_the_capabilities_of_its_stack() {
     let plan = plan(
         "workload: {ping: {}}\nstacks: [{name: next, stack: litep2p}, {name: other, stack: libp2p}]\n\
          matrix: {clients: [other], servers: [next, other], transports: [tcp-tls], rawReference: false}",

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_out_of_a_cluster_loses_what_is_the_cluster_s() {
+    fn a_document_from_a_cluster_loses_the_fields_of_the_cluster() {
         let mut exported = run(Some("Failed"), (1, 0), &[]);
         exported.metadata.resource_version = Some("7".into());
         exported.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());

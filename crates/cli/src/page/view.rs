@@ -246,7 +246,7 @@ spec:
     }
 
     #[test]
-    fn cells_have_what_their_trials_gave_without_warmups() {
+    fn cells_on_the_page_have_the_values_of_their_trials_without_warmups() {
         let plan = plan();
         let mut view = View::new("shown", &plan, &[], true);
         view.on(Event::RunStarted { trials: 4, ended: 0 }, 0.0);

@@ -98,7 +98,7 @@ fn quiet_shows_the_result_only() {
 }
 
 #[test]
-fn json_is_what_results_json_has_on_one_line() {
+fn the_json_output_is_results_json_on_one_line() {
     for mode in Mode::available() {
         let place = Place::new();
         let ended = place.run(mode, &document::run("machine"), &["--json"]).expect(0);

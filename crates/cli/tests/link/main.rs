@@ -201,7 +201,7 @@ fn a_peer_that_is_not_behind_the_interface_is_pointed_out() {
 }
 
 #[test]
-fn mistakes_are_answered_with_what_to_do() {
+fn mistakes_of_link_commands_are_refused_with_advice() {
     let Some(lab) = Lab::new() else { return };
     for (arguments, words) in [
         (

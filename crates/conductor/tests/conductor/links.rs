@@ -178,7 +178,7 @@ async fn slow_links_of_a_run_are_filled_in_both_directions_simultaneously() {
 }
 
 #[tokio::test]
-async fn links_that_are_right_are_used_also_if_what_they_carry_is_not_known() {
+async fn correct_links_are_used_even_if_their_capacity_is_unknown() {
     let out = on(&["lat10"], Fault::Overfull, Fault::None).run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
     let check = out.records[0].links.as_ref().unwrap();
@@ -189,7 +189,7 @@ async fn links_that_are_right_are_used_also_if_what_they_carry_is_not_known() {
 }
 
 #[tokio::test]
-async fn one_link_of_a_kind_shows_what_they_carry() {
+async fn the_capacity_of_equal_links_is_measured_on_one_of_them() {
     let bench = on(&["lat10"], Fault::None, Fault::None)
         .node("client-1", at(3))
         .agent("client-1", Fault::None);
@@ -204,7 +204,7 @@ async fn one_link_of_a_kind_shows_what_they_carry() {
 }
 
 #[tokio::test]
-async fn links_that_are_wrong_are_not_filled() {
+async fn links_that_are_not_as_configured_are_not_filled() {
     let bench = on(&["lat10"], Fault::None, Fault::Lies);
     bench.run().await;
     let calls = bench.world.calls();
@@ -342,7 +342,7 @@ async fn a_trial_whose_link_agent_restarted_is_repeated_over_links_measured_agai
 }
 
 #[tokio::test]
-async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_again() {
+async fn links_of_an_agent_that_restarted_before_a_trial_are_measured_again() {
     let bench = on(&["lat10"], Fault::None, Fault::RestartsBefore);
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -352,7 +352,7 @@ async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_ag
 }
 
 #[tokio::test]
-async fn agents_that_are_started_again_all_the_time_fail_trials_and_not_the_run() {
+async fn agents_that_restart_all_the_time_fail_trials_but_not_the_run() {
     let out = on(&["lat10"], Fault::None, Fault::Flaps).run().await;
     assert_eq!(out.end.state, RunState::Complete);
     assert_eq!(

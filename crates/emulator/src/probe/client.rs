@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_what_came_back() {
+    fn quantiles_are_of_the_echoes_that_came_back() {
         assert_eq!(quantiles(Vec::new()), None);
         assert_eq!(
             quantiles(vec![7]),

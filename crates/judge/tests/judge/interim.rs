@@ -73,7 +73,7 @@ fn without_interim_checks_no_pair_is_decided_before_the_end() {
 }
 
 #[test]
-fn interim_checks_decide_the_same_whatever_comes_after_them() {
+fn later_records_do_not_change_earlier_interim_checks() {
     for seed in 0..30 {
         let mut run = Run::seeded(&[0.8, 1.0, 0.93, 1.05], 40, seed).allowing(0.06);
         run.plan.judging.interim_checks = vec![10, 20, 40];

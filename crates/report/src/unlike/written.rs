@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_what_differs_as_a_document_has_it() {
+    fn a_difference_in_the_workload_is_written_as_in_a_document() {
         let runs = [
             Some(upload(Protocol::Perf, ByteSize(1 << 10))),
             Some(upload(Protocol::Litep2pPerf, ByteSize(64 << 10))),

@@ -14,7 +14,7 @@ use tokio::{
 use crate::support::*;
 
 #[tokio::test]
-async fn a_port_in_use_is_refused_in_the_words_of_the_system() {
+async fn a_port_in_use_is_refused_with_the_error_of_the_system() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL {
         let first = start(stack, listener(transport)).await;

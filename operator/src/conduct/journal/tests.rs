@@ -487,7 +487,7 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
 }
 
 /// The line of a record of a newer version.
-fn of_tomorrow(trial: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
+fn of_a_newer_version(trial: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
     let mut record = serde_json::to_value(record(trial, 0, None)).unwrap();
     record["metrics"] = json!({"jitterP50": 0.25});
     record["flags"] = json!(["Overheated"]);
@@ -501,7 +501,7 @@ async fn a_journal_of_a_newer_version_is_continued_and_nothing_of_it_is_lost() {
     let job = job(&server);
     let mut journal = open(&job).await;
     journal.record(&urgent("a")).await.unwrap();
-    let newer = of_tomorrow("a", |record| record["temperature"] = json!(99));
+    let newer = of_a_newer_version("a", |record| record["temperature"] = json!(99));
     replace_records(&server, &newer);
     let before = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
 
@@ -547,7 +547,7 @@ async fn a_record_of_a_newer_version_that_cannot_be_read_is_measured_again() {
     journal.record(&urgent("a")).await.unwrap();
     replace_records(
         &server,
-        &of_tomorrow("a", |record| {
+        &of_a_newer_version("a", |record| {
             record["attempt"] = json!("first");
         }),
     );

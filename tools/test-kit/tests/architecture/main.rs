@@ -137,7 +137,7 @@ fn list(names: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn the_picture_of_crates_is_that_of_the_manifests() {
+fn the_documented_graph_of_crates_matches_the_manifests() {
     let file = workspace().join("docs/architecture/README.md");
     let (normal, dev) = drawn(&fs::read_to_string(file).unwrap());
     let crates = Crates::read();

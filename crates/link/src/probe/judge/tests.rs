@@ -136,7 +136,7 @@ fn intervals_of_bursts_are_exact() {
 }
 
 #[test]
-fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
+fn rates_of_links_with_jitter_are_judged_by_the_rate_that_jitter_leaves() {
     let steady = Impairment {
         rate_bits_per_second: NonZeroU64::new(4_000_000),
         ..delay(100)
