@@ -118,7 +118,7 @@ impl Requester for Channel {
         let inner = &mut *world;
         let agent = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;
         if agent.gone {
-            // What a proxy says; a refused connection would be retried until then.
+            // What a proxy says; a refused connection would be retried for seconds.
             return Ok(Response {
                 status: 504,
                 body: vec![],
