@@ -15,7 +15,7 @@ use perfrun_contract::{
     account::Settings,
     plan::{Order, Renew},
     quantity::Percent,
-    run::Limits,
+    run::RunTimeouts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -285,8 +285,8 @@ impl Default for Timeouts {
 
 impl Timeouts {
     /// The timeouts as plain durations.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn durations(&self) -> RunTimeouts {
+        RunTimeouts {
             provision: self.provision.into(),
             trial: self.trial.into(),
             run: self.run.into(),

@@ -11,10 +11,10 @@ pub mod link;
 pub mod page;
 pub mod profile;
 pub mod report;
+pub mod results_folder;
 pub mod run;
 pub mod show;
 pub mod signals;
-pub mod store;
 pub mod ui;
 mod words;
 

@@ -209,7 +209,7 @@ pub struct Comparison {
     pub p_adjusted: Option<f64>,
     /// What the pairs show.
     #[serde(deserialize_with = "newer::name")]
-    pub finding: Outcome,
+    pub finding: Finding,
     /// Why the two cannot be compared. Only set if the finding is `NotComparable`.
     #[serde(default, deserialize_with = "newer::optional")]
     pub reason: Option<NoFinding>,
@@ -249,7 +249,7 @@ pub struct Overall {
 
 /// What a comparison found.
 #[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
-pub enum Outcome {
+pub enum Finding {
     /// The candidate is better: a higher rate, a shorter time, a lower cost.
     Better,
     /// The candidate is worse: a lower rate, a longer time, a higher cost.
@@ -267,9 +267,9 @@ pub enum Outcome {
     Newer(NewerName),
 }
 
-newer::carry!(Outcome);
+newer::carry!(Finding);
 
-impl Outcome {
+impl Finding {
     /// Whether the two were found to differ.
     pub fn differs(self) -> bool {
         matches!(self, Self::Better | Self::Worse)

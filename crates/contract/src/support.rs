@@ -4,7 +4,7 @@ mod built_in;
 mod facts;
 mod uses;
 
-use self::facts::{apart, lack};
+use self::facts::{lack, why_no_shared_wire};
 pub use self::{
     built_in::capabilities,
     facts::{
@@ -61,7 +61,7 @@ impl<'a> End<'a> {
 
 /// The stacks of a cell.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends<'a> {
+pub struct CellStacks<'a> {
     /// The stack that dials.
     pub client: End<'a>,
     /// The stack that listens.
@@ -71,8 +71,12 @@ pub struct Ends<'a> {
 }
 
 /// Why stacks, any of which may be external, cannot run a workload over a transport. `None` if they can.
-pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Parameters) -> Option<String> {
-    let Ends {
+pub fn unsupported_by_stacks(
+    stacks: CellStacks<'_>,
+    transport: Transport,
+    parameters: &Parameters,
+) -> Option<String> {
+    let CellStacks {
         client,
         server,
         relay,
@@ -116,18 +120,18 @@ pub fn unsupported(
         stack,
         capabilities: None,
     };
-    let ends = Ends {
+    let stacks = CellStacks {
         client: end(client),
         server: end(server),
         relay: None,
     };
-    unsupported_by_ends(ends, transport, parameters)
+    unsupported_by_stacks(stacks, transport, parameters)
 }
 
 fn different_wires(client: End<'_>, server: End<'_>) -> String {
     let both = [client.stack, server.stack];
     let built_in = Stack::built_in().filter(|stack| both.contains(stack));
-    match built_in.filter_map(apart).last() {
+    match built_in.filter_map(why_no_shared_wire).last() {
         Some(reason) => reason.into(),
         None => format!(
             "{} speaks {}, and {} speaks {}",

@@ -1,7 +1,7 @@
 //! What is known of a run at its interim checks.
 
 use perfrun_contract::{
-    compare::{Bound, CellPair, NoFinding, NotNeeded, Outcome, Verdict},
+    compare::{Bound, CellPair, Finding, NoFinding, NotNeeded, Verdict},
     plan::{Plan, Trial},
     record::TrialRecord,
 };
@@ -12,7 +12,7 @@ use crate::{
     family::{self, Member},
     gates::{self, AllowedRegression, CellExpectation, Evaluation},
     holm::holm,
-    outcomes::{Sample, TestResult, outcomes},
+    outcomes::{ComparisonInput, TestResult, outcomes},
     pairs::{Pair, Trials, differences, failed},
 };
 
@@ -120,7 +120,7 @@ impl<'a> Analysis<'a> {
         for compared in &mut self.compared {
             let void = is_void[compared.member.cell_pair];
             if let Some(found) = compared.found.as_mut().filter(|_| void) {
-                (found.finding, found.reason) = (Outcome::NotComparable, Some(reason));
+                (found.finding, found.reason) = (Finding::NotComparable, Some(reason));
             }
         }
         for Expected {
@@ -164,21 +164,21 @@ impl<'a> Analysis<'a> {
     }
 
     fn compare(&mut self, check: InterimCheck) {
-        let sample = |Compared { member, found }: &Compared| {
+        let input = |Compared { member, found }: &Compared| {
             let cell_pair = &self.cell_pairs[member.cell_pair];
             if cell_pair.is_decided {
-                return Sample::Decided {
+                return ComparisonInput::Decided {
                     differ: found.as_ref().is_some_and(|found| found.finding.differs()),
                 };
             }
-            Sample::Open {
+            ComparisonInput::Open {
                 differences: differences(&cell_pair.pairs, member.metric),
                 tolerance: member.tolerance,
                 obstacle: comparison::obstacle(&cell_pair.pairs, member.metric),
             }
         };
-        let samples = self.compared.iter().map(sample).collect();
-        for (compared, new) in self.compared.iter_mut().zip(outcomes(samples, check.share)) {
+        let inputs = self.compared.iter().map(input).collect();
+        for (compared, new) in self.compared.iter_mut().zip(outcomes(inputs, check.share)) {
             compared.found = new.or(compared.found.take());
         }
     }
@@ -269,7 +269,7 @@ impl<'a> Analysis<'a> {
     /// Whether half of the interval of each ratio of a pair of cells is at most this share wide.
     fn is_precise(&self, cell_pair: usize, target: f64) -> bool {
         self.compared_of(cell_pair).all(|found| {
-            let comparable = found.filter(|found| found.finding != Outcome::NotComparable);
+            let comparable = found.filter(|found| found.finding != Finding::NotComparable);
             let interval = comparable.and_then(|found| found.location?.interval);
             interval.is_some_and(|(low, high)| ((high - low) / 2.0).exp_m1() <= target)
         })
@@ -292,7 +292,7 @@ impl<'a> Analysis<'a> {
         }
         self.compared_of(cell_pair).all(|found| {
             let finding = found.map(|found| found.finding);
-            matches!(finding, Some(Outcome::Better | Outcome::Worse | Outcome::Same))
+            matches!(finding, Some(Finding::Better | Finding::Worse | Finding::Same))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Whether expectations hold.
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, CellPair, LEAST_PAIRS, Outcome, Verdict},
+    compare::{ALPHA, Bound, CellPair, Finding, LEAST_PAIRS, Verdict},
     metric::Metric,
     plan::Plan,
     record::TrialRecord,
@@ -98,7 +98,7 @@ impl AllowedRegression<'_> {
     }
 
     fn is_comparable(&self) -> bool {
-        self.found.finding != Outcome::NotComparable
+        self.found.finding != Finding::NotComparable
     }
 
     /// The probability of differences like these or worse ones, if the worst that is allowed were true.

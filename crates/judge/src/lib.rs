@@ -38,8 +38,7 @@ use crate::analysis::{Analysis, Compared, Expected};
 pub use self::{
     median::median_interval,
     sentences::{
-        Finding, control_differs, findings, phrase, sentence, sentences, summary, verdict,
-        verdict_of_whole_run,
+        Sentence, control_differs, phrase, sentence, sentences, summary, texts, verdict, verdict_of_whole_run,
     },
     signed_rank::Location,
 };

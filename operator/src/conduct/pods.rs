@@ -136,7 +136,7 @@ impl<'a> PodNodes<'a> {
     }
 
     /// The Kubernetes nodes of the pods that the conductor has been given, by node.
-    pub(super) fn hosts(&self) -> BTreeMap<String, String> {
+    pub(super) fn kubernetes_nodes(&self) -> BTreeMap<String, String> {
         let (pods, given) = (self.pods(), self.given.lock());
         let host = |uid: &String| {
             let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(uid))?;

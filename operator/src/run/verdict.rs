@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::runtime::events::Event;
 use perfrun_api::cluster::condition::{Reason, Status};
 use perfrun_contract::{
-    compare::{Bound, Comparison, Gate, Judged, Judging, Outcome, Verdict},
+    compare::{Bound, Comparison, Finding, Gate, Judged, Judging, Verdict},
     metric::Metric,
 };
 
@@ -103,7 +103,7 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
 pub(crate) fn comparisons_that_fit(comparisons: &[Comparison]) -> Vec<Comparison> {
     let mut rows: Vec<_> = comparisons.iter().collect();
     if rows.len() > ROWS_MAX {
-        rows.sort_by_key(|row| matches!(row.finding, Outcome::Better | Outcome::Same));
+        rows.sort_by_key(|row| matches!(row.finding, Finding::Better | Finding::Same));
     }
     rows.into_iter().take(ROWS_MAX).cloned().collect()
 }

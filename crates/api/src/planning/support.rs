@@ -6,7 +6,7 @@ use perfrun_contract::{
     plan::Cell,
     quantity::ByteSize,
     role::Role,
-    support::{End, Ends, YAMUX_STREAM, most_peers, unsupported_by_ends},
+    support::{CellStacks, End, YAMUX_STREAM, most_peers, unsupported_by_stacks},
     workload::MessageMode,
 };
 
@@ -14,27 +14,27 @@ use super::points::Point;
 
 /// Why a cell of a point is skipped; `None` if it can be measured.
 pub(super) fn unsupported(point: &Point<'_>, cell: &Cell) -> Option<String> {
-    let ends = Ends {
+    let stacks = CellStacks {
         client: point.client.end(),
         server: point.server.end(),
         relay: cell.relay_stack.map(|_| point.relay().end()),
     };
-    unsupported_by_ends(ends, cell.transport, &cell.parameters)
-        .or_else(|| unsettable(ends, cell))
+    unsupported_by_stacks(stacks, cell.transport, &cell.parameters)
+        .or_else(|| unsettable(stacks, cell))
         .or_else(|| unlike(cell))
         .or_else(|| narrow(cell))
         .or_else(|| passed_otherwise(cell))
         .or_else(|| crowded(cell))
-        .or_else(|| apart(cell))
+        .or_else(|| why_not_in_one_process(cell))
         .or_else(|| uneven(cell))
 }
 
 /// Why a cell is skipped whose variants have settings that their stacks lack.
-fn unsettable(ends: Ends<'_>, cell: &Cell) -> Option<String> {
+fn unsettable(stacks: CellStacks<'_>, cell: &Cell) -> Option<String> {
     let by = |end: End<'_>, role| end.unsettable(cell.stack_of(role).1, cell.transport);
-    by(ends.client, Role::Client)
-        .or_else(|| by(ends.server, Role::Server))
-        .or_else(|| by(ends.relay?, Role::Relay))
+    by(stacks.client, Role::Client)
+        .or_else(|| by(stacks.server, Role::Server))
+        .or_else(|| by(stacks.relay?, Role::Relay))
 }
 
 /// Why a cell is skipped whose window of yamux does not have room for all of its streams.
@@ -100,7 +100,7 @@ fn crowded(cell: &Cell) -> Option<String> {
 }
 
 /// Why a cell with both peers in one process is skipped.
-fn apart(cell: &Cell) -> Option<String> {
+fn why_not_in_one_process(cell: &Cell) -> Option<String> {
     let reason = if !cell.is_in_process() {
         return None;
     } else if cell.client != cell.server {

@@ -192,7 +192,7 @@ fn a_relay_has_the_settings_of_its_variant_and_not_those_of_the_server() {
 }
 
 #[test]
-fn only_the_baseline_is_raw_to_others() {
+fn only_the_raw_reference_is_raw_to_others() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}\n\
          stacks: [{name: reno, stack: libp2p, settings: {tcpCongestion: reno}}, \

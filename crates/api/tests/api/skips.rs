@@ -322,7 +322,7 @@ fn litep2p_only_listens_on_webrtc_and_serves_what_needs_no_half_close_on_one_str
 }
 
 #[test]
-fn the_baseline_of_webrtc_is_raw_quic() {
+fn the_raw_reference_of_webrtc_is_quic() {
     let plan = plan(
         "workload: {ping: {}}\nmatrix: {clients: [libp2p], servers: [libp2p], transports: [webrtc-direct]}",
     );

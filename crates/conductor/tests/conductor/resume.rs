@@ -27,7 +27,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
     } else {
         cell.client_stack
     };
-    let mut timeout = bench.options.limits.trial;
+    let mut timeout = bench.options.timeouts.trial;
     if side == Side::Server {
         // Clients end first.
         timeout += Duration::from_millis(2500);

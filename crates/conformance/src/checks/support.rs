@@ -5,7 +5,7 @@ use perfrun_contract::{
     matrix::{Stack, Transport},
     parameters::Parameters,
     role::Role,
-    support::{self, End, Ends},
+    support::{self, CellStacks, End},
 };
 
 use crate::bench::Who;
@@ -36,7 +36,7 @@ pub(super) fn lack(
             capabilities: built_in.is_none().then_some(capabilities),
         })
     };
-    let ends = Ends {
+    let stacks = CellStacks {
         client: end("the client", Role::Client)?,
         server: end("the server", Role::Server)?,
         relay: end("the relay", Role::Relay),
@@ -46,5 +46,5 @@ pub(super) fn lack(
         .iter()
         .filter(|(who, ..)| *who != Who::Reference)
         .find_map(|(.., role)| capabilities.lack(stack, *role, transport, parameters))
-        .or_else(|| support::unsupported_by_ends(ends, transport, parameters))
+        .or_else(|| support::unsupported_by_stacks(stacks, transport, parameters))
 }

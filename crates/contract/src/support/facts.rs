@@ -33,7 +33,7 @@ pub const COMMONWARE_SPARE: u32 = 64;
 const COMMONWARE_BROADCAST: u32 = 4096;
 
 /// Why a stack of a wire of its own speaks to no other. `None` if it shares its wire.
-pub(super) fn apart(stack: Stack) -> Option<&'static str> {
+pub(super) fn why_no_shared_wire(stack: Stack) -> Option<&'static str> {
     match stack {
         Commonware => Some("commonware speaks only to commonware: its handshake is its own"),
         Raw => Some("raw speaks only to raw: it has no peer-to-peer handshake"),

@@ -36,7 +36,7 @@ fn comparisons_are_decided_at_interim_checks_only_and_for_good() {
     assert_eq!((not_needed.trials, not_needed.of_trials), (60, 160));
     assert_eq!((not_needed.iterations, not_needed.of_iterations), ([10, 10], 40));
     assert_eq!(first.judge().not_needed, Some(not_needed));
-    let said = sentences(&first.plan, &first.judge());
+    let said = texts(&first.plan, &first.judge());
     let expected =
         "60 of 160 trials were not needed: those of comparisons that were settled after 10 of 40 iterations.";
     assert!(said.iter().any(|sentence| sentence == expected), "{said:?}");

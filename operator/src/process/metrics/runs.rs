@@ -178,7 +178,7 @@ mod tests {
     use kube::runtime::watcher;
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
-        compare::{Comparison, Outcome, Ratio, Verdict},
+        compare::{Comparison, Finding, Ratio, Verdict},
         metric::Metric,
         record::Flag,
         summary::SummaryRow,
@@ -260,7 +260,7 @@ mod tests {
                 high: None,
             }),
             p_adjusted: None,
-            finding: Outcome::Better,
+            finding: Finding::Better,
             reason: None,
             detectable_difference: None,
             pairs_needed: None,
