@@ -3,7 +3,7 @@
 mod bounds;
 mod cell_pairs;
 mod expectations;
-mod hopeless;
+mod feasibility;
 mod loads;
 mod names;
 mod order;
@@ -38,11 +38,11 @@ use self::{
     names::Sides,
     order::Iterations,
     points::{Axes, Point},
-    support::unsupported,
+    support::why_skipped,
 };
 pub use self::{
     bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
-    hopeless::check,
+    feasibility::check,
     stacks::ResolvedStack,
 };
 use crate::{
@@ -313,7 +313,7 @@ fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
         let mut measured = vec![];
         let mut measurable = |point: &Point<'a>, load: &Parameters| {
             let cell = cell(&mut sides, point, load.clone());
-            if let Some(reason) = unsupported(point, &cell) {
+            if let Some(reason) = why_skipped(point, &cell) {
                 skipped.push(Skipped {
                     id: cell.id,
                     client: Some(cell.client),
@@ -444,7 +444,7 @@ fn with_raw_reference<'a>(sides: &mut Sides<'a>, network: &'a str, cells: Vec<Ce
     for measured in &cells {
         let point = Point::raw(measured.transport.raw(), network, measured.ip_family);
         let cell = cell(sides, &point, measured.parameters.clone());
-        if unsupported(&point, &cell).is_none() && ids.insert(cell.id.clone()) {
+        if why_skipped(&point, &cell).is_none() && ids.insert(cell.id.clone()) {
             references.push(cell);
         }
     }

@@ -8,7 +8,7 @@ mod crd;
 mod documents;
 mod examples;
 mod fixtures;
-mod hopeless;
+mod feasibility;
 mod measurements;
 mod networks;
 mod parameters;

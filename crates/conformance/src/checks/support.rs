@@ -16,7 +16,7 @@ pub(super) fn reference(capabilities: &Capabilities) -> Option<Stack> {
 }
 
 /// Why a plan would skip a trial of these nodes, each with its stack and role.
-pub(super) fn lack(
+pub(super) fn why_skipped(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
@@ -45,6 +45,6 @@ pub(super) fn lack(
     roles
         .iter()
         .filter(|(who, ..)| *who != Who::Reference)
-        .find_map(|(.., role)| capabilities.lack(stack, *role, transport, parameters))
-        .or_else(|| support::unsupported_by_stacks(stacks, transport, parameters))
+        .find_map(|(.., role)| capabilities.why_role_unsupported(stack, *role, transport, parameters))
+        .or_else(|| support::why_unsupported(stacks, transport, parameters))
 }

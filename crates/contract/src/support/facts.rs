@@ -43,7 +43,7 @@ pub(super) fn why_no_shared_wire(stack: Stack) -> Option<&'static str> {
 
 /// Why a stack cannot play a role in a trial, whatever the other stacks are. `None` if it can, or if only
 /// [`limits`] forbid it.
-pub(super) fn lack(
+pub(super) fn why_role_unsupported(
     stack: Stack,
     role: Role,
     transport: Transport,
@@ -119,7 +119,7 @@ pub fn limits(stack: Stack, transport: Transport) -> TransportLimits {
 }
 
 /// Why a built-in stack does not have a setting. `None` if it does, or if the stack is not built in.
-pub fn unsettable(stack: Stack, setting: Setting) -> Option<&'static str> {
+pub fn why_setting_unsupported(stack: Stack, setting: Setting) -> Option<&'static str> {
     Some(match (setting, stack) {
         (_, External)
         | (Setting::TcpCongestion, Libp2p | Raw)

@@ -149,7 +149,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
     let none = PerfRunStatus::default();
     let status = run.status.as_ref().unwrap_or(&none);
     let seconds = |time: &Time| time.0.as_millisecond() as f64 / 1e3;
-    let ended = condition::end(&status.conditions);
+    let ended = condition::end_condition(&status.conditions);
     RunView {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),
