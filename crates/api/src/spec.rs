@@ -179,9 +179,8 @@ pub struct PerfRunSpec {
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub expect: Vec<Expect>,
-    /// When nodes are started again. `never`: only if they are lost. `iteration`: before each iteration of
-    /// all cells, so that no comparison depends on one process. Default: `iteration` with `compare`, else
-    /// `never`.
+    /// When nodes restart. `never`: only if they are lost. `iteration`: before each iteration of all cells,
+    /// so that no comparison depends on one process. Default: `iteration` with `compare`, else `never`.
     pub renew: Option<Renew>,
     /// Number of nodes, and where they run.
     #[serde(default)]

@@ -37,8 +37,8 @@ const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// How long a call to a link agent is tried again. An agent that was killed is started again, and resumes
-/// what it did.
+/// How long a call to a link agent is tried again. An agent that was killed restarts, and resumes what it
+/// did.
 const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
 
 /// The pause before another request to an agent that measures for another caller, or to a node that starts

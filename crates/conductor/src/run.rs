@@ -47,7 +47,7 @@ const READY_PAUSE: Duration = Duration::from_millis(500);
 /// lost since.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// How often links are prepared when an agent was started again in the meantime.
+/// How often links are prepared when an agent restarted in the meantime.
 const PREPARE_ATTEMPTS: u32 = 2;
 
 /// How long nodes may take, at the end, to forget the last trial.

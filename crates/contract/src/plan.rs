@@ -41,7 +41,7 @@ pub struct Plan {
     pub trials: Vec<Trial>,
     /// The seed of the order of trials. Absent if they are in the order of the document.
     pub seed: Option<u32>,
-    /// When nodes are started again.
+    /// When nodes restart.
     #[serde(default, skip_serializing_if = "Renew::is_never")]
     pub renew: Renew,
     /// What is compared, and what is expected.
@@ -378,7 +378,7 @@ pub enum Cpus {
     Split,
 }
 
-/// When nodes are started again.
+/// When nodes restart.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

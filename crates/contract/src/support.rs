@@ -43,8 +43,14 @@ impl<'a> End<'a> {
             .unwrap_or(self.name)
     }
 
-    fn why_role_unsupported(&self, role: Role, transport: Transport, parameters: &Parameters) -> Option<String> {
-        self.capabilities?.why_role_unsupported(self.name, role, transport, parameters)
+    fn why_role_unsupported(
+        &self,
+        role: Role,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> Option<String> {
+        self.capabilities?
+            .why_role_unsupported(self.name, role, transport, parameters)
     }
 
     /// Why the stack cannot apply settings on a transport. `None` if it can.
@@ -102,7 +108,8 @@ pub fn why_unsupported(
             let first = relay_end.filter(|(relay, _)| *relay == Stack::Litep2p);
             let last = relay_end.filter(|_| is_libp2p && !transport.is_in_process());
             let mut ends = first.into_iter().chain(pair).chain(last);
-            let lacking = ends.find_map(|(stack, role)| why_role_unsupported(stack, role, transport, parameters));
+            let lacking =
+                ends.find_map(|(stack, role)| why_role_unsupported(stack, role, transport, parameters));
             let of_pair = || why_unsupported_by_libp2p(client, server, relay, transport, parameters);
             lacking.or_else(|| is_libp2p.then(of_pair)?)
         })

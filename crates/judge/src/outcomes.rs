@@ -20,8 +20,8 @@ pub(crate) enum ComparisonInput {
         /// Why the differences say nothing, whatever they are.
         obstacle: Option<NoFinding>,
     },
-    /// The comparison was decided at an earlier interim check.
-    Decided {
+    /// The comparison was settled at an earlier interim check.
+    Settled {
         /// Whether the finding was a difference.
         differ: bool,
     },
@@ -41,10 +41,10 @@ pub(crate) struct TestResult {
 }
 
 /// Tests all comparisons of a run at an interim check that has this share of [`ALPHA`]. `None` for those that
-/// are decided.
+/// are settled.
 ///
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
-/// one of the earlier check. A comparison that was decided otherwise stays in the family.
+/// one of the earlier check. A comparison that was settled otherwise stays in the family.
 pub(crate) fn outcomes(inputs: Vec<ComparisonInput>, share: f64) -> Vec<Option<TestResult>> {
     outcomes_from(inputs, share, LEAST_PAIRS as usize)
 }
@@ -57,8 +57,8 @@ pub(crate) fn outcomes_from(
 ) -> Vec<Option<TestResult>> {
     let probability = |input: &ComparisonInput| match input {
         ComparisonInput::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
-        ComparisonInput::Decided { differ: true } => 0.0,
-        ComparisonInput::Decided { differ: false } => 1.0,
+        ComparisonInput::Settled { differ: true } => 0.0,
+        ComparisonInput::Settled { differ: false } => 1.0,
     };
     let adjusted = holm(&inputs.iter().map(probability).collect::<Vec<_>>());
     let alpha = ALPHA * share;

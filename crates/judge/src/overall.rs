@@ -53,7 +53,7 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
         .iter()
         .map(|cell_pair| &analysis.cell_pairs[*cell_pair])
         .collect();
-    // Pairs of cells that were decided early have no more iterations.
+    // Pairs of cells that were settled early have no more iterations.
     let check = cell_pairs
         .iter()
         .map(|cell_pair| cell_pair.check)

@@ -6,7 +6,10 @@ use std::{
 };
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, Comparison, Finding, Gate, Judged, LEAST_PAIRS, NoFinding, Overall, Verdict},
+    compare::{
+        ALPHA, Bound, Comparison, Finding, Judged, JudgedExpectation, LEAST_PAIRS, NoFinding, Overall,
+        Verdict,
+    },
     metric::Metric,
     plan::{Cell, Plan},
     units::Scale,
@@ -42,14 +45,15 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
         let comparisons = judged.comparisons.iter();
         comparisons
             .filter(move |comparison| is(comparison.finding))
-            .filter(|comparison| !names.has_gate(judged, comparison))
+            .filter(|comparison| !names.has_expectation(judged, comparison))
             .map(|comparison| Sentence {
                 verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),
             })
     };
     let with_verdict = |verdict| move |text| Sentence { verdict, text };
-    let gate_sentence = |gate: &Gate| Some(with_verdict(gate.verdict)(names.gate(gate)?));
+    let expectation_sentence =
+        |gate: &JudgedExpectation| Some(with_verdict(gate.verdict)(names.expectation(gate)?));
     let not_needed = judged
         .not_needed
         .iter()
@@ -73,7 +77,7 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
                 .map(with_verdict(Verdict::Pass)),
         )
         .chain(not_needed.map(with_verdict(Verdict::Pass)))
-        .chain(judged.gates.iter().filter_map(gate_sentence))
+        .chain(judged.gates.iter().filter_map(expectation_sentence))
         .chain(
             judged
                 .verdict
@@ -90,10 +94,10 @@ pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
     let names = Names::of(plan);
     let controls = names.controls(&judged.controls, basis).into_iter();
     let controls = controls.map(|sentence| sentence.text);
-    let gates = judged.gates.iter().filter_map(|gate| names.gate(gate));
+    let gates = judged.gates.iter().filter_map(|gate| names.expectation(gate));
     let comparisons = judged.comparisons.iter();
-    let differing =
-        comparisons.filter(|comparison| comparison.finding.differs() && !names.has_gate(judged, comparison));
+    let differing = comparisons
+        .filter(|comparison| comparison.finding.differs() && !names.has_expectation(judged, comparison));
     let differing = differing.map(|comparison| names.sentence(comparison, basis));
     controls
         .chain(gates)
@@ -283,14 +287,14 @@ impl<'a> Names<'a> {
             .baseline)
     }
 
-    /// Whether an expectation allows a regression of what is compared.
     /// Whether the sentence about an expectation has what a comparison found.
-    fn has_gate(&self, judged: &Judged, comparison: &Comparison) -> bool {
+    fn has_expectation(&self, judged: &Judged, comparison: &Comparison) -> bool {
         let mut gates = judged.gates.iter();
-        gates.any(|gate| self.is_about(gate, comparison) && self.gate(gate).is_some())
+        gates.any(|gate| self.is_about(gate, comparison) && self.expectation(gate).is_some())
     }
 
-    fn is_about(&self, gate: &Gate, comparison: &Comparison) -> bool {
+    /// Whether an expectation allows a regression of what is compared.
+    fn is_about(&self, gate: &JudgedExpectation, comparison: &Comparison) -> bool {
         let expected = self.plan.judging.expect.get(gate.expectation);
         expected.is_some_and(|expected| {
             matches!(expected.bound, Bound::MaxRegression(_))
@@ -300,7 +304,7 @@ impl<'a> Names<'a> {
     }
 
     /// What an expectation that does not hold, or may not, is based on.
-    fn gate(&self, gate: &Gate) -> Option<String> {
+    fn expectation(&self, gate: &JudgedExpectation) -> Option<String> {
         let expected = self.plan.judging.expect.get(gate.expectation)?;
         let what = match gate.verdict {
             Verdict::Fail => "Not as expected",

@@ -10,7 +10,7 @@ use perfrun_contract::{
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use crate::{
-    gates::{AllowedRegression, evaluate_regressions},
+    expectations::{AllowedRegression, evaluate_regressions},
     median::{median, median_interval},
     outcomes::{ComparisonInput, TestResult, outcomes},
     signed_rank::{Location, SignedRank},

@@ -59,7 +59,7 @@ fn name(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        compare::{Finding, Gate},
+        compare::{Finding, JudgedExpectation},
         metric::Metric,
     };
 
@@ -107,7 +107,7 @@ mod tests {
             names(&judged),
             ["main_control: uploadGoodput", "pr: uploadGoodput"]
         );
-        judged.gates.push(Gate {
+        judged.gates.push(JudgedExpectation {
             expectation: 0,
             cell: "pr".to_owned(),
             verdict: Verdict::Inconclusive,

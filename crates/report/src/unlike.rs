@@ -68,7 +68,7 @@ pub enum Field {
     Links,
     /// The order of trials.
     Order,
-    /// When nodes are started again.
+    /// When nodes restart.
     Renew,
     /// The model of the CPU.
     Cpu,

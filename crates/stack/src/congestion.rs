@@ -28,7 +28,9 @@ pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
                 .for_each(|name| note(&config.congestion, name.trim()));
         }
     }
-    if config.transport == Transport::QuicV1 && why_setting_unsupported(stack, Setting::QuicCongestion).is_some() {
+    if config.transport == Transport::QuicV1
+        && why_setting_unsupported(stack, Setting::QuicCongestion).is_some()
+    {
         // quinn's default, which it does not change.
         note(&config.congestion, QuicCongestion::Cubic.as_ref());
     }

@@ -66,7 +66,9 @@ pub(crate) fn condition(
 
 /// The phase that the conditions amount to.
 pub(crate) fn phase(conditions: &[Condition]) -> Phase {
-    let is = |type_: Type, status| find(conditions, type_).is_some_and(|found| condition::has_status(found, status));
+    let is = |type_: Type, status| {
+        find(conditions, type_).is_some_and(|found| condition::has_status(found, status))
+    };
     match condition::end_condition(conditions) {
         Some(end) if end.reason == EndReason::Succeeded.as_ref() => Phase::Succeeded,
         Some(end) if end.reason == EndReason::Cancelled.as_ref() => Phase::Cancelled,

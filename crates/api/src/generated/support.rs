@@ -28,7 +28,9 @@ pub(super) fn page() -> String {
     for setting in Setting::iter() {
         settings += &format!("| `{setting}` |");
         for stack in Stack::built_in() {
-            let answer = answer(&mut reasons, |_| why_setting_unsupported(stack, setting).map(str::to_owned));
+            let answer = answer(&mut reasons, |_| {
+                why_setting_unsupported(stack, setting).map(str::to_owned)
+            });
             settings += &format!(" {answer} |");
         }
         settings.push('\n');

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_whose_link_agent_is_started_again_is_neither_ready_nor_gone() {
+    fn a_pod_whose_link_agent_restarts_is_neither_ready_nor_gone() {
         let state = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
             "conditions": [{"type": "Ready", "status": "False"}],
             "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 0,

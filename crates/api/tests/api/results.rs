@@ -12,7 +12,7 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION, schema},
 };
 use perfrun_contract::{
-    compare::{self, Comparison, Finding, Gate, Judged, NoFinding, Ratio},
+    compare::{self, Comparison, Finding, Judged, JudgedExpectation, NoFinding, Ratio},
     distribution::Distribution,
     histogram::{Histogram, recorder},
     metric::Metric,
@@ -242,7 +242,7 @@ fn results() -> Results {
             }],
             comparisons: vec![comparison],
             overall: vec![],
-            gates: vec![Gate {
+            gates: vec![JudgedExpectation {
                 expectation: 0,
                 cell: "b".into(),
                 verdict: compare::Verdict::Fail,

@@ -30,7 +30,7 @@ impl Unready {
         }
     }
 
-    /// Agents are started again faster than links are measured.
+    /// Agents restart faster than links are measured.
     pub(crate) fn unstable() -> Self {
         let message = "link agents were started again while links were measured, and again: see their logs";
         Self::ineffective(message.to_owned(), None)

@@ -323,7 +323,7 @@ async fn a_failed_measurement_holds_for_its_repetition_and_is_tried_again_with_t
 }
 
 #[tokio::test]
-async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that_are_measured_again() {
+async fn a_trial_in_which_an_agent_restarted_is_repeated_over_links_that_are_measured_again() {
     let out = on(&["lat10"], Fault::None, Fault::Restarts).run().await;
     assert_eq!(
         out.outline(),
@@ -345,7 +345,7 @@ async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that
 }
 
 #[tokio::test]
-async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_again() {
+async fn links_of_an_agent_that_restarted_before_a_trial_are_measured_again() {
     let bench = on(&["lat10"], Fault::None, Fault::RestartsBefore);
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -355,7 +355,7 @@ async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_ag
 }
 
 #[tokio::test]
-async fn agents_that_are_started_again_all_the_time_fail_trials_and_not_the_run() {
+async fn agents_that_restart_all_the_time_fail_trials_and_not_the_run() {
     let out = on(&["lat10"], Fault::None, Fault::Flaps).run().await;
     assert_eq!(out.end.state, RunState::Complete);
     assert_eq!(
@@ -513,7 +513,7 @@ async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_a
 }
 
 #[tokio::test]
-async fn a_trial_of_an_earlier_session_over_other_links_is_begun_again() {
+async fn a_trial_of_an_earlier_session_over_other_links_is_restarted() {
     let bench = on(&["lat10"], Fault::None, Fault::None);
     start_and_die(&bench).await;
     let out = bench.run().await;

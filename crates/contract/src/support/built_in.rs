@@ -104,7 +104,9 @@ mod tests {
         };
         let echo = |pace| Parameters::Echo(Echo { pace, ..load });
         let mut stack = capabilities(Stack::GoLibp2p).unwrap();
-        let why = |stack: &Capabilities, pace| stack.why_role_unsupported("go", Role::Server, Transport::Tcp, &echo(pace));
+        let why = |stack: &Capabilities, pace| {
+            stack.why_role_unsupported("go", Role::Server, Transport::Tcp, &echo(pace))
+        };
         assert_eq!(why(&stack, Pace::Period(0.5)), None);
         stack.paces.clear();
         assert_eq!(why(&stack, Pace::Pause(0.5)), None);

@@ -303,7 +303,7 @@ fn the_last_interim_check_has_its_findings_whatever_controls_can_show() {
 }
 
 #[test]
-fn a_large_difference_is_not_decided_before_its_control_can_differ() {
+fn a_large_difference_is_not_settled_before_its_control_can_differ() {
     let mut run = controlled(&[[0.5, 1.2]], 40, 1).allowing(0.05);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     let iterations = needs(&run.plan, &run.records).iterations;

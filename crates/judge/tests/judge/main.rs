@@ -10,7 +10,7 @@ use perfrun_contract::{
     compare::{
         Bound, CellPair, Comparison, Expectation,
         Finding::{self, Better, Inconclusive, NotComparable, Same, Worse},
-        Gate, Judged, NoFinding, Verdict,
+        Judged, JudgedExpectation, NoFinding, Verdict,
     },
     matrix::{Stack, StackName, Transport},
     metric::Metric,
@@ -457,7 +457,7 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
     let doubtful = NewerName::new("Doubtful").unwrap();
     judged.comparisons[0].finding = Finding::Newer(doubtful);
     judged.controls = judged.comparisons.clone();
-    let inconclusive = Gate {
+    let inconclusive = JudgedExpectation {
         verdict: Verdict::Inconclusive,
         ..judged.gates[0].clone()
     };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
-    compare::{Bound, Comparison, Finding, Gate, Judged, Ratio},
+    compare::{Bound, Comparison, Finding, Judged, JudgedExpectation, Ratio},
     metric::Metric,
     plan::{Cell, Plan},
 };
@@ -24,7 +24,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     };
     [
         comparisons(source.plan(), |id| source.cell_called(id), judged, Basis::Trials),
-        gates(source.plan(), judged),
+        expectations(source.plan(), judged),
     ]
     .into_iter()
     .flatten()
@@ -147,8 +147,8 @@ pub(crate) fn comparisons<'a>(
         .unless_empty()
 }
 
-fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
-    let rows = judged.gates.iter().map(|gate: &Gate| {
+fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {
+    let rows = judged.gates.iter().map(|gate: &JudgedExpectation| {
         let expected = plan.judging.expect.get(gate.expectation);
         let expected = expected.map(|expected| bound(expected.metric, expected.bound));
         vec![

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::runtime::events::EventType;
 use perfrun_contract::{
-    compare::{Comparison, Finding, Gate, Judged, NoFinding, Verdict},
+    compare::{Comparison, Finding, Judged, JudgedExpectation, NoFinding, Verdict},
     metric::Metric,
 };
 
@@ -24,7 +24,7 @@ fn found(finding: Finding, reason: Option<NoFinding>, gates: &[(usize, &str, Ver
         }],
         gates: gates
             .iter()
-            .map(|&(expectation, cell, verdict)| Gate {
+            .map(|&(expectation, cell, verdict)| JudgedExpectation {
                 expectation,
                 cell: cell.to_owned(),
                 verdict,

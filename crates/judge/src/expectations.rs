@@ -146,7 +146,7 @@ impl AllowedRegression<'_> {
 }
 
 /// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. `None`
-/// for those of decided pairs of cells.
+/// for those of settled pairs of cells.
 ///
 /// An expectation fails if its differences, or the candidate's failures, are worse than is allowed, with half
 /// of the error for all of them together: the more there are, the stronger the evidence must be. It passes if
