@@ -32,8 +32,8 @@ use crate::profile::CallGraph;
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink, Set as SetLink,
-    Show as ShowLink,
+    Clear as ClearLink, Expected, Figures, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
+    Set as SetLink, Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
 pub use self::versus::{MaxRegression, Versus};
@@ -403,7 +403,7 @@ pub struct Report {
     /// Results folder of a run, or its results.json, which gzip may have compressed to results.json.gz.
     pub results: PathBuf,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputOptions,
     /// Show only cells with all of these fields: `client`, `server`, `transport`, `network` and `ipFamily`,
     /// as `where` in a document, and `load`, the last part of a cell's id, without its network, such as
     /// `echo-10x1000`. Repeat the option to add cells. The raw reference of these cells is shown, too.
@@ -423,7 +423,7 @@ pub struct Report {
 
 /// How results are printed.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Shown {
+pub struct OutputOptions {
     /// Format of the output.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
@@ -474,7 +474,7 @@ pub struct Compare {
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',', value_parser = fields())]
     pub allow: Vec<Field>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputOptions,
 }
 
 fn fields() -> impl TypedValueParser<Value = Field> {

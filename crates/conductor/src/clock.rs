@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_starts_again_replaces_what_was_known() {
+    fn a_clock_that_restarts_replaces_what_was_known() {
         let before = trip(0, 2000, HOUR);
         let after = trip(MILLISECOND, MILLISECOND + 8000, 17);
         assert_eq!(clock(&[before, after]), clock(&[after]));

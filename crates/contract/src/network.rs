@@ -1,4 +1,4 @@
-//! Conditions of the links between nodes, all defaults filled in.
+//! Impairments of the links between nodes, all defaults filled in.
 
 use std::{fmt, time::Duration};
 
@@ -15,7 +15,7 @@ pub const NONE: &str = "none";
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Conditions {
+pub struct NetworkImpairments {
     /// Its name.
     pub name: String,
     /// What happens to packets that clients send.
@@ -30,7 +30,7 @@ pub struct Conditions {
     pub backend: Backend,
 }
 
-impl Conditions {
+impl NetworkImpairments {
     /// What happens to packets from a node of one role to one of another; nodes of one role do not talk to
     /// each other.
     pub fn between(&self, from: Role, to: Role) -> Option<&Impairment> {
@@ -74,7 +74,7 @@ impl Conditions {
     }
 }
 
-impl fmt::Display for Conditions {
+impl fmt::Display for NetworkImpairments {
     /// What happens to packets; of both directions, where they differ.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

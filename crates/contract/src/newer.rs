@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        compare::{self, Judged, NoFinding, Outcome},
+        compare::{self, Finding, Judged, NoFinding},
         distribution::Distribution,
         histogram::{Histogram, recorder},
         metric::Metric,
@@ -302,7 +302,7 @@ mod tests {
         check::<Distribution>();
         check::<Unit>();
         check::<NoFinding>();
-        check::<Outcome>();
+        check::<Finding>();
         check::<compare::Verdict>();
     }
 }

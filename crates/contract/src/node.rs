@@ -9,7 +9,7 @@
 //! | `PUT /v1/trials/{id}/finish` | a server has nothing more to expect: it closes and reports; idempotent |
 //! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to `wait` until the state is later than `after` |
 //! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
-//! | `PUT /v1/renew` | the program starts again, in its process: 204, 423 while a trial runs, 409 while an outcome was not collected; optional |
+//! | `PUT /v1/renew` | the program restarts, in its process: 204, 423 while a trial runs, 409 while an outcome was not collected; optional |
 //!
 //! Links are impaired by a process of its own in the node's network namespace, the link agent, which has a
 //! control port of its own and these calls:

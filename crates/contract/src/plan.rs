@@ -11,7 +11,7 @@ use crate::{
     capabilities::Capabilities,
     compare::Judging,
     matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
-    network::{Conditions, NONE},
+    network::{NONE, NetworkImpairments},
     parameters::{Bandwidth, Parameters, Substreams},
     role::Role,
     support, units,
@@ -30,9 +30,9 @@ const TCP_WINDOW_MAX: u64 = 65_535 << 14;
 pub struct Plan {
     /// Nodes to start.
     pub nodes: Vec<PlannedNode>,
-    /// Conditions of the links. Empty if links are left as they are throughout the run.
+    /// Impairments of the links. Empty if links are left as they are throughout the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub networks: Vec<Conditions>,
+    pub networks: Vec<NetworkImpairments>,
     /// Cells to measure.
     pub cells: Vec<Cell>,
     /// Cells of the matrix that cannot be measured.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub trials: Vec<Trial>,
     /// The seed of the order of trials. Absent if they are in the order of the document.
     pub seed: Option<u32>,
-    /// When nodes are started again.
+    /// When nodes restart.
     #[serde(default, skip_serializing_if = "Renew::is_never")]
     pub renew: Renew,
     /// What is compared, and what is expected.
@@ -122,7 +122,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the baseline.
+    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the raw reference.
     pub fn pair(&self) -> String {
         if self.is_raw() && self.client == self.server {
             self.client.to_string()
@@ -283,7 +283,7 @@ impl Plan {
     /// Twice the bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts
     /// headers, too.
     pub fn tcp_window_bytes(&self) -> Option<u64> {
-        let bytes = |network: &Conditions| {
+        let bytes = |network: &NetworkImpairments| {
             let rate = network
                 .all()
                 .map(|way| {
@@ -378,7 +378,7 @@ pub enum Cpus {
     Split,
 }
 
-/// When nodes are started again.
+/// When nodes restart.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use perfrun_link::{
     ActiveBackend, Mode,
-    probe::{Finding, Judgement, Measurement, Rate},
+    probe::{Judgement, Measurement, QuantityFinding, Rate},
     state::{Traffic, Worker},
 };
 use schemars::JsonSchema;
@@ -189,7 +189,7 @@ pub struct Leg {
     /// The rate towards the client, measured likewise.
     pub rate_to_client: Option<Rate>,
     /// Each quantity beside what it should be, from the client's view: there is towards the server.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<QuantityFinding>,
 }
 
 impl LinkCheck {
@@ -199,7 +199,7 @@ impl LinkCheck {
     }
 
     /// What is not as it was set to be, and between which nodes.
-    pub fn outside(&self) -> impl Iterator<Item = (&Leg, &Finding)> {
+    pub fn outside(&self) -> impl Iterator<Item = (&Leg, &QuantityFinding)> {
         let findings = self
             .legs
             .iter()

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    keep::Shown,
+    selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document},
 };
@@ -18,12 +18,12 @@ pub struct Parts {
 }
 
 /// The whole report as Markdown (GitHub's dialect, for its tables).
-pub fn markdown<'a>(shown: impl Into<Shown<'a>>) -> String {
+pub fn markdown<'a>(shown: impl Into<ShownResults<'a>>) -> String {
     drawn(&document(shown.into()))
 }
 
 /// The parts of [`markdown`].
-pub fn parts<'a>(shown: impl Into<Shown<'a>>) -> Parts {
+pub fn parts<'a>(shown: impl Into<ShownResults<'a>>) -> Parts {
     parts_of(&document(shown.into()))
 }
 

@@ -38,7 +38,7 @@ pub use links::line as links_line;
 use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths};
 
-use crate::{keep::Shown, shown, statistics::LEAST_VALUES, table::Table};
+use crate::{selection::ShownResults, shown, statistics::LEAST_VALUES, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl Document {
 }
 
 /// What there is to say of results.
-pub(crate) fn document(shown: Shown<'_>) -> Document {
+pub(crate) fn document(shown: ShownResults<'_>) -> Document {
     let results = shown.results;
     let source = Source::new(results);
     let mut measurements = comparisons::tables(&source);
@@ -137,7 +137,7 @@ fn findings(source: &Source<'_>) -> Vec<String> {
 }
 
 /// How the run ended, in a few words.
-fn outcome(shown: Shown<'_>) -> String {
+fn outcome(shown: ShownResults<'_>) -> String {
     let results = shown.results;
     let counts = results.tally.counts();
     let phase = results.conclusion.phase;

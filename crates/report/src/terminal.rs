@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle
 use perfrun_contract::text::plain;
 
 use crate::{
-    keep::Shown,
+    selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document},
 };
@@ -42,7 +42,7 @@ pub struct Form {
 
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
-pub fn terminal<'a>(shown: impl Into<Shown<'a>>, form: &Form) -> String {
+pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, form: &Form) -> String {
     drawn(&document(shown.into()), form)
 }
 

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, write::GzEncoder};
 use perfrun_api::results::Results;
-use perfrun_cli::store;
+use perfrun_cli::results_folder;
 use perfrun_contract::{metric::Metric, summary::SummaryRow};
 use perfrun_report::{
     Basis,
@@ -79,8 +79,12 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
         scratch.display()
     );
     let run = only_run(scratch)?;
-    let mut new = store::read(&run)?;
-    let said = match folder.join(RESULTS).is_file().then(|| store::read(&folder)) {
+    let mut new = results_folder::read(&run)?;
+    let said = match folder
+        .join(RESULTS)
+        .is_file()
+        .then(|| results_folder::read(&folder))
+    {
         Some(Ok(kept)) => compared(&kept, &new),
         Some(Err(error)) => format!("{:#}\n", anyhow::Error::from(error)),
         None => "There are no earlier results.\n".to_owned(),

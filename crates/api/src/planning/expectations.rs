@@ -49,7 +49,7 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
         _ => return Err("it has no bound".to_owned()),
     };
-    // If no cell can have the metric, `hopeless` refuses the document, but not a run that has begun.
+    // If no cell can have the metric, `feasibility` refuses the document, but not a run that has begun.
     let is_measured = cells.iter().any(|cell| cell.parameters.may_have(metric));
     let is_meant = |cell: &Cell| {
         is_meant(expect.cells.as_ref(), cell) && (!is_measured || cell.parameters.may_have(metric))

@@ -59,7 +59,7 @@ fn a_plan_has_at_most_4096_cells() {
 
 #[test]
 fn cells_of_the_raw_reference_count() {
-    // On each network: one baseline over TCP, one over QUIC, and two pairs over three transports.
+    // On each network: one raw reference over TCP, one over QUIC, and two pairs over three transports.
     let document = |sizes: usize, clients: &str| {
         let sizes: Vec<String> = (1..=sizes).map(|size| size.to_string()).collect();
         let streams: Vec<String> = (1..=16).map(|streams| streams.to_string()).collect();
@@ -76,7 +76,7 @@ fn cells_of_the_raw_reference_count() {
         refusal(&document(33, "libp2p")),
         Some(Error::TooManyCells(loads(33) * (6 + 2)))
     );
-    // The matrix names the baseline, too, which is not counted twice.
+    // The matrix names raw, too, which is not counted twice.
     assert_eq!(
         refusal(&document(64, "raw")),
         Some(Error::TooManyCells(loads(64) * 6))

@@ -109,7 +109,7 @@ fn the_raw_reference_has_only_cells_that_others_are_compared_with() {
         cell_ids(&plan),
         ["raw.raw.tcp.ping-1000", "libp2p.libp2p.tcp-tls.ping-1000"]
     );
-    // A baseline of 200 streams on QUIC would have no other cell to compare with.
+    // A raw reference of 200 streams on QUIC would have no other cell to compare with.
     let plan = self::plan(
         "workload: {bandwidth: {sizes: [1Ki], streams: [100, 200], directions: [upload]}}\n\
          matrix: {clients: [libp2p], servers: [litep2p], transports: [quic-v1]}",
@@ -465,7 +465,7 @@ fn in_memory_a_client_is_its_own_server() {
          topology: {clients: 2, servers: 3}",
     );
     let ids: Vec<&str> = plan.cells.iter().map(|cell| cell.id.as_str()).collect();
-    assert_eq!(ids, ["libp2p.libp2p.memory.ping-1000"], "no baseline either");
+    assert_eq!(ids, ["libp2p.libp2p.memory.ping-1000"], "no raw reference either");
     assert_eq!(plan.cells[0].clients[..], ["client-0", "client-1"]);
     assert!(plan.cells[0].servers.is_empty());
     let nodes: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -573,7 +573,7 @@ fn a_window_of_more_bytes_than_stacks_hold_is_refused() {
 }
 
 #[test]
-fn each_ip_family_has_cells_a_baseline_and_nodes_of_its_own() {
+fn each_ip_family_has_cells_a_raw_reference_and_nodes_of_its_own() {
     let plan = ping(
         "matrix: {clients: [libp2p], servers: [libp2p], networks: [none, wan], ipFamilies: [IPv4, IPv6]}",
     );
@@ -590,9 +590,9 @@ fn each_ip_family_has_cells_a_baseline_and_nodes_of_its_own() {
             "libp2p.libp2p.tcp.ping-1000.wan.IPv6",
         ]
     );
-    let baselines: Vec<_> = plan.cells.iter().map(|cell| plan.raw_of(cell)).collect();
+    let references: Vec<_> = plan.cells.iter().map(|cell| plan.raw_of(cell)).collect();
     assert_eq!(
-        baselines,
+        references,
         [None, None, Some(0), Some(1), None, None, Some(4), Some(5)]
     );
     let nodes: Vec<_> = plan

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::Shown;
+use super::OutputOptions;
 
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
@@ -102,7 +102,7 @@ pub struct GetResults {
     #[arg(value_parser = run_name)]
     pub name: String,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputOptions,
     #[command(flatten)]
     pub target: Target,
 }

@@ -36,7 +36,7 @@ impl StatusSummary {
         Self {
             phase: status.phase,
             has_ended: condition::has_ended(&status.conditions),
-            cause: condition::main(&status.conditions).map(|condition| PhaseReason {
+            cause: condition::explaining_condition(&status.conditions).map(|condition| PhaseReason {
                 reason: condition.reason.clone(),
                 message: condition.message.trim().to_owned(),
             }),

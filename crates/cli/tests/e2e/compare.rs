@@ -4,7 +4,7 @@ use std::{fs, io::Write};
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{
-    compare::{NoFinding, Outcome, Verdict},
+    compare::{Finding, NoFinding, Verdict},
     matrix::Transport,
     metric::Metric,
     plan::Cell,
@@ -306,7 +306,7 @@ fn a_new_run_is_compared_with_earlier_runs() {
         .expect(4);
     assert_eq!(
         parsed(&usual)["comparisons"][0]["finding"],
-        json!(Outcome::Inconclusive)
+        json!(Finding::Inconclusive)
     );
     place.call(&["compare", "--history", "kept"]).expect(2);
 }
@@ -501,7 +501,7 @@ fn a_metric_without_a_direction_is_not_judged() {
     let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
     assert_eq!(
         parsed(&ended)["judged"]["comparisons"][0]["finding"],
-        json!(Outcome::NotComparable)
+        json!(Finding::NotComparable)
     );
 }
 

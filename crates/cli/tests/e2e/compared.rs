@@ -175,7 +175,7 @@ fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
 }
 
 #[test]
-fn a_pair_decided_at_an_interim_check_is_measured_no_longer() {
+fn a_pair_settled_at_an_interim_check_is_measured_no_longer() {
     for mode in Mode::available() {
         let place = Place::new();
         let document = compared("interim")

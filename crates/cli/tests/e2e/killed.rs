@@ -156,7 +156,7 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
             );
             continue;
         }
-        let before: Results = perfrun_cli::store::read(folder).unwrap();
+        let before: Results = perfrun_cli::results_folder::read(folder).unwrap();
         place.call(&["report", folder.to_str().unwrap()]).expect(0);
         interrupted += usize::from(before.state == RunState::Interrupted);
 

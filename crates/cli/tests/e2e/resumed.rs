@@ -199,7 +199,7 @@ fn killed(place: &Place) -> PathBuf {
 fn a_torn_file_costs_one_trial() {
     let place = Place::new();
     let folder = killed(&place);
-    let whole = perfrun_cli::store::read(&folder).unwrap().trials.len();
+    let whole = perfrun_cli::results_folder::read(&folder).unwrap().trials.len();
     // As file systems leave a file whose data were not on the disk when the machine crashed.
     fs::write(&entries(&folder.join("trials"))[0], "").unwrap();
     let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
@@ -208,7 +208,7 @@ fn a_torn_file_costs_one_trial() {
         1,
         "{report}"
     );
-    let left = perfrun_cli::store::read(&folder).unwrap().trials.len();
+    let left = perfrun_cli::results_folder::read(&folder).unwrap().trials.len();
     assert_eq!(left, whole - 1, "{report}");
 
     let ended = place.resume().expect(0);

@@ -4,7 +4,7 @@
 //! control, are tried together: again if one lost a node, if one was disturbed, or if they are of two
 //! sessions. That rule is blind to what was measured and to which of them is the candidate, so it does not
 //! bias their comparison. It has a limit, since a machine that is always busy is not worth more time. The
-//! limit follows from the plan alone, not from the trials that interim checks leave out: what is decided
+//! limit follows from the plan alone, not from the trials that interim checks leave out: what is settled
 //! early depends on what was measured.
 
 use std::{collections::HashMap, mem};

@@ -30,9 +30,9 @@ pub(crate) enum Fault {
     Incapable,
     /// It says that it impairs, and does not.
     Lies,
-    /// It is started again during the first trial over a link that it impairs.
+    /// It restarts during the first trial over a link that it impairs.
     Restarts,
-    /// It is started again before that trial, after its link was measured.
+    /// It restarts before that trial, after its link was measured.
     RestartsBefore,
     /// It is another process at each call for its status.
     Flaps,

@@ -64,7 +64,7 @@ async fn answers_are_not_requested_again() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
-/// A node whose program starts again some calls after the request, or cannot.
+/// A node whose program restarts some calls after the request, or cannot.
 struct Restarting {
     calls: AtomicUsize,
     renewed_at: AtomicUsize,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_api::network::preset;
 use perfrun_contract::{
-    network::Conditions,
+    network::NetworkImpairments,
     node::{LinkRequest, Reason, TrialState},
     plan::{Cell, Names, Trial},
     record::Flag,
@@ -40,8 +40,11 @@ fn on(networks: &[&str], server: Fault, client: Fault) -> Bench {
 
 /// Two iterations of a cell on each of the networks.
 fn over(networks: &[&str], mut bench: Bench) -> Bench {
-    let conditions = |name: &&str| preset(name).unwrap().conditions().unwrap();
-    bench.plan.networks = networks.iter().map(conditions).collect::<Vec<Conditions>>();
+    let impairments = |name: &&str| preset(name).unwrap().impairments().unwrap();
+    bench.plan.networks = networks
+        .iter()
+        .map(impairments)
+        .collect::<Vec<NetworkImpairments>>();
     let cell = bench.plan.cells.remove(0);
     bench.plan.cells = networks
         .iter()
@@ -161,8 +164,8 @@ async fn rates_are_measured_in_both_directions() {
 async fn slow_links_of_a_run_are_filled_in_both_directions_simultaneously() {
     let mut bench = on(&["satellite"], Fault::None, Fault::None);
     // Which scripted agents cannot do.
-    let conditions = &mut bench.plan.networks[0];
-    (conditions.to_server.jitter, conditions.to_client.jitter) = (None, None);
+    let impairments = &mut bench.plan.networks[0];
+    (impairments.to_server.jitter, impairments.to_client.jitter) = (None, None);
     let out = bench.run().await;
     let check = out.records[0].links.as_ref().unwrap();
     let expected = [
@@ -510,7 +513,7 @@ async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_a
 }
 
 #[tokio::test]
-async fn a_trial_of_an_earlier_session_over_other_links_is_begun_again() {
+async fn a_trial_of_an_earlier_session_over_other_links_is_restarted() {
     let bench = on(&["lat10"], Fault::None, Fault::None);
     start_and_die(&bench).await;
     let out = bench.run().await;

@@ -1,4 +1,4 @@
-//! Nodes that are started again in each iteration.
+//! Nodes that restart in each iteration.
 
 use perfrun_contract::{plan::Renew, run::RunState, tally::EndReason};
 

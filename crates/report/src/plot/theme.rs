@@ -88,7 +88,7 @@ impl Look {
         matches!(self.marker, Marker::Halo | Marker::Cross)
     }
 
-    /// The look of the n-th series that is not the baseline.
+    /// The look of the n-th series that is not the raw reference.
     pub(super) fn series(n: usize) -> Self {
         const MARKERS: [Marker; 4] = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
         // One step more with each round of colours, so that colour and marker together repeat late.

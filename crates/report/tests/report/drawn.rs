@@ -21,7 +21,7 @@ use perfrun_link::{
     state::{Lateness, Worker},
 };
 use perfrun_report::{
-    Form, echo_csv, judged, keep_cells, markdown, samples_csv, summarize, summary_csv, terminal,
+    Form, echo_csv, judged, markdown, samples_csv, select_cells, summarize, summary_csv, terminal,
 };
 
 use perfrun_test_kit::results::{Run, run};
@@ -144,7 +144,7 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
     assert!(!drawn.contains("of 40 trials"), "{drawn}");
     assert_eq!(results.conclusion().reason, EndReason::Succeeded);
 
-    keep_cells(
+    select_cells(
         &mut results.plan,
         &mut results.trials,
         &mut results.summary,
@@ -169,7 +169,7 @@ fn selected_cells_keep_their_trials_and_their_raw_reference() {
         .collect();
     let whole = results.plan.cells.len();
     let is_wanted = |cell: &Cell| cell.transport == Transport::QuicV1 && cell.client.0 == "libp2p";
-    keep_cells(
+    select_cells(
         &mut results.plan,
         &mut results.trials,
         &mut results.summary,
@@ -615,8 +615,8 @@ fn a_report_of_several_networks_equals_its_snapshots() {
             continue;
         }
         network = &cell.network;
-        let conditions = plan.networks.iter().find(|known| known.name == network).unwrap();
-        let (there, back) = (&conditions.to_server, &conditions.to_client);
+        let impairments = plan.networks.iter().find(|known| known.name == network).unwrap();
+        let (there, back) = (&impairments.to_server, &impairments.to_client);
         let arrived = |way: &Impairment, available: u64| {
             let rate = way
                 .rate_bits_per_second
@@ -626,7 +626,7 @@ fn a_report_of_several_networks_equals_its_snapshots() {
                 received_bits_per_second: rate.unwrap_or(available),
             })
         };
-        let nanoseconds = 70_000 + iteration as u64 * 1000 + conditions.round_trip().as_nanos() as u64;
+        let nanoseconds = 70_000 + iteration as u64 * 1000 + impairments.round_trip().as_nanos() as u64;
         let lost = if there.loss.is_some() { 4 } else { 0 };
         let measured = Measurement {
             round_trip: Some(RoundTrip {

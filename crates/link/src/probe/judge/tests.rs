@@ -363,7 +363,7 @@ fn a_rate_is_judged_if_enough_was_offered() {
 
 #[test]
 fn findings_are_sentences() {
-    let finding = Finding::new(Quantity::LossForward, 3.0, 25.0, 57.0);
+    let finding = QuantityFinding::new(Quantity::LossForward, 3.0, 25.0, 57.0);
     let expected = "datagrams lost on the way there: 3.000, expected 25.000 to 57.000: not as configured";
     assert_eq!(finding.to_string(), expected);
 }

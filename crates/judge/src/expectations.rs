@@ -1,7 +1,7 @@
 //! Whether expectations hold.
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, CellPair, LEAST_PAIRS, Outcome, Verdict},
+    compare::{ALPHA, Bound, CellPair, Finding, LEAST_PAIRS, Verdict},
     metric::Metric,
     plan::Plan,
     record::TrialRecord,
@@ -98,7 +98,7 @@ impl AllowedRegression<'_> {
     }
 
     fn is_comparable(&self) -> bool {
-        self.found.finding != Outcome::NotComparable
+        self.found.finding != Finding::NotComparable
     }
 
     /// The probability of differences like these or worse ones, if the worst that is allowed were true.
@@ -146,7 +146,7 @@ impl AllowedRegression<'_> {
 }
 
 /// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. `None`
-/// for those of decided pairs of cells.
+/// for those of settled pairs of cells.
 ///
 /// An expectation fails if its differences, or the candidate's failures, are worse than is allowed, with half
 /// of the error for all of them together: the more there are, the stronger the evidence must be. It passes if
