@@ -254,8 +254,8 @@ impl ResultsFolder {
         Ok(results_folder)
     }
 
-    /// Opens the folder of a run that ended before all of its trials were completed. Changes nothing in it until
-    /// [`begin`](Self::begin).
+    /// Opens the folder of a run that ended before all of its trials were completed. Changes nothing in it
+    /// until [`begin`](Self::begin).
     pub fn resume(folder: &Path) -> Result<Self, Error> {
         let results = read(folder)?;
         let folder = if folder.is_dir() {
@@ -293,7 +293,8 @@ impl ResultsFolder {
         })
     }
 
-    /// Begins another session with these programs. Failed trials will be run again: their records are removed.
+    /// Begins another session with these programs. Failed trials will be run again: their records are
+    /// removed.
     pub fn begin(&mut self, programs: Vec<NodeProgram>) -> Result<(), Error> {
         if !self.is_done() {
             self.reserve()?;
@@ -451,7 +452,8 @@ impl RecordSink for ResultsFolder {
         let is_known = other.is_none() && nodes.keys().all(|name| known.contains_key(name));
         known.extend(nodes);
         if !is_known {
-            // So that results have it if perfrun is killed. A full disk fails the next record, with its own reason.
+            // So that results have it if perfrun is killed. A full disk fails the next record, with its own
+            // reason.
             let _ = self.write_results(&self.results);
         }
         Ok(())
