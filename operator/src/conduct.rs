@@ -206,7 +206,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                     // the others.
                     run_id: job.run.uid.parse().unwrap_or_else(|_| RunId::random()),
                     elapsed: job.elapsed(),
-                    ..RunOptions::new(job.spec.timeouts.limits())
+                    ..RunOptions::new(job.spec.timeouts.durations())
                 },
                 sink: &mut journal,
                 replacements: &nodes,
@@ -223,7 +223,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
                 None => end_if_leading(&job).await,
             };
             // A pod's own host name is the pod's name, which does not say which nodes share a machine.
-            for (name, host) in nodes.hosts() {
+            for (name, host) in nodes.kubernetes_nodes() {
                 if let Some(info) = end.nodes.get_mut(&name) {
                     info.host = host;
                 }

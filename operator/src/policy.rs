@@ -284,7 +284,7 @@ spec:
     }
 
     #[test]
-    fn what_is_not_allowed_is_refused_with_the_field_the_value_and_whom_to_ask() {
+    fn a_field_against_the_policy_is_refused_with_its_value_and_the_limit() {
         for (policy, what) in [
             (
                 r#"{"allowHostNetwork": false}"#,
@@ -341,7 +341,7 @@ spec:
     }
 
     #[test]
-    fn what_the_patterns_begin_with_is_allowed() {
+    fn values_that_match_a_pattern_of_the_policy_are_allowed() {
         let policy = r#"{"longestRun": "1h", "allowedImages": ["registry.example/bench/*"], "allowedPriorityClasses": ["high"],
             "allowedCapabilities": ["NET_ADMIN", "MKNOD"], "allowedTolerations": ["bench", ""],
             "allowedAnnotations": ["example.com/*"], "allowedLabels": ["app"]}"#;

@@ -101,8 +101,8 @@ fn progress(run: &PerfRun) -> (Option<&str>, String) {
         );
     };
     let phase = status.phase.map_or_else(String::new, |phase| phase.to_string());
-    let end = condition::end(&status.conditions);
-    let why = end.or_else(|| condition::main(&status.conditions));
+    let end = condition::end_condition(&status.conditions);
+    let why = end.or_else(|| condition::explaining_condition(&status.conditions));
     let why = why.map(|why| format!(" ({}: {})", why.reason, why.message));
     (
         end.map(|end| end.reason.as_str()),

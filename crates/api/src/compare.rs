@@ -36,7 +36,7 @@ pub struct Compare {
     /// controls of the run, nothing in the comparison can be believed. Its findings are then `NotComparable`
     /// and what `maxRegression` expects of it is `Inconclusive`, both with the reason `ControlDiffers`.
     /// Measure at least 20 iterations: after 10, no control can differ if the controls of the run have more
-    /// than five metrics in all. With `maxIterations`, no comparison is decided before its control can
+    /// than five metrics in all. With `maxIterations`, no comparison is settled before its control can
     /// differ. Default: `false`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub control: bool,

@@ -208,7 +208,7 @@ impl Fitting {
         let mut empty = vec![];
         schema::without_value(schema, &value, "", &mut empty);
         schema::complete(schema, &mut value);
-        none(&label, misfits(&value, schema))?;
+        refuse_if_any(&label, misfits(&value, schema))?;
         Ok(Self { label, value, empty })
     }
 
@@ -221,7 +221,7 @@ impl Fitting {
                 problem.message += &format!("; {name} has no value: write {name}: {{}}");
             }
         }
-        none(&label, problems)?;
+        refuse_if_any(&label, problems)?;
         match serde_json::from_value(value) {
             Ok(document) => Ok((label, document)),
             Err(error) => {
@@ -239,7 +239,7 @@ impl Fitting {
 }
 
 /// Refuses a document that has problems.
-fn none(name: &str, problems: Vec<FieldProblem>) -> Result<(), Error> {
+fn refuse_if_any(name: &str, problems: Vec<FieldProblem>) -> Result<(), Error> {
     match problems.is_empty() {
         true => Ok(()),
         false => Err(Error::Invalid {

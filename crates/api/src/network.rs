@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use kube::{KubeSchema, core::Duration};
 use perfrun_contract::{
-    network::Conditions,
+    network::NetworkImpairments,
     quantity::{BitRate, Percent},
 };
 use perfrun_link::{Backend, Chance, Impairment, Jitter, JitterDistribution, Loss, Ratio, Reorder};
@@ -42,15 +42,15 @@ pub struct Network {
     pub name: String,
     /// What happens to packets, in each of the directions that `direction` names.
     #[serde(flatten)]
-    pub way: Way,
+    pub way: DirectionImpairment,
     /// Impaired packets. `toServer`: those that clients send. `toClient`: those that servers send. `both`:
     /// all of them, so that a round trip takes twice the delay. Default: `both`.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub direction: Heading,
+    pub direction: Directions,
     /// Differences on the way to servers: fields set here replace those above.
-    pub to_server: Option<Way>,
+    pub to_server: Option<DirectionImpairment>,
     /// Differences on the way to clients: fields set here replace those above.
-    pub to_client: Option<Way>,
+    pub to_client: Option<DirectionImpairment>,
     /// Links of a relay, where they differ from those above. A link that is not set here is like the one
     /// between a client and a server, with the relay in place of the other end.
     pub relay: Option<RelayLinks>,
@@ -67,16 +67,16 @@ pub struct Network {
 #[serde(rename_all = "camelCase")]
 pub struct RelayLinks {
     /// Between clients and the relay.
-    pub client: Option<Way>,
+    pub client: Option<DirectionImpairment>,
     /// Between servers and the relay.
-    pub server: Option<Way>,
+    pub server: Option<DirectionImpairment>,
 }
 
 /// What happens to packets in one direction. The terms are those of tc-netem(8).
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Way {
+pub struct DirectionImpairment {
     /// How much later each packet arrives, one way.
     #[schemars(length(max = 64))]
     #[x_kube(validation = rule::duration("0ms", "60s"))]
@@ -147,7 +147,7 @@ pub struct Bursts {
 /// Direction of the impaired packets.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Heading {
+pub enum Directions {
     /// All packets.
     #[default]
     Both,
@@ -171,8 +171,8 @@ pub struct ImpossibleNetwork {
 
 impl Network {
     /// The figures of all links, with all defaults filled in.
-    pub fn conditions(&self) -> Result<Conditions, ImpossibleNetwork> {
-        let checked = |way: &Way, words: &'static str| {
+    pub fn impairments(&self) -> Result<NetworkImpairments, ImpossibleNetwork> {
+        let checked = |way: &DirectionImpairment, words: &'static str| {
             let impairment = way.impairment();
             let checked = way
                 .check()
@@ -183,28 +183,28 @@ impl Network {
                 problem,
             })
         };
-        let way = |heading: Heading, own: &Option<Way>, words: &'static str| {
-            if self.direction != Heading::Both && self.direction != heading {
+        let way = |direction: Directions, own: &Option<DirectionImpairment>, words: &'static str| {
+            if self.direction != Directions::Both && self.direction != direction {
                 return Ok(Impairment::default());
             }
             checked(&self.way.with(own), words)
         };
-        let of_relay = |own: fn(&RelayLinks) -> &Option<Way>, words: &'static str| {
+        let of_relay = |own: fn(&RelayLinks) -> &Option<DirectionImpairment>, words: &'static str| {
             let way = self.relay.as_ref().and_then(|links| own(links).as_ref());
             way.map(|way| checked(way, words)).transpose()
         };
-        Ok(Conditions {
+        Ok(NetworkImpairments {
             client_relay: of_relay(|links| &links.client, "between clients and relay")?,
             server_relay: of_relay(|links| &links.server, "between servers and relay")?,
             name: self.name.clone(),
-            to_server: way(Heading::ToServer, &self.to_server, "to servers")?,
-            to_client: way(Heading::ToClient, &self.to_client, "to clients")?,
+            to_server: way(Directions::ToServer, &self.to_server, "to servers")?,
+            to_client: way(Directions::ToClient, &self.to_client, "to clients")?,
             backend: self.backend,
         })
     }
 }
 
-impl Way {
+impl DirectionImpairment {
     /// These figures, replaced by those that `own` sets.
     fn with(&self, own: &Option<Self>) -> Self {
         let own = own.clone().unwrap_or_default();

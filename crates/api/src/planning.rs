@@ -3,7 +3,7 @@
 mod bounds;
 mod cell_pairs;
 mod expectations;
-mod hopeless;
+mod feasibility;
 mod loads;
 mod names;
 mod order;
@@ -22,7 +22,7 @@ use perfrun_contract::{
     compare::Judging,
     limits::DIAL_TIMEOUT,
     matrix::{StackName, Transport},
-    network::Conditions,
+    network::NetworkImpairments,
     parameters::Parameters,
     plan::{Cell, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
     role::Role,
@@ -38,11 +38,11 @@ use self::{
     names::Sides,
     order::Iterations,
     points::{Axes, Point},
-    support::unsupported,
+    support::why_skipped,
 };
 pub use self::{
     bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
-    hopeless::check,
+    feasibility::check,
     stacks::ResolvedStack,
 };
 use crate::{
@@ -242,7 +242,7 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     };
     Ok(Plan {
         nodes,
-        networks: if networks.iter().all(Conditions::is_none) {
+        networks: if networks.iter().all(NetworkImpairments::is_none) {
             vec![]
         } else {
             networks
@@ -265,8 +265,8 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     })
 }
 
-/// The numbers of iterations after which the run is checked: double each time, up to the largest. None if it
-/// is checked only at its end.
+/// The numbers of iterations after which the run is checked: double each time, up to the largest. `None` if
+/// it is checked only at its end.
 fn interim_checks(spec: &PerfRunSpec) -> Vec<u32> {
     let Some(most) = spec.max_iterations else {
         return vec![];
@@ -286,7 +286,7 @@ pub fn cells(spec: &PerfRunSpec) -> Result<Vec<Cell>, Error> {
 
 /// The part of a plan without trials.
 struct Content {
-    networks: Vec<Conditions>,
+    networks: Vec<NetworkImpairments>,
     nodes: Vec<PlannedNode>,
     cells: Vec<Cell>,
     skipped: Vec<Skipped>,
@@ -313,7 +313,7 @@ fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
         let mut measured = vec![];
         let mut measurable = |point: &Point<'a>, load: &Parameters| {
             let cell = cell(&mut sides, point, load.clone());
-            if let Some(reason) = unsupported(point, &cell) {
+            if let Some(reason) = why_skipped(point, &cell) {
                 skipped.push(Skipped {
                     id: cell.id,
                     client: Some(cell.client),
@@ -344,7 +344,7 @@ fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
             }
         }
         if spec.matrix.raw_reference {
-            measured = with_baseline(&mut sides, network, measured);
+            measured = with_raw_reference(&mut sides, network, measured);
         }
         cells.append(&mut measured);
     }
@@ -422,7 +422,7 @@ fn check_plateaus(loads: &[Parameters]) -> Result<(), Error> {
 }
 
 /// The networks that the matrix names, each once.
-fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Error> {
+fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<NetworkImpairments>, Error> {
     let names = axes.networks().into_iter();
     names
         .map(|name| {
@@ -430,27 +430,27 @@ fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<Conditions>, Erro
             let network = listed
                 .or_else(|| preset(name))
                 .ok_or_else(|| Error::UnknownNetwork(name.to_owned()))?;
-            Ok(network.conditions()?)
+            Ok(network.impairments()?)
         })
         .collect()
 }
 
 /// Puts the raw reference of some cells before them: their workloads without a peer-to-peer stack, once for
-/// each kind of transport. Baselines that raw does not support are left out, not skipped: no document
-/// requests them.
-fn with_baseline<'a>(sides: &mut Sides<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
-    let mut baseline = vec![];
+/// each kind of transport. Cells that raw does not support are left out, not skipped: no document requests
+/// them.
+fn with_raw_reference<'a>(sides: &mut Sides<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
+    let mut references = vec![];
     let mut ids = BTreeSet::new();
     for measured in &cells {
         let point = Point::raw(measured.transport.raw(), network, measured.ip_family);
         let cell = cell(sides, &point, measured.parameters.clone());
-        if unsupported(&point, &cell).is_none() && ids.insert(cell.id.clone()) {
-            baseline.push(cell);
+        if why_skipped(&point, &cell).is_none() && ids.insert(cell.id.clone()) {
+            references.push(cell);
         }
     }
     // The matrix may name raw as well.
     let others = cells.into_iter().filter(|cell| !ids.contains(&cell.id));
-    baseline.into_iter().chain(others).collect()
+    references.into_iter().chain(others).collect()
 }
 
 fn cell<'a>(sides: &mut Sides<'a>, point: &Point<'a>, parameters: Parameters) -> Cell {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_says_what_is_right() {
+    fn every_message_of_a_rule_names_valid_values() {
         let said = |rule: Rule| right(&serde_json::to_value(rule).unwrap()).unwrap().to_owned();
         assert_eq!(said(integer(2, 5)), "must be a number from 2 to 5");
         assert_eq!(said(unique_names()), "must have unique names");

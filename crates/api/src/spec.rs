@@ -15,7 +15,7 @@ use perfrun_contract::{
     account::Settings,
     plan::{Order, Renew},
     quantity::Percent,
-    run::Limits,
+    run::RunTimeouts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -179,9 +179,8 @@ pub struct PerfRunSpec {
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub expect: Vec<Expect>,
-    /// When nodes are started again. `never`: only if they are lost. `iteration`: before each iteration of
-    /// all cells, so that no comparison depends on one process. Default: `iteration` with `compare`, else
-    /// `never`.
+    /// When nodes restart. `never`: only if they are lost. `iteration`: before each iteration of all cells,
+    /// so that no comparison depends on one process. Default: `iteration` with `compare`, else `never`.
     pub renew: Option<Renew>,
     /// Number of nodes, and where they run.
     #[serde(default)]
@@ -212,7 +211,7 @@ impl PerfRunSpec {
         self.max_iterations.unwrap_or(self.iterations)
     }
 
-    /// The entry of `stacks` with a name. None if it lists none.
+    /// The entry of `stacks` with a name. `None` if it lists none.
     pub fn variant(&self, name: &str) -> Option<&StackVariant> {
         self.stacks.iter().find(|variant| variant.name == name)
     }
@@ -285,8 +284,8 @@ impl Default for Timeouts {
 
 impl Timeouts {
     /// The timeouts as plain durations.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn durations(&self) -> RunTimeouts {
+        RunTimeouts {
             provision: self.provision.into(),
             trial: self.trial.into(),
             run: self.run.into(),

@@ -32,8 +32,8 @@ use crate::profile::CallGraph;
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Clear as ClearLink, Expected, Figures, LinkCommand, Peer, Place, Probe as ProbeLink, Set as SetLink,
-    Show as ShowLink,
+    Clear as ClearLink, Expected, Figures, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
+    Set as SetLink, Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
 pub use self::versus::{MaxRegression, Versus};
@@ -403,7 +403,7 @@ pub struct Report {
     /// Results folder of a run, or its results.json, which gzip may have compressed to results.json.gz.
     pub results: PathBuf,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputOptions,
     /// Show only cells with all of these fields: `client`, `server`, `transport`, `network` and `ipFamily`,
     /// as `where` in a document, and `load`, the last part of a cell's id, without its network, such as
     /// `echo-10x1000`. Repeat the option to add cells. The raw reference of these cells is shown, too.
@@ -423,7 +423,7 @@ pub struct Report {
 
 /// How results are printed.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Shown {
+pub struct OutputOptions {
     /// Format of the output.
     #[arg(long, short, value_enum, default_value_t = Format::Table)]
     pub output: Format,
@@ -445,7 +445,7 @@ pub enum Inconclusive {
 const COMPARE_NOTES: &str = "\
 What is compared with what:
   RUN                     a run with `compare` or `expect`: what it found
-  BASE CANDIDATE          two runs: their differences, and never a finding, since machines differ between runs
+  BASE CANDIDATE          two runs: their differences, never better or worse, since machines differ between runs
   --base RUN... --candidate RUN...
                           at least 6 runs of each side, measured in turn: the first of each are a pair, and so on
   --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether they predict it
@@ -474,7 +474,7 @@ pub struct Compare {
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',', value_parser = fields())]
     pub allow: Vec<Field>,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputOptions,
 }
 
 fn fields() -> impl TypedValueParser<Value = Field> {
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_local_run_has_is_refused_with_a_cluster() {
+    fn options_of_local_runs_are_refused_with_a_cluster() {
         assert!(parsed("run a.yaml --cluster --json -q --output-dir there").is_ok());
         for local in [
             "--loopback",
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_a_document_is_refused_for_a_run_that_has_begun() {
+    fn options_that_change_a_document_are_refused_when_a_run_is_resumed() {
         for change in ["--candidate bin/node", "--aa", "--max-regression openP50=10%"] {
             assert!(parsed(&format!("run a.yaml {change}")).is_ok(), "{change}");
             assert!(parsed(&format!("plan a.yaml {change}")).is_ok(), "{change}");
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_cluster_has_is_refused_without_one() {
+    fn options_of_clusters_are_refused_without_a_cluster() {
         for option in ["-n lab", "--context lab", "--kubeconfig lab"] {
             assert!(parsed(&format!("run a.yaml --cluster {option}")).is_ok());
             let refused = parsed(&format!("run a.yaml {option}"));
@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_of_every_command_tells_its_exit_statuses() {
+    fn the_help_of_every_command_lists_its_exit_statuses() {
         fn check(command: &mut clap::Command, path: &str) -> usize {
             let name = command.get_name().to_owned();
             let path = format!("{path} {name}");
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn kubectl_s_plugin_is_called_as_one_calls_it() {
+    fn the_plugin_of_kubectl_names_itself_as_it_is_called() {
         assert_eq!(
             called(Some(OsStr::new("/usr/bin/kubectl-perfrun"))),
             "kubectl perfrun"

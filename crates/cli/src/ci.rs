@@ -3,7 +3,7 @@
 use anyhow::Context;
 use perfrun_conformance::{Unmet, junit};
 use perfrun_contract::compare::Verdict;
-use perfrun_report::{Check, Finding};
+use perfrun_report::{Check, Sentence};
 
 use crate::{args::Inconclusive, tell};
 
@@ -22,24 +22,24 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
     xml.context("failed to write JUnit's XML")
 }
 
-/// Writes findings to standard error as workflow commands of GitHub Actions, which shows them beside the
+/// Writes sentences to standard error as workflow commands of GitHub Actions, which shows them beside the
 /// workflow. Standard output is for the job's summary.
-pub fn annotate(run: &str, findings: impl IntoIterator<Item = Finding>, inconclusive: Inconclusive) {
-    for finding in findings {
-        tell(command(run, &finding, inconclusive));
+pub fn annotate(run: &str, sentences: impl IntoIterator<Item = Sentence>, inconclusive: Inconclusive) {
+    for sentence in sentences {
+        tell(command(run, &sentence, inconclusive));
     }
 }
 
 /// A command in the syntax of GitHub's runner (`actions/toolkit`, packages/core/src/command.ts).
-fn command(run: &str, finding: &Finding, inconclusive: Inconclusive) -> String {
-    let level = match (finding.verdict, inconclusive) {
+fn command(run: &str, sentence: &Sentence, inconclusive: Inconclusive) -> String {
+    let level = match (sentence.verdict, inconclusive) {
         (Verdict::Fail, _) => "error",
         (Verdict::Inconclusive | Verdict::Newer(_), Inconclusive::Fail) => "warning",
         _ => "notice",
     };
     let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let run = escaped(run).replace(':', "%3A").replace(',', "%2C");
-    format!("::{level} title=perfrun {run}::{}", escaped(&finding.text))
+    format!("::{level} title=perfrun {run}::{}", escaped(&sentence.text))
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inconclusive_is_a_failure_or_skipped() {
+    fn an_inconclusive_check_is_a_failure_or_skipped_as_configured() {
         let checks = [
             check("holds", Verdict::Pass),
             check("open", Verdict::Inconclusive),
@@ -79,12 +79,12 @@ mod tests {
 
     #[test]
     fn no_text_can_become_a_command_or_a_property() {
-        let finding = |verdict| Finding {
+        let sentence = |verdict| Sentence {
             verdict,
             text: "5 %\n::error::all, lost\r".to_owned(),
         };
         assert_eq!(
-            command("a:b,file=c%", &finding(Verdict::Fail), Inconclusive::Fail),
+            command("a:b,file=c%", &sentence(Verdict::Fail), Inconclusive::Fail),
             "::error title=perfrun a%3Ab%2Cfile=c%25::5 %25%0A::error::all, lost%0D"
         );
         let newer = NewerName::new("Doubtful").unwrap();
@@ -95,7 +95,7 @@ mod tests {
             (Verdict::Newer(newer), Inconclusive::Pass, "::notice "),
             (Verdict::Pass, Inconclusive::Fail, "::notice "),
         ] {
-            assert!(command("a", &finding(verdict), inconclusive).starts_with(level));
+            assert!(command("a", &sentence(verdict), inconclusive).starts_with(level));
         }
     }
 }

@@ -26,9 +26,9 @@ use serde::Serialize;
 
 use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
-    ci, print, report,
+    ci, print, report, results_folder,
     run::exit_status,
-    store, tell, terminal_width,
+    tell, terminal_width,
     words::{counted, named},
 };
 
@@ -59,7 +59,7 @@ pub fn history(args: &args::History) -> anyhow::Result<()> {
 
 /// Shows what a run found itself.
 fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
-    let results = store::read(run)?;
+    let results = results_folder::read(run)?;
     ensure!(
         results.judged.is_some(),
         "{} compares nothing and expects nothing: name another run to compare it with",
@@ -67,7 +67,7 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
     );
     let printed = report::PrintedResults {
         results: &results,
-        profiles: &store::read_profiles(run, &results.plan),
+        profiles: &results_folder::read_profiles(run, &results.plan),
         verdict_of_whole_run: None,
     };
     // Without expectations, the findings decide.
@@ -102,11 +102,11 @@ impl KeptRun {
 }
 
 /// The runs that paths name, from the first to the last.
-fn read(paths: &[PathBuf]) -> Result<Vec<KeptRun>, store::Error> {
+fn read(paths: &[PathBuf]) -> Result<Vec<KeptRun>, results_folder::Error> {
     let mut kept = vec![];
     for path in paths {
-        for path in store::runs_in(path)? {
-            let results = store::read(&path)?;
+        for path in results_folder::runs_in(path)? {
+            let results = results_folder::read(&path)?;
             kept.push(KeptRun { path, results });
         }
     }
@@ -153,7 +153,7 @@ impl Sides {
     fn of_history(folder: &Path, new: &Path) -> anyhow::Result<Self> {
         let candidates = vec![KeptRun {
             path: new.to_owned(),
-            results: store::read(new)?,
+            results: results_folder::read(new)?,
         }];
         let Results { name, started, .. } = &candidates[0].results;
         let mut baselines = read(&[folder.to_owned()])?;
@@ -244,9 +244,9 @@ impl Sides {
                     candidates: folders(&self.candidates),
                     is_same_program: compared.is_same_program,
                     findings: compared
-                        .findings()
+                        .sentences()
                         .into_iter()
-                        .map(|finding| finding.text)
+                        .map(|sentence| sentence.text)
                         .collect(),
                     comparisons: &compared.judged.comparisons,
                     verdict,
@@ -258,7 +258,7 @@ impl Sides {
                 ci::junit(name, &checks, inconclusive)?
             }
             Format::Github => {
-                ci::annotate(name, compared.findings(), inconclusive);
+                ci::annotate(name, compared.sentences(), inconclusive);
                 compared.markdown()
             }
             Format::Csv | Format::Html => {
@@ -324,7 +324,7 @@ fn cells(results: &Results) -> String {
 
 /// The cells that runs may have in common.
 fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
-    results.plan.cells.iter().filter(|cell| !cell.is_baseline())
+    results.plan.cells.iter().filter(|cell| !cell.is_raw_reference())
 }
 
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.

@@ -9,12 +9,12 @@ pub mod conformance;
 pub mod describe;
 pub mod link;
 pub mod page;
+pub mod plan;
 pub mod profile;
 pub mod report;
+pub mod results_folder;
 pub mod run;
-pub mod show;
 pub mod signals;
-pub mod store;
 pub mod ui;
 mod words;
 

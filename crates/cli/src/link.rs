@@ -4,7 +4,7 @@
 //! network namespaces, text for people, and the process that impairs in user space.
 
 mod clear;
-mod place;
+mod namespace;
 mod probe;
 mod set;
 mod show;

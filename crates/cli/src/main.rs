@@ -9,7 +9,7 @@ use anyhow::Context;
 use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
-    block_on, cluster, compare, conformance, describe, link, report, run, show, tell,
+    block_on, cluster, compare, conformance, describe, link, plan, report, run, tell,
 };
 use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;
@@ -40,10 +40,10 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         .with_writer(stderr)
         .init();
     match cli.command {
-        Command::Plan(args) => show::print_plans(&args).map(|()| 0),
+        Command::Plan(args) => plan::print_plans(&args).map(|()| 0),
         Command::Conformance(args) => block_on(conformance::conformance(&args)),
         Command::Describe(args) => block_on(describe::describe(&args)).map(|()| 0),
-        Command::Validate(args) => show::validate(&args),
+        Command::Validate(args) => plan::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),
         Command::Compare(args) => compare::compare(&args),
         Command::History(args) => compare::history(&args).map(|()| 0),

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_of_another_site_learns_nothing() {
+    async fn requests_of_other_sites_are_refused() {
         let page = Page::serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
         for path in ["/", "/page.js", "/events", "/report", "/nothing"] {
             let refused = answer(&page, path, "rebound.example:80").await;

@@ -28,7 +28,7 @@ use perfrun_contract::{
     role::Role,
 };
 
-use crate::store::{atomic, compressed};
+use crate::results_folder::{atomic, compressed};
 
 pub use self::perf::{CallGraph, Error, Recorded, Recording, check};
 

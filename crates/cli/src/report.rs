@@ -16,12 +16,12 @@ use perfrun_contract::{
     profile::Profile,
     run::{Isolation, Phase},
 };
-use perfrun_report::{Basis, Form, Shown};
+use perfrun_report::{Basis, Form, ShownResults};
 
 use crate::{
     args::{self, Format, InvalidCommandLine, Where, typed},
     ci, print,
-    store::{self, Store},
+    results_folder::{self, ResultsFolder},
     tell, terminal_width,
 };
 
@@ -31,19 +31,24 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         let problem = "findings are of the whole run: leave out --where, or choose another --output";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let mut results = store::read(&args.results)?;
+    let mut results = results_folder::read(&args.results)?;
     let verdict_of_whole_run = match args.cells.is_empty() {
         true => None,
         false => keep(&mut results, &args.cells)?,
     };
-    let profiles = store::read_profiles(&args.results, &results.plan);
+    let profiles = results_folder::read_profiles(&args.results, &results.plan);
     let printed = PrintedResults {
         results: &results,
         profiles: &profiles,
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
     };
     let form = Form {
-        all: report_all(&args.results),
+        all: args
+            .cells
+            .iter()
+            .fold(report_all(&args.results), |command, cells| {
+                format!("{command} --where {cells}")
+            }),
         resume: resume(&args.results, &results),
         ..Form::default()
     };
@@ -82,7 +87,7 @@ fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<Option<String>
             .into());
         }
     }
-    perfrun_report::keep_cells(
+    perfrun_report::select_cells(
         &mut results.plan,
         &mut results.trials,
         &mut results.summary,
@@ -137,13 +142,17 @@ pub struct PrintedResults<'a> {
 
 /// Results in a format for printing. `form` has what tables for this terminal have besides them. Findings for
 /// GitHub go to standard error.
-pub fn rendered(printed: PrintedResults<'_>, shown: args::Shown, form: Form) -> anyhow::Result<String> {
+pub fn rendered(
+    printed: PrintedResults<'_>,
+    shown: args::OutputOptions,
+    form: Form,
+) -> anyhow::Result<String> {
     let results = printed.results;
     let account = Account {
         profiles: printed.profiles,
         ..results.account()
     };
-    let drawn = Shown {
+    let drawn = ShownResults {
         results: &account,
         verdict_of_whole_run: printed.verdict_of_whole_run,
     };
@@ -172,34 +181,34 @@ pub fn rendered(printed: PrintedResults<'_>, shown: args::Shown, form: Form) -> 
         }
         Format::Github => {
             let judged = results.judged.iter();
-            let findings =
-                judged.flat_map(|judged| perfrun_report::findings(&results.plan, judged, Basis::Trials));
-            ci::annotate(&results.name, findings, shown.inconclusive);
+            let sentences =
+                judged.flat_map(|judged| perfrun_report::sentences(&results.plan, judged, Basis::Trials));
+            ci::annotate(&results.name, sentences, shown.inconclusive);
             perfrun_report::markdown(drawn)
         }
     })
 }
 
 /// Prints the results of a run that has just ended with this status: tables, or one line of JSON.
-pub fn show(store: &Store, output: &args::Output, status: u8) -> anyhow::Result<()> {
-    let resume = resume(store.folder(), store.results());
+pub fn show(results_folder: &ResultsFolder, output: &args::Output, status: u8) -> anyhow::Result<()> {
+    let resume = resume(results_folder.path(), results_folder.results());
     if output.json {
-        let json = serde_json::to_string(store.results()).context("failed to encode the results")?;
+        let json = serde_json::to_string(results_folder.results()).context("failed to encode the results")?;
         print(&format!("{json}\n"))?;
         if let Some(resume) = resume.filter(|_| !output.quiet) {
             tell(format_args!("perfrun: run what is missing with: {resume}"));
         }
         return Ok(());
     }
-    let page = store.folder().join(store::PAGE);
+    let page = results_folder.path().join(results_folder::PAGE);
     let ending = [page.display().to_string(), format!("exit {status}")];
     let form = Form {
         width: terminal_width(),
         is_all: output.all,
-        all: report_all(store.folder()),
+        all: report_all(results_folder.path()),
         resume,
         // Without the page, the results could not be saved, and the error is the last line.
         ending: if page.is_file() { ending.into() } else { vec![] },
     };
-    print(&perfrun_report::terminal(&store.account(), &form))
+    print(&perfrun_report::terminal(&results_folder.account(), &form))
 }

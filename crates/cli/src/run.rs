@@ -4,17 +4,17 @@
 //! |---|---|
 //! | `local_run` | one run, from its first node to its report |
 //! | `programs` | which program each node executes |
-//! | `quiet` | whether the machine is quiet enough |
+//! | `load_check` | whether the machine is quiet enough |
 //! | `versus` | what the command line compares and expects besides the document |
 //! | `profiler` | the extra trials of --profile |
 //! | `watchers` | metrics and the web page |
 //! | `exporter` | the metrics for Prometheus |
 
 mod exporter;
+mod load_check;
 mod local_run;
 mod profiler;
 pub(crate) mod programs;
-mod quiet;
 pub(crate) mod versus;
 mod watchers;
 
@@ -40,11 +40,11 @@ use perfrun_local::{LocalIsolation, nodes::Programs};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{local_run::LocalRun, quiet::LoadCheck, watchers::Watchers};
+use self::{load_check::LoadCheck, local_run::LocalRun, watchers::Watchers};
 use crate::{
     args, label, profile, report,
+    results_folder::{self, ResultsFolder},
     signals::HangUp,
-    store::{self, Store},
 };
 
 /// The exit status of a run that ended in this phase, with these findings.
@@ -79,7 +79,7 @@ pub fn isolation(args: &args::Run) -> anyhow::Result<LocalIsolation> {
     let Some(folder) = &args.resume else {
         return Ok(requested);
     };
-    match store::isolation(folder)? {
+    match results_folder::isolation(folder)? {
         run::Isolation::Loopback => Ok(LocalIsolation::Loopback),
         run::Isolation::Namespaces => {
             ensure!(
@@ -155,8 +155,8 @@ impl Session<'_> {
             }
             let results = &self.args.output.results;
             let isolation = recorded(self.isolation);
-            let store = Store::create(results, &name, spec, plan, isolation, named.clone())?;
-            status = worse(status, self.run(store, programs, left == 0).await?);
+            let results_folder = ResultsFolder::create(results, &name, spec, plan, isolation, named.clone())?;
+            status = worse(status, self.run(results_folder, programs, left == 0).await?);
         }
         Ok(status)
     }
@@ -170,18 +170,18 @@ impl Session<'_> {
 
     /// Runs the trials that are left of a run.
     async fn resume(&self, folder: &Path, load_check: LoadCheck) -> anyhow::Result<u8> {
-        let mut store = Store::resume(folder)?;
-        programs::check_variants(&self.args.node, [&store.results().spec])?;
-        let Results { plan, .. } = store.results();
-        let has_profile = |cell| profile::exists(store.folder(), cell);
+        let mut results_folder = ResultsFolder::resume(folder)?;
+        programs::check_variants(&self.args.node, [&results_folder.results().spec])?;
+        let Results { plan, .. } = results_folder.results();
+        let has_profile = |cell| profile::exists(results_folder.path(), cell);
         let is_profiled = self.args.profile.is_none() || plan.cells.iter().all(has_profile);
-        if store.is_done() && is_profiled {
+        if results_folder.is_done() && is_profiled {
             // Written again, since perfrun may have been killed before it wrote its last file.
-            store.finish(RunEnd::without_nodes(RunState::Complete))?;
+            results_folder.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
-            let results = store.results();
+            let results = results_folder.results();
             let status = exit_status(results.conclusion().phase, results.verdict());
-            report::show(&store, &self.args.output, status)?;
+            report::show(&results_folder, &self.args.output, status)?;
             return Ok(status);
         }
         if !self.check_load(load_check).await? {
@@ -192,15 +192,15 @@ impl Session<'_> {
             spec,
             environment,
             ..
-        } = store.results();
+        } = results_folder.results();
         let named = programs::named_now_or_before(&self.args.node, &environment.programs);
         let named = programs::resolve(&named)?;
         let programs = programs::of_plan(plan, spec, self.isolation, &named)?;
-        programs::check_unchanged(&programs, store.results())
+        programs::check_unchanged(&programs, results_folder.results())
             .await
-            .with_context(|| format!("unable to resume {}", store.folder().display()))?;
-        store.begin(named)?;
-        self.run(store, programs, true).await
+            .with_context(|| format!("unable to resume {}", results_folder.path().display()))?;
+        results_folder.begin(named)?;
+        self.run(results_folder, programs, true).await
     }
 
     /// Warns if the machine is busy, or waits until it is quiet. `false` if the user stopped the command.
@@ -212,9 +212,14 @@ impl Session<'_> {
         checked.transpose().map(|checked| checked.is_some())
     }
 
-    async fn run(&self, store: Store, programs: Programs, is_last: bool) -> anyhow::Result<u8> {
+    async fn run(
+        &self,
+        results_folder: ResultsFolder,
+        programs: Programs,
+        is_last: bool,
+    ) -> anyhow::Result<u8> {
         let run = LocalRun {
-            store,
+            results_folder,
             programs,
             isolation: self.isolation,
             watchers: self.watchers,

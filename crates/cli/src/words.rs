@@ -39,7 +39,7 @@ pub(crate) fn trials(plan: &Plan) -> String {
     format!("{most}{}", counted(plan.trials.len(), "trial"))
 }
 
-/// The least time of a plan, in words. None if nothing is known of it.
+/// The least time of a plan, in words. `None` if nothing is known of it.
 pub(crate) fn least_time(plan: &Plan) -> Option<String> {
     let least = plan.least_time();
     (!least.time.is_zero()).then(|| least.to_string())
@@ -50,7 +50,7 @@ pub(crate) fn least_time_if_known(plan: &Plan) -> String {
     least_time(plan).unwrap_or_else(|| "takes a time that is not known before the run".to_owned())
 }
 
-/// Why comparisons of a plan cannot have a finding, and what to change. None if they can.
+/// Why comparisons of a plan cannot have a finding, and what to change. `None` if they can.
 pub(crate) fn few_pairs(plan: &Plan) -> Option<String> {
     let measured = plan.trials.iter().filter(|trial| !trial.warmup);
     let iterations = measured.map(|trial| trial.iteration + 1).max()?;

@@ -34,18 +34,17 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a page of metrics may take. A scraper does not wait much longer, and scrapes again soon.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a call is tried again when the node cannot be reached. All calls of the contract are idempotent.
+/// How long a call is retried while the node cannot be reached. All calls of the contract are idempotent.
 const RETRY_FOR: Duration = Duration::from_secs(1);
 
-/// How long a call to a link agent is tried again. An agent that was killed is started again, and resumes
-/// what it did.
+/// How long a call to a link agent is retried. An agent that was killed restarts, and resumes what it did.
 const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
 
 /// The pause before another request to an agent that measures for another caller, or to a node that starts
 /// again.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pause before a call is tried again; it doubles each time.
+/// The pause before a call is retried; it doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
@@ -122,7 +121,7 @@ pub struct Response {
 /// Why a call failed.
 #[derive(Debug, Error, IntoStaticStr)]
 pub enum Error {
-    /// No answer, after trying again for a while; or a gateway says that it got none.
+    /// No answer, in spite of retries; or a gateway says that it got none.
     #[error("failed to reach the node")]
     Unreachable(#[source] BoxError),
     /// 401: not our token, so perhaps not our node.
@@ -221,7 +220,7 @@ impl AgentClient {
         self.0.put("/v1/link", Some(json(request))).await.map(drop)
     }
 
-    /// Its metrics, as a scraper sees them. Not tried again.
+    /// Its metrics, as a scraper sees them. Not retried.
     pub async fn metrics(&self) -> Result<String, Error> {
         self.0.metrics().await
     }
@@ -301,12 +300,12 @@ impl NodeClient {
         }
     }
 
-    /// Its metrics, as a scraper sees them. Not tried again.
+    /// Its metrics, as a scraper sees them. Not retried.
     pub async fn metrics(&self) -> Result<String, Error> {
         self.0.metrics().await
     }
 
-    /// The node's clock. Not tried again: the answer is worth nothing without its round-trip time.
+    /// The node's clock. Not retried: the answer is worth nothing without its round-trip time.
     pub async fn clock(&self) -> Result<Clock, Error> {
         let answer = self.0.send(Method::Get, "/v1/clock", None, CALL_TIMEOUT).await;
         read(&answer?)
@@ -369,7 +368,7 @@ impl Caller {
         Ok(String::from_utf8_lossy(&answer.body).into_owned())
     }
 
-    /// One call, not tried again.
+    /// One call, not retried.
     async fn send(
         &self,
         method: Method,
@@ -413,7 +412,7 @@ impl Caller {
         self.call(Method::Put, path, body, Duration::ZERO).await
     }
 
-    /// One call, tried again for [`Caller::retry_for`] while the node cannot be reached.
+    /// One call, retried for [`Caller::retry_for`] while the node cannot be reached.
     async fn call(
         &self,
         method: Method,

@@ -129,7 +129,7 @@ impl NodeClock {
         self.trips.push_back(trip);
     }
 
-    /// The offset at a moment of our clock. None if the node has never been measured.
+    /// The offset at a moment of our clock. `None` if the node has never been measured.
     pub fn offset(&self, at: i64) -> Option<Offset> {
         let best = self.trips.iter().min_by_key(|trip| trip.uncertainty(at))?;
         Some(Offset {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_starts_again_replaces_what_was_known() {
+    fn a_clock_that_restarts_replaces_what_was_known() {
         let before = trip(0, 2000, HOUR);
         let after = trip(MILLISECOND, MILLISECOND + 8000, 17);
         assert_eq!(clock(&[before, after]), clock(&[after]));

@@ -19,7 +19,7 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::{
-    network::Conditions,
+    network::NetworkImpairments,
     plan::{Plan, Trial},
     record::{LinkCheck, TrialFailure},
 };
@@ -89,7 +89,7 @@ impl<'a> Links<'a> {
         network: &str,
         on_event: &OnEvent<'_>,
     ) -> Result<Option<LinkCheck>, Unready> {
-        let Some(conditions) = self.conditions(network) else {
+        let Some(impairments) = self.impairments(network) else {
             return Ok(None);
         };
         let iteration = (trial.warmup, trial.iteration);
@@ -110,9 +110,9 @@ impl<'a> Links<'a> {
         self.current = None;
         on_event(Event::LinksChanging { network });
         let requests = self
-            .requests(conditions)
+            .requests(impairments)
             .map_err(|why| Unready::ineffective(why, None))?;
-        let outcome = self.change(conditions, &requests).await;
+        let outcome = self.change(impairments, &requests).await;
         let check = match &outcome {
             Ok(check) => Some(check),
             Err(unready) => unready.check.as_deref(),
@@ -121,7 +121,7 @@ impl<'a> Links<'a> {
             on_event(Event::LinksChecked { check });
         }
         let failure = match &outcome {
-            // Not measured: the next trial tries again.
+            // Not measured: the next trial retries.
             Err(unready) if unready.check.is_none() => return outcome.map(Some),
             Err(unready) => Some(unready.failure.clone()),
             Ok(_) => None,
@@ -138,10 +138,10 @@ impl<'a> Links<'a> {
     /// Takes over links that an earlier session has set, for a trial that it began; false, if they are not
     /// what this network needs.
     pub(crate) async fn take_over(&mut self, trial: &Trial, network: &str) -> bool {
-        let Some(conditions) = self.conditions(network) else {
+        let Some(impairments) = self.impairments(network) else {
             return true;
         };
-        let Ok(requests) = self.requests(conditions) else {
+        let Ok(requests) = self.requests(impairments) else {
             return false;
         };
         let are_set = join_all(self.agents.iter().map(|(name, agent)| async {
@@ -169,10 +169,10 @@ impl<'a> Links<'a> {
         true
     }
 
-    fn conditions(&self, network: &str) -> Option<&'a Conditions> {
+    fn impairments(&self, network: &str) -> Option<&'a NetworkImpairments> {
         self.plan
             .networks
             .iter()
-            .find(|conditions| conditions.name == network)
+            .find(|impairments| impairments.name == network)
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_tell_the_progress_of_a_transfer_of_known_size() {
+    fn the_progress_of_a_transfer_of_known_size_is_its_share_of_bytes() {
         let both = cell(Parameters::Bandwidth(Bandwidth {
             protocol: Protocol::Perf,
             direction: Direction::Both,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn time_tells_the_progress_of_a_trial_of_known_duration() {
+    fn the_progress_of_a_trial_of_known_duration_is_its_share_of_time() {
         let handshakes = cell(Parameters::Handshakes(Handshakes {
             amount: Amount::Seconds(20.0),
             in_flight: 1,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_tells_the_progress_of_a_number_of_handshakes() {
+    fn the_progress_of_a_number_of_handshakes_is_unknown() {
         let handshakes = cell(Parameters::Handshakes(Handshakes {
             amount: Amount::Count(20),
             in_flight: 1,

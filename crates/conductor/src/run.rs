@@ -15,11 +15,11 @@ use backon::{ExponentialBuilder, Retryable};
 use futures::future::join_all;
 use perfrun_contract::{
     compare::NotNeeded,
-    network::Conditions,
+    network::NetworkImpairments,
     node::{Info, Reason},
     plan::{Cell, Plan, Renew, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
-    run::{Limits, RunState},
+    run::{RunState, RunTimeouts},
     tally::EndReason,
 };
 use perfrun_judge::{Needs, needs};
@@ -47,7 +47,7 @@ const READY_PAUSE: Duration = Duration::from_millis(500);
 /// lost since.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
-/// How often links are prepared when an agent was started again in the meantime.
+/// How often links are prepared when an agent restarted in the meantime.
 const PREPARE_ATTEMPTS: u32 = 2;
 
 /// How long nodes may take, at the end, to forget the last trial.
@@ -154,7 +154,7 @@ pub struct RunOptions {
     /// The run's name at its nodes.
     pub run_id: RunId,
     /// How long things may take.
-    pub limits: Limits,
+    pub timeouts: RunTimeouts,
     /// How long ago the run started.
     pub elapsed: Duration,
     /// How often progress of a trial is reported.
@@ -163,10 +163,10 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// A run that starts now.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(timeouts: RunTimeouts) -> Self {
         Self {
             run_id: RunId::random(),
-            limits,
+            timeouts,
             elapsed: Duration::ZERO,
             progress_interval: Duration::from_secs(1),
         }
@@ -178,7 +178,7 @@ impl RunOptions {
 pub struct RunEnd {
     /// Whether every trial was run.
     pub state: RunState,
-    /// Why not, for programs; nothing, if the run was stopped on request.
+    /// Why not, for programs. `None` if the run was stopped on request.
     pub cause: Option<EndReason>,
     /// Why not, for people.
     pub reason: Option<String>,
@@ -226,7 +226,7 @@ enum Stop {
 impl Conductor<'_> {
     /// Runs the plan over nodes that are ready, given by the names that the plan has for them.
     pub async fn run(self, nodes: BTreeMap<String, NodeHandle>) -> RunEnd {
-        let limit = self.options.limits.run;
+        let limit = self.options.timeouts.run;
         let earlier = self.sink.records().iter().map(|record| record.session);
         let mut session = Session {
             number: earlier.max().map_or(0, |last| last + 1),
@@ -380,9 +380,9 @@ impl Session<'_> {
             attempt,
             after_loss,
             session: self.number,
-            timeout: options.limits.trial + cell.parameters.duration(),
-            round_trip: network.map_or(Duration::ZERO, Conditions::round_trip),
-            rate: network.and_then(Conditions::rate),
+            timeout: options.timeouts.trial + cell.parameters.duration(),
+            round_trip: network.map_or(Duration::ZERO, NetworkImpairments::round_trip),
+            rate: network.and_then(NetworkImpairments::rate),
             at: options.elapsed + self.began.elapsed(),
             progress_interval: options.progress_interval,
         };
@@ -500,7 +500,7 @@ impl Session<'_> {
                 format!("the plan needs node {missing}, which was not started"),
             ));
         }
-        let limit = self.conductor.options.limits.provision.min(FIRST_ANSWER);
+        let limit = self.conductor.options.timeouts.provision.min(FIRST_ANSWER);
         let (clock, plan) = (self.clock, self.conductor.plan);
         let connected = join_all(nodes.into_iter().map(|(name, handle)| async move {
             let node = connect(plan, &name, handle, clock, limit).await;
@@ -540,7 +540,7 @@ impl Session<'_> {
     }
 
     async fn replace(&mut self, names: &BTreeSet<String>, why: ReplaceReason) -> Result<(), Stop> {
-        let limit = self.conductor.options.limits.provision;
+        let limit = self.conductor.options.timeouts.provision;
         let (clock, plan, replacements) = (self.clock, self.conductor.plan, self.conductor.replacements);
         let replaced = join_all(names.iter().map(|name| async move {
             let handle = replacements.replace(name, why).await.map_err(|error| {

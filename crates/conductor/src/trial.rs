@@ -246,7 +246,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The way through a trial that goes well.
+    /// The steps of a trial without failures.
     async fn drive(&mut self) -> Result<(), Halt> {
         match self
             .prepare_listeners()

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_passed_at_the_second_attempt_says_so() {
+    fn a_check_that_passed_at_the_second_attempt_has_a_remark() {
         let one = Checked {
             remarks: vec!["repeated".into()],
             ..checked(Ok(()))

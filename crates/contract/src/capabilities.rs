@@ -69,7 +69,7 @@ pub struct TransportLimits {
 
 impl Capabilities {
     /// Why a node of the stack `name` cannot play a role in a trial. `None` if it can.
-    pub fn lack(
+    pub fn why_role_unsupported(
         &self,
         name: &str,
         role: Role,
@@ -98,7 +98,7 @@ impl Capabilities {
                     format!("{name} does not know the period of an echo: set pause instead of period")
                 })
             })
-            .or_else(|| self.lack_of_streams(name, role, transport, parameters))
+            .or_else(|| self.why_streams_unsupported(name, role, transport, parameters))
     }
 
     /// Whether the stack can send lines of an echo at a pace.
@@ -108,7 +108,7 @@ impl Capabilities {
 
     /// Why a node of the stack `name` cannot apply the settings that have an effect on a transport. `None` if
     /// it can.
-    pub fn lack_of_settings(
+    pub fn why_settings_unsupported(
         &self,
         name: &str,
         settings: &StackSettings,
@@ -122,7 +122,7 @@ impl Capabilities {
         ))
     }
 
-    fn lack_of_streams(
+    fn why_streams_unsupported(
         &self,
         name: &str,
         role: Role,

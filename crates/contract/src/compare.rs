@@ -5,7 +5,7 @@
 //! them. The differences of these pairs of trials are what is judged. A control is the baseline of a pair of
 //! cells once more: it takes part in each iteration, and must not differ.
 //!
-//! An interim check examines a run that is in progress, and ends the measurement of what is decided.
+//! An interim check examines a run that is in progress, and ends the measurement of what is settled.
 
 use std::fmt;
 
@@ -44,11 +44,11 @@ pub struct Judging {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expect: Vec<Expectation>,
     /// Numbers of iterations after which pairs of cells are checked, ascending; the last is that of the whole
-    /// run. The run stops measuring pairs of cells that a check finds decided. Empty if the only check is at
+    /// run. The run stops measuring pairs of cells that a check finds settled. Empty if the only check is at
     /// the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interim_checks: Vec<u32>,
-    /// At an interim check, a pair of cells is decided once half of the interval of each of its ratios is at
+    /// At an interim check, a pair of cells is settled once half of the interval of each of its ratios is at
     /// most this share wide, whatever the ratios are. Absent if precision alone decides nothing.
     pub target_interval: Option<f64>,
 }
@@ -81,7 +81,7 @@ impl CellPair {
             .flatten()
     }
 
-    /// The same cells, where control and candidate have changed places. None without a control.
+    /// The same cells, where control and candidate have changed places. `None` without a control.
     pub fn of_control(self) -> Option<Self> {
         self.control.map(|control| Self {
             candidate: control,
@@ -135,7 +135,7 @@ pub struct Judged {
     pub controls: Vec<Comparison>,
     /// One for each cell of each expectation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<Gate>,
+    pub gates: Vec<JudgedExpectation>,
     /// Whether what was expected holds. Absent if nothing was expected.
     #[serde(default, deserialize_with = "newer::optional")]
     pub verdict: Option<Verdict>,
@@ -143,7 +143,7 @@ pub struct Judged {
     pub not_needed: Option<NotNeeded>,
 }
 
-/// Trials that a run does not need, because an interim check decided their comparisons without them.
+/// Trials that a run does not need, because an interim check settled their comparisons without them.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NotNeeded {
@@ -151,7 +151,7 @@ pub struct NotNeeded {
     pub trials: u32,
     /// The number of trials that the plan has.
     pub of_trials: u32,
-    /// The least and the largest number of iterations after which their cells were decided.
+    /// The least and the largest number of iterations after which their cells were settled.
     pub iterations: [u32; 2],
     /// The number of iterations that the plan has.
     pub of_iterations: u32,
@@ -209,7 +209,7 @@ pub struct Comparison {
     pub p_adjusted: Option<f64>,
     /// What the pairs show.
     #[serde(deserialize_with = "newer::name")]
-    pub finding: Outcome,
+    pub finding: Finding,
     /// Why the two cannot be compared. Only set if the finding is `NotComparable`.
     #[serde(default, deserialize_with = "newer::optional")]
     pub reason: Option<NoFinding>,
@@ -249,7 +249,7 @@ pub struct Overall {
 
 /// What a comparison found.
 #[derive(AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, PartialEq)]
-pub enum Outcome {
+pub enum Finding {
     /// The candidate is better: a higher rate, a shorter time, a lower cost.
     Better,
     /// The candidate is worse: a lower rate, a longer time, a higher cost.
@@ -267,9 +267,9 @@ pub enum Outcome {
     Newer(NewerName),
 }
 
-newer::carry!(Outcome);
+newer::carry!(Finding);
 
-impl Outcome {
+impl Finding {
     /// Whether the two were found to differ.
     pub fn differs(self) -> bool {
         matches!(self, Self::Better | Self::Worse)
@@ -322,7 +322,7 @@ impl NoFinding {
 /// An expectation of one cell, judged.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gate {
+pub struct JudgedExpectation {
     /// Index of the expectation in the plan.
     pub expectation: usize,
     /// Id of the cell.

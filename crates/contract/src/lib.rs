@@ -28,7 +28,7 @@
 //! | [`quantity`] | bytes, shares and bit rates as people write them |
 //! | [`limits`] | bounds that documents, requests and stacks have in common |
 //! | [`units`] | numbers as people read them |
-//! | [`text`] | words of others, made harmless |
+//! | [`text`] | untrusted text without control characters |
 //! | [`metrics`] | what is exported for Prometheus |
 
 #![warn(missing_docs)]

@@ -32,7 +32,7 @@ pub struct MachineTime {
 
 impl MachineTime {
     /// Counts since the machine was started, from the content of `/proc/stat` (proc_stat(5)) and of
-    /// `/proc/pressure/memory`, if there is one. None if the first has no such counts.
+    /// `/proc/pressure/memory`, if there is one. `None` if the first has no such counts.
     pub fn since_boot(stat: &str, memory_pressure: Option<&str>) -> Option<Self> {
         let ticks = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         // User mode includes guests.
@@ -138,7 +138,7 @@ ctxt 10501457
     }
 
     #[test]
-    fn a_file_without_counts_says_nothing() {
+    fn a_stat_file_without_counts_gives_no_machine_time() {
         for stat in [
             "",
             "cpu0 1 2 3 4 5 6 7 8\n",
@@ -152,7 +152,7 @@ ctxt 10501457
     }
 
     #[test]
-    fn what_others_used_is_a_share_of_the_time_between_two_readings() {
+    fn foreign_use_is_a_share_of_the_time_between_two_readings() {
         let start = MachineTime::since_boot(STAT, None).unwrap();
         let end = MachineTime {
             total_seconds: start.total_seconds + 2.0,
@@ -170,7 +170,7 @@ ctxt 10501457
     }
 
     #[test]
-    fn a_moment_is_too_short_to_say_anything() {
+    fn an_interval_of_one_tick_gives_shares_of_zero() {
         let moment = MachineTime {
             cpus: 2,
             total_seconds: 0.01,

@@ -292,7 +292,7 @@ pub enum Transport {
     Webtransport,
     /// Channels in memory, secured by Noise, multiplexed by yamux: what the stack costs when nothing carries
     /// its bytes. Both peers are in one process, so each client node is its own server, `topology.servers` is
-    /// of no account, and no network but `none` makes sense.
+    /// ignored, and no network but `none` makes sense.
     Memory,
 }
 

@@ -48,13 +48,13 @@ pub enum Metric {
     /// Mean time to open a substream, from before the first request; when they are paced, each from its own
     /// request.
     OpenMean,
-    /// Median of the same.
+    /// Median time to open a substream.
     OpenP50,
-    /// 90th percentile of the same.
+    /// 90th percentile of the time to open a substream.
     OpenP90,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time to open a substream.
     OpenP99,
-    /// Longest of the same: in a burst, until all substreams were open.
+    /// Longest time to open a substream: in a burst, until all substreams were open.
     OpenMax,
     /// Mean time to open a substream, from after the last request, as the published tools define it.
     OpenMeanCompat,
@@ -64,35 +64,35 @@ pub enum Metric {
     HandshakeTransportP50,
     /// Median time until the connection is established.
     HandshakeEstablishedP50,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time until the connection is established.
     HandshakeEstablishedP99,
     /// Median time until the first byte came back.
     HandshakeFirstByteP50,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time until the first byte came back.
     HandshakeFirstByteP99,
     /// Connections established, used once and closed, per second.
     HandshakesPerSecond,
     /// Mean application round trip.
     RoundTripMean,
-    /// Median of the same.
+    /// Median application round trip.
     RoundTripP50,
-    /// 90th percentile of the same.
+    /// 90th percentile of the application round trip.
     RoundTripP90,
-    /// 99th percentile of the same.
+    /// 99th percentile of the application round trip.
     RoundTripP99,
-    /// Longest of the same.
+    /// Longest application round trip.
     RoundTripMax,
-    /// Mean time from sending a message until the peer had it.
+    /// Mean one-way delay: from sending a message until the peer had it.
     OneWayMean,
-    /// Median of the same.
+    /// Median one-way delay.
     OneWayP50,
-    /// 90th percentile of the same.
+    /// 90th percentile of the one-way delay.
     OneWayP90,
-    /// 99th percentile of the same.
+    /// 99th percentile of the one-way delay.
     OneWayP99,
-    /// Longest of the same.
+    /// Longest one-way delay.
     OneWayMax,
-    /// The most by which times of one way may be wrong, because the peers have different clocks.
+    /// The most by which one-way delays may be wrong, because the peers have different clocks.
     OneWayUncertainty,
     /// Messages that arrived, as a share of those sent to all receivers.
     DeliveryRatio,
@@ -126,9 +126,9 @@ pub enum Metric {
     FirstByteP50,
     /// Median time of a transfer, from its open stream to its end.
     TransferP50,
-    /// 99th percentile of the same.
+    /// 99th percentile of the time of a transfer.
     TransferP99,
-    /// Longest of the same.
+    /// Longest time of a transfer.
     TransferMax,
     /// Transfers completed per second, on the plateau.
     TransfersPerSecond,
@@ -178,7 +178,8 @@ pub enum Metric {
 newer::carry!(Metric);
 
 impl Metric {
-    /// What stands for a workload is the first of these that its trials have.
+    /// The first of these that a trial has is the one shown for it while a run is in progress. Findings are
+    /// about [`Workload::primary`](crate::parameters::Workload::primary) instead.
     pub const HEADLINES: [Self; 8] = [
         Self::MessagesPerSecond,
         Self::UploadGoodput,
@@ -225,7 +226,7 @@ impl Metric {
         Self::OpenMax,
     ];
 
-    /// Times of a round trip: the same.
+    /// Times of a round trip: mean, percentiles and longest.
     pub const ROUND_TRIP: [Self; 5] = [
         Self::RoundTripMean,
         Self::RoundTripP50,
@@ -234,7 +235,7 @@ impl Metric {
         Self::RoundTripMax,
     ];
 
-    /// Times of one way: the same.
+    /// One-way delays: mean, percentiles and longest.
     pub const ONE_WAY: [Self; 5] = [
         Self::OneWayMean,
         Self::OneWayP50,

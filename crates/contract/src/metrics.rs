@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_say_their_unit_once() {
+    fn names_of_metrics_are_unique_and_contain_their_unit_once() {
         let mut names = BTreeSet::new();
         for family in SOURCES.iter().flat_map(|source| source.families) {
             assert!(names.insert(family.name), "{} is there twice", family.name);

@@ -1,4 +1,4 @@
-//! Conditions of the links between nodes, all defaults filled in.
+//! Impairments of the links between nodes, all defaults filled in.
 
 use std::{fmt, time::Duration};
 
@@ -15,22 +15,22 @@ pub const NONE: &str = "none";
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Conditions {
+pub struct NetworkImpairments {
     /// Its name.
     pub name: String,
     /// What happens to packets that clients send.
     pub to_server: Impairment,
     /// What happens to packets that servers send.
     pub to_client: Impairment,
-    /// What happens between clients and a relay, if not the same.
+    /// What happens between clients and a relay, if it differs from `to_server` and `to_client`.
     pub client_relay: Option<Impairment>,
-    /// What happens between servers and a relay, if not the same.
+    /// What happens between servers and a relay, if it differs from `to_server` and `to_client`.
     pub server_relay: Option<Impairment>,
-    /// Who impairs.
+    /// The back end that impairs packets.
     pub backend: Backend,
 }
 
-impl Conditions {
+impl NetworkImpairments {
     /// What happens to packets from a node of one role to one of another; nodes of one role do not talk to
     /// each other.
     pub fn between(&self, from: Role, to: Role) -> Option<&Impairment> {
@@ -59,7 +59,7 @@ impl Conditions {
         self.all().all(Impairment::is_none)
     }
 
-    /// The higher rate of both directions, in bit/s; none, if one of them has no limit.
+    /// The higher rate of both directions, in bit/s. `None` if one of them has no limit.
     pub fn rate(&self) -> Option<f64> {
         let rates = [&self.to_server, &self.to_client].map(|way| way.rate_bits_per_second);
         let [to_server, to_client] = rates.map(|rate| rate.map(|rate| rate.get() as f64));
@@ -74,7 +74,7 @@ impl Conditions {
     }
 }
 
-impl fmt::Display for Conditions {
+impl fmt::Display for NetworkImpairments {
     /// What happens to packets; of both directions, where they differ.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

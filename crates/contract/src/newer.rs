@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        compare::{self, Judged, NoFinding, Outcome},
+        compare::{self, Finding, Judged, NoFinding},
         distribution::Distribution,
         histogram::{Histogram, recorder},
         metric::Metric,
@@ -170,7 +170,7 @@ mod tests {
     };
 
     #[test]
-    fn only_names_are_carried() {
+    fn only_text_that_is_a_name_is_carried() {
         let name = NewerName::new("jitterP50").unwrap();
         assert_eq!(NewerName::new("jitterP50"), Some(name));
         assert_eq!(
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_tomorrow_is_read_and_written_unchanged() {
+    fn a_record_of_a_newer_version_is_read_and_written_unchanged() {
         let mut measured = serde_json::to_value(Measured::default()).unwrap();
         measured["errors"] = json!({"Overheated": 1, "Timeout": 2});
         let histogram = Histogram::from(&recorder());
         measured["histograms"] = json!({"jitter": histogram, "roundTrip": histogram});
         measured["samples"] = json!([Sample::default()]);
         measured["samples"][0]["errors"] = json!({"Overheated": 1});
-        let tomorrow = json!({
+        let written = json!({
             "trial": {"id": "c0.i0", "cell": 0, "iteration": 0, "warmup": false},
             "attempt": 0,
             "failure": {"reason": "Overheated", "message": "too hot"},
@@ -201,7 +201,7 @@ mod tests {
             "session": 0,
             "nodes": {"client-0": {"role": "client", "measured": measured}},
         });
-        let record: TrialRecord = serde_json::from_value(tomorrow.clone()).unwrap();
+        let record: TrialRecord = serde_json::from_value(written.clone()).unwrap();
         let newer = Metric::Newer(NewerName::new("jitterP50").unwrap());
         assert_eq!(record.metrics[&newer], 0.25);
         assert_eq!(
@@ -214,31 +214,31 @@ mod tests {
             (reason.as_ref(), <&str>::from(reason)),
             ("Overheated", "Overheated")
         );
-        assert_eq!(serde_json::to_value(record).unwrap(), tomorrow);
+        assert_eq!(serde_json::to_value(record).unwrap(), written);
     }
 
     #[test]
-    fn a_unit_of_tomorrow_is_written_beside_the_number() {
-        let tomorrow = json!({
+    fn a_unit_of_a_newer_version_is_written_beside_the_number() {
+        let written = json!({
             "cell": "c0", "metric": "power", "unit": "watts", "count": 1,
             "median": 1500.0, "mean": 1500.0, "min": 1500.0, "max": 1500.0,
         });
-        let row: SummaryRow = serde_json::from_value(tomorrow.clone()).unwrap();
+        let row: SummaryRow = serde_json::from_value(written.clone()).unwrap();
         assert_eq!(units::text(row.unit, row.median), "1500 watts");
-        assert_eq!(serde_json::to_value(row).unwrap(), tomorrow);
+        assert_eq!(serde_json::to_value(row).unwrap(), written);
     }
 
     #[test]
-    fn an_end_of_tomorrow_is_read_and_written_unchanged() {
-        let tomorrow = json!({"phase": "Hibernating", "reason": "Overheated", "message": "too hot"});
-        let conclusion: Conclusion = serde_json::from_value(tomorrow.clone()).unwrap();
+    fn a_conclusion_of_a_newer_version_is_read_and_written_unchanged() {
+        let written = json!({"phase": "Hibernating", "reason": "Overheated", "message": "too hot"});
+        let conclusion: Conclusion = serde_json::from_value(written.clone()).unwrap();
         assert_eq!(<&str>::from(conclusion.reason), "Overheated");
-        assert_eq!(serde_json::to_value(conclusion).unwrap(), tomorrow);
+        assert_eq!(serde_json::to_value(conclusion).unwrap(), written);
     }
 
     #[test]
-    fn findings_of_tomorrow_are_read_and_written_unchanged() {
-        let tomorrow = json!({
+    fn findings_of_a_newer_version_are_read_and_written_unchanged() {
+        let written = json!({
             "comparisons": [{
                 "baseline": "a", "candidate": "b", "metric": "openP50", "pairs": 40, "excludedPairs": 0,
                 "failed": [0, 0], "tolerance": 0.5, "finding": "Doubtful",
@@ -246,8 +246,8 @@ mod tests {
             "gates": [{"expectation": 0, "cell": "b", "verdict": "Doubtful", "evidence": "40 pairs"}],
             "verdict": "Doubtful",
         });
-        let judged: Judged = serde_json::from_value(tomorrow.clone()).unwrap();
-        assert_eq!(serde_json::to_value(judged).unwrap(), tomorrow);
+        let judged: Judged = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(serde_json::to_value(judged).unwrap(), written);
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
         check::<Distribution>();
         check::<Unit>();
         check::<NoFinding>();
-        check::<Outcome>();
+        check::<Finding>();
         check::<compare::Verdict>();
     }
 }

@@ -9,7 +9,7 @@
 //! | `PUT /v1/trials/{id}/finish` | a server has nothing more to expect: it closes and reports; idempotent |
 //! | `GET /v1/trials/{id}?wait=SECONDS&after=STATE` | [`TrialStatus`]; waits up to `wait` until the state is later than `after` |
 //! | `DELETE /v1/trials/{id}` | cancel if running, forget if finished |
-//! | `PUT /v1/renew` | the program starts again, in its process: 204, 423 while a trial runs, 409 while an outcome was not collected; optional |
+//! | `PUT /v1/renew` | the program restarts, in its process: 204, 423 while a trial runs, 409 while an outcome was not collected; optional |
 //!
 //! Links are impaired by a process of its own in the node's network namespace, the link agent, which has a
 //! control port of its own and these calls:
@@ -89,7 +89,7 @@ pub struct Info {
     /// Version of the contract that it speaks: [`CONTRACT`].
     #[serde(default = "first_contract")]
     pub contract: u32,
-    /// The running program: another number after it was started again.
+    /// Identifies this start of the program; a restart changes the number.
     pub instance: Option<u64>,
     /// Version of the node program.
     pub version: String,
@@ -244,7 +244,7 @@ pub enum Side {
         /// Peers to run, each with an identity and a connection of its own.
         peers: u32,
         /// How far each server's clock is ahead of this node's, in nanoseconds, in the order of `servers`.
-        /// Empty if that is unknown, or if the workload does not measure the time of one way.
+        /// Empty if that is unknown, or if the workload does not measure the one-way delay.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         clocks: Vec<i64>,
     },
@@ -426,7 +426,7 @@ pub struct Plateau {
 /// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
 pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
 
-/// Bytes that went one way, over all streams of a node, and how long that took.
+/// Bytes that went in one direction, over all streams of a node, and how long that took.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -482,7 +482,7 @@ pub struct Resources {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
-    /// Who impairs: another number after the agent was started again, or what impairs in it has failed.
+    /// Identifies this start of the agent. The number changes when the agent restarts or its emulator fails.
     /// In the meantime packets may have passed or been stopped, and links have to be set and measured again.
     pub instance: u64,
     /// The interface whose packets are impaired.
@@ -491,7 +491,7 @@ pub struct LinkStatus {
     pub capabilities: perfrun_link::Capabilities,
     /// UDP port, at the node's address, that answers probes.
     pub probe_port: u16,
-    /// What is impaired, and how it went; nothing, if packets pass as they are.
+    /// What is impaired, and how it went. Absent if packets pass as they are.
     pub state: Option<LinkState>,
 }
 
@@ -502,7 +502,7 @@ pub struct LinkStatus {
 pub struct LinkRequest {
     /// Which peers are reached over which link; those that are not named, over an unimpaired one.
     pub link: Link,
-    /// Who impairs.
+    /// The back end that impairs packets.
     pub backend: Backend,
     /// Where the random decisions begin: equal packets have the same fate after equal seeds. By chance, if
     /// absent. netem ignores it before Linux 6.6.

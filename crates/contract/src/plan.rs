@@ -11,7 +11,7 @@ use crate::{
     capabilities::Capabilities,
     compare::Judging,
     matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
-    network::{Conditions, NONE},
+    network::{NONE, NetworkImpairments},
     parameters::{Bandwidth, Parameters, Substreams},
     role::Role,
     support, units,
@@ -30,9 +30,9 @@ const TCP_WINDOW_MAX: u64 = 65_535 << 14;
 pub struct Plan {
     /// Nodes to start.
     pub nodes: Vec<PlannedNode>,
-    /// Conditions of the links; none at all, if links are left as they are throughout the run.
+    /// Impairments of the links. Empty if links are left as they are throughout the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub networks: Vec<Conditions>,
+    pub networks: Vec<NetworkImpairments>,
     /// Cells to measure.
     pub cells: Vec<Cell>,
     /// Cells of the matrix that cannot be measured.
@@ -41,7 +41,7 @@ pub struct Plan {
     pub trials: Vec<Trial>,
     /// The seed of the order of trials. Absent if they are in the order of the document.
     pub seed: Option<u32>,
-    /// When nodes are started again.
+    /// When nodes restart.
     #[serde(default, skip_serializing_if = "Renew::is_never")]
     pub renew: Renew,
     /// What is compared, and what is expected.
@@ -112,9 +112,9 @@ pub struct Cell {
     pub parameters: Parameters,
     /// Names of the client nodes.
     pub clients: Names,
-    /// Names of the server nodes; none, if each client node is its own server.
+    /// Names of the server nodes. Empty if each client node is its own server.
     pub servers: Names,
-    /// Names of the relay nodes; none, unless clients reach servers through one.
+    /// Names of the relay nodes. Empty unless clients reach servers through one.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
     pub relays: Names,
     /// Peers in each client node.
@@ -122,7 +122,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the baseline.
+    /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the raw reference.
     pub fn pair(&self) -> String {
         if self.is_raw() && self.client == self.server {
             self.client.to_string()
@@ -144,8 +144,8 @@ impl Cell {
         self.client_stack == Stack::Raw && self.server_stack == Stack::Raw
     }
 
-    /// Whether this is what others are held against: plain connections, of no variant.
-    pub fn is_baseline(&self) -> bool {
+    /// Whether other cells are compared with this one: plain connections, of no variant.
+    pub fn is_raw_reference(&self) -> bool {
         let is_plain = |name: &StackName| name.0 == Stack::Raw.as_ref();
         self.is_raw() && is_plain(&self.client) && is_plain(&self.server)
     }
@@ -225,7 +225,7 @@ impl Plan {
         })
     }
 
-    /// The index of the raw cell that a cell is held against; none for raw cells, and for a cell whose
+    /// The index of the raw cell that a cell is compared with. `None` for raw cells, and for a cell whose
     /// variant chooses the congestion control: a share would compare controllers.
     pub fn raw_of(&self, cell: &Cell) -> Option<usize> {
         let controls_congestion = |settings: &StackSettings| {
@@ -239,7 +239,7 @@ impl Plan {
         let (transport, load) = (cell.transport.raw(), cell.load());
         // The cheap comparisons first: there is one for each pair of cells.
         self.cells.iter().position(|other| {
-            other.is_baseline()
+            other.is_raw_reference()
                 && other.transport == transport
                 && other.is_beside(cell)
                 && other.load() == load
@@ -279,11 +279,11 @@ impl Plan {
         all.filter(|(_, settings)| !settings.is_default()).collect()
     }
 
-    /// The largest TCP window that its networks call for, in bytes; nothing, if links are left as they are.
+    /// The largest TCP window that its networks call for, in bytes. `None` if links are left as they are.
     /// Twice the bandwidth-delay product, of 10 Gbit/s where a network has no rate: the kernel counts
     /// headers, too.
     pub fn tcp_window_bytes(&self) -> Option<u64> {
-        let bytes = |network: &Conditions| {
+        let bytes = |network: &NetworkImpairments| {
             let rate = network
                 .all()
                 .map(|way| {
@@ -378,7 +378,7 @@ pub enum Cpus {
     Split,
 }
 
-/// When nodes are started again.
+/// When nodes restart.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use perfrun_link::{
     ActiveBackend, Mode,
-    probe::{Finding, Judgement, Measurement, Rate},
+    probe::{Judgement, Measurement, QuantityFinding, Rate},
     state::{Traffic, Worker},
 };
 use schemars::JsonSchema;
@@ -26,8 +26,8 @@ use crate::{
 pub struct TrialRecord {
     /// Which trial of the plan.
     pub trial: Trial,
-    /// 0, or 1 for the second try: after a node was lost, or after a pair of trials that are compared was
-    /// disturbed.
+    /// 0 for the first attempt, 1 for the second: after a node was lost, or after a pair of trials that are
+    /// compared was disturbed.
     pub attempt: u32,
     /// Why it failed. Absent if it completed.
     pub failure: Option<TrialFailure>,
@@ -63,8 +63,8 @@ pub struct TrialRecord {
     /// The node that stood still for longest; absent if all of them worked all the time, or if their samples
     /// do not tell.
     pub standstill: Option<Standstill>,
-    /// The links, as they were set and measured just before; nothing, if this trial found them as one before
-    /// it did.
+    /// The links, as they were set and measured just before; absent if the links stayed as an earlier trial
+    /// had left them.
     pub links: Option<LinkCheck>,
     /// How many neighbouring samples of a node were merged into each one, where all of them would have made
     /// the results of the run too large. The metrics are computed from all.
@@ -189,7 +189,7 @@ pub struct Leg {
     /// The rate towards the client, measured likewise.
     pub rate_to_client: Option<Rate>,
     /// Each quantity beside what it should be, from the client's view: there is towards the server.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<QuantityFinding>,
 }
 
 impl LinkCheck {
@@ -199,7 +199,7 @@ impl LinkCheck {
     }
 
     /// What is not as it was set to be, and between which nodes.
-    pub fn outside(&self) -> impl Iterator<Item = (&Leg, &Finding)> {
+    pub fn outside(&self) -> impl Iterator<Item = (&Leg, &QuantityFinding)> {
         let findings = self
             .legs
             .iter()
@@ -213,7 +213,7 @@ impl LinkCheck {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkRecord {
-    /// Who impaired.
+    /// The back end that impaired packets.
     pub backend: ActiveBackend,
     /// How packets passed.
     pub mode: Mode,
@@ -228,7 +228,7 @@ pub struct LinkRecord {
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrialFailure {
-    /// The node that failed first; none, if it was not a node.
+    /// The node that failed first. Absent if it was not a node.
     pub node: Option<String>,
     /// For programs.
     #[serde(deserialize_with = "newer::name")]

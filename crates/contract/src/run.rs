@@ -92,7 +92,7 @@ pub enum Isolation {
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
+pub struct RunTimeouts {
     /// Until all nodes are ready.
     pub provision: Duration,
     /// One trial. A workload with a duration has that much more.

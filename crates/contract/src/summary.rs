@@ -35,7 +35,7 @@ pub struct SummaryRow {
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
-    /// Lower end of the 95 % confidence interval of the median of this run; none below six trials.
+    /// Lower end of the 95 % confidence interval of the median of this run. Absent below six trials.
     pub ci95_low: Option<f64>,
     /// Upper end of that interval.
     pub ci95_high: Option<f64>,
@@ -46,7 +46,7 @@ pub struct SummaryRow {
     /// Share of the raw reference's same cell in the same iterations, for rates: the estimate of Hodges and
     /// Lehmann.
     pub share_of_raw: Option<f64>,
-    /// Lower end of the 95 % confidence interval of that share; none below six iterations with both.
+    /// Lower end of the 95 % confidence interval of that share. Absent below six iterations with both.
     pub share_of_raw_low: Option<f64>,
     /// Upper end of that interval.
     pub share_of_raw_high: Option<f64>,

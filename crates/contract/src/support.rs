@@ -4,12 +4,12 @@ mod built_in;
 mod facts;
 mod uses;
 
-use self::facts::{apart, lack};
+use self::facts::{why_no_shared_wire, why_role_unsupported};
 pub use self::{
     built_in::capabilities,
     facts::{
         COMMONWARE_SPARE, LITEP2P_QUIC_STREAMS, commonware_burst, commonware_peers, dial_round_trips,
-        is_stream_layer, limits, most_peers, stream_is_connection, unsettable,
+        is_stream_layer, limits, most_peers, stream_is_connection, why_setting_unsupported,
     },
     uses::{USES, Use},
 };
@@ -43,17 +43,23 @@ impl<'a> End<'a> {
             .unwrap_or(self.name)
     }
 
-    fn lack(&self, role: Role, transport: Transport, parameters: &Parameters) -> Option<String> {
-        self.capabilities?.lack(self.name, role, transport, parameters)
+    fn why_role_unsupported(
+        &self,
+        role: Role,
+        transport: Transport,
+        parameters: &Parameters,
+    ) -> Option<String> {
+        self.capabilities?
+            .why_role_unsupported(self.name, role, transport, parameters)
     }
 
     /// Why the stack cannot apply settings on a transport. `None` if it can.
-    pub fn unsettable(&self, settings: &StackSettings, transport: Transport) -> Option<String> {
+    pub fn why_settings_unsupported(&self, settings: &StackSettings, transport: Transport) -> Option<String> {
         match self.capabilities {
-            Some(own) => own.lack_of_settings(self.name, settings, transport),
+            Some(own) => own.why_settings_unsupported(self.name, settings, transport),
             None => settings
                 .effective_on(transport)
-                .find_map(|setting| unsettable(self.stack, setting))
+                .find_map(|setting| why_setting_unsupported(self.stack, setting))
                 .map(str::to_owned),
         }
     }
@@ -61,18 +67,22 @@ impl<'a> End<'a> {
 
 /// The stacks of a cell.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends<'a> {
+pub struct CellStacks<'a> {
     /// The stack that dials.
     pub client: End<'a>,
     /// The stack that listens.
     pub server: End<'a>,
-    /// The stack of the relay. None if it is the server's.
+    /// The stack of the relay. `None` if it is the server's.
     pub relay: Option<End<'a>>,
 }
 
 /// Why stacks, any of which may be external, cannot run a workload over a transport. `None` if they can.
-pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Parameters) -> Option<String> {
-    let Ends {
+pub fn why_unsupported(
+    stacks: CellStacks<'_>,
+    transport: Transport,
+    parameters: &Parameters,
+) -> Option<String> {
+    let CellStacks {
         client,
         server,
         relay,
@@ -85,9 +95,9 @@ pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Pa
         return Some(different_wires(relay, server));
     }
     client
-        .lack(Role::Client, transport, parameters)
-        .or_else(|| server.lack(Role::Server, transport, parameters))
-        .or_else(|| relay?.lack(Role::Relay, transport, parameters))
+        .why_role_unsupported(Role::Client, transport, parameters)
+        .or_else(|| server.why_role_unsupported(Role::Server, transport, parameters))
+        .or_else(|| relay?.why_role_unsupported(Role::Relay, transport, parameters))
         .or_else(|| {
             let is_libp2p = client.wire() == "libp2p";
             let (client, server, relay) = (client.stack, server.stack, relay.map(|relay| relay.stack));
@@ -98,14 +108,15 @@ pub fn unsupported_by_ends(ends: Ends<'_>, transport: Transport, parameters: &Pa
             let first = relay_end.filter(|(relay, _)| *relay == Stack::Litep2p);
             let last = relay_end.filter(|_| is_libp2p && !transport.is_in_process());
             let mut ends = first.into_iter().chain(pair).chain(last);
-            let lacking = ends.find_map(|(stack, role)| lack(stack, role, transport, parameters));
-            let of_pair = || unsupported_by_libp2p(client, server, relay, transport, parameters);
+            let lacking =
+                ends.find_map(|(stack, role)| why_role_unsupported(stack, role, transport, parameters));
+            let of_pair = || why_unsupported_by_libp2p(client, server, relay, transport, parameters);
             lacking.or_else(|| is_libp2p.then(of_pair)?)
         })
 }
 
 /// Why a pair of built-in stacks cannot run a workload over a transport. `None` if it can.
-pub fn unsupported(
+pub fn why_pair_unsupported(
     client: Stack,
     server: Stack,
     transport: Transport,
@@ -116,18 +127,18 @@ pub fn unsupported(
         stack,
         capabilities: None,
     };
-    let ends = Ends {
+    let stacks = CellStacks {
         client: end(client),
         server: end(server),
         relay: None,
     };
-    unsupported_by_ends(ends, transport, parameters)
+    why_unsupported(stacks, transport, parameters)
 }
 
 fn different_wires(client: End<'_>, server: End<'_>) -> String {
     let both = [client.stack, server.stack];
     let built_in = Stack::built_in().filter(|stack| both.contains(stack));
-    match built_in.filter_map(apart).last() {
+    match built_in.filter_map(why_no_shared_wire).last() {
         Some(reason) => reason.into(),
         None => format!(
             "{} speaks {}, and {} speaks {}",
@@ -140,7 +151,7 @@ fn different_wires(client: End<'_>, server: End<'_>) -> String {
 }
 
 /// The rules for several stacks that speak libp2p's protocols. External stacks have none of their own here.
-fn unsupported_by_libp2p(
+fn why_unsupported_by_libp2p(
     client: Stack,
     server: Stack,
     relay: Option<Stack>,

@@ -212,7 +212,7 @@ impl Tally {
         self.not_needed = not_needed;
     }
 
-    /// The number of a trial's last attempt, and why it failed. None if there was no attempt.
+    /// The number of a trial's last attempt, and why it failed. `None` if there was no attempt.
     pub fn last_attempt(&self, trial: &str) -> Option<(u32, Option<Reason>)> {
         let last = self.trials.get(trial)?;
         Some((last.attempt, last.failure.as_ref().map(|failure| failure.reason)))

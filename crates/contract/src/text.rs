@@ -1,4 +1,4 @@
-//! Words of others, made harmless.
+//! Untrusted text without control characters.
 
 /// Most characters of an error that a node reports: several sentences.
 pub const MESSAGE_MAX: usize = 1000;
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_others_cannot_control_a_terminal() {
+    fn untrusted_text_cannot_control_a_terminal() {
         let clipboard = "\x1b]52;c;cm0gLXJm\x07 and \u{9b}31m red\r\n";
         assert_eq!(plain(clipboard), " ]52;c;cm0gLXJm  and  31m red \n");
     }

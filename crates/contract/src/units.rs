@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_said() {
+    fn nan_and_infinity_are_written_as_a_question_mark() {
         assert_eq!(text(Unit::Seconds, f64::NAN), "?");
         assert_eq!(text(Unit::BitsPerSecond, f64::INFINITY), "?");
     }

@@ -99,7 +99,7 @@ fn every_sequence_of_records_has_one_verdict() {
             ),
         ),
         (
-            "all failures are time-outs",
+            "all failures are timeouts",
             all_but([failed("c0.i0", Reason::Timeout), failed("c1.i0", Reason::Timeout)]),
             Complete,
             (
@@ -221,7 +221,7 @@ fn every_sequence_of_records_has_one_verdict() {
 }
 
 #[test]
-fn what_ends_a_run_early_is_its_reason_whatever_its_trials_did() {
+fn the_cause_of_an_early_end_is_the_reason_whatever_trials_did() {
     let records = [completed("c0.w0"), failed("c1.w0", Reason::Timeout)];
     let tally = Tally::of(&plan_of(&TRIALS), &records);
     for cause in [Some(EndReason::RunTimeout), Some(EndReason::NodeLost), None] {
@@ -233,7 +233,7 @@ fn what_ends_a_run_early_is_its_reason_whatever_its_trials_did() {
 }
 
 #[test]
-fn a_run_that_was_killed_says_so() {
+fn a_killed_run_is_reported_as_cancelled_with_its_cause() {
     let tally = Tally::of(&plan_of(&TRIALS), &[completed("c0.w0")]);
     let conclusion = tally.conclusion(Interrupted, None, Some("perfrun ended before the run did"));
     assert_eq!(
@@ -246,7 +246,7 @@ fn a_run_that_was_killed_says_so() {
 }
 
 #[test]
-fn a_run_that_has_not_ended_says_how_far_it_is() {
+fn a_run_in_progress_reports_its_completed_trials() {
     let records = [completed("c0.w0"), failed("c1.w0", Reason::Timeout)];
     let conclusion = Tally::of(&plan_of(&TRIALS), &records).in_progress();
     assert_eq!(

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_cannot_be_read_are_no_refusals() {
+    fn unreadable_answers_are_not_taken_for_refusals() {
         for error in [netlink::Error::Garbled, netlink::Error::Overrun] {
             let refusal = Refusal::of_netlink(Obstacle::NoNetem, "netem")(error);
             assert_eq!(refusal.reason, Obstacle::Unreadable);

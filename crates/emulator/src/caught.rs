@@ -74,8 +74,8 @@ const ETHER_TYPE_V4: u16 = libc::ETH_P_IP as u16;
 const ETHER_TYPE_V6: u16 = libc::ETH_P_IPV6 as u16;
 
 /// The bits and the mask of an address of `N` words, from the keys of u32, the first of which is `first`
-/// bytes behind the start of the IP header. Words with an empty mask have no key. None if the keys are about
-/// something else.
+/// bytes behind the start of the IP header. Words with an empty mask have no key. `None` if the keys are
+/// about something else.
 fn u32_address<const N: usize>(selector: &[u8], first: i32) -> Option<(u128, u128)> {
     let count = usize::from(*selector.get(2)?);
     let keys = selector.get(SELECTOR_HEADER..SELECTOR_HEADER + count * KEY)?;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_cut_off_name_nobody_else() {
+    fn truncated_replies_name_no_other_peer() {
         for classifier in Classifier::ALL {
             let peer: Prefix = "fd70::1".parse().unwrap();
             let Reply(whole) = reply(Match::To(peer), Action::Redirect { to: 7 }, classifier);

@@ -78,7 +78,7 @@ fn merged(frame: &[u8]) -> Option<Packet> {
     })
 }
 
-/// The destination of the frame. None if it is not IP.
+/// The destination of the frame. `None` if it is not IP.
 pub(crate) fn destination(frame: &[u8]) -> Option<IpAddr> {
     let ethernet = frame.get(HEADER..)?;
     let ether_type = ethernet.get(12..14)?;

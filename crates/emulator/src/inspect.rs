@@ -26,7 +26,7 @@ pub enum Inspection {
     Userspace {
         /// The state that the process reported.
         state: LinkState,
-        /// The process. None if it is not visible from here.
+        /// The process. `None` if it is not visible from here.
         process: Option<u32>,
     },
     /// A process that does not reply.

@@ -427,7 +427,7 @@ fn mode(link: &Link) -> Mode {
     link.mode()
 }
 
-/// The kind of the queueing discipline that another program has given the interface. None if there is none.
+/// The kind of the queueing discipline that another program has given the interface. `None` if there is none.
 pub(crate) fn root_taken(netlink: &mut Netlink, interface: u32) -> Result<Option<String>, netlink::Error> {
     Ok(foreign_root(&netlink.qdiscs(interface)?))
 }

@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error code. None if the kernel gave none.
+    /// The error code. `None` if the kernel gave none.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { source, .. } => Some(*source),
@@ -221,7 +221,7 @@ pub(crate) fn collect(datagram: &[u8], sequence: u32, replies: &mut Vec<Reply>) 
 }
 
 /// The attributes of an error message, which follow the refused request: the whole of it, or only its header.
-/// None if there are no attributes.
+/// `None` if there are no attributes.
 fn behind_request(flags: u16, request: &[u8]) -> Option<&[u8]> {
     let length = match (flags & NLM_F_ACK_TLVS != 0, flags & NLM_F_CAPPED != 0) {
         (false, _) => return None,
@@ -251,7 +251,7 @@ fn outcome(code: i32, attributes: Option<&[u8]>) -> Result<(), Error> {
     })
 }
 
-/// The value of the first attribute of a kind. None if there is none.
+/// The value of the first attribute of a kind. `None` if there is none.
 pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     // The iterator's items borrow from the iteration, so positions are counted instead.
     let mut at = 0;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_keep_their_code_and_words() {
+    fn refusals_keep_their_code_and_message() {
         for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::NOBUFS, Errno::NOENT] {
             let error = collected(&refusal(errno, "Specified qdisc kind is unknown")).unwrap_err();
             assert_eq!(error.errno(), Some(errno));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_is_no_error_is_not_a_refusal() {
+    fn a_code_that_is_not_an_error_is_not_a_refusal() {
         for code in [1, i32::MAX, i32::MIN, ERROR_MIN - 1] {
             let refusal = message(NLMSG_ERROR, NLM_F_CAPPED, &code.to_ne_bytes());
             assert!(matches!(collected(&refusal), Err(Error::Garbled)), "{code}");

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulator_that_has_ended_publishes_nothing() {
+    fn an_emulator_that_has_ended_leaves_no_published_state() {
         let interface = format!("gone{}", std::process::id());
         let _status = Status::serve(&interface, || None).unwrap();
         assert!(fetch(&interface).is_err());

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_of_ipv6_become_as_many_words_as_they_have() {
+    fn prefixes_of_ipv6_become_one_match_for_each_32_bits() {
         let words = |peer| -> Vec<_> {
             let selector = selector(&filter_to(peer));
             selector
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_replies_name_nothing() {
+    fn truncated_replies_of_tc_are_not_misread() {
         let whole = bytes(&filter_to("10.0.0.1").message(5, Classifier::U32));
         for length in 0..whole.len() {
             let cut = Reply(whole[..length].to_vec());

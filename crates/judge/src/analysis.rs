@@ -1,7 +1,7 @@
 //! What is known of a run at its interim checks.
 
 use perfrun_contract::{
-    compare::{Bound, CellPair, NoFinding, NotNeeded, Outcome, Verdict},
+    compare::{Bound, CellPair, Finding, NoFinding, NotNeeded, Verdict},
     plan::{Plan, Trial},
     record::TrialRecord,
 };
@@ -9,10 +9,10 @@ use perfrun_contract::{
 use crate::{
     check::InterimCheck,
     comparison::{self, count},
+    expectations::{self, AllowedRegression, CellExpectation, Evaluation},
     family::{self, Member},
-    gates::{self, AllowedRegression, CellExpectation, Evaluation},
     holm::holm,
-    outcomes::{Sample, TestResult, outcomes},
+    outcomes::{ComparisonInput, TestResult, outcomes},
     pairs::{Pair, Trials, differences, failed},
 };
 
@@ -24,8 +24,8 @@ pub(crate) struct Analysis<'a> {
     pub(crate) expected: Vec<Expected>,
     /// In the order of the plan.
     pub(crate) cell_pairs: Vec<CellPairState<'a>>,
-    /// The iterations of the check at which everything was decided.
-    decided_after: Option<u32>,
+    /// The iterations of the check at which everything was settled.
+    settled_after: Option<u32>,
 }
 
 /// A comparison, and what the last check found.
@@ -48,8 +48,8 @@ pub(crate) struct CellPairState<'a> {
     /// Its last check.
     pub(crate) check: InterimCheck,
     pub(crate) pairs: Vec<Pair<'a>>,
-    /// Whether everything about it was decided, at a check whose iterations are complete.
-    pub(crate) is_decided: bool,
+    /// Whether everything about it was settled, at a check whose iterations are complete.
+    pub(crate) is_settled: bool,
 }
 
 impl Expected {
@@ -67,12 +67,12 @@ impl<'a> Analysis<'a> {
             cells: *cells,
             check: interim_checks[0],
             pairs: vec![],
-            is_decided: false,
+            is_settled: false,
         };
         let compared = |member| Compared { member, found: None };
         let expected = |expectation: CellExpectation| Expected {
             expectation,
-            evaluation: gates::inconclusive("no pair of trials"),
+            evaluation: expectations::inconclusive("no pair of trials"),
             cell_pairs: expectation.cell_pairs(plan).collect(),
         };
         let mut analysis = Self {
@@ -81,7 +81,7 @@ impl<'a> Analysis<'a> {
             compared: family::of(plan).into_iter().map(compared).collect(),
             expected: CellExpectation::of(plan).into_iter().map(expected).collect(),
             cell_pairs: plan.judging.cell_pairs.iter().map(unchecked).collect(),
-            decided_after: None,
+            settled_after: None,
         };
         for check in interim_checks {
             analysis.check(check);
@@ -89,10 +89,10 @@ impl<'a> Analysis<'a> {
                 break;
             }
             for cell_pair in 0..analysis.cell_pairs.len() {
-                analysis.cell_pairs[cell_pair].is_decided |= analysis.is_decided(cell_pair);
+                analysis.cell_pairs[cell_pair].is_settled |= analysis.is_settled(cell_pair);
             }
-            if analysis.are_all_decided() {
-                analysis.decided_after = Some(check.iterations);
+            if analysis.are_all_settled() {
+                analysis.settled_after = Some(check.iterations);
                 break;
             }
         }
@@ -104,12 +104,12 @@ impl<'a> Analysis<'a> {
         let iterations = |cell| {
             let of_cell = |state: &&CellPairState<'_>| state.cells.cells().any(|own| own == cell);
             let states = self.cell_pairs.iter().filter(of_cell);
-            let of_state = |state: &CellPairState<'_>| match state.is_decided {
+            let of_state = |state: &CellPairState<'_>| match state.is_settled {
                 true => state.check.iterations,
                 false => u32::MAX,
             };
             let longest = states.map(of_state).max();
-            longest.or(self.decided_after).unwrap_or(u32::MAX)
+            longest.or(self.settled_after).unwrap_or(u32::MAX)
         };
         (0..self.plan.cells.len()).map(iterations).collect()
     }
@@ -120,7 +120,7 @@ impl<'a> Analysis<'a> {
         for compared in &mut self.compared {
             let void = is_void[compared.member.cell_pair];
             if let Some(found) = compared.found.as_mut().filter(|_| void) {
-                (found.finding, found.reason) = (Outcome::NotComparable, Some(reason));
+                (found.finding, found.reason) = (Finding::NotComparable, Some(reason));
             }
         }
         for Expected {
@@ -153,9 +153,9 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// Checks all pairs of cells that were not decided.
+    /// Checks all pairs of cells that were not settled.
     fn check(&mut self, check: InterimCheck) {
-        for state in self.cell_pairs.iter_mut().filter(|state| !state.is_decided) {
+        for state in self.cell_pairs.iter_mut().filter(|state| !state.is_settled) {
             state.check = check;
             state.pairs = self.trials.pairs(state.cells, check.iterations);
         }
@@ -164,21 +164,21 @@ impl<'a> Analysis<'a> {
     }
 
     fn compare(&mut self, check: InterimCheck) {
-        let sample = |Compared { member, found }: &Compared| {
+        let input = |Compared { member, found }: &Compared| {
             let cell_pair = &self.cell_pairs[member.cell_pair];
-            if cell_pair.is_decided {
-                return Sample::Decided {
+            if cell_pair.is_settled {
+                return ComparisonInput::Settled {
                     differ: found.as_ref().is_some_and(|found| found.finding.differs()),
                 };
             }
-            Sample::Open {
+            ComparisonInput::Open {
                 differences: differences(&cell_pair.pairs, member.metric),
                 tolerance: member.tolerance,
                 obstacle: comparison::obstacle(&cell_pair.pairs, member.metric),
             }
         };
-        let samples = self.compared.iter().map(sample).collect();
-        for (compared, new) in self.compared.iter_mut().zip(outcomes(samples, check.share)) {
+        let inputs = self.compared.iter().map(input).collect();
+        for (compared, new) in self.compared.iter_mut().zip(outcomes(inputs, check.share)) {
             compared.found = new.or(compared.found.take());
         }
     }
@@ -186,7 +186,7 @@ impl<'a> Analysis<'a> {
     fn evaluate_expectations(&mut self, check: InterimCheck) {
         let cell_pairs = self.cell_pairs.iter();
         let p_failing: Vec<f64> = cell_pairs
-            .map(|cell_pair| gates::p_of_failures(failed(&cell_pair.pairs)))
+            .map(|cell_pair| expectations::p_of_failures(failed(&cell_pair.pairs)))
             .collect();
         let p_failing = holm(&p_failing);
         let allowed = |Expected { expectation, .. }: &Expected| {
@@ -199,7 +199,7 @@ impl<'a> Analysis<'a> {
                 member.cell_pair == cell_pair && member.metric == planned.metric
             });
             let found = found?.found.as_ref()?;
-            (!self.cell_pairs[cell_pair].is_decided).then(|| AllowedRegression {
+            (!self.cell_pairs[cell_pair].is_settled).then(|| AllowedRegression {
                 found,
                 metric: planned.metric,
                 share,
@@ -208,12 +208,14 @@ impl<'a> Analysis<'a> {
             })
         };
         let allowed: Vec<Option<AllowedRegression<'_>>> = self.expected.iter().map(allowed).collect();
-        let regressions = gates::evaluate_regressions(&allowed, check.share);
+        let regressions = expectations::evaluate_regressions(&allowed, check.share);
         let new = |(expected, regression): (&Expected, Option<Evaluation>)| {
             regression.or_else(|| {
                 let is_open =
-                    expected.expectation.cell_pair.is_none() && !self.is_about_decided_pairs(expected);
-                is_open.then(|| gates::evaluate_bound(self.plan, &self.trials, expected.expectation, check))
+                    expected.expectation.cell_pair.is_none() && !self.is_about_settled_pairs(expected);
+                is_open.then(|| {
+                    expectations::evaluate_bound(self.plan, &self.trials, expected.expectation, check)
+                })
             })
         };
         let new: Vec<Option<Evaluation>> = self.expected.iter().zip(regressions).map(new).collect();
@@ -224,12 +226,12 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Whether an expectation is about pairs of cells, and all of them are decided.
-    fn is_about_decided_pairs(&self, Expected { cell_pairs, .. }: &Expected) -> bool {
+    /// Whether an expectation is about pairs of cells, and all of them are settled.
+    fn is_about_settled_pairs(&self, Expected { cell_pairs, .. }: &Expected) -> bool {
         !cell_pairs.is_empty()
             && cell_pairs
                 .iter()
-                .all(|cell_pair| self.cell_pairs[*cell_pair].is_decided)
+                .all(|cell_pair| self.cell_pairs[*cell_pair].is_settled)
     }
 
     /// Whether all trials that this interim check wants have a record.
@@ -245,18 +247,18 @@ impl<'a> Analysis<'a> {
         wanted.all(|trial| self.trials.at(trial.cell, trial.iteration).is_some())
     }
 
-    /// Whether everything about all pairs of cells is decided, and what is expected of other cells.
-    fn are_all_decided(&self) -> bool {
+    /// Whether everything about all pairs of cells is settled, and what is expected of other cells.
+    fn are_all_settled(&self) -> bool {
         let mut expected = self.expected.iter();
-        self.cell_pairs.iter().all(|cell_pair| cell_pair.is_decided)
+        self.cell_pairs.iter().all(|cell_pair| cell_pair.is_settled)
             && expected.all(|expected| !expected.cell_pairs.is_empty() || expected.is_conclusive())
     }
 
-    /// Whether everything about a pair of cells is decided: what is expected, or else its findings. A
-    /// precision is enough if the plan requests one. A pair of cells is not decided while its control cannot
+    /// Whether everything about a pair of cells is settled: what is expected, or else its findings. A
+    /// precision is enough if the plan requests one. A pair of cells is not settled while its control cannot
     /// differ: the control would end with the pair, and could not show that something else made the
     /// difference.
-    fn is_decided(&self, cell_pair: usize) -> bool {
+    fn is_settled(&self, cell_pair: usize) -> bool {
         let CellPairState { cells, check, .. } = self.cell_pairs[cell_pair];
         let metrics = self.compared_of(cell_pair).count();
         if cells.control.is_some() && !check.is_enough_for_control(self.plan, metrics) {
@@ -269,7 +271,7 @@ impl<'a> Analysis<'a> {
     /// Whether half of the interval of each ratio of a pair of cells is at most this share wide.
     fn is_precise(&self, cell_pair: usize, target: f64) -> bool {
         self.compared_of(cell_pair).all(|found| {
-            let comparable = found.filter(|found| found.finding != Outcome::NotComparable);
+            let comparable = found.filter(|found| found.finding != Finding::NotComparable);
             let interval = comparable.and_then(|found| found.location?.interval);
             interval.is_some_and(|(low, high)| ((high - low) / 2.0).exp_m1() <= target)
         })
@@ -292,7 +294,7 @@ impl<'a> Analysis<'a> {
         }
         self.compared_of(cell_pair).all(|found| {
             let finding = found.map(|found| found.finding);
-            matches!(finding, Some(Outcome::Better | Outcome::Worse | Outcome::Same))
+            matches!(finding, Some(Finding::Better | Finding::Worse | Finding::Same))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! A comparison as results keep it.
 
 use perfrun_contract::{
-    compare::{CellPair, Comparison, NoFinding, Outcome, Ratio},
+    compare::{CellPair, Comparison, Finding, NoFinding, Ratio},
     metric::Metric,
     plan::Plan,
     record::{Flag, TrialRecord},
@@ -96,7 +96,7 @@ pub(crate) fn blank(baseline: String, candidate: String, member: &Member) -> Com
         medians: None,
         ratio: None,
         p_adjusted: None,
-        finding: Outcome::Inconclusive,
+        finding: Finding::Inconclusive,
         reason: None,
         detectable_difference: None,
         pairs_needed: None,
@@ -105,7 +105,7 @@ pub(crate) fn blank(baseline: String, candidate: String, member: &Member) -> Com
 
 /// A comparison with what was found. What the comparison could have shown matters only if it is inconclusive.
 pub(crate) fn with_result(blank: Comparison, found: &TestResult) -> Comparison {
-    let is_inconclusive = found.finding == Outcome::Inconclusive;
+    let is_inconclusive = found.finding == Finding::Inconclusive;
     Comparison {
         pairs: count(found.differences.len()),
         ratio: found.location.and_then(|location| ratio(blank.metric, location)),

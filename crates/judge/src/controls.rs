@@ -16,7 +16,7 @@ use crate::{
     comparison::{comparison, obstacle},
     family::Member,
     machines::machines_differ,
-    outcomes::{Sample, outcomes},
+    outcomes::{ComparisonInput, outcomes},
     pairs::differences,
 };
 
@@ -45,13 +45,13 @@ pub(crate) fn check(
             machines_differ(plan, nodes, of_control).then_some(NoFinding::DifferentMachines);
         let members = analysis.compared.iter().map(|compared| compared.member);
         let members: Vec<Member> = members.filter(|member| member.cell_pair == index).collect();
-        let sample = |member: &Member| Sample::Open {
+        let input = |member: &Member| ComparisonInput::Open {
             differences: differences(&pairs, member.metric),
             tolerance: member.tolerance,
             obstacle: obstacle_of_machines.or_else(|| obstacle(&pairs, member.metric)),
         };
         let share = check.error_of_control(plan) / ALPHA;
-        let found = outcomes(members.iter().map(sample).collect(), share);
+        let found = outcomes(members.iter().map(input).collect(), share);
         for (member, found) in members.into_iter().zip(found) {
             let Some(found) = found else {
                 continue;

@@ -1,8 +1,8 @@
 //! Many tests of one run.
 
-/// Probabilities corrected for their number: those that are at most α after it are all right with probability
-/// 1 − α or more, however the tests depend on each other. Source: Holm, *A Simple Sequentially Rejective
-/// Multiple Test Procedure*, Scand. J. Statist. 6 (1979).
+/// Probabilities corrected for their number: if all corrected values up to α are taken as differences, the
+/// chance of any false one is at most α, however the tests depend on each other. Source: Holm, *A Simple
+/// Sequentially Rejective Multiple Test Procedure*, Scand. J. Statist. 6 (1979).
 pub(crate) fn holm(probabilities: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|a, b| probabilities[*a].total_cmp(&probabilities[*b]));

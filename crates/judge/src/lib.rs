@@ -8,8 +8,8 @@ mod analysis;
 mod check;
 mod comparison;
 mod controls;
+mod expectations;
 mod family;
-mod gates;
 mod holm;
 mod machines;
 mod median;
@@ -27,7 +27,7 @@ mod text;
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Comparison, Gate, Judged, NotNeeded},
+    compare::{Comparison, Judged, JudgedExpectation, NotNeeded},
     node::Info,
     plan::Plan,
     record::TrialRecord,
@@ -38,8 +38,7 @@ use crate::analysis::{Analysis, Compared, Expected};
 pub use self::{
     median::median_interval,
     sentences::{
-        Finding, control_differs, findings, phrase, sentence, sentences, summary, verdict,
-        verdict_of_whole_run,
+        Sentence, control_differs, phrase, sentence, sentences, summary, texts, verdict, verdict_of_whole_run,
     },
     signed_rank::Location,
 };
@@ -55,7 +54,7 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
                     expectation,
                     evaluation,
                     ..
-                }: &Expected| Gate {
+                }: &Expected| JudgedExpectation {
         expectation: expectation.index,
         cell: plan
             .cells
@@ -65,7 +64,7 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
         verdict: evaluation.verdict,
         evidence: evaluation.evidence.clone(),
     };
-    let gates: Vec<Gate> = analysis.expected.iter().map(gate).collect();
+    let gates: Vec<JudgedExpectation> = analysis.expected.iter().map(gate).collect();
     Judged {
         comparisons: comparisons(plan, &analysis),
         overall: overall::overall(plan, &analysis),
@@ -88,12 +87,12 @@ pub struct Needs {
 /// What a run has to measure, as far as its records tell. The plan says after which iterations it is checked.
 /// At an interim check, once all trials that it wants have a record:
 ///
-/// - a pair of cells is measured no longer if everything about it is decided, and its control could differ,
+/// - a pair of cells is measured no longer if everything about it is settled, and its control could differ,
 /// - other cells are measured no longer if that is so of all pairs of cells, and of what is expected of other
 ///   cells.
 ///
 /// The records of the same run always give the same answer. More records do not take the answer back, and
-/// those of iterations after an interim check do not change what the check decided.
+/// those of iterations after an interim check do not change what the check settled.
 pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
     if plan.judging.interim_checks.is_empty() {
         return Needs {

@@ -1,6 +1,6 @@
 //! What the differences of the pairs of each comparison show.
 
-use perfrun_contract::compare::{ALPHA, LEAST_PAIRS, NoFinding, Outcome};
+use perfrun_contract::compare::{ALPHA, Finding, LEAST_PAIRS, NoFinding};
 
 use crate::{
     holm::holm,
@@ -11,7 +11,7 @@ use crate::{
 pub(crate) const POWER_QUANTILE: f64 = 0.842;
 
 /// What is known of one comparison of a run.
-pub(crate) enum Sample {
+pub(crate) enum ComparisonInput {
     /// The differences of its pairs.
     Open {
         differences: Vec<f64>,
@@ -20,8 +20,8 @@ pub(crate) enum Sample {
         /// Why the differences say nothing, whatever they are.
         obstacle: Option<NoFinding>,
     },
-    /// The comparison was decided at an earlier interim check.
-    Decided {
+    /// The comparison was settled at an earlier interim check.
+    Settled {
         /// Whether the finding was a difference.
         differ: bool,
     },
@@ -34,37 +34,41 @@ pub(crate) struct TestResult {
     pub(crate) location: Option<Location>,
     /// Corrected for the number of comparisons, and for the share of [`ALPHA`] that this check has.
     pub(crate) p_adjusted: f64,
-    pub(crate) finding: Outcome,
+    pub(crate) finding: Finding,
     pub(crate) reason: Option<NoFinding>,
     pub(crate) detectable_difference: Option<f64>,
     pub(crate) pairs_needed: Option<u32>,
 }
 
 /// Tests all comparisons of a run at an interim check that has this share of [`ALPHA`]. `None` for those that
-/// are decided.
+/// are settled.
 ///
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
-/// one of the earlier check. A comparison that was decided otherwise stays in the family.
-pub(crate) fn outcomes(samples: Vec<Sample>, share: f64) -> Vec<Option<TestResult>> {
-    outcomes_from(samples, share, LEAST_PAIRS as usize)
+/// one of the earlier check. A comparison that was settled otherwise stays in the family.
+pub(crate) fn outcomes(inputs: Vec<ComparisonInput>, share: f64) -> Vec<Option<TestResult>> {
+    outcomes_from(inputs, share, LEAST_PAIRS as usize)
 }
 
 /// As [`outcomes`], where fewer differences than `least` have no finding.
-pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> Vec<Option<TestResult>> {
-    let probability = |sample: &Sample| match sample {
-        Sample::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
-        Sample::Decided { differ: true } => 0.0,
-        Sample::Decided { differ: false } => 1.0,
+pub(crate) fn outcomes_from(
+    inputs: Vec<ComparisonInput>,
+    share: f64,
+    least: usize,
+) -> Vec<Option<TestResult>> {
+    let probability = |input: &ComparisonInput| match input {
+        ComparisonInput::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
+        ComparisonInput::Settled { differ: true } => 0.0,
+        ComparisonInput::Settled { differ: false } => 1.0,
     };
-    let adjusted = holm(&samples.iter().map(probability).collect::<Vec<_>>());
+    let adjusted = holm(&inputs.iter().map(probability).collect::<Vec<_>>());
     let alpha = ALPHA * share;
-    let chance = alpha / (2.0 * samples.len() as f64);
-    let found = |(sample, p): (Sample, f64)| {
-        let Sample::Open {
+    let chance = alpha / (2.0 * inputs.len() as f64);
+    let found = |(input, p): (ComparisonInput, f64)| {
+        let ComparisonInput::Open {
             differences,
             tolerance,
             obstacle,
-        } = sample
+        } = input
         else {
             return None;
         };
@@ -74,10 +78,10 @@ pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> V
         let reason = obstacle.or(too_few);
         let finding = match location {
             Some(location) if reason.is_none() => finding(location, tolerance, p_adjusted),
-            _ => Outcome::NotComparable,
+            _ => Finding::NotComparable,
         };
         let (detectable_difference, pairs_needed) = match location {
-            Some(location) if finding != Outcome::NotComparable => {
+            Some(location) if finding != Finding::NotComparable => {
                 detection_limits(&location, differences.len(), (alpha, chance), tolerance)
             }
             _ => (None, None),
@@ -92,16 +96,16 @@ pub(crate) fn outcomes_from(samples: Vec<Sample>, share: f64, least: usize) -> V
             pairs_needed,
         })
     };
-    samples.into_iter().zip(adjusted).map(found).collect()
+    inputs.into_iter().zip(adjusted).map(found).collect()
 }
 
-fn finding(location: Location, tolerance: f64, p_adjusted: f64) -> Outcome {
+fn finding(location: Location, tolerance: f64, p_adjusted: f64) -> Finding {
     let most = -(-tolerance).ln_1p();
     match location.interval {
-        Some((low, high)) if -most < low && high < most => Outcome::Same,
-        _ if p_adjusted > ALPHA => Outcome::Inconclusive,
-        _ if location.estimate > 0.0 => Outcome::Better,
-        _ => Outcome::Worse,
+        Some((low, high)) if -most < low && high < most => Finding::Same,
+        _ if p_adjusted > ALPHA => Finding::Inconclusive,
+        _ if location.estimate > 0.0 => Finding::Better,
+        _ => Finding::Worse,
     }
 }
 

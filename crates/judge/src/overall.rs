@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{ALPHA, LEAST_PAIRS, Outcome, Overall},
+    compare::{ALPHA, Finding, LEAST_PAIRS, Overall},
     matrix::StackName,
     metric::Metric,
     plan::Plan,
@@ -37,7 +37,7 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
     let is_compared = |found: &Option<TestResult>| {
         found
             .as_ref()
-            .is_some_and(|found| found.finding != Outcome::NotComparable)
+            .is_some_and(|found| found.finding != Finding::NotComparable)
     };
     let all = analysis.compared.iter();
     let compared: Vec<usize> = all
@@ -53,7 +53,7 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
         .iter()
         .map(|cell_pair| &analysis.cell_pairs[*cell_pair])
         .collect();
-    // Pairs of cells that were decided early have no more iterations.
+    // Pairs of cells that were settled early have no more iterations.
     let check = cell_pairs
         .iter()
         .map(|cell_pair| cell_pair.check)

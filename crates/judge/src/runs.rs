@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{
-    compare::{ALPHA, CellPair, Comparison, Judged, Judging, NoFinding, Outcome, Verdict},
+    compare::{ALPHA, CellPair, Comparison, Finding, Judged, Judging, NoFinding, Verdict},
     metric::Metric,
     plan::Plan,
     record::{Flag, TrialRecord},
@@ -20,7 +20,7 @@ use crate::{
     family::{self, Member},
     holm::holm,
     median::{median, median_interval},
-    outcomes::{Sample, outcomes_from},
+    outcomes::{ComparisonInput, outcomes_from},
     pairs::{self, Trials},
     prediction::Prediction,
     signed_rank::Location,
@@ -88,7 +88,7 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
             .any(|cell_pair| cell_pair.control == Some(index))
     };
     let in_all = cells.filter(|(index, cell)| {
-        !cell.is_baseline() && !is_control(*index) && others.iter().all(|ids| ids.contains(&*cell.id))
+        !cell.is_raw_reference() && !is_control(*index) && others.iter().all(|ids| ids.contains(&*cell.id))
     });
     Plan {
         judging: Judging {
@@ -129,7 +129,7 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
         Comparison {
             pairs: u32::from(a.is_some() && b.is_some()),
             ratio,
-            finding: reason.map_or(Outcome::Inconclusive, |_| Outcome::NotComparable),
+            finding: reason.map_or(Finding::Inconclusive, |_| Finding::NotComparable),
             reason,
             ..blank(plan, member, &sides)
         }
@@ -144,19 +144,19 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
 pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> Judged {
     let sides = [Side::of(baselines), Side::of(candidates)];
     let members = family::of(plan);
-    let sample = |member: &Member| {
+    let input = |member: &Member| {
         let [a, b] = sides.each_ref().map(|side| side.medians(plan, member));
         let differences = a
             .iter()
             .zip(&b)
             .filter_map(|(a, b)| difference(a.as_ref()?.score, b.as_ref()?.score));
-        Sample::Open {
+        ComparisonInput::Open {
             differences: differences.collect(),
             tolerance: member.tolerance,
             obstacle: obstacle(plan, member, &sides),
         }
     };
-    let found = outcomes_from(members.iter().map(sample).collect(), 1.0, LEAST_RUNS);
+    let found = outcomes_from(members.iter().map(input).collect(), 1.0, LEAST_RUNS);
     let compared = members.iter().zip(found).filter_map(|(member, found)| {
         let found = found?;
         Some(Comparison {
@@ -199,7 +199,7 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
             .or(too_few);
         let (Some(prediction), Some(new)) = (prediction, new) else {
             return Comparison {
-                finding: Outcome::NotComparable,
+                finding: Finding::NotComparable,
                 reason: reason.or(Some(NoFinding::TooFewPairs)),
                 ..blank
             };
@@ -207,10 +207,10 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
         let difference = new.score - prediction.mean;
         let half = prediction.half_width(ALPHA);
         let finding = match reason {
-            Some(_) => Outcome::NotComparable,
-            None if p > ALPHA => Outcome::Inconclusive,
-            None if difference > 0.0 => Outcome::Better,
-            None => Outcome::Worse,
+            Some(_) => Finding::NotComparable,
+            None if p > ALPHA => Finding::Inconclusive,
+            None if difference > 0.0 => Finding::Better,
+            None => Finding::Worse,
         };
         let location = Location {
             estimate: difference,
@@ -223,7 +223,7 @@ pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
             p_adjusted: Some(p),
             finding,
             reason,
-            detectable_difference: (finding == Outcome::Inconclusive).then(|| prediction.detectable(chance)),
+            detectable_difference: (finding == Finding::Inconclusive).then(|| prediction.detectable(chance)),
             ..blank
         }
     });
@@ -241,11 +241,11 @@ pub fn verdict(judged: &Judged) -> Verdict {
 }
 
 /// The verdict of one comparison: Pass if the candidate is better or the same, Fail if it is worse.
-pub fn verdict_of(finding: Outcome) -> Verdict {
+pub fn verdict_of(finding: Finding) -> Verdict {
     match finding {
-        Outcome::Worse => Verdict::Fail,
-        Outcome::Inconclusive | Outcome::NotComparable | Outcome::Newer(_) => Verdict::Inconclusive,
-        Outcome::Better | Outcome::Same => Verdict::Pass,
+        Finding::Worse => Verdict::Fail,
+        Finding::Inconclusive | Finding::NotComparable | Finding::Newer(_) => Verdict::Inconclusive,
+        Finding::Better | Finding::Same => Verdict::Pass,
     }
 }
 
@@ -396,7 +396,7 @@ mod tests {
     use super::difference;
 
     #[test]
-    fn two_runs_without_a_failure_are_equal_and_two_that_failed_say_nothing() {
+    fn two_runs_without_a_failure_are_equal_and_two_failed_runs_form_no_pair() {
         let (none, failed) = (f64::INFINITY, f64::NEG_INFINITY);
         assert_eq!(difference(none, none), Some(0.0));
         assert_eq!(difference(failed, failed), None);

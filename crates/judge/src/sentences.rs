@@ -6,7 +6,10 @@ use std::{
 };
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, Comparison, Gate, Judged, LEAST_PAIRS, NoFinding, Outcome, Overall, Verdict},
+    compare::{
+        ALPHA, Bound, Comparison, Finding, Judged, JudgedExpectation, LEAST_PAIRS, NoFinding, Overall,
+        Verdict,
+    },
     metric::Metric,
     plan::{Cell, Plan},
     units::Scale,
@@ -19,7 +22,7 @@ use crate::{
 
 /// A finding in words.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
+pub struct Sentence {
     /// Fail if the candidate is worse or an expectation does not hold, Inconclusive if nothing is decided.
     pub verdict: Verdict,
     /// A sentence.
@@ -29,26 +32,28 @@ pub struct Finding {
 /// One sentence for each finding: first what controls show, then what differs, how much is the same, what is
 /// inconclusive or cannot be compared, all together, what was not needed, and at the end whether what was
 /// expected holds.
-pub fn sentences(plan: &Plan, judged: &Judged) -> Vec<String> {
-    let findings = findings(plan, judged, Basis::Trials).into_iter();
-    findings.map(|finding| finding.text).collect()
+pub fn texts(plan: &Plan, judged: &Judged) -> Vec<String> {
+    let sentences = sentences(plan, judged, Basis::Trials).into_iter();
+    sentences.map(|sentence| sentence.text).collect()
 }
 
-/// The findings behind [`sentences`], each with its verdict. If anything was expected, only an expectation
-/// can fail.
-pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
+/// The sentences of [`texts`], each with its verdict. If anything was expected, only an expectation can
+/// fail.
+pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
     let names = Names::of(plan);
-    let of = |is: fn(Outcome) -> bool| {
+    let of = |is: fn(Finding) -> bool| {
         let comparisons = judged.comparisons.iter();
         comparisons
             .filter(move |comparison| is(comparison.finding))
-            .map(|comparison| Finding {
+            .filter(|comparison| !names.has_expectation(judged, comparison))
+            .map(|comparison| Sentence {
                 verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),
             })
     };
-    let finding = |verdict| move |text| Finding { verdict, text };
-    let gate_finding = |gate: &Gate| Some(finding(gate.verdict)(names.gate(gate)?));
+    let with_verdict = |verdict| move |text| Sentence { verdict, text };
+    let expectation_sentence =
+        |gate: &JudgedExpectation| Some(with_verdict(gate.verdict)(names.expectation(gate)?));
     let not_needed = judged
         .not_needed
         .iter()
@@ -56,28 +61,28 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
     names
         .controls(&judged.controls, basis)
         .into_iter()
-        .chain(of(Outcome::differs))
+        .chain(of(Finding::differs))
         .chain(
             same_sentences(&judged.comparisons)
                 .into_iter()
-                .map(finding(Verdict::Pass)),
+                .map(with_verdict(Verdict::Pass)),
         )
-        .chain(of(|finding| finding == Outcome::Inconclusive))
+        .chain(of(|finding| finding == Finding::Inconclusive))
         .chain(of(says_nothing))
         .chain(
             judged
                 .overall
                 .iter()
                 .map(overall_sentence)
-                .map(finding(Verdict::Pass)),
+                .map(with_verdict(Verdict::Pass)),
         )
-        .chain(not_needed.map(finding(Verdict::Pass)))
-        .chain(judged.gates.iter().filter_map(gate_finding))
+        .chain(not_needed.map(with_verdict(Verdict::Pass)))
+        .chain(judged.gates.iter().filter_map(expectation_sentence))
         .chain(
             judged
                 .verdict
                 .zip(verdict(judged))
-                .map(|(verdict, text)| finding(verdict)(text)),
+                .map(|(verdict, text)| with_verdict(verdict)(text)),
         )
         .collect()
 }
@@ -88,15 +93,14 @@ pub fn findings(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Finding> {
 pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
     let names = Names::of(plan);
     let controls = names.controls(&judged.controls, basis).into_iter();
-    let controls = controls.map(|finding| finding.text);
-    let gates = judged.gates.iter();
-    let gates = gates.filter_map(|gate| Some((gate, names.gate(gate)?)));
-    let has_gate = |comparison: &Comparison| gates.clone().any(|(gate, _)| names.is_about(gate, comparison));
+    let controls = controls.map(|sentence| sentence.text);
+    let gates = judged.gates.iter().filter_map(|gate| names.expectation(gate));
     let comparisons = judged.comparisons.iter();
-    let differing = comparisons.filter(|comparison| comparison.finding.differs() && !has_gate(comparison));
+    let differing = comparisons
+        .filter(|comparison| comparison.finding.differs() && !names.has_expectation(judged, comparison));
     let differing = differing.map(|comparison| names.sentence(comparison, basis));
     controls
-        .chain(gates.clone().map(|(_, sentence)| sentence))
+        .chain(gates)
         .chain(differing)
         .chain(same_sentences(&judged.comparisons))
         .chain(inconclusive_sentence(&judged.comparisons, basis))
@@ -122,14 +126,14 @@ pub fn control_differs(plan: &Plan, control: &Comparison, basis: Basis) -> Strin
 }
 
 /// Whether a comparison has found nothing that this version knows.
-fn says_nothing(finding: Outcome) -> bool {
-    matches!(finding, Outcome::NotComparable | Outcome::Newer(_))
+fn says_nothing(finding: Finding) -> bool {
+    matches!(finding, Finding::NotComparable | Finding::Newer(_))
 }
 
 fn verdict_of_comparison(comparison: &Comparison, judged: &Judged) -> Verdict {
     match (comparison.finding, judged.verdict) {
-        (Outcome::Better | Outcome::Same, _) => Verdict::Pass,
-        (Outcome::Worse, None) => Verdict::Fail,
+        (Finding::Better | Finding::Same, _) => Verdict::Pass,
+        (Finding::Worse, None) => Verdict::Fail,
         _ => Verdict::Inconclusive,
     }
 }
@@ -179,8 +183,8 @@ impl<'a> Names<'a> {
             + &self.against(&comparison.baseline, &comparison.candidate);
         let values = values(comparison, basis);
         match comparison.finding {
-            Outcome::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
-            Outcome::Inconclusive => format!(
+            Finding::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
+            Finding::Inconclusive => format!(
                 "Inconclusive: {name}{values}{}.",
                 detection_limits(comparison, basis)
             ),
@@ -190,7 +194,7 @@ impl<'a> Names<'a> {
 
     /// One sentence for each control that differs, one about those that do not, and one for each reason why
     /// some say nothing.
-    fn controls(&self, controls: &[Comparison], basis: Basis) -> Vec<Finding> {
+    fn controls(&self, controls: &[Comparison], basis: Basis) -> Vec<Sentence> {
         let (silent, speaking): (Vec<&Comparison>, Vec<_>) =
             controls.iter().partition(|control| says_nothing(control.finding));
         let (differing, alike): (Vec<&Comparison>, Vec<_>) = speaking
@@ -200,7 +204,7 @@ impl<'a> Names<'a> {
             .into_iter()
             .map(|control| self.control_differs(control, basis));
         let all = controls.len();
-        let alike = (!alike.is_empty()).then(|| Finding {
+        let alike = (!alike.is_empty()).then(|| Sentence {
             verdict: match alike
                 .iter()
                 .all(|control| control.detectable_difference.is_some())
@@ -217,7 +221,7 @@ impl<'a> Names<'a> {
         let silent = reasons(silent, basis).into_iter().map(|(reason, count)| {
             format!("The control says nothing of {count} of {all} comparisons with its baseline: {reason}.")
         });
-        let inconclusive = |text| Finding {
+        let inconclusive = |text| Sentence {
             verdict: Verdict::Inconclusive,
             text,
         };
@@ -283,8 +287,14 @@ impl<'a> Names<'a> {
             .baseline)
     }
 
+    /// Whether the sentence about an expectation has what a comparison found.
+    fn has_expectation(&self, judged: &Judged, comparison: &Comparison) -> bool {
+        let mut gates = judged.gates.iter();
+        gates.any(|gate| self.is_about(gate, comparison) && self.expectation(gate).is_some())
+    }
+
     /// Whether an expectation allows a regression of what is compared.
-    fn is_about(&self, gate: &Gate, comparison: &Comparison) -> bool {
+    fn is_about(&self, gate: &JudgedExpectation, comparison: &Comparison) -> bool {
         let expected = self.plan.judging.expect.get(gate.expectation);
         expected.is_some_and(|expected| {
             matches!(expected.bound, Bound::MaxRegression(_))
@@ -294,7 +304,7 @@ impl<'a> Names<'a> {
     }
 
     /// What an expectation that does not hold, or may not, is based on.
-    fn gate(&self, gate: &Gate) -> Option<String> {
+    fn expectation(&self, gate: &JudgedExpectation) -> Option<String> {
         let expected = self.plan.judging.expect.get(gate.expectation)?;
         let what = match gate.verdict {
             Verdict::Fail => "Not as expected",
@@ -410,7 +420,7 @@ fn detectable_range(comparisons: &[&Comparison]) -> Option<String> {
 fn inconclusive_sentence(comparisons: &[Comparison], basis: Basis) -> Option<String> {
     let inconclusive: Vec<&Comparison> = comparisons
         .iter()
-        .filter(|comparison| comparison.finding == Outcome::Inconclusive)
+        .filter(|comparison| comparison.finding == Finding::Inconclusive)
         .collect();
     let seen = detectable_range(&inconclusive).map_or_else(String::new, |least| {
         format!("; differences from {least} are detected in four of five cases")
@@ -462,7 +472,7 @@ fn at_least(share: f64) -> String {
 }
 
 fn reason(comparison: &Comparison, basis: Basis) -> String {
-    if let Outcome::Newer(finding) = comparison.finding {
+    if let Finding::Newer(finding) = comparison.finding {
         return format!("a newer version of perfrun calls them {finding}");
     }
     match comparison.reason {
@@ -518,7 +528,7 @@ fn same_sentences(comparisons: &[Comparison]) -> Vec<String> {
             .iter()
             .filter(|comparison| comparison.tolerance == tolerance);
         let (same, others): (Vec<&Comparison>, Vec<_>) =
-            of_tolerance.partition(|comparison| comparison.finding == Outcome::Same);
+            of_tolerance.partition(|comparison| comparison.finding == Finding::Same);
         let is_real = |same: &&&Comparison| same.p_adjusted.is_some_and(|p| p <= ALPHA);
         let real = match same.iter().filter(is_real).count() {
             0 => String::new(),
@@ -546,12 +556,12 @@ fn overall_sentence(overall: &Overall) -> String {
     )
 }
 
-/// The verdict and what it counts. None if nothing was expected.
+/// The verdict and what it counts. `None` if nothing was expected.
 pub fn verdict(judged: &Judged) -> Option<String> {
     Some(format!("Verdict: {}", counted_verdict(judged)?))
 }
 
-/// The verdict and what it counts, for a report that shows a part of the run. None if nothing was expected.
+/// The verdict and what it counts, for a report that shows a part of the run. `None` if nothing was expected.
 pub fn verdict_of_whole_run(judged: &Judged) -> Option<String> {
     Some(format!("Verdict of the whole run: {}", counted_verdict(judged)?))
 }

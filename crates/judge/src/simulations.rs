@@ -4,15 +4,15 @@
 use std::array;
 
 use perfrun_contract::{
-    compare::{ALPHA, Outcome, Verdict},
+    compare::{ALPHA, Finding, Verdict},
     metric::Metric,
 };
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use crate::{
-    gates::{AllowedRegression, evaluate_regressions},
+    expectations::{AllowedRegression, evaluate_regressions},
     median::{median, median_interval},
-    outcomes::{Sample, TestResult, outcomes},
+    outcomes::{ComparisonInput, TestResult, outcomes},
     signed_rank::{Location, SignedRank},
 };
 
@@ -161,19 +161,19 @@ fn share(runs: u64, mut is_true: impl FnMut(u64) -> bool) -> f64 {
 }
 
 fn found(cells: &[Vec<f64>], share: f64) -> Vec<TestResult> {
-    let sample = |differences: &Vec<f64>| Sample::Open {
+    let input = |differences: &Vec<f64>| ComparisonInput::Open {
         differences: differences.clone(),
         tolerance: TOLERANCE,
         obstacle: None,
     };
-    outcomes(cells.iter().map(sample).collect(), share)
+    outcomes(cells.iter().map(input).collect(), share)
         .into_iter()
         .flatten()
         .collect()
 }
 
 fn differs(found: &TestResult) -> bool {
-    matches!(found.finding, Outcome::Better | Outcome::Worse)
+    matches!(found.finding, Finding::Better | Finding::Worse)
 }
 
 fn any_differs(cells: &[Vec<f64>]) -> bool {
@@ -237,7 +237,7 @@ fn regressions_at_the_tolerance_seldom_fail_and_seldom_pass() {
 }
 
 #[test]
-fn intervals_cover_the_true_difference_as_often_as_they_say() {
+fn intervals_cover_the_true_difference_as_often_as_their_confidence() {
     let truth = 0.95_f64.ln();
     for (model, noise) in MODELS.into_iter().enumerate() {
         for iterations in [10, 20, 40] {
@@ -279,7 +279,7 @@ fn intervals_of_all_interim_checks_cover_the_true_difference_together() {
 }
 
 #[test]
-fn intervals_of_medians_cover_them_as_often_as_they_say() {
+fn intervals_of_medians_cover_them_as_often_as_their_confidence() {
     for count in 6..=20 {
         let covered = share(4000, |seed| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -324,7 +324,7 @@ fn four_of_five_runs_show_what_could_be_seen() {
             let found = found(&Machine::new(seed, noise).differences(20, effects), 1.0);
             let inconclusive = found
                 .iter()
-                .filter(|found| found.finding == Outcome::Inconclusive);
+                .filter(|found| found.finding == Finding::Inconclusive);
             could_be_seen.extend(inconclusive.filter_map(|found| found.detectable_difference));
         }
         let effect = -median(&could_be_seen).ln_1p();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{Comparison, Judged, NoFinding, Outcome, Verdict},
+    compare::{Comparison, Finding, Judged, NoFinding, Verdict},
     matrix::{Stack, Transport},
     metric::Metric,
     node::Reason,
@@ -92,7 +92,7 @@ fn history(earlier: &[Kept], new: &Kept) -> Judged {
     of_history(&plan, &earlier, new.run())
 }
 
-fn outcomes(judged: &Judged) -> Vec<Outcome> {
+fn findings(judged: &Judged) -> Vec<Finding> {
     judged
         .comparisons
         .iter()
@@ -114,7 +114,7 @@ fn is_inverse(a: &Comparison, b: &Comparison) -> bool {
 #[test]
 fn two_runs_never_decide() {
     let judged = two(&Kept::of(1.0, 1), &Kept::of(0.5, 2));
-    assert_eq!(outcomes(&judged), [Outcome::Inconclusive; 4]);
+    assert_eq!(findings(&judged), [Finding::Inconclusive; 4]);
     assert_eq!(verdict(&judged), Verdict::Inconclusive);
     let goodput = &judged.comparisons[0];
     let ratio = goodput.ratio.unwrap();
@@ -149,31 +149,31 @@ fn the_interval_of_two_runs_is_that_of_both_medians_together() {
 }
 
 #[test]
-fn runs_in_pairs_find_what_differs_and_what_does_not() {
+fn pairs_of_runs_find_differences_and_equal_metrics() {
     let main = Kept::several(12, 1.0, 10);
     let slower = pairs(&main, &Kept::several(12, 0.85, 40));
-    assert_eq!(outcomes(&slower), [Outcome::Worse; 4]);
+    assert_eq!(findings(&slower), [Finding::Worse; 4]);
     assert_eq!(
         (slower.comparisons[0].pairs, verdict(&slower)),
         (12, Verdict::Fail)
     );
     let faster = pairs(&main, &Kept::several(12, 1.2, 70));
     assert_eq!(
-        (outcomes(&faster), verdict(&faster)),
-        (vec![Outcome::Better; 4], Verdict::Pass)
+        (findings(&faster), verdict(&faster)),
+        (vec![Finding::Better; 4], Verdict::Pass)
     );
     let same = pairs(&main, &Kept::several(12, 1.0, 100));
     assert_eq!(
-        (outcomes(&same), verdict(&same)),
-        (vec![Outcome::Same; 4], Verdict::Pass)
+        (findings(&same), verdict(&same)),
+        (vec![Finding::Same; 4], Verdict::Pass)
     );
 }
 
 #[test]
-fn five_pairs_of_runs_say_nothing() {
+fn five_pairs_of_runs_are_not_comparable() {
     let [main, pr] = [(1.0, 10), (0.5, 40)].map(|(speed, seed)| Kept::several(5, speed, seed));
     let judged = pairs(&main, &pr);
-    assert_eq!(outcomes(&judged), [Outcome::NotComparable; 4]);
+    assert_eq!(findings(&judged), [Finding::NotComparable; 4]);
     assert_eq!(judged.comparisons[0].reason, Some(NoFinding::TooFewPairs));
     let text = sentence(&shared(&all(&main)), &judged.comparisons[0], Basis::PairsOfRuns);
     assert_eq!(
@@ -186,31 +186,31 @@ fn five_pairs_of_runs_say_nothing() {
 fn six_pairs_of_runs_cannot_decide_four_comparisons() {
     let [main, pr] = [(1.0, 10), (0.5, 40)].map(|(speed, seed)| Kept::several(6, speed, seed));
     let judged = pairs(&main, &pr);
-    assert_eq!(outcomes(&judged), [Outcome::Inconclusive; 4]);
+    assert_eq!(findings(&judged), [Finding::Inconclusive; 4]);
     // 4 × 2 ÷ 2⁸ is the first that is at most 5 %.
     let found = &judged.comparisons[0];
     assert_eq!((found.detectable_difference, found.pairs_needed), (None, Some(8)));
 }
 
 #[test]
-fn a_new_run_is_held_against_what_earlier_ones_predict() {
+fn a_new_run_is_compared_with_what_earlier_runs_predict() {
     let earlier = Kept::several(8, 1.0, 10);
     for (speed, finding) in [
-        (0.7, Outcome::Worse),
-        (1.0, Outcome::Inconclusive),
-        (1.4, Outcome::Better),
+        (0.7, Finding::Worse),
+        (1.0, Finding::Inconclusive),
+        (1.4, Finding::Better),
     ] {
         let judged = history(&earlier, &Kept::of(speed, 99));
-        assert_eq!(outcomes(&judged), [finding; 4], "{speed}");
+        assert_eq!(findings(&judged), [finding; 4], "{speed}");
         for comparison in &judged.comparisons {
             let ratio = comparison.ratio.unwrap();
             let has_1 = ratio.low.unwrap() < 1.0 && 1.0 < ratio.high.unwrap();
-            assert_eq!(has_1, finding == Outcome::Inconclusive, "{comparison:?}");
+            assert_eq!(has_1, finding == Finding::Inconclusive, "{comparison:?}");
             assert_eq!(comparison.pairs, 8);
         }
     }
     let four = history(&earlier[..4], &Kept::of(0.7, 99));
-    assert_eq!(outcomes(&four), [Outcome::NotComparable; 4]);
+    assert_eq!(findings(&four), [Finding::NotComparable; 4]);
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn swapping_sides_inverts_ratios_and_findings() {
         for (a, b) in there.comparisons.iter().zip(&back.comparisons) {
             assert!(is_inverse(a, b), "{a:?} {b:?}");
             let inverse = match a.finding {
-                Outcome::Worse => Outcome::Better,
-                Outcome::Better => Outcome::Worse,
+                Finding::Worse => Finding::Better,
+                Finding::Better => Finding::Worse,
                 finding => finding,
             };
             assert_eq!(b.finding, inverse);
@@ -262,10 +262,10 @@ fn failures_are_worse_than_any_value() {
         .map(|kept| kept.change(fails))
         .collect();
     let judged = pairs(&main, &broken);
-    assert_eq!(outcomes(&judged), [Outcome::Worse; 4]);
+    assert_eq!(findings(&judged), [Finding::Worse; 4]);
     assert_eq!(judged.comparisons[0].failed, [0, 9 * TRIALS]);
-    assert_eq!(outcomes(&history(&main, &broken[0])), [Outcome::Worse; 4]);
-    assert_eq!(outcomes(&two(&main[0], &broken[0])), [Outcome::Inconclusive; 4]);
+    assert_eq!(findings(&history(&main, &broken[0])), [Finding::Worse; 4]);
+    assert_eq!(findings(&two(&main[0], &broken[0])), [Finding::Inconclusive; 4]);
     let both = pairs(&broken, &broken);
     assert_eq!(
         both.comparisons[0].reason,
@@ -279,7 +279,7 @@ fn failures_are_worse_than_any_value() {
 }
 
 #[test]
-fn what_cannot_be_known_is_not_comparable() {
+fn runs_with_unusable_values_are_not_comparable() {
     let main = Kept::several(6, 1.0, 10);
     let disturbance = Disturbance {
         steal: 0.5,
@@ -304,7 +304,7 @@ fn what_cannot_be_known_is_not_comparable() {
         (debug, NoFinding::DebugBuild),
     ] {
         let judged = history(&main, &Kept::of(1.0, 99).change(change));
-        assert_eq!(outcomes(&judged), [Outcome::NotComparable; 4], "{why}");
+        assert_eq!(findings(&judged), [Finding::NotComparable; 4], "{why}");
         assert_eq!(judged.comparisons[0].reason, Some(why));
         assert_eq!(verdict(&judged), Verdict::Inconclusive);
     }

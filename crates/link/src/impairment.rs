@@ -327,7 +327,7 @@ impl Impairment {
         self.delay + jitter.unwrap_or_default()
     }
 
-    /// How long packets queue for the rate. None if there is no rate, or if a limit is set. Otherwise two
+    /// How long packets queue for the rate. `None` if there is no rate, or if a limit is set. Otherwise two
     /// delays (a round trip, if both directions are alike), but at least 50 ms and at least 100 full frames.
     pub fn longest_wait(&self) -> Option<Duration> {
         let rate = self
@@ -367,7 +367,7 @@ fn full_frames(bits_per_second: u64, time: Duration) -> u64 {
 }
 
 impl Loss {
-    /// The share of packets lost in the long run. None if netem's correlation leaves it open.
+    /// The share of packets lost in the long run. `None` if netem's correlation leaves it open.
     pub fn ratio(&self) -> Option<f64> {
         match self {
             Self::Random { ratio, correlation } => correlation.is_zero().then(|| ratio.get()),

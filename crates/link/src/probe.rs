@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    judge::{Finding, Judgement, ProbeVerdict, Quantity, judge, judge_rate_back},
+    judge::{Judgement, ProbeVerdict, Quantity, QuantityFinding, judge, judge_rate_back},
     plan::{DATAGRAM_BYTES, ECHOES_MAX, Fill, HEADER_BYTES, InvalidPlan, ProbePlan, QUERIES},
 };
 

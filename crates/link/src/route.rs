@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_peer_is_refused_with_what_to_write() {
+    fn text_that_is_not_a_peer_is_refused_with_advice() {
         let cases = [
             ("10.99.0.1/33", "write at most /32"),
             ("10.99.0.1/24", "write 10.99.0.0/24"),

@@ -52,43 +52,43 @@ pub enum LocalIsolation {
 pub enum Error {
     /// More nodes than one bridge and one /24 are meant for.
     #[error("unable to place {0} nodes on one machine: the limit is {NODES_MAX}")]
-    Place(usize),
+    TooManyNodes(usize),
     /// The thread or runtime that creates the namespaces failed.
     #[error("failed to start creating the network")]
     Start(#[source] io::Error),
     /// `unshare` failed, see [`super::privilege::acquire`].
-    #[error("failed to create the network namespace of {place}")]
+    #[error("failed to create the network namespace of {owner}")]
     MakeNamespace {
         /// The namespace.
-        place: Place,
-        /// The error of the kernel.
+        owner: NamespaceOwner,
+        /// The kernel's error.
         source: io::Error,
     },
     /// There are as many network namespaces as this machine, or its user namespace, allows.
-    #[error("failed to create the network namespace of {place}: {limit}")]
+    #[error("failed to create the network namespace of {owner}: {limit}")]
     TooManyNamespaces {
         /// The namespace.
-        place: Place,
+        owner: NamespaceOwner,
         /// The limit.
         limit: RefusalCause,
     },
     /// The socket for configuring links could not be opened.
-    #[error("failed to open a netlink socket in the network namespace of {place}")]
+    #[error("failed to open a netlink socket in the network namespace of {owner}")]
     OpenNetlink {
         /// The namespace.
-        place: Place,
-        /// The error of the kernel.
+        owner: NamespaceOwner,
+        /// The kernel's error.
         source: io::Error,
     },
     /// The bridge driver may be missing: a user namespace cannot load it.
     #[error("failed to add a bridge (`modprobe bridge` as root, if the driver is a module)")]
     AddBridge(#[source] io::Error),
     /// The veth driver may be missing: a user namespace cannot load it.
-    #[error("failed to add the veth pair of {place} (`modprobe veth` as root, if the driver is a module)")]
+    #[error("failed to add the veth pair of {owner} (`modprobe veth` as root, if the driver is a module)")]
     AddPair {
         /// The namespace.
-        place: Place,
-        /// The error of the kernel.
+        owner: NamespaceOwner,
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel gives the nodes no address of an IP family that the plan needs.
@@ -98,45 +98,45 @@ pub enum Error {
     )]
     NoIpv6,
     /// A link that was just created does not appear.
-    #[error("failed to find link {link} of {place}")]
+    #[error("failed to find link {link} of {owner}")]
     FindLink {
         /// The name of the link.
         link: &'static str,
         /// The namespace.
-        place: Place,
-        /// The error of the kernel.
+        owner: NamespaceOwner,
+        /// The kernel's error.
         source: io::Error,
     },
     /// `lo` or `eth0` could not be set up.
-    #[error("failed to set up a link of {place}")]
+    #[error("failed to set up a link of {owner}")]
     SetUp {
         /// The namespace.
-        place: Place,
-        /// The error of the kernel.
+        owner: NamespaceOwner,
+        /// The kernel's error.
         source: io::Error,
     },
     /// An IPv4 address was refused. IPv6 is left out where it does not work.
-    #[error("failed to add address {address} to {place}")]
+    #[error("failed to add address {address} to {owner}")]
     AddAddress {
         /// The refused address.
         address: Ipv4Addr,
         /// The namespace.
-        place: Place,
-        /// The error of the kernel.
+        owner: NamespaceOwner,
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 /// A namespace of the network.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Place {
+pub enum NamespaceOwner {
     /// The namespace of the bridge.
     Switch,
     /// The namespace of a node, counted from 0.
     Node(usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NamespaceOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Switch => write!(f, "the switch"),
@@ -147,15 +147,15 @@ impl fmt::Display for Place {
 
 /// A kernel setting that could not be changed.
 #[derive(Debug, Error)]
-#[error("failed to set {key} = {value} for {place}")]
+#[error("failed to set {key} = {value} for {owner}")]
 pub struct RejectedSetting {
     /// The namespace of the setting.
-    pub place: Place,
+    pub owner: NamespaceOwner,
     /// The name of the setting for sysctl(8).
     pub key: &'static str,
     /// The value that the kernel did not accept.
     pub value: Cow<'static, str>,
-    /// The error of the kernel.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -206,7 +206,7 @@ impl LocalNetwork {
         tcp_window_bytes: Option<u64>,
     ) -> Result<Self, Error> {
         if nodes > NODES_MAX {
-            return Err(Error::Place(nodes));
+            return Err(Error::TooManyNodes(nodes));
         }
         match isolation {
             LocalIsolation::Loopback => Ok(Self::on_loopback(nodes)),
@@ -271,13 +271,17 @@ impl LocalNetwork {
             .map_err(Error::Start)?;
         runtime.block_on(async {
             let mut rejected_settings = Vec::new();
-            let switch = Site::make(Place::Switch, SWITCH_SETTINGS, &mut rejected_settings)?;
+            let switch = Site::make(NamespaceOwner::Switch, SWITCH_SETTINGS, &mut rejected_settings)?;
             let bridge = switch.add_bridge().await?;
             let mut slots = Vec::with_capacity(nodes);
             for index in 0..nodes {
                 let mut node_settings = NODE_SETTINGS.to_vec();
                 node_settings.extend(tcp_window_bytes.into_iter().flat_map(tcp_windows));
-                let node = Site::make(Place::Node(index), &node_settings, &mut rejected_settings)?;
+                let node = Site::make(
+                    NamespaceOwner::Node(index),
+                    &node_settings,
+                    &mut rejected_settings,
+                )?;
                 switch.join(bridge, &node, index).await?;
                 node.set_up(LOOPBACK_INDEX).await?;
                 let eth0 = node.index_of("eth0").await?;
@@ -327,27 +331,31 @@ const _: () = assert!(NODES_MAX < 255);
 
 /// A namespace under construction, with its settings written and a netlink socket open in it.
 struct Site {
-    place: Place,
+    owner: NamespaceOwner,
     namespace: Namespace,
     netlink: Handle,
 }
 
 impl Site {
     /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
-    fn make(place: Place, settings: &[Setting], rejected: &mut Vec<RejectedSetting>) -> Result<Self, Error> {
+    fn make(
+        owner: NamespaceOwner,
+        settings: &[Setting],
+        rejected: &mut Vec<RejectedSetting>,
+    ) -> Result<Self, Error> {
         let namespace = Namespace::enter_new().map_err(|source| match source.kind() {
             io::ErrorKind::StorageFull => Error::TooManyNamespaces {
-                place,
+                owner,
                 limit: privilege::net_namespace_limit(),
             },
-            _ => Error::MakeNamespace { place, source },
+            _ => Error::MakeNamespace { owner, source },
         })?;
-        rejected.extend(settings.iter().filter_map(|setting| setting.write(place).err()));
+        rejected.extend(settings.iter().filter_map(|setting| setting.write(owner).err()));
         let (connection, netlink, _) =
-            rtnetlink::new_connection().map_err(|source| Error::OpenNetlink { place, source })?;
+            rtnetlink::new_connection().map_err(|source| Error::OpenNetlink { owner, source })?;
         tokio::spawn(connection);
         Ok(Self {
-            place,
+            owner,
             namespace,
             netlink,
         })
@@ -381,7 +389,7 @@ impl Site {
             .build();
         let added = self.netlink.link().add(pair).execute().await;
         added.map_err(|error| Error::AddPair {
-            place: node.place,
+            owner: node.owner,
             source: kernel_error(error),
         })
     }
@@ -390,7 +398,7 @@ impl Site {
         let up = LinkUnspec::new_with_index(link).up().build();
         let set = self.netlink.link().set(up).execute().await;
         set.map_err(|error| Error::SetUp {
-            place: self.place,
+            owner: self.owner,
             source: kernel_error(error),
         })
     }
@@ -401,7 +409,7 @@ impl Site {
         let added = self.netlink.address().add(eth0, v4.into(), 24).execute().await;
         added.map_err(|error| Error::AddAddress {
             address: v4,
-            place: self.place,
+            owner: self.owner,
             source: kernel_error(error),
         })?;
 
@@ -416,7 +424,7 @@ impl Site {
         match request.execute().await {
             Ok(()) => Ok(wanted),
             Err(error) => {
-                tracing::debug!(place = %self.place, error = %kernel_error(error), "this network has no IPv6");
+                tracing::debug!(place = %self.owner, error = %kernel_error(error), "this network has no IPv6");
                 Ok(Addresses { v6: None, ..wanted })
             }
         }
@@ -431,13 +439,13 @@ impl Site {
         };
         Err(Error::FindLink {
             link: name,
-            place: self.place,
+            owner: self.owner,
             source,
         })
     }
 }
 
-/// The error of the kernel, without the bytes of the message that it refers to.
+/// The kernel's error, without the bytes of the message that it refers to.
 fn kernel_error(error: rtnetlink::Error) -> io::Error {
     match error {
         rtnetlink::Error::NetlinkError(message) => message.to_io(),
@@ -508,14 +516,14 @@ const SWITCH_SETTINGS: &[Setting] = &[
 
 impl Setting {
     /// Writes the setting for the namespace of the calling thread.
-    fn write(&self, place: Place) -> Result<(), RejectedSetting> {
+    fn write(&self, owner: NamespaceOwner) -> Result<(), RejectedSetting> {
         match fs::write(
             format!("/proc/sys/{}", self.key.replace('.', "/")),
             self.value.as_bytes(),
         ) {
             Err(source) if !(self.optional && source.kind() == io::ErrorKind::NotFound) => {
                 Err(RejectedSetting {
-                    place,
+                    owner,
                     key: self.key,
                     value: self.value.clone(),
                     source,

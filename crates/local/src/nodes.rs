@@ -72,7 +72,7 @@ pub enum Error {
     OpenLog {
         /// The log file.
         file: PathBuf,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The HTTP client for a control port could not be created.

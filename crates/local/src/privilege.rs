@@ -28,19 +28,19 @@ pub enum Error {
     MakeNamespace {
         /// The cause, with what the user can change.
         reason: RefusalCause,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The attempt succeeded in a child process, but not in this one.
     #[error("failed to enter a user namespace (it must happen before the first thread is started)")]
     EnterUserNamespace {
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The child process for the attempt could not run.
     #[error("failed to determine whether namespaces are permitted")]
     Probe {
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
 }

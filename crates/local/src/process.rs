@@ -55,7 +55,7 @@ pub enum Error {
     Listen {
         /// The name of the node.
         name: String,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The file in memory with the token could not be written.
@@ -63,7 +63,7 @@ pub enum Error {
     WriteToken {
         /// The name of the node.
         name: String,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The program is missing, or the child could not enter its namespace.
@@ -73,7 +73,7 @@ pub enum Error {
         name: String,
         /// The program to execute.
         program: PathBuf,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The node was started, could not be watched, and was killed.
@@ -81,7 +81,7 @@ pub enum Error {
     Watch {
         /// The name of the node.
         name: String,
-        /// The error of the kernel.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_described_is_found() {
+    fn an_undescribed_metric_is_found() {
         let right = "# HELP perfrun_operator_leader Whether this operator acts (1), or waits to (0).\n\
                      # TYPE perfrun_operator_leader gauge\nperfrun_operator_leader 1\n# EOF\n";
         assert_eq!(undescribed(right), [""; 0]);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_merged_is_an_empty_page() {
+    fn merging_no_pages_gives_an_empty_page() {
         assert_eq!(merge([]), "# EOF\n");
         assert_eq!(merge(["# EOF\n", ""]), "# EOF\n");
         assert_eq!(merge(["# EOF\r"]), "# EOF\n");

@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_nobody_scrapes_nobody_is_waited_for() {
+    async fn without_a_scraper_the_end_waits_for_no_scrape() {
         let scrapes = Scrapes::default();
         scrapes.changed();
         assert_eq!(waits(scrapes, None).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_scraped_already_needs_no_other_scrape() {
+    async fn a_value_that_was_scraped_needs_no_other_scrape() {
         let scrapes = Scrapes::default();
         scrapes.changed();
         advance(INTERVAL).await;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_scraper_that_is_gone_is_not_waited_for_much_longer_than_it_used_to_take() {
+    async fn a_missing_scraper_is_waited_for_little_longer_than_its_interval() {
         let scrapes = Scrapes::default();
         scrape(&scrapes).await;
         advance(INTERVAL).await;
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_one_scrape_nothing_is_learnt_and_the_next_is_waited_for() {
+    async fn after_one_scrape_the_interval_is_unknown_and_the_next_is_waited_for() {
         let (scraped_once, long_ago) = (Scrapes::default(), Scrapes::default());
         scrape(&scraped_once).await;
         scraped_once.changed();
@@ -237,7 +237,7 @@ mod tests {
     const GIVES_UP: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_scraper_that_has_given_up_has_read_nothing_and_is_waited_for_again() {
+    async fn a_scrape_that_was_given_up_does_not_count_and_the_next_is_waited_for() {
         let scrapes = Scrapes::default();
         let read_made_in = async |takes| {
             let make = || async move {

@@ -59,13 +59,13 @@ fn name(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        compare::{Gate, Outcome},
+        compare::{Finding, JudgedExpectation},
         metric::Metric,
     };
 
     use super::*;
 
-    fn compared(candidate: &str, finding: Outcome) -> Comparison {
+    fn compared(candidate: &str, finding: Finding) -> Comparison {
         Comparison {
             baseline: "main".to_owned(),
             candidate: candidate.to_owned(),
@@ -85,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn a_control_that_differs_is_a_check_that_tells_nothing() {
+    fn a_control_that_differs_is_an_inconclusive_check() {
         let mut judged = Judged {
-            comparisons: vec![compared("pr", Outcome::NotComparable)],
+            comparisons: vec![compared("pr", Finding::NotComparable)],
             controls: vec![
-                compared("main_control", Outcome::Worse),
-                compared("old_control", Outcome::Inconclusive),
+                compared("main_control", Finding::Worse),
+                compared("old_control", Finding::Inconclusive),
             ],
             ..Judged::default()
         };
@@ -107,7 +107,7 @@ mod tests {
             names(&judged),
             ["main_control: uploadGoodput", "pr: uploadGoodput"]
         );
-        judged.gates.push(Gate {
+        judged.gates.push(JudgedExpectation {
             expectation: 0,
             cell: "pr".to_owned(),
             verdict: Verdict::Inconclusive,

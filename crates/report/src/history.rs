@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_node_says_is_not_a_formula() {
+    fn text_of_a_node_does_not_become_a_formula() {
         for formula in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"] {
             assert_eq!(as_text(formula.to_owned()), format!("'{formula}"));
         }

@@ -4,8 +4,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use perfrun_contract::text::plain;
 
 use crate::{
-    keep::Shown,
     plot::{self, Plot},
+    selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
     tables::document,
 };
@@ -14,7 +14,7 @@ use crate::{
 const STYLE: &str = include_str!("html.css");
 
 /// The whole report as a page, plots included. It loads nothing and runs nothing.
-pub fn html<'a>(shown: impl Into<Shown<'a>>) -> String {
+pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
     let shown = shown.into();
     let document = document(shown);
     let tables = document.measurements.iter().chain(&document.problems);
@@ -36,7 +36,7 @@ pub fn html<'a>(shown: impl Into<Shown<'a>>) -> String {
                 @if document.measurements.is_empty() {
                     p { "Nothing was measured." }
                 } @else {
-                    p { (document.method) }
+                    p { (document.method(&document.measurements)) }
                     @if let Some(congestion) = &document.congestion { p { (congestion) } }
                 }
                 @for (name, plot) in plot::drawn(shown.results) { figure id=(name) { (pictured(&plot)) } }

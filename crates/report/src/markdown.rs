@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    keep::Shown,
+    selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document},
 };
@@ -18,12 +18,12 @@ pub struct Parts {
 }
 
 /// The whole report as Markdown (GitHub's dialect, for its tables).
-pub fn markdown<'a>(shown: impl Into<Shown<'a>>) -> String {
+pub fn markdown<'a>(shown: impl Into<ShownResults<'a>>) -> String {
     drawn(&document(shown.into()))
 }
 
 /// The parts of [`markdown`].
-pub fn parts<'a>(shown: impl Into<Shown<'a>>) -> Parts {
+pub fn parts<'a>(shown: impl Into<ShownResults<'a>>) -> Parts {
     parts_of(&document(shown.into()))
 }
 
@@ -48,7 +48,7 @@ fn parts_of(document: &Document) -> Parts {
     if document.measurements.is_empty() {
         paragraphs.push("Nothing was measured.".to_owned());
     } else {
-        paragraphs.push(document.method.clone());
+        paragraphs.push(document.method(&document.measurements));
         paragraphs.extend(document.congestion.iter().map(|text| escaped(text)));
     }
     let tables = document.measurements.iter().chain(&document.problems);

@@ -25,7 +25,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// What the baseline goes over that this is held against.
+    /// The path of the raw reference that this path is compared with.
     pub(crate) fn raw(self) -> Self {
         Self {
             transport: self.transport.raw(),

@@ -16,7 +16,7 @@ mod theme;
 
 use perfrun_contract::{
     account::Account,
-    compare::Outcome,
+    compare::Finding,
     metric::{Better, Metric},
     parameters::{Amount, Parameters},
     plan::Cell,
@@ -97,7 +97,7 @@ pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
         .collect()
 }
 
-/// Every comparison with its interval, those of one metric together. None without a comparison.
+/// Every comparison with its interval, those of one metric together. `None` without a comparison.
 fn differences(source: &Source<'_>) -> Option<Plot> {
     let judged = source.results.judged?;
     let rows = judged.comparisons.iter().filter_map(|comparison| {
@@ -118,8 +118,8 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
             ),
             name,
             look: match comparison.finding {
-                Outcome::Better => Look::series(2),
-                Outcome::Worse => Look::series(1),
+                Finding::Better => Look::series(2),
+                Finding::Worse => Look::series(1),
                 _ => Look::RAW,
             },
             ratio: ratio.value,
@@ -176,8 +176,8 @@ fn size_sweep(source: &Source<'_>) -> Option<Plot> {
     sweep.plot(source)
 }
 
-/// Goodput of all pairs, the baseline first: a panel for each transport and direction. Of a sweep, the
-/// largest size.
+/// Goodput of all pairs, the raw reference first: a panel for each transport and direction. Of a sweep,
+/// the largest size.
 fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
     let panels = bandwidth_panels(source).into_iter().map(|mut panel| {
         let size = |cell: &Cell| bytes(&cell.parameters).unwrap_or(0);

@@ -6,9 +6,9 @@ use perfrun_contract::{
     plan::Plan,
 };
 use perfrun_judge::{
-    Finding, findings,
+    Sentence,
     runs::{self, Basis, Run},
-    summary,
+    sentences, summary,
 };
 
 use crate::{
@@ -85,9 +85,9 @@ impl<'a> Compared<'a> {
     }
 
     /// A sentence for each finding, and what to know about all of them.
-    pub fn findings(&self) -> Vec<Finding> {
+    pub fn sentences(&self) -> Vec<Sentence> {
         let [first, last] = self.about_all();
-        let found = findings(&self.plan, &self.judged, self.basis);
+        let found = sentences(&self.plan, &self.judged, self.basis);
         first.into_iter().chain(found).chain(last).collect()
     }
 
@@ -95,19 +95,19 @@ impl<'a> Compared<'a> {
     fn summary(&self) -> Vec<String> {
         let [first, last] = self
             .about_all()
-            .map(|finding| finding.map(|finding| finding.text));
+            .map(|sentence| sentence.map(|sentence| sentence.text));
         let found = summary(&self.plan, &self.judged, self.basis);
         first.into_iter().chain(found).chain(last).collect()
     }
 
     /// What to know about all findings: before them, and after them.
-    fn about_all(&self) -> [Option<Finding>; 2] {
+    fn about_all(&self) -> [Option<Sentence>; 2] {
         [
-            (self.is_same_program && !self.has_allowed_differences).then(|| Finding {
+            (self.is_same_program && !self.has_allowed_differences).then(|| Sentence {
                 verdict: Verdict::Pass,
                 text: IS_SAME_PROGRAM.to_owned(),
             }),
-            (self.basis == Basis::TwoRuns).then(|| Finding {
+            (self.basis == Basis::TwoRuns).then(|| Sentence {
                 verdict: Verdict::Inconclusive,
                 text: format!(
                     "Two runs cannot decide: {}. Compare within one run (perfrun run FILE --candidate PATH), or at least 6 \
@@ -140,6 +140,7 @@ impl<'a> Compared<'a> {
             problems: vec![self.table()],
             environment: candidate.map_or_else(Table::default, environment::table),
             method: method(self.basis).to_owned(),
+            intervals: "",
             congestion: None,
         }
     }
@@ -153,7 +154,7 @@ impl<'a> Compared<'a> {
                     run.name.into(),
                     format!("{:.0}", run.started).into(),
                     environment::builds(run).unwrap_or_default().into(),
-                    format!("{} of {}", counts.completed, counts.planned).into(),
+                    format!("{} of {}", counts.completed, counts.needed()).into(),
                 ]
             }
         };

@@ -46,17 +46,17 @@ struct Case {
     metric: Metric,
     /// The path, and the load if there are several, as the end of a phrase.
     place: String,
-    shown: Shown,
+    separation: Separation,
 }
 
 /// What the values of a case say.
 #[derive(Debug, PartialEq)]
-enum Shown {
+enum Separation {
     /// The only value, which is faster than nothing.
     Single(Value),
-    /// The first is faster than the last. Each has those with it that it cannot be told apart from.
+    /// The first is faster than the last. Each group holds the pairs whose intervals overlap its own.
     Apart { first: Group, last: Group },
-    /// Some can be told apart, but not the best median from the worst, or a pair may be either.
+    /// Some can be told apart, but not the best median from the worst, or one pair overlaps both groups.
     Partly { faster: String, slower: String },
     /// None can be told apart.
     Overlapping,
@@ -76,11 +76,11 @@ struct Group {
 /// The sentences. None about values that are not there.
 pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     let cases = cases(source);
-    let shown = cases.iter().map(|case| &case.shown);
-    let mut compared = shown
-        .filter(|shown| !matches!(shown, Shown::Single(_)))
+    let separations = cases.iter().map(|case| &case.separation);
+    let mut compared = separations
+        .filter(|separation| !matches!(separation, Separation::Single(_)))
         .peekable();
-    if compared.peek().is_some() && compared.all(|shown| *shown == Shown::TooFew) {
+    if compared.peek().is_some() && compared.all(|separation| *separation == Separation::TooFew) {
         return vec![
             "No pair of stacks is called faster: values of fewer than six trials have no interval."
                 .to_owned(),
@@ -90,7 +90,7 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
         ..=MOST_SENTENCES => {
             let mut sentences: Vec<String> = cases.iter().map(Case::sentence).collect();
             let has_shares = sentences.iter().any(|sentence| sentence.contains(OF_RAW));
-            let has_alternatives = cases.iter().any(|case| case.shown.has_alternatives());
+            let has_alternatives = cases.iter().any(|case| case.separation.has_alternatives());
             let explained = [(has_alternatives, ALTERNATIVES), (has_shares, SHARES)];
             sentences.extend(
                 explained
@@ -102,7 +102,7 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
         }
         _ => {
             let ranges = ranges(&cases);
-            let counted = counted(cases.into_iter().map(|case| case.shown).collect());
+            let counted = counted(cases.into_iter().map(|case| case.separation).collect());
             ranges.into_iter().chain(counted).collect()
         }
     }
@@ -110,7 +110,10 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
 
 impl Case {
     fn sentence(&self) -> String {
-        sentence(&format!("{}{}", phrase(self.metric), self.place), &self.shown)
+        sentence(
+            &format!("{}{}", phrase(self.metric), self.place),
+            &self.separation,
+        )
     }
 }
 
@@ -120,8 +123,8 @@ type Range<'a> = ((Metric, &'a str), Vec<(&'a str, &'a Value)>);
 /// From which median to which each pair goes. Empty if a case has several pairs, or if there are too many
 /// pairs.
 fn ranges(cases: &[Case]) -> Vec<String> {
-    let alone = cases.iter().map(|case| match &case.shown {
-        Shown::Single(value) => Some(((case.metric, value.pair.as_str()), (case.place.as_str(), value))),
+    let alone = cases.iter().map(|case| match &case.separation {
+        Separation::Single(value) => Some(((case.metric, value.pair.as_str()), (case.place.as_str(), value))),
         _ => None,
     });
     let Some(alone) = alone.collect::<Option<Vec<_>>>() else {
@@ -160,7 +163,7 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
             for load in loads.iter().filter(|load| of_metric.contains(load)) {
                 let is_here = |cell: &&&Cell| Path::of(cell) == path && cell.parameters == **load;
                 let here: Vec<&Cell> = all.iter().filter(is_here).copied().collect();
-                // The baseline is faster than all, so it is mentioned only where it is alone.
+                // The raw reference is faster than all, so it is mentioned only where it is alone.
                 let is_alone = here.iter().all(|cell| cell.is_raw());
                 let compared = here.into_iter().filter(|cell| is_alone || !cell.is_raw());
                 let values = compared.filter_map(|cell| value(source, cell, metric)).collect();
@@ -169,7 +172,11 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                     _ => format!(" ({load})"),
                 };
                 let place = format!(" over {path}{load}");
-                cases.extend(shown(values).map(|shown| Case { metric, place, shown }));
+                cases.extend(separation(values).map(|separation| Case {
+                    metric,
+                    place,
+                    separation,
+                }));
             }
         }
     }
@@ -204,25 +211,25 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     })
 }
 
-/// What values say. None if there are none.
-fn shown(mut values: Vec<Value>) -> Option<Shown> {
+/// What values say. `None` if there are none.
+fn separation(mut values: Vec<Value>) -> Option<Separation> {
     values.sort_by(|a, b| b.goodness.total_cmp(&a.goodness));
     let (first, last) = (values.first()?, values.last()?);
     if values.len() == 1 {
-        return Some(Shown::Single(first.clone()));
+        return Some(Separation::Single(first.clone()));
     }
     let Some(intervals) = values
         .iter()
         .map(|value| value.interval)
         .collect::<Option<Vec<_>>>()
     else {
-        return Some(Shown::TooFew);
+        return Some(Separation::TooFew);
     };
     // The two that are furthest apart.
     let faster = (0..values.len()).max_by(|a, b| intervals[*a].0.total_cmp(&intervals[*b].0))?;
     let slower = (0..values.len()).min_by(|a, b| intervals[*a].1.total_cmp(&intervals[*b].1))?;
     if intervals[faster].0 <= intervals[slower].1 {
-        return Some(Shown::Overlapping);
+        return Some(Separation::Overlapping);
     }
     let is_below = |a: &Value, b: &Value| matches!((a.interval, b.interval), (Some(a), Some(b)) if a.1 < b.0);
     let group = |end: &Value, is_beaten: &dyn Fn(&Value, &Value) -> bool| {
@@ -241,37 +248,37 @@ fn shown(mut values: Vec<Value>) -> Option<Shown> {
     let is_either = may_be_last(&first.pair) || first.others.iter().any(may_be_last);
     let named = |value: &Value| format!("{} ({})", value.pair, value.text);
     Some(match is_either {
-        true => Shown::Partly {
+        true => Separation::Partly {
             faster: named(&values[faster]),
             slower: named(&values[slower]),
         },
-        false => Shown::Apart { first, last },
+        false => Separation::Apart { first, last },
     })
 }
 
-impl Shown {
+impl Separation {
     fn has_alternatives(&self) -> bool {
         matches!(self, Self::Apart { first, last } if !first.others.is_empty() || !last.others.is_empty())
     }
 }
 
-fn sentence(case: &str, shown: &Shown) -> String {
-    let what = match shown {
-        Shown::Single(Value { pair, text, .. }) => format!("{pair} has {text}"),
-        Shown::Apart { first, last } => {
+fn sentence(case: &str, separation: &Separation) -> String {
+    let what = match separation {
+        Separation::Single(Value { pair, text, .. }) => format!("{pair} has {text}"),
+        Separation::Apart { first, last } => {
             format!(
                 "{} is fastest, {} slowest",
                 first.with_others(),
                 last.with_others()
             )
         }
-        Shown::Partly { faster, slower } => {
+        Separation::Partly { faster, slower } => {
             format!(
-                "{faster} is faster than {slower}, the two furthest apart; no single one is fastest or slowest"
+                "{faster} is faster than {slower}, and their intervals are furthest apart; no single one is fastest or slowest"
             )
         }
-        Shown::Overlapping => "no difference shows: all intervals overlap".to_owned(),
-        Shown::TooFew => {
+        Separation::Overlapping => "no difference shows: all intervals overlap".to_owned(),
+        Separation::TooFew => {
             "some stacks have too few trials for an interval, so none is called faster".to_owned()
         }
     };
@@ -286,19 +293,19 @@ impl Group {
     }
 }
 
-/// How often each pair is the fastest. None if there is nothing to be faster than.
-fn counted(cases: Vec<Shown>) -> Option<String> {
+/// How often each pair is the fastest. `None` if there is nothing to be faster than.
+fn counted(cases: Vec<Separation>) -> Option<String> {
     let (mut fastest, mut open, mut all): (Vec<(String, usize)>, usize, usize) = (vec![], 0, 0);
     for case in cases {
-        all += usize::from(!matches!(case, Shown::Single(_)));
+        all += usize::from(!matches!(case, Separation::Single(_)));
         match case {
-            Shown::Apart { first, .. } if first.others.is_empty() => {
+            Separation::Apart { first, .. } if first.others.is_empty() => {
                 match fastest.iter_mut().find(|(pair, _)| *pair == first.pair) {
                     Some((_, count)) => *count += 1,
                     None => fastest.push((first.pair, 1)),
                 }
             }
-            Shown::Single(_) => {}
+            Separation::Single(_) => {}
             _ => open += 1,
         }
     }
@@ -344,7 +351,7 @@ mod tests {
     }
 
     fn said(values: Vec<Value>) -> String {
-        sentence("upload over tcp", &shown(values).unwrap())
+        sentence("upload over tcp", &separation(values).unwrap())
     }
 
     #[test]
@@ -356,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_whose_intervals_overlap_are_not_told_apart() {
+    fn pairs_whose_intervals_overlap_have_no_order() {
         assert_eq!(
             said(values(&[
                 ("a", 8.0, 9.0),
@@ -377,17 +384,17 @@ mod tests {
                 ("high", 4.0, 4.5),
                 ("low", 1.0, 2.0)
             ])),
-            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s), the two furthest apart; no single one is fastest \
+            "Upload over tcp: high (4.25 Gbit/s) is faster than low (1.5 Gbit/s), and their intervals are furthest apart; no single one is fastest \
              or slowest."
         );
     }
 
     #[test]
-    fn a_value_without_an_interval_decides_nothing() {
+    fn a_value_without_an_interval_gives_no_order() {
         let mut all = values(&[("a", 8.0, 9.0), ("b", 1.0, 2.0)]);
         all[1].interval = None;
-        assert_eq!(shown(all), Some(Shown::TooFew));
-        assert_eq!(shown(vec![]), None);
+        assert_eq!(separation(all), Some(Separation::TooFew));
+        assert_eq!(separation(vec![]), None);
         assert_eq!(
             said(values(&[("a", 8.0, 9.0)])),
             "Upload over tcp: a has 8.5 Gbit/s."
@@ -406,7 +413,7 @@ mod tests {
             for &(b0, b1) in &intervals {
                 for &(c0, c1) in &intervals {
                     let all = values(&[("a", a0, a1), ("b", b0, b1), ("c", c0, c1)]);
-                    let Some(Shown::Apart { first, last }) = shown(all.clone()) else {
+                    let Some(Separation::Apart { first, last }) = separation(all.clone()) else {
                         continue;
                     };
                     let of = |pair: &str| all.iter().find(|value| value.pair == pair).unwrap();
@@ -432,7 +439,7 @@ mod tests {
         let case = |place: &str, low: f64, high: f64| Case {
             metric: Metric::UploadGoodput,
             place: format!(" over {place}"),
-            shown: shown(values(&[("a", low, high)])).unwrap(),
+            separation: separation(values(&[("a", low, high)])).unwrap(),
         };
         let cases = [
             case("ws", 2.0, 3.0),
@@ -446,7 +453,7 @@ mod tests {
         assert_eq!(ranges(&cases[..1]), ["Upload: a has 2.5 Gbit/s over ws."]);
         let pairs = |count: usize| -> Vec<Case> {
             let alone = |pair: usize| Case {
-                shown: shown(values(&[(&pair.to_string(), 1.0, 2.0)])).unwrap(),
+                separation: separation(values(&[(&pair.to_string(), 1.0, 2.0)])).unwrap(),
                 ..case("tcp", 1.0, 2.0)
             };
             (0..count).map(alone).collect()
@@ -454,7 +461,7 @@ mod tests {
         assert_eq!(ranges(&pairs(MOST_SENTENCES)).len(), MOST_SENTENCES);
         assert_eq!(ranges(&pairs(MOST_SENTENCES + 1)).len(), 0);
         let compared = Case {
-            shown: shown(values(&[("a", 1.0, 2.0), ("b", 3.0, 4.0)])).unwrap(),
+            separation: separation(values(&[("a", 1.0, 2.0), ("b", 3.0, 4.0)])).unwrap(),
             ..case("memory", 1.0, 2.0)
         };
         assert_eq!(ranges(&[case("ws", 2.0, 3.0), compared]).len(), 0);
@@ -462,14 +469,17 @@ mod tests {
 
     #[test]
     fn many_cases_are_counted() {
-        let apart = |first: &str| shown(values(&[(first, 8.0, 9.0), ("z", 1.0, 2.0)])).unwrap();
-        let open = shown(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
+        let apart = |first: &str| separation(values(&[(first, 8.0, 9.0), ("z", 1.0, 2.0)])).unwrap();
+        let open = separation(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
         assert_eq!(
             counted(vec![apart("a"), apart("b"), open, apart("b")]).unwrap(),
             "Fastest: b in 2 of 4 cases; a in 1 of 4 cases; not decided in 1 of 4, where intervals overlap or are missing."
         );
-        assert_eq!(counted(vec![shown(values(&[("a", 1.0, 3.0)])).unwrap()]), None);
-        let open = || shown(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
+        assert_eq!(
+            counted(vec![separation(values(&[("a", 1.0, 3.0)])).unwrap()]),
+            None
+        );
+        let open = || separation(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
         assert_eq!(
             counted(vec![open(), open()]).unwrap(),
             "No pair is the fastest in any of 2 cases: intervals overlap or are missing."

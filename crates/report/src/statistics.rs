@@ -26,7 +26,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Summarises the finite values. None if there is no finite value.
+    /// Summarises the finite values. `None` if there is no finite value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_values_by_hand() {
+    fn statistics_of_ten_values_agree_with_a_calculation_by_hand() {
         let values = [9.0, 2.0, 40.0, 4.0, 5.0, 6.0, 7.0, 8.0, 3.0, 1.0];
         let statistics = Statistics::of(values).unwrap();
         let expected = Statistics {

@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// None without rows.
+    /// `None` without rows.
     pub(crate) fn unless_empty(self) -> Option<Self> {
         (!self.rows.is_empty()).then_some(self)
     }

@@ -38,7 +38,7 @@ pub use links::line as links_line;
 use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths};
 
-use crate::{keep::Shown, shown, statistics::LEAST_VALUES, table::Table};
+use crate::{selection::ShownResults, shown, statistics::LEAST_VALUES, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,12 +61,28 @@ pub(crate) struct Document {
     pub environment: Table,
     /// How to read the values.
     pub method: String,
+    /// How to read the intervals of medians. Empty if there are none.
+    pub intervals: &'static str,
     /// What controlled the congestion of connections.
     pub congestion: Option<String>,
 }
 
+impl Document {
+    /// How to read the values of these tables.
+    pub(crate) fn method<'a>(&self, tables: impl IntoIterator<Item = &'a Table>) -> String {
+        let medians = tables
+            .into_iter()
+            .filter(|table| table.title != comparisons::TITLE);
+        let mut fields = medians.flat_map(|table| table.rows.iter().flatten());
+        match !self.intervals.is_empty() && fields.any(|field| field.interval.is_some()) {
+            true => format!("{} {}", self.method, self.intervals),
+            false => self.method.clone(),
+        }
+    }
+}
+
 /// What there is to say of results.
-pub(crate) fn document(shown: Shown<'_>) -> Document {
+pub(crate) fn document(shown: ShownResults<'_>) -> Document {
     let results = shown.results;
     let source = Source::new(results);
     let mut measurements = comparisons::tables(&source);
@@ -92,6 +108,7 @@ pub(crate) fn document(shown: Shown<'_>) -> Document {
         problems: problems::tables(results),
         environment: environment::table(results),
         method: method(&source),
+        intervals: "[low, high] beside a median is its 95 % confidence interval, for this run only.",
         congestion: congestion(results),
     }
 }
@@ -120,7 +137,7 @@ fn findings(source: &Source<'_>) -> Vec<String> {
 }
 
 /// How the run ended, in a few words.
-fn outcome(shown: Shown<'_>) -> String {
+fn outcome(shown: ShownResults<'_>) -> String {
     let results = shown.results;
     let counts = results.tally.counts();
     let phase = results.conclusion.phase;
@@ -242,10 +259,9 @@ fn method(source: &Source<'_>) -> String {
     if most == 0 {
         return "No trial completed.".to_owned();
     }
-    let interval = if most < LEAST_VALUES as usize {
-        "fewer than six trials have no 95 % confidence interval of the median"
-    } else {
-        "[low, high] beside a median is its 95 % confidence interval, for this run only"
+    let few = match most < LEAST_VALUES as usize {
+        true => "; fewer than six trials have no 95 % confidence interval of the median",
+        false => "",
     };
     let count = match most {
         1 => "1 trial".to_owned(),
@@ -253,7 +269,7 @@ fn method(source: &Source<'_>) -> String {
         _ => format!("{most} trials"),
     };
     let ip_families = ip_families(results);
-    format!("Each median is over {count}, {warmup}; {interval}.{ip_families}")
+    format!("Each median is over {count}, {warmup}{few}.{ip_families}")
 }
 
 /// The IP families that nodes spoke, unless all spoke IPv4.

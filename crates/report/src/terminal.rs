@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle
 use perfrun_contract::text::plain;
 
 use crate::{
-    keep::Shown,
+    selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
     tables::{Document, document},
 };
@@ -42,7 +42,7 @@ pub struct Form {
 
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
-pub fn terminal<'a>(shown: impl Into<Shown<'a>>, form: &Form) -> String {
+pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, form: &Form) -> String {
     drawn(&document(shown.into()), form)
 }
 
@@ -59,10 +59,11 @@ pub(crate) fn drawn(document: &Document, form: &Form) -> String {
     let is_main = |(place, table): &(usize, &Table)| *place < mains && table.kind != Kind::Companion;
     let tables = document.measurements.iter().enumerate();
     let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| form.is_all || is_main(table));
-    blocks.extend(shown.into_iter().map(|(_, table)| draw(table, width)));
+    blocks.extend(shown.iter().map(|(_, table)| draw(table, width)));
     blocks.extend(document.problems.iter().map(|table| draw(table, width)));
     if !document.measurements.is_empty() {
-        blocks.push(wrapped(&document.method, width));
+        let method = document.method(shown.iter().map(|(_, table)| *table));
+        blocks.push(wrapped(&method, width));
         blocks.extend(
             document
                 .congestion

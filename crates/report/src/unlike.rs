@@ -11,11 +11,11 @@ use perfrun_contract::{
     record::LinkCheck,
     role::Role,
 };
-use perfrun_link::probe::{Finding, Quantity};
+use perfrun_link::probe::{Quantity, QuantityFinding};
 use serde_json::json;
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
 
-use self::written::{Fields, apart, fields, workload};
+use self::written::{Fields, differing_fields, fields, workload};
 use crate::{
     statistics::Statistics,
     table::{Kind, NOTHING, Table},
@@ -68,7 +68,7 @@ pub enum Field {
     Links,
     /// The order of trials.
     Order,
-    /// When nodes are started again.
+    /// When nodes restart.
     Renew,
     /// The model of the CPU.
     Cpu,
@@ -137,7 +137,7 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
         differ.then(|| Difference {
             field,
             of: of.to_owned(),
-            values: apart(&values),
+            values: differing_fields(&values),
         })
     };
     let cells: Vec<&Cell> = (shared.judging.cell_pairs.iter())
@@ -332,7 +332,7 @@ impl Measured {
             .filter(|check| check.network == network && check.is_effective())
             .collect();
         let parts = links::findings(&checks, quantity).map(|(sent, finding)| {
-            let Finding {
+            let QuantityFinding {
                 measured,
                 least,
                 most,

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_connections_keep_nobody_out_and_none_takes_the_place_of_a_trusted_caller() {
+    async fn silent_connections_keep_no_caller_out_and_displace_no_trusted_one() {
         let hour = Duration::from_secs(3600);
         let limits = Limits {
             first_head: hour,

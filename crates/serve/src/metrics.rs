@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scraper_may_tell_when_it_gives_up() {
+    fn the_timeout_header_of_a_scraper_limits_the_wait() {
         let of = |value: &'static str| {
             let value = value.parse().unwrap();
             patience(&HeaderMap::from_iter([(TIMEOUT_HEADER.parse().unwrap(), value)]))

@@ -49,7 +49,7 @@ use self::{
     introduction::{Answer, Introduction},
     messenger::{All, Bodies, Exchange},
     network::{Limits, Network, Runtime, Sender},
-    peers::{Origin, Peers, Refused, Session},
+    peers::{Origin, Peers, Refused, Registration},
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
@@ -234,15 +234,15 @@ struct Shared {
 
 impl Shared {
     /// The end of an exchange at a dialler, who sends data, or at a listener, who acknowledges it.
-    fn exchange(&self, key: PublicKey, session: Session, end: Option<DropGuard>) -> BoxMessenger {
+    fn exchange(&self, key: PublicKey, registration: Registration, end: Option<DropGuard>) -> BoxMessenger {
         let (sender, inbox) = match end {
             Some(_) => (&self.send_data, &self.acknowledgements),
             None => (&self.acknowledge, &self.data),
         };
-        inbox.open(key.clone(), session);
+        inbox.open(key.clone(), registration);
         Box::new(Exchange {
             key,
-            session,
+            registration,
             sender: sender.clone(),
             inbox: Arc::clone(inbox),
             bodies: Bodies::new(self.zeros.clone()),
@@ -260,11 +260,11 @@ impl Shared {
             .send(Recipients::One(key.clone()), greeting, false);
     }
 
-    /// Ends a session of a peer.
-    fn part(&self, key: &PublicKey, session: Session) {
-        self.peers.lock().remove(key, session);
-        self.data.end(key, session);
-        self.acknowledgements.end(key, session);
+    /// Ends a registration of a peer.
+    fn part(&self, key: &PublicKey, registration: Registration) {
+        self.peers.lock().remove(key, registration);
+        self.data.end(key, registration);
+        self.acknowledgements.end(key, registration);
     }
 }
 
@@ -293,12 +293,12 @@ async fn admit(shared: &Shared, mut stream: TcpStream, ip: IpAddr) -> io::Result
         .lock()
         .add(key.clone(), SocketAddr::new(ip, port), Origin::Introduced);
     match added {
-        Ok(session) => {
+        Ok(registration) => {
             let answered = introduction::answer(&mut stream, Answer::Welcome).await;
             if answered.is_ok() {
                 introduction::ended(stream).await;
             }
-            shared.part(&key, session);
+            shared.part(&key, registration);
             answered
         }
         Err(Refused::Full) => introduction::answer(&mut stream, Answer::Full).await,
@@ -320,8 +320,8 @@ async fn answer(
             }
         } else if greeting.as_ref() == HELLO {
             let first = shared.peers.lock().connect(&key);
-            if let Some(session) = first {
-                let messenger = shared.exchange(key.clone(), session, None);
+            if let Some(registration) = first {
+                let messenger = shared.exchange(key.clone(), registration, None);
                 // Without a receiver, the messenger is dropped.
                 let _ = inbound.send(Inbound::Connection);
                 let _ = inbound.send(Inbound::Messenger(messenger));
@@ -407,7 +407,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     let began = Instant::now();
     let key = peer.key;
     let added = shared.peers.lock().add(key.clone(), peer.socket, Origin::Dialled);
-    let session = added.map_err(|refused| match refused {
+    let registration = added.map_err(|refused| match refused {
         Refused::Full => "this host has as many peers as it can have".to_owned(),
         Refused::Own => "it has this host's own key".to_owned(),
     })?;
@@ -416,7 +416,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     shared.tasks.spawn(part_at_end(
         Arc::clone(shared),
         key.clone(),
-        session,
+        registration,
         stream,
         end.clone(),
     ));
@@ -434,7 +434,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     }
     // Of the stack only, without the introduction. It has the time until commonware looks for peers to dial.
     let established = began.elapsed();
-    let messenger = shared.exchange(key, session, Some(guard));
+    let messenger = shared.exchange(key, registration, Some(guard));
     Ok(Connected {
         phases: DialPhases::of(established),
         messenger: Mutex::new(Some(messenger)),
@@ -445,13 +445,13 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
 async fn part_at_end(
     shared: Arc<Shared>,
     key: PublicKey,
-    session: Session,
+    registration: Registration,
     stream: TcpStream,
     end: CancellationToken,
 ) {
     end.run_until_cancelled(introduction::ended(stream)).await;
     end.cancel();
-    shared.part(&key, session);
+    shared.part(&key, registration);
 }
 
 /// A connection, which lasts as long as its messenger.

@@ -4,7 +4,7 @@ use std::{fs, io, os::fd::AsFd, sync::Arc};
 
 use perfrun_contract::{
     matrix::{QuicCongestion, Setting, Stack, TcpCongestion, Transport},
-    support::unsettable,
+    support::why_setting_unsupported,
 };
 use quinn::congestion::{
     Bbr, BbrConfig, Controller, ControllerFactory, Cubic, CubicConfig, NewReno, NewRenoConfig,
@@ -20,7 +20,7 @@ pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
         if let Some(wanted) = &config.settings.tcp_congestion {
             check(stack, wanted)?;
         }
-        if unsettable(stack, Setting::TcpCongestion).is_some() {
+        if why_setting_unsupported(stack, Setting::TcpCongestion).is_some() {
             // Its sockets have the default of the kernel.
             let default = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
             default
@@ -28,7 +28,9 @@ pub(super) fn prepare(stack: Stack, config: &HostConfig) -> Result<(), Error> {
                 .for_each(|name| note(&config.congestion, name.trim()));
         }
     }
-    if config.transport == Transport::QuicV1 && unsettable(stack, Setting::QuicCongestion).is_some() {
+    if config.transport == Transport::QuicV1
+        && why_setting_unsupported(stack, Setting::QuicCongestion).is_some()
+    {
         // quinn's default, which it does not change.
         note(&config.congestion, QuicCongestion::Cubic.as_ref());
     }

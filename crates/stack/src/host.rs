@@ -56,7 +56,7 @@ pub struct HostConfig {
     /// The protocol of this host's streams.
     pub protocol: Protocol,
     /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do. commonware and raw
-    /// negotiate nothing. raw is the baseline of both ways.
+    /// negotiate nothing. raw is the reference of both ways.
     pub negotiation: Negotiation,
     /// Address and port to listen on; port 0 takes a free one. `None` if the host only dials.
     pub listen: Option<(IpAddr, u16)>,
@@ -161,7 +161,7 @@ pub trait Host: Send + Sync {
     /// Opens a connection and waits until it is established, secured and multiplexed.
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error>;
 
-    /// What the stack did that spoils a measurement, although no exchange failed. None if nothing did.
+    /// What the stack did that spoils a measurement, although no exchange failed. `None` if nothing did.
     fn fault(&self) -> Option<String> {
         None
     }

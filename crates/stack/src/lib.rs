@@ -30,7 +30,7 @@ use futures::future::BoxFuture;
 use perfrun_contract::{
     limits::DIAL_TIMEOUT,
     matrix::{NodeProgramKind, Stack, Transport},
-    support::unsettable,
+    support::why_setting_unsupported,
 };
 use tokio::sync::mpsc;
 
@@ -70,7 +70,7 @@ async fn begin(
 ) -> Result<Box<dyn Host>, Error> {
     let lacking = (config.settings)
         .effective_on(config.transport)
-        .find(|setting| unsettable(stack, *setting).is_some());
+        .find(|setting| why_setting_unsupported(stack, *setting).is_some());
     if let Some(lacking) = lacking {
         return Err(Error::unsupported(stack, lacking.to_string()));
     }

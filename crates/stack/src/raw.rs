@@ -1,4 +1,4 @@
-//! The baseline without a peer-to-peer stack: plain TCP, and QUIC by quinn.
+//! The raw reference, without a peer-to-peer stack: plain TCP, and QUIC by quinn.
 
 pub(crate) mod proxy;
 mod quic;

@@ -79,7 +79,7 @@ pub struct Control {
     /// Role of the node, for the labels of metrics.
     #[arg(long, default_value = "server", value_parser = role)]
     pub role: Role,
-    /// Refuse calls of a smaller epoch. A program that starts again passes on what it knew.
+    /// Refuse calls of a smaller epoch. A program that restarts passes on what it knew.
     #[arg(long, hide = true, env = EPOCH_VARIABLE, default_value_t = 0)]
     pub epoch: u64,
     #[command(flatten)]

@@ -50,7 +50,7 @@ pub(crate) struct Node {
     pub(crate) token: Arc<str>,
     /// The largest epoch of callers so far.
     pub(crate) epoch: Arc<AtomicU64>,
-    /// Asks for a new start of the program.
+    /// Requests a restart of the program.
     pub(crate) renew: CancellationToken,
 }
 
@@ -204,7 +204,7 @@ async fn put_trial(
     }
 }
 
-/// Ends this program, to be started again in its process.
+/// Restarts this program in its process.
 async fn renew(State(node): State<Arc<Node>>) -> Result<StatusCode, Refused> {
     node.trials.close()?;
     node.renew.cancel();

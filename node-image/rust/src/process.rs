@@ -36,7 +36,7 @@ pub const EPOCH_VARIABLE: &str = "PERFRUN_EPOCH";
 /// Replaces the running program by a new start of it, in the same process and with the same arguments.
 /// Returns only if that fails. Descriptors that were inherited stay open. `epoch` is the largest one of
 /// callers so far, `digest` that of the program.
-pub(crate) fn start_again(epoch: u64, digest: Option<String>) -> io::Error {
+pub(crate) fn restart(epoch: u64, digest: Option<String>) -> io::Error {
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
     Command::new("/proc/self/exe")

@@ -37,7 +37,7 @@ const LAST_COLLECTION: Duration = Duration::from_secs(3);
 const LAST_CALLS: Duration = Duration::from_secs(1);
 
 /// Serves a conductor until SIGTERM or SIGINT. A running trial then ends with a reason that can still be
-/// collected. Where the conductor asks for it, the program starts again.
+/// collected. Where the conductor asks for it, the program restarts.
 pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
@@ -91,7 +91,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     if node.renew.is_cancelled() {
         let epoch = node.epoch.load(Ordering::Relaxed);
         let digest = node.program_digest.clone().await;
-        return Err(process::start_again(epoch, digest)).context("failed to start the program again");
+        return Err(process::restart(epoch, digest)).context("failed to start the program again");
     }
     Ok(())
 }

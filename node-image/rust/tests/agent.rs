@@ -73,7 +73,7 @@ fn an_emulator_that_failed_is_another_instance_and_makes_room() {
 }
 
 #[test]
-fn an_interface_that_somebody_else_has_cleared_is_noticed() {
+fn an_interface_cleared_by_another_program_is_noticed() {
     in_namespace(async |folder| {
         let agent = Agent::start(folder).await;
         agent.put(&delay(25)).await;

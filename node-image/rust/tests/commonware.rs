@@ -220,7 +220,7 @@ async fn peers_of_one_server_get_their_own_messages() {
 }
 
 #[tokio::test]
-async fn introductions_of_strangers_disturb_nobody() {
+async fn introductions_of_strangers_do_not_disturb_peers() {
     let _alone = ALONE.lock().await;
     let mut server = Server::start(config(64, 1)).await;
     let mut rude = Vec::new();
@@ -273,7 +273,7 @@ async fn one_peer_too_many_gets_the_reason_and_a_place_when_another_leaves() {
 }
 
 #[tokio::test]
-async fn a_dial_to_nobody_fails_in_time() {
+async fn a_dial_to_a_closed_commonware_host_fails_in_time() {
     let _alone = ALONE.lock().await;
     let server = Server::start(config(64, 1)).await;
     let (address, introductions) = (server.address().to_owned(), server.introductions());
@@ -392,7 +392,7 @@ async fn a_message_longer_than_announced_is_refused() {
 }
 
 #[tokio::test]
-async fn what_commonware_lacks_is_refused() {
+async fn settings_that_commonware_lacks_are_refused() {
     let _alone = ALONE.lock().await;
     for lacking in [
         HostConfig {

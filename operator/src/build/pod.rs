@@ -228,7 +228,7 @@ fn affinity(
     }
     if let Some(cell_pair) = cell_pair(plan, &new.node.name) {
         let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
-        share_host(together, cell_pair_of(run, cell_pair));
+        share_kubernetes_node(together, cell_pair_of(run, cell_pair));
     }
     if let Some(host) = &new.avoid {
         let nodes = affinity.node_affinity.get_or_insert_default();
@@ -250,7 +250,7 @@ fn affinity(
 
 /// Puts the pods of a pair of cells on one Kubernetes node, so that a comparison does not measure two
 /// machines. The scheduler lets the first of them go anywhere, since it has the label that it looks for.
-fn share_host(together: &mut PodAffinity, cell_pair: PodAffinityTerm) {
+fn share_kubernetes_node(together: &mut PodAffinity, cell_pair: PodAffinityTerm) {
     let required = &mut together.required_during_scheduling_ignored_during_execution;
     if required.as_ref().is_none_or(Vec::is_empty) {
         required.get_or_insert_default().push(cell_pair);

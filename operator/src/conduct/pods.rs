@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// report.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long a node may take to start again in its pod. The digest of a large program takes seconds.
+/// How long a node may take to restart in its pod. The digest of a large program takes seconds.
 const RENEWED_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the API server may take to know that a container has ended.
@@ -136,7 +136,7 @@ impl<'a> PodNodes<'a> {
     }
 
     /// The Kubernetes nodes of the pods that the conductor has been given, by node.
-    pub(super) fn hosts(&self) -> BTreeMap<String, String> {
+    pub(super) fn kubernetes_nodes(&self) -> BTreeMap<String, String> {
         let (pods, given) = (self.pods(), self.given.lock());
         let host = |uid: &String| {
             let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(uid))?;

@@ -59,7 +59,7 @@ async fn a_conductor_that_panics_wakes_its_run_and_is_counted() {
 }
 
 #[tokio::test]
-async fn a_forgotten_conductor_wakes_nobody() {
+async fn a_forgotten_conductor_does_not_wake_its_run() {
     let conductors = Conductors::default();
     let (woken, mut wakes) = mpsc::unbounded_channel();
     let wake: Wake = Arc::new(move || {

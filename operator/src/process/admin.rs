@@ -82,8 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_operator_whose_lease_loop_stands_still_is_not_alive_and_one_that_knows_no_runs_is_not_ready()
-    {
+    async fn liveness_needs_a_moving_lease_loop_and_readiness_a_list_of_runs() {
         let health = Arc::new(Health::default());
         let router = router(Arc::new(Metrics::new()), health.clone());
         let states = async || {

@@ -265,7 +265,7 @@ mod tests {
     use crate::test_server::TestServer;
 
     #[tokio::test(start_paused = true)]
-    async fn a_leader_that_is_cut_off_from_the_api_server_is_replaced_and_doubles_nothing() {
+    async fn a_leader_cut_off_from_the_api_server_is_replaced_and_creates_nothing_twice() {
         let server = TestServer::new();
         let version = json!({"major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_known_before_a_namespace_has_been_listed() {
+    async fn a_namespace_has_no_known_objects_before_it_was_listed() {
         let server = TestServer::new();
         server.script(Method::GET, "/pods", Answer::Refuse(500, "etcd is away"));
         let namespaces = ["a", "b"].map(str::to_owned);

@@ -38,7 +38,7 @@ pub(crate) fn is_running(status: &PerfRunStatus) -> bool {
 /// Since when a condition has had a status. `None` if it has another one.
 pub(crate) fn since(status: &PerfRunStatus, type_: Type, is: Status) -> Option<Timestamp> {
     let condition = find(&status.conditions, type_)?;
-    condition::is(condition, is).then_some(condition.last_transition_time.0)
+    condition::has_status(condition, is).then_some(condition.last_transition_time.0)
 }
 
 /// A condition. Its last transition is the previous one as long as its status stays.
@@ -53,7 +53,7 @@ pub(crate) fn condition(
         condition::is_documented(type_, status, reason),
         "{type_}={status} {reason} is not in the list of conditions"
     );
-    let unchanged = find(previous, type_).filter(|old| condition::is(old, status));
+    let unchanged = find(previous, type_).filter(|old| condition::has_status(old, status));
     Condition {
         type_: type_.to_string(),
         status: status.to_string(),
@@ -66,8 +66,10 @@ pub(crate) fn condition(
 
 /// The phase that the conditions amount to.
 pub(crate) fn phase(conditions: &[Condition]) -> Phase {
-    let is = |type_: Type, status| find(conditions, type_).is_some_and(|found| condition::is(found, status));
-    match condition::end(conditions) {
+    let is = |type_: Type, status| {
+        find(conditions, type_).is_some_and(|found| condition::has_status(found, status))
+    };
+    match condition::end_condition(conditions) {
         Some(end) if end.reason == EndReason::Succeeded.as_ref() => Phase::Succeeded,
         Some(end) if end.reason == EndReason::Cancelled.as_ref() => Phase::Cancelled,
         Some(_) => Phase::Failed,
@@ -100,7 +102,7 @@ mod tests {
     use crate::api::events::event;
 
     #[test]
-    fn words_of_a_node_control_no_terminal_that_shows_the_status() {
+    fn the_message_of_a_node_in_the_status_cannot_control_a_terminal() {
         let message = "\x1b]52;c;AA\x07";
         let condition = condition(
             &[],

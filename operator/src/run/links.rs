@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_as_it_was_measured_last() {
+    fn the_last_measurement_of_a_network_counts() {
         let mut links = Links::default();
         links.add(
             "wan",

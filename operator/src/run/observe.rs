@@ -66,8 +66,8 @@ pub(crate) fn observe<'a>(
             let policy = &context.turns.policy;
             let not_allowed =
                 || policy.refusal(&run.spec, &outline.capabilities, &context.services.operators);
-            let hopeless = outline.hopeless.clone().map(plans::invalid);
-            hopeless.or_else(not_allowed)
+            let infeasible = outline.infeasible.clone().map(plans::invalid);
+            infeasible.or_else(not_allowed)
         });
     let planned = refusal.map_or(planned, Planned::Refused);
     let inputs = Inputs {

@@ -41,7 +41,7 @@ pub(crate) struct Outline {
     /// What the run expects. `None` if it neither compares nor expects anything.
     pub(crate) expected: Option<Vec<Expected>>,
     /// Why the run cannot succeed. `None` if nothing is known against it.
-    pub(crate) hopeless: Option<String>,
+    pub(crate) infeasible: Option<String>,
 }
 
 impl Outline {
@@ -56,7 +56,7 @@ impl Outline {
             networks: plan.networks.len(),
             capabilities: build::pod::link::capabilities(plan, spec.template.link.real_time),
             expected: Expected::of(&plan.judging),
-            hopeless: planning::check(spec, plan).err().map(|error| error.to_string()),
+            infeasible: planning::check(spec, plan).err().map(|error| error.to_string()),
         }
     }
 }

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_does_not_allow_link_agents_is_not_taken_for_one_that_has_no_room() {
+    fn a_refusal_of_link_agents_is_not_taken_for_an_exceeded_quota() {
         let restricted =
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": unrestricted capabilities";
         let Refusal::Final(trouble) = refusal_of("Pod", 403, restricted, true) else {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_namespace_is_no_trouble() {
+    fn a_refusal_for_a_missing_service_account_is_temporary() {
         let new = "pods \"a\" is forbidden: error looking up service account bench/default: serviceaccount \"default\" not found";
         assert_eq!(refusal_of("Pod", 403, new, true), Refusal::Temporary(None));
     }

@@ -114,7 +114,7 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
         status.completion_time = Some(Time(now));
     }
     status.phase = Some(phase(&status.conditions));
-    status.reason = condition::main(&status.conditions).map(|main| main.reason.clone());
+    status.reason = condition::explaining_condition(&status.conditions).map(|main| main.reason.clone());
     status
 }
 

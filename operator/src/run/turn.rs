@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_no_more_active_runs_than_the_policy_allows_and_keeps_no_other_waiting() {
+    fn a_namespace_at_its_limit_of_active_runs_keeps_no_other_namespace_waiting() {
         let policy = Policy {
             active_runs_per_namespace: 1,
             ..Policy::default()
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_starts_is_in_the_way_like_one_that_is_active() {
+    fn a_run_that_starts_blocks_others_like_one_that_is_active() {
         let starting = run(1, true, TurnState::Starting);
         assert!(may_begin(&waiting(2, true), &[starting], 10).is_err());
     }

@@ -92,7 +92,7 @@ impl TurnStates {
         active
     }
 
-    /// The end of the run has been written. Until the watch shows it, the run must not be started again.
+    /// The end of the run has been written. Until the watch shows it, the run must not restart.
     pub(crate) fn end(&self, uid: &str) {
         self.0.lock().turn_states.insert(uid.to_owned(), TurnState::Ended);
     }

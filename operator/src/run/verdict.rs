@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::runtime::events::Event;
 use perfrun_api::cluster::condition::{Reason, Status};
 use perfrun_contract::{
-    compare::{Bound, Comparison, Gate, Judged, Judging, Outcome, Verdict},
+    compare::{Bound, Comparison, Finding, Judged, JudgedExpectation, Judging, Verdict},
     metric::Metric,
 };
 
@@ -49,7 +49,7 @@ pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionPart
     let sentence = first.map(|gate| sentence(gate, expected)).unwrap_or_default();
     match judged.verdict {
         Some(Verdict::Pass) => {
-            let count = expected.len();
+            let count = judged.gates.len();
             let message = format!("all expectations hold, {count} in number");
             (Status::True, Reason::ExpectationsHold, message.into())
         }
@@ -103,22 +103,23 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
 pub(crate) fn comparisons_that_fit(comparisons: &[Comparison]) -> Vec<Comparison> {
     let mut rows: Vec<_> = comparisons.iter().collect();
     if rows.len() > ROWS_MAX {
-        rows.sort_by_key(|row| matches!(row.finding, Outcome::Better | Outcome::Same));
+        rows.sort_by_key(|row| matches!(row.finding, Finding::Better | Finding::Same));
     }
     rows.into_iter().take(ROWS_MAX).cloned().collect()
 }
 
-/// What a gate is based on, and of what.
-fn sentence(gate: &Gate, expected: &[Expected]) -> String {
-    let Gate { cell, evidence, .. } = gate;
+/// What a judged expectation is based on, and of what.
+fn sentence(gate: &JudgedExpectation, expected: &[Expected]) -> String {
+    let JudgedExpectation { cell, evidence, .. } = gate;
     match expected.get(gate.expectation) {
         Some(Expected { metric, .. }) => format!("{metric} of {cell}: {evidence}"),
         None => format!("{cell}: {evidence}"),
     }
 }
 
-/// Why the comparison behind a gate says nothing. `None` if its pairs do not tell, or if there is none.
-fn reason_of_comparison(gate: &Gate, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
+/// Why the comparison behind a judged expectation says nothing. `None` if its pairs do not tell, or if there
+/// is none.
+fn reason_of_comparison(gate: &JudgedExpectation, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
     let metric = expected.get(gate.expectation)?.metric;
     let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;
     let row = judged.comparisons.iter().find(is_behind)?;

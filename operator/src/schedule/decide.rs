@@ -232,7 +232,7 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
         Trouble::new(reason, error.to_string())
     })?;
     let was_accepted = |old: &&Condition| {
-        condition::is(old, Status::True)
+        condition::has_status(old, Status::True)
             && old.observed_generation == metadata.generation
             && metadata.generation.is_some()
     };
@@ -364,7 +364,7 @@ fn set(status: &mut PerfScheduleStatus, type_: Type, parts: ConditionParts<'_>, 
     status.conditions.push(condition);
     status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
     let creates_none = |accepted: &&Condition| {
-        !condition::is(accepted, Status::True) || accepted.reason == Reason::Suspended.as_ref()
+        !condition::has_status(accepted, Status::True) || accepted.reason == Reason::Suspended.as_ref()
     };
     let accepted = find(status, Type::Accepted).filter(creates_none);
     let main = accepted.or_else(|| find(status, Type::Scheduled));

@@ -279,7 +279,7 @@ async fn a_run_of_another_owner_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_schedule_creates_nothing_and_says_so() {
+async fn an_unreadable_schedule_creates_nothing_and_has_an_event() {
     let mut scene = Scene::new(json!({"concurrencyPolicy": "Sometimes"}));
     scene.later(60).await;
     assert_eq!(scene.pass().await.unwrap(), Action::await_change());

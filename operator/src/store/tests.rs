@@ -134,7 +134,7 @@ fn a_secret_without_credentials_is_not_replaced_by_those_of_the_machine() {
 }
 
 #[tokio::test]
-async fn a_key_of_the_secret_that_is_no_credential_changes_nothing() {
+async fn a_key_of_the_secret_that_is_not_a_credential_is_ignored() {
     let s3 = S3::start().await;
     s3.set("AWS_ENDPOINT", "http://127.0.0.1:1");
     s3.set("AWS_SKIP_SIGNATURE", "true");
@@ -268,7 +268,7 @@ async fn calls_need_the_token_and_parts_have_names_and_bounds() {
 }
 
 #[tokio::test]
-async fn objects_that_are_no_parts_are_neither_listed_nor_sent() {
+async fn objects_that_are_not_parts_are_neither_listed_nor_sent() {
     let parts = in_memory();
     for (name, bytes) in [("README", 1), ("large", STORED_PART_BYTES + 1)] {
         let path = parts.folder.clone().join(name);
@@ -283,7 +283,7 @@ async fn objects_that_are_no_parts_are_neither_listed_nor_sent() {
 }
 
 #[tokio::test]
-async fn a_reader_writes_nothing() {
+async fn a_reader_refuses_writes() {
     let parts = in_memory();
     check(&parts, true).await.unwrap();
     let router = serve::router(parts, None, true);
@@ -294,7 +294,7 @@ async fn a_reader_writes_nothing() {
 }
 
 #[tokio::test]
-async fn everybody_on_the_network_needs_a_token() {
+async fn a_store_server_on_the_network_requires_a_token() {
     let open = StoreArgs {
         listen: ([0, 0, 0, 0], 0).into(),
         ..settings("file:///absent".to_owned())

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result};
-use perfrun_cli::store;
+use perfrun_cli::results_folder;
 use perfrun_test_kit::results;
 
 use crate::{overhead::mebibytes, plans::again, testbed::median};
@@ -85,7 +85,7 @@ fn measure(what: &str, file: &Path, rounds: u32) -> Result<Cost> {
 /// Judges or reports once, and prints seconds, the most memory of this process in MiB, and bytes of text.
 pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
     let mut begun = Instant::now();
-    let results = store::read(file)?;
+    let results = results_folder::read(file)?;
     let text = match what {
         "judge" => {
             begun = Instant::now();

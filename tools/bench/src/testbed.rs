@@ -83,7 +83,7 @@ impl Testbed {
         let mut records = Records::default();
         let conductor = Conductor {
             plan: &plan,
-            options: RunOptions::new(self.spec.timeouts.limits()),
+            options: RunOptions::new(self.spec.timeouts.durations()),
             sink: &mut records,
             replacements: &self.nodes,
             on_event: &|_: Event<'_>| {},

@@ -170,7 +170,7 @@ mod tests {
     use super::{API_PORT, Subnet, api_server, controller_manager};
 
     #[test]
-    fn the_api_server_is_where_kubeconfigs_say() {
+    fn the_api_server_listens_at_the_address_of_kubeconfigs() {
         let args = api_server(Subnet::choose("", &[]).unwrap());
         for expected in [
             format!("--secure-port={API_PORT}"),

@@ -136,7 +136,7 @@ mod tests {
     use super::{Subnet, address_in, corefile, objects, query};
 
     #[test]
-    fn a_question_is_spelt_as_the_standard_says() {
+    fn a_dns_question_has_the_bytes_of_the_standard() {
         let expected = b"pl\x01\0\0\x01\0\0\0\0\0\0\x02ab\x01c\0\0\x01\0\x01";
         assert_eq!(query("ab.c"), expected);
     }

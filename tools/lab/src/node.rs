@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn containerd_is_told_where_everything_is() {
+    fn the_configuration_of_containerd_has_paths_and_the_sandbox_image() {
         let config = containerd_config("/usr/lib/cni");
         assert!(config.contains("bin_dirs = [\"/usr/lib/cni\"]"), "{config}");
         assert!(

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_refused() {
+    fn an_invalid_name_of_a_certificate_is_refused() {
         let authority = Authority::new().unwrap();
         assert!(authority.server(&["näme"], &[]).is_err());
         assert!(authority.server(&[], &[]).is_err());

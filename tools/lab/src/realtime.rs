@@ -58,7 +58,7 @@ mod tests {
     };
 
     #[test]
-    fn the_limit_comes_back_with_the_last_lab_unless_somebody_set_it() {
+    fn the_last_lab_restores_the_limit_unless_it_was_changed_since() {
         let lab = |limit| Record::new(Subnet::choose("", &[]).unwrap(), 1, limit).unwrap();
         assert!(is_ours_to_restore("-1\n", &[]));
         assert!(is_ours_to_restore("-1\n", &[lab(None)]));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_range_is_said_with_the_way_out() {
+    fn a_full_range_is_refused_with_advice() {
         let error = Subnet::choose("10.0.0.0/8 dev tun0\n", &[]).unwrap_err();
         assert!(error.to_string().contains("down"), "{error}");
     }

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use flate2::{Compression, write::GzEncoder};
 use perfrun_api::results::Results;
-use perfrun_cli::store;
+use perfrun_cli::results_folder;
 use perfrun_contract::{metric::Metric, summary::SummaryRow};
 use perfrun_report::{
     Basis,
@@ -79,8 +79,12 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
         scratch.display()
     );
     let run = only_run(scratch)?;
-    let mut new = store::read(&run)?;
-    let said = match folder.join(RESULTS).is_file().then(|| store::read(&folder)) {
+    let mut new = results_folder::read(&run)?;
+    let said = match folder
+        .join(RESULTS)
+        .is_file()
+        .then(|| results_folder::read(&folder))
+    {
         Some(Ok(kept)) => compared(&kept, &new),
         Some(Err(error)) => format!("{:#}\n", anyhow::Error::from(error)),
         None => "There are no earlier results.\n".to_owned(),
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_differs_in_is_listed_before_its_medians() {
+    fn differences_of_two_runs_are_listed_before_their_medians() {
         let kept = run(SPEC).results();
         let mut new = run(SPEC).changed("libp2p.", Metric::UploadGoodput, 0.5).results();
         let node = new.environment.nodes.values_mut().next().unwrap();
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_name_says_how_its_example_is_measured() {
+    fn the_suffix_of_a_name_selects_how_its_example_is_measured() {
         assert_eq!(how("compare-pods"), ("compare", &["--cluster"][..]));
         let options = ["--wait-quiet", "60s", "--profile"];
         assert_eq!(how("compare-profile"), ("compare", &options[..]));

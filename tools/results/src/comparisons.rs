@@ -16,9 +16,9 @@ use std::{
 use anyhow::{Context, Result};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use perfrun_api::results::Results;
-use perfrun_cli::store;
+use perfrun_cli::results_folder;
 use perfrun_contract::{
-    compare::{NoFinding, Outcome},
+    compare::{Finding, NoFinding},
     metric::Metric,
     node::Reason,
     record::Flag,
@@ -67,7 +67,7 @@ struct Line {
     ratio: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    finding: Outcome,
+    finding: Finding,
     reason: Option<NoFinding>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn report() -> Result<Option<(String, Report)>> {
 pub(crate) fn keep(results: &[PathBuf]) -> Result<()> {
     let mut new = Runs::new();
     for run in results {
-        let results = store::read(run)?;
+        let results = results_folder::read(run)?;
         if results.state != RunState::Complete {
             println!("left out {}, which is {}", run.display(), results.state);
             continue;
@@ -232,7 +232,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        compare::{NoFinding, Outcome},
+        compare::{Finding, NoFinding},
         metric::Metric,
         node::Reason,
         record::Flag,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_what_its_comparisons_found_and_the_values_of_its_trials() {
+    fn a_kept_run_has_its_findings_and_the_values_of_its_trials() {
         let results = made().results();
         let found = &results.judged.as_ref().unwrap().comparisons[0];
         let Run { comparisons, trials } = Run::of(&results).unwrap();
@@ -307,7 +307,7 @@ mod tests {
         written.extend(runs("busy", &["2026-11-26T08:36:11Z"]));
         let line = &mut written.values_mut().next().unwrap().comparisons[0];
         (line.metric, line.baseline_median, line.ratio) = (Metric::CpuSecondsPerGiB, Some(2.5), None);
-        (line.finding, line.reason) = (Outcome::NotComparable, Some(NoFinding::TooFewPairs));
+        (line.finding, line.reason) = (Finding::NotComparable, Some(NoFinding::TooFewPairs));
         (line.low, line.high) = (None, None);
         let [mut comparisons, mut trials]: [Vec<u8>; 2] = [vec![], vec![]];
         encode(&written, &mut comparisons, &mut trials).unwrap();

@@ -193,8 +193,8 @@ fn page(reports: &BTreeMap<String, Report>, shown: &BTreeMap<&str, String>) -> S
     let mut page = "# Kept results\n\n\
         `cargo xtask results` generates this page. It has the build, the machine and the day of all results that \
         this folder keeps.\n\n\
-        `perfrun report docs/results/NAME` prints all tables of one. It cannot print comparisons, which are of many \
-        runs, or the output of `cargo xtask bench` and `cargo xtask fuzz`.\n"
+        `perfrun report docs/results/NAME --all` prints all tables of one. It cannot print the folder comparisons/, \
+        which is of many runs, or the output of `cargo xtask bench` and `cargo xtask fuzz`.\n"
         .to_owned();
     for (name, report) in reports {
         let shown = shown.get(&name[..]).map_or("", String::as_str);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named_with_its_place() {
+    fn a_mark_without_its_counterpart_is_named_with_its_line() {
         assert_eq!(
             refusal("\n\n<!-- end -->\n"),
             "docs/a.md:3: nothing begins before this `<!-- end -->`: remove it"

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
-use perfrun_cli::store;
+use perfrun_cli::results_folder;
 use perfrun_contract::account::Account;
 use perfrun_report::Parts;
 
@@ -31,8 +31,8 @@ pub(crate) struct Report {
 impl Report {
     /// What `perfrun report` shows of a folder of kept results.
     pub(crate) fn of(folder: &Path, name: &str) -> Result<Self> {
-        let results = store::read(folder)?;
-        let profiles = store::read_profiles(folder, &results.plan);
+        let results = results_folder::read(folder)?;
+        let profiles = results_folder::read_profiles(folder, &results.plan);
         let account = Account {
             profiles: &profiles,
             ..results.account()

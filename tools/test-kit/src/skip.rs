@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "lists `rooot`, which is not the name of a need")]
-    fn a_misspelt_need_is_no_silent_permission_to_skip() {
+    fn a_misspelt_need_is_refused() {
         lists("root,rooot", Need::Cluster);
     }
 }

@@ -105,7 +105,7 @@ fn dashboards_have_addresses_of_their_own_and_links_to_each_other() {
 }
 
 #[test]
-fn panels_say_what_they_show_in_which_unit_and_when_there_is_nothing() {
+fn panels_have_a_title_a_description_a_unit_and_a_text_for_no_value() {
     for (name, panel) in panels(&dashboards()) {
         assert!(CORE.contains(&panel.kind.as_str()), "{name}: {}", panel.kind);
         assert!(
@@ -150,7 +150,7 @@ fn panels_have_a_place_of_their_own() {
 }
 
 #[test]
-fn what_is_repeated_is_there_for_each_value_of_a_variable_that_can_be_all() {
+fn a_repeated_panel_uses_a_variable_that_includes_all_values() {
     for dashboard in dashboards() {
         let names = dashboard
             .panels
@@ -221,7 +221,7 @@ fn the_last_phase_is_shown_and_numbers_of_an_earlier_run_with_the_same_name_are_
 }
 
 #[test]
-fn a_schedule_is_late_while_a_success_is_due_and_its_last_run_is_that_of_the_new_leader() {
+fn the_dashboard_shows_how_late_a_schedule_is_and_its_run_of_the_new_leader() {
     if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }
@@ -381,7 +381,7 @@ fn joined(expression: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn columns_of_tables_are_named_after_what_queries_return() {
+fn columns_of_tables_have_the_names_that_queries_return() {
     for (name, panel) in panels(&dashboards()) {
         let letters: BTreeSet<String> = panel
             .targets
@@ -413,7 +413,7 @@ fn columns_of_tables_are_named_after_what_queries_return() {
 }
 
 #[test]
-fn colour_is_never_all_that_tells_series_apart() {
+fn series_differ_by_more_than_their_colour() {
     for (name, panel) in panels(&dashboards()) {
         let two_or_more = panel.targets.len() > 1;
         if panel.kind == "timeseries" && two_or_more {
@@ -432,7 +432,7 @@ fn colour_is_never_all_that_tells_series_apart() {
 }
 
 #[test]
-fn alerts_say_what_they_mean_and_what_to_do() {
+fn alerts_have_a_summary_a_description_and_a_runbook() {
     let text = fs::read_to_string(folder().join("alerts.yaml")).unwrap();
     let rules: Value = serde_saphyr::from_str(&text).unwrap();
     let tests = fs::read_to_string(folder().join("alerts.test.yaml")).unwrap();
@@ -454,7 +454,7 @@ fn alerts_say_what_they_mean_and_what_to_do() {
 }
 
 #[test]
-fn promtool_finds_the_alerts_to_be_right_and_to_do_what_their_tests_say() {
+fn promtool_accepts_the_alerts_and_their_tests_pass() {
     if let Some(obstacle) = perfrun_test_kit::dashboards::Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_replaces_what_was_kept_before() {
+    fn a_benchmark_replaces_the_kept_one() {
         let folder = tempfile::tempdir().unwrap();
         for printed in ["\nfirst, 1 µs \n", "second"] {
             let benchmark = Benchmark {

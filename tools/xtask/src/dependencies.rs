@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn another_lock_of_the_same_toolchain_serves_if_there_is_none_of_this_key() {
+    fn a_snapshot_of_another_lock_is_used_if_this_key_has_none() {
         let machine = Machine::new();
         for lock in ["older", "newer"] {
             let clone = machine.clone(lock, lock);

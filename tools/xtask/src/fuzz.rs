@@ -378,7 +378,7 @@ mod tests {
         stat::peak_rss_mb:              52\n";
 
     #[test]
-    fn the_table_has_what_libfuzzer_counted() {
+    fn the_table_has_the_counts_of_libfuzzer() {
         let search = Search {
             target: "ping".to_owned(),
             found: vec!["crash-1".into()],
@@ -404,7 +404,7 @@ all                        200000                                  1
     }
 
     #[test]
-    fn what_go_counts_and_keeps_is_understood() {
+    fn statistics_of_go_fuzzing_are_parsed() {
         let log = "fuzz: elapsed: 3s, execs: 6000 (2000/sec), new interesting: 3 (total: 12)\n\
             fuzz: elapsed: 4s, execs: 8100 (2100/sec), new interesting: 4 (total: 13)\n\
             --- FAIL: FuzzPing (4.02s)\n    \n    \

@@ -408,7 +408,7 @@ mod tests {
     use super::{Image, Profile, default_tag, is_tag, needs_no_loader};
 
     #[test]
-    fn the_tag_says_what_is_inside() {
+    fn the_default_tag_names_the_profile_and_the_patches() {
         let patches = [
             "litep2p=https://example.org/litep2p?branch=new/yamux",
             "quinn=/src/Quinn Fork",
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_a_loader_is_told_from_one_without() {
+    fn a_program_with_a_loader_is_distinguished_from_one_without() {
         let this = fs::read(env::current_exe().unwrap()).unwrap();
         assert!(!needs_no_loader(&this));
 

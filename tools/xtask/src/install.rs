@@ -458,7 +458,7 @@ mod tests {
     use super::{BENCH, BUILD, instruction, missing, user_cache};
 
     #[test]
-    fn only_what_is_absent_is_installed() {
+    fn only_absent_programs_are_installed() {
         let packages = |tools| -> Vec<_> {
             missing(tools, |tool| ["protoc", "make"].contains(&tool.program))
                 .iter()

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_pin_what_the_cache_is_named_after() {
+    fn modules_pin_the_versions_that_name_the_cache() {
         let pinned = |module: &'static str, name: &str| {
             module.lines().find_map(|line| {
                 let pinned = line.trim().trim_start_matches("require ").strip_prefix(name)?;

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_prints_is_returned_unchanged_with_how_it_ended() {
+    fn the_output_of_a_command_is_returned_unchanged_with_its_status() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo; echo '  µs'; echo log >&2; printf end; exit 3"]);
         let (printed, status) = shown(&mut command).unwrap();
@@ -345,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_text_does_not_end_the_output() {
+    fn bytes_that_are_not_text_do_not_end_the_output() {
         assert_eq!(show(&b"\xff ms\nend"[..]).unwrap(), "\u{fffd} ms\nend");
     }
 
     #[test]
-    fn only_what_cargo_says_about_xtask_is_kept_from_children() {
+    fn only_variables_of_cargo_about_xtask_are_removed_for_children() {
         let names = [
             "CARGO_PKG_NAME",
             "CARGO_MANIFEST_DIR",

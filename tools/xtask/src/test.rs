@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_is_said_aloud() {
+    fn an_empty_list_of_skipped_tests_is_reported() {
         assert_eq!(
             skipped_tests("", true),
             "Tests ran as root, tests that need it included; none was skipped."

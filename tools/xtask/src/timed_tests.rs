@@ -78,7 +78,7 @@ mod tests {
     use super::{Item, items, run};
 
     #[test]
-    fn tests_are_found_in_what_their_program_prints() {
+    fn tests_are_found_in_the_output_of_their_program() {
         let printed = "\nrunning 4 tests\ntest kernel::a_link ... ok <12.345s>\ntest b has been running for \
             over 60 seconds\ntest b ... FAILED <61.200s>\ntest c - should panic ... ok <0.010s>\n\
             test d ... ignored\n\ntest result: FAILED. 2 passed; 1 failed; finished in 61.21s\n";
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_program_tells_times() {
+    fn a_test_program_prints_the_time_of_each_test() {
         let mut program = Command::new(env::current_exe().unwrap());
         program.args(["--exact", "times::tests::work_that_ends_is_an_item"]);
         program.args(["-Z", "unstable-options", "--report-time"]);

@@ -78,11 +78,11 @@ pub enum Reason {
     Unschedulable,
     /// An image cannot be pulled. Correct its name, load it, or give the pods a pull secret.
     ImagePullFailed,
-    /// A node's program ended, or its container cannot start. The message has its last words, and `kubectl
-    /// logs` the rest.
+    /// A node's program ended, or its container cannot start. The message has the end of its log, and
+    /// `kubectl logs` the rest.
     NodeCrashed,
-    /// The container that impairs links cannot start. The message has its last words; `spec.template.link`
-    /// has its settings.
+    /// The container that impairs links cannot start. The message has the end of its log;
+    /// `spec.template.link` has its settings.
     LinkAgentCrashed,
     /// The API server refuses a pod. The message has its answer: correct the document, or raise the quota of
     /// the namespace.
@@ -91,7 +91,7 @@ pub enum Reason {
     /// namespace, or grant the operator the right.
     #[strum(serialize = "APIServerRefuses")]
     ApiServerRefuses,
-    /// The API server does not answer. The operator tries again.
+    /// The API server does not answer. The operator retries.
     #[strum(serialize = "APIServerUnreachable")]
     ApiServerUnreachable,
     /// An object of another owner has a name that is needed. Delete it, or give the run or the schedule
@@ -368,28 +368,28 @@ pub fn find(conditions: &[Condition], type_: Type) -> Option<&Condition> {
 }
 
 /// Whether a condition has a status.
-pub fn is(condition: &Condition, status: Status) -> bool {
+pub fn has_status(condition: &Condition, status: Status) -> bool {
     condition.status == status.as_ref()
 }
 
 /// The condition that says how a run has ended; `None` if it has not. The phase does not tell: a newer
 /// version may have other phases.
-pub fn end(conditions: &[Condition]) -> Option<&Condition> {
-    find(conditions, Type::Complete).filter(|condition| is(condition, Status::True))
+pub fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
+    find(conditions, Type::Complete).filter(|condition| has_status(condition, Status::True))
 }
 
 /// Whether a run with these conditions has ended.
 pub fn has_ended(conditions: &[Condition]) -> bool {
-    end(conditions).is_some()
+    end_condition(conditions).is_some()
 }
 
 /// The condition that explains where a run stands. At the end, it says how the run ended. If the run
 /// succeeded and its expectations are not proved to hold, it is the verdict. Before, it is the first
 /// condition that is not true yet, or that the run is running.
-pub fn main(conditions: &[Condition]) -> Option<&Condition> {
+pub fn explaining_condition(conditions: &[Condition]) -> Option<&Condition> {
     let of = |type_| find(conditions, type_);
-    let is_true = |condition: &&Condition| is(condition, Status::True);
-    if let Some(end) = end(conditions) {
+    let is_true = |condition: &&Condition| has_status(condition, Status::True);
+    if let Some(end) = end_condition(conditions) {
         let has_succeeded = end.reason == EndReason::Succeeded.as_ref();
         let says_nothing =
             |verdict: &&Condition| is_true(verdict) || verdict.reason == Reason::NothingExpected.as_ref();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_tells_its_meaning() {
+    fn every_condition_and_reason_has_a_meaning() {
         for case in cases() {
             assert!(case.type_.meaning().ends_with('.'), "{}", case.type_);
             for reason in case.reasons {
@@ -482,10 +482,10 @@ mod tests {
     }
 
     #[test]
-    fn the_main_condition_of_a_run_that_measured_everything_is_a_verdict_that_is_not_pass() {
+    fn a_verdict_other_than_pass_is_the_explaining_condition_of_a_complete_run() {
         let reason = |verdict: &str, end: &str| {
             let all = conditions(&["Accepted=True Valid", "Provisioned=True Ready", verdict, end]);
-            main(&all).unwrap().reason.clone()
+            explaining_condition(&all).unwrap().reason.clone()
         };
         let succeeded = "Complete=True Succeeded";
         assert_eq!(reason("Verdict=False Regressed", succeeded), "Regressed");

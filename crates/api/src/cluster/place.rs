@@ -20,8 +20,8 @@ impl Store {
                     .to_owned()
             }
         };
-        // Objects outlive the run, and perhaps the cluster: the UID tells runs of one name apart, and the
-        // version what would be misread.
+        // Objects outlive the run, and perhaps the cluster: the UID separates runs of one name; the version
+        // separates schemas.
         format!("{root}/{namespace}/{run}/{uid}/v{SCHEMA_VERSION}")
     }
 

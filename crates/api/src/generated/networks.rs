@@ -20,8 +20,8 @@ pub(super) fn page() -> String {
          | `{NONE}` | unchanged links | none |\n"
     );
     for Preset { network, description } in PRESETS.iter() {
-        let conditions = network.conditions();
-        let figures = conditions.map_or_else(|error| error.to_string(), |figures| figures.to_string());
+        let impairments = network.impairments();
+        let figures = impairments.map_or_else(|error| error.to_string(), |figures| figures.to_string());
         page += &format!("| `{}` | {description} | {figures} |\n", network.name);
     }
     page

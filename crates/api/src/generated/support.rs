@@ -4,7 +4,7 @@ use perfrun_contract::{
     limits::STREAMS_MAX,
     matrix::{Setting, Stack, Transport},
     parameters::Parameters,
-    support::{USES, unsettable, unsupported},
+    support::{USES, why_pair_unsupported, why_setting_unsupported},
 };
 use strum::IntoEnumIterator;
 
@@ -17,7 +17,7 @@ pub(super) fn page() -> String {
             rows += &format!("| `{transport}` | {client} → {server} |");
             for (_, parameters) in USES {
                 let answer = answer(&mut reasons, |streams| {
-                    unsupported(client, server, transport, &parameters(streams))
+                    why_pair_unsupported(client, server, transport, &parameters(streams))
                 });
                 rows += &format!(" {answer} |");
             }
@@ -28,7 +28,9 @@ pub(super) fn page() -> String {
     for setting in Setting::iter() {
         settings += &format!("| `{setting}` |");
         for stack in Stack::built_in() {
-            let answer = answer(&mut reasons, |_| unsettable(stack, setting).map(str::to_owned));
+            let answer = answer(&mut reasons, |_| {
+                why_setting_unsupported(stack, setting).map(str::to_owned)
+            });
             settings += &format!(" {answer} |");
         }
         settings.push('\n');
@@ -65,7 +67,7 @@ fn pairs() -> Vec<(Stack, Stack)> {
     let all = Stack::built_in().flat_map(|client| Stack::built_in().map(move |server| (client, server)));
     let can_run = |(client, server): &(Stack, Stack)| {
         let is_possible = |transport, parameters: Parameters| {
-            unsupported(*client, *server, transport, &parameters).is_none()
+            why_pair_unsupported(*client, *server, transport, &parameters).is_none()
         };
         Transport::iter().any(|transport| USES.iter().any(|(_, of)| is_possible(transport, of(1))))
     };

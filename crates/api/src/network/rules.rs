@@ -1,5 +1,5 @@
-//! Rules on networks: which figures belong together. They see one direction at a time; [`super::Way::check`]
-//! sees what a direction inherits.
+//! Rules on networks: which figures belong together. They see one direction at a time;
+//! [`super::DirectionImpairment::check`] sees what a direction inherits.
 
 use kube::core::Rule;
 

@@ -72,7 +72,7 @@ impl Size {
                 + measured_by(Role::Relay, point.relay(), relayed);
         };
         for network in axes.networks() {
-            let (mut baseline, mut named) = (HashSet::new(), HashSet::new());
+            let (mut references, mut named) = (HashSet::new(), HashSet::new());
             for point in axes.points(network) {
                 add(&point);
                 if let Some(Others { candidate, control }) = comparisons.others(&point) {
@@ -82,9 +82,9 @@ impl Size {
                 if [point.client, point.server] == [ResolvedStack::RAW; 2] {
                     named.insert((point.transport, point.ip_family));
                 }
-                baseline.insert((point.transport.raw(), point.ip_family));
+                references.insert((point.transport.raw(), point.ip_family));
             }
-            let needed = baseline
+            let needed = references
                 .difference(&named)
                 .filter(|(transport, _)| spec.matrix.raw_reference && !transport.is_in_process());
             needed.for_each(|(transport, ip_family)| {

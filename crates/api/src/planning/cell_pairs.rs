@@ -41,7 +41,7 @@ impl<'a> Comparisons<'a> {
         all.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The points with the candidate, and with the control, in place of the baseline. None if the document
+    /// The points with the candidate, and with the control, in place of the baseline. `None` if the document
     /// does not compare this point.
     pub(super) fn others(&self, point: &Point<'a>) -> Option<Others<'a>> {
         self.0.iter().find_map(|compared| {

@@ -49,12 +49,12 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
         _ => return Err("it has no bound".to_owned()),
     };
-    // If no cell can have the metric, `hopeless` refuses the document, but not a run that has begun.
+    // If no cell can have the metric, `feasibility` refuses the document, but not a run that has begun.
     let is_measured = cells.iter().any(|cell| cell.parameters.may_have(metric));
     let is_meant = |cell: &Cell| {
         is_meant(expect.cells.as_ref(), cell) && (!is_measured || cell.parameters.may_have(metric))
     };
-    let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_baseline);
+    let is_of_raw = expect.cells.is_none() && cells.iter().all(Cell::is_raw_reference);
     let cells: Vec<usize> = match bound {
         Bound::MaxRegression(_) => cell_pairs
             .iter()
@@ -92,8 +92,8 @@ fn is_meant(selector: Option<&Selector>, cell: &Cell) -> bool {
     match selector {
         Some(selector) => {
             let names_a_stack = selector.client.is_some() || selector.server.is_some();
-            selector.selects(cell) && (names_a_stack || !cell.is_baseline())
+            selector.selects(cell) && (names_a_stack || !cell.is_raw_reference())
         }
-        None => !cell.is_baseline(),
+        None => !cell.is_raw_reference(),
     }
 }

@@ -6,39 +6,39 @@ use perfrun_contract::{
     plan::Cell,
     quantity::ByteSize,
     role::Role,
-    support::{End, Ends, YAMUX_STREAM, most_peers, unsupported_by_ends},
+    support::{CellStacks, End, YAMUX_STREAM, most_peers, why_unsupported},
     workload::MessageMode,
 };
 
 use super::points::Point;
 
 /// Why a cell of a point is skipped; `None` if it can be measured.
-pub(super) fn unsupported(point: &Point<'_>, cell: &Cell) -> Option<String> {
-    let ends = Ends {
+pub(super) fn why_skipped(point: &Point<'_>, cell: &Cell) -> Option<String> {
+    let stacks = CellStacks {
         client: point.client.end(),
         server: point.server.end(),
         relay: cell.relay_stack.map(|_| point.relay().end()),
     };
-    unsupported_by_ends(ends, cell.transport, &cell.parameters)
-        .or_else(|| unsettable(ends, cell))
-        .or_else(|| unlike(cell))
-        .or_else(|| narrow(cell))
-        .or_else(|| passed_otherwise(cell))
-        .or_else(|| crowded(cell))
-        .or_else(|| apart(cell))
-        .or_else(|| uneven(cell))
+    why_unsupported(stacks, cell.transport, &cell.parameters)
+        .or_else(|| why_settings_unsupported(stacks, cell))
+        .or_else(|| why_settings_differ(cell))
+        .or_else(|| why_window_too_small(cell))
+        .or_else(|| why_other_messaging(cell))
+        .or_else(|| why_too_many_peers(cell))
+        .or_else(|| why_not_in_one_process(cell))
+        .or_else(|| why_uneven_peers(cell))
 }
 
 /// Why a cell is skipped whose variants have settings that their stacks lack.
-fn unsettable(ends: Ends<'_>, cell: &Cell) -> Option<String> {
-    let by = |end: End<'_>, role| end.unsettable(cell.stack_of(role).1, cell.transport);
-    by(ends.client, Role::Client)
-        .or_else(|| by(ends.server, Role::Server))
-        .or_else(|| by(ends.relay?, Role::Relay))
+fn why_settings_unsupported(stacks: CellStacks<'_>, cell: &Cell) -> Option<String> {
+    let by = |end: End<'_>, role| end.why_settings_unsupported(cell.stack_of(role).1, cell.transport);
+    by(stacks.client, Role::Client)
+        .or_else(|| by(stacks.server, Role::Server))
+        .or_else(|| by(stacks.relay?, Role::Relay))
 }
 
 /// Why a cell is skipped whose window of yamux does not have room for all of its streams.
-fn narrow(cell: &Cell) -> Option<String> {
+fn why_window_too_small(cell: &Cell) -> Option<String> {
     let least = YAMUX_STREAM * u64::from(cell.parameters.streams());
     let mut windows = [Role::Client, Role::Server, Role::Relay]
         .into_iter()
@@ -59,7 +59,7 @@ fn narrow(cell: &Cell) -> Option<String> {
 }
 
 /// Why a cell with different settings at both ends is skipped.
-fn unlike(cell: &Cell) -> Option<String> {
+fn why_settings_differ(cell: &Cell) -> Option<String> {
     let settings = [&cell.client_settings, &cell.server_settings];
     let [client, server] = settings.map(|settings| settings.cups());
     if client != server {
@@ -72,7 +72,7 @@ fn unlike(cell: &Cell) -> Option<String> {
 }
 
 /// Why a cell is skipped whose workload does not pass messages as its variant says.
-fn passed_otherwise(cell: &Cell) -> Option<String> {
+fn why_other_messaging(cell: &Cell) -> Option<String> {
     let messaging = cell.client_settings.messaging();
     match (messaging, cell.parameters.messages()) {
         (Messaging::Streams, _) => None,
@@ -84,7 +84,7 @@ fn passed_otherwise(cell: &Cell) -> Option<String> {
 }
 
 /// Why a cell is skipped that has more peers than a server of its stack takes.
-fn crowded(cell: &Cell) -> Option<String> {
+fn why_too_many_peers(cell: &Cell) -> Option<String> {
     let load = cell.parameters.messages()?;
     let all = cell.clients.len() as u32 * cell.peers_per_client;
     let peers = match load.mode {
@@ -100,7 +100,7 @@ fn crowded(cell: &Cell) -> Option<String> {
 }
 
 /// Why a cell with both peers in one process is skipped.
-fn apart(cell: &Cell) -> Option<String> {
+fn why_not_in_one_process(cell: &Cell) -> Option<String> {
     let reason = if !cell.is_in_process() {
         return None;
     } else if cell.client != cell.server {
@@ -117,7 +117,7 @@ fn apart(cell: &Cell) -> Option<String> {
 
 /// Why a stress test is skipped: without an equal number of peers, nodes could not be compared with each
 /// other.
-fn uneven(cell: &Cell) -> Option<String> {
+fn why_uneven_peers(cell: &Cell) -> Option<String> {
     let (sinks, sources) = cell.parameters.sinks_and_sources()?;
     let (clients, servers) = (cell.clients.len() as u32, cell.servers.len() as u32);
     if clients > 0 && sinks % clients != 0 {

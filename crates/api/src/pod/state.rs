@@ -140,8 +140,8 @@ fn stuck(container: &ContainerStatus, crashed: Reason) -> Option<(Reason, String
         }
         _ => return None,
     };
-    // The kubelet's message about a crash has the time of the next attempt, the program's last words have the
-    // cause.
+    // The kubelet's message about a crash has the time of the next attempt, the end of the program's log has
+    // the cause.
     let last = container
         .last_state
         .as_ref()
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_cannot_be_pulled_is_told_from_one_that_takes_long() {
+    fn an_image_that_cannot_be_pulled_differs_from_one_that_takes_long() {
         let waiting = |reason: &str, image: &str| {
             state_of(json!({"containerStatuses": [
                 {"name": "node", "image": image, "imageID": "", "ready": false, "restartCount": 0,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_agent_that_does_not_start_is_told_from_a_node_that_does_not() {
+    fn a_link_agent_that_does_not_start_has_another_reason_than_a_node() {
         let agent = |state: Value| {
             let PodState::Stuck(trouble) = state_of(json!({
                 "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 3,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_whose_link_agent_is_started_again_is_neither_ready_nor_gone() {
+    fn a_pod_whose_link_agent_restarts_is_neither_ready_nor_gone() {
         let state = state_of(json!({"phase": "Running", "podIP": "10.0.0.1",
             "conditions": [{"type": "Ready", "status": "False"}],
             "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 0,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_makes_room_for_another_says_so() {
+    fn a_preempted_pod_is_gone_with_the_reason() {
         let pod = json!({
             "metadata": {"name": "run-server-0-0", "deletionTimestamp": "2026-01-01T00:00:00Z"},
             "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_without_times_says_what_to_write() {
+    fn a_schedule_without_times_is_refused_with_advice() {
         for (schedule, zone, words) in [
             ("61 3 * * *", "UTC", "write minute, hour, day of the month"),
             ("0 3 * * MOON", "UTC", "write minute, hour, day of the month"),

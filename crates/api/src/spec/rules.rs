@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_cannot_change() {
+    fn fields_that_decide_what_is_measured_cannot_change() {
         let before = frozen();
         let change = |field: &str, value: Value| {
             let mut after = before.clone();

@@ -23,7 +23,7 @@ fn refusal(document: &str) -> Option<Error> {
 }
 
 #[test]
-fn cells() {
+fn a_plan_has_at_most_4096_cells() {
     let (stacks, names) = variants();
     // Sixteen clients by sixteen servers, on sixteen networks.
     let networks: Vec<String> = (1..16)
@@ -58,8 +58,8 @@ fn cells() {
 }
 
 #[test]
-fn cells_of_the_baseline() {
-    // On each network: one baseline over TCP, one over QUIC, and two pairs over three transports.
+fn cells_of_the_raw_reference_count() {
+    // On each network: one raw reference over TCP, one over QUIC, and two pairs over three transports.
     let document = |sizes: usize, clients: &str| {
         let sizes: Vec<String> = (1..=sizes).map(|size| size.to_string()).collect();
         let streams: Vec<String> = (1..=16).map(|streams| streams.to_string()).collect();
@@ -76,7 +76,7 @@ fn cells_of_the_baseline() {
         refusal(&document(33, "libp2p")),
         Some(Error::TooManyCells(loads(33) * (6 + 2)))
     );
-    // The matrix names the baseline, too, which is not counted twice.
+    // The matrix names raw, too, which is not counted twice.
     assert_eq!(
         refusal(&document(64, "raw")),
         Some(Error::TooManyCells(loads(64) * 6))
@@ -84,7 +84,7 @@ fn cells_of_the_baseline() {
 }
 
 #[test]
-fn nodes() {
+fn a_plan_has_at_most_512_nodes() {
     let (stacks, names) = variants();
     let document = |servers: u32| {
         format!(
@@ -104,7 +104,7 @@ fn nodes() {
 }
 
 #[test]
-fn nodes_of_a_control() {
+fn a_control_has_nodes_of_its_own_in_the_count() {
     let document = |control: bool| {
         format!(
             "workload: {{ping: {{}}}}\niterations: 1\nwarmup: 0\nstacks: [{{name: main, stack: libp2p}}, {{name: pr, stack: libp2p}}]\n\
@@ -138,7 +138,7 @@ fn a_control_is_a_cell_with_trials_and_measurements() {
 }
 
 #[test]
-fn a_server_in_memory_is_no_node() {
+fn a_server_in_memory_does_not_count_as_a_node() {
     let (stacks, names) = variants();
     let document = format!(
         "workload: {{ping: {{}}}}\nstacks: [{stacks}]\nmatrix: {{clients: [{names}], servers: [{names}], transports: [memory]}}\n\
@@ -151,7 +151,7 @@ fn a_server_in_memory_is_no_node() {
 }
 
 #[test]
-fn trials() {
+fn a_plan_has_at_most_100000_trials() {
     let document = |warmup: u32| {
         let counts: Vec<String> = (1..=50).map(|count| count.to_string()).collect();
         format!(
@@ -182,7 +182,7 @@ fn trials() {
 }
 
 #[test]
-fn measurements() {
+fn a_plan_has_at_most_500000_measurements() {
     let document = |clients: u32| {
         format!(
             "workload: {{substreams: {{counts: [1, 2, 3, 4, 5]}}}}\niterations: 1000\nwarmup: 0\n\
@@ -200,13 +200,13 @@ fn measurements() {
 }
 
 #[test]
-fn a_short_document_that_asks_for_very_much_is_refused() {
+fn a_short_document_that_requests_too_many_cells_is_refused() {
     let run = document::parse(include_str!("too-large.yaml")).unwrap().remove(0);
     assert_eq!(planning::plan(&run.spec), Err(Error::TooManyCells(96_768)));
 }
 
 #[test]
-fn what_is_left_out_is_not_counted() {
+fn excluded_cells_are_not_counted() {
     let (stacks, names) = variants();
     let document = |exclude: &str| {
         format!(

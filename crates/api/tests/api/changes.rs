@@ -24,7 +24,7 @@ fn suspend_cancel_and_cleanup_may_change() {
 }
 
 #[test]
-fn nothing_else_may_change() {
+fn fields_other_than_suspend_cancel_and_cleanup_may_not_change() {
     let workload = BEFORE.replace("1Ki", "2Ki");
     let stacks = BEFORE.replace("next", "last");
     let added = |change: &str| format!("{BEFORE}\n{change}");
@@ -72,7 +72,7 @@ fn an_echo_that_pauses_by_default_equals_one_with_that_pause() {
 }
 
 #[test]
-fn the_new_document_must_be_right_by_itself_too() {
+fn a_changed_document_must_also_be_valid() {
     let mut new = run(BEFORE);
     new.spec.suspend = true;
     new.metadata.name = Some("Bad".into());

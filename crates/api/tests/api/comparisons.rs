@@ -131,7 +131,7 @@ fn two_stacks_are_compared_where_both_can_be_measured() {
 }
 
 #[test]
-fn a_candidate_of_another_stack_has_the_program_of_its_stack_on_the_side_that_it_replaces() {
+fn a_candidate_of_another_stack_runs_its_program_on_the_side_it_replaces() {
     let stacks = ["libp2p", "go-libp2p"];
     let plan = plan(&of_stacks(stacks, ", replaces: server", "transports: [tcp]"));
     assert_eq!(
@@ -216,7 +216,7 @@ fn with_control(rest: &str) -> String {
 }
 
 #[test]
-fn a_control_is_the_baseline_once_more_in_processes_of_its_own() {
+fn a_control_repeats_the_baseline_in_processes_of_its_own() {
     let settings = "stack: litep2p, settings: {yamuxWindow: 1Mi}";
     let plan = plan(&with_control("").replacen("stack: litep2p", settings, 1));
     assert_eq!(
@@ -332,7 +332,7 @@ fn a_document_cannot_name_a_control_as_a_stack() {
 }
 
 #[test]
-fn nothing_is_expected_of_a_control() {
+fn expectations_do_not_select_controls() {
     let plan = plan(&with_control(
         "expect: [{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 5ms}]",
     ));
@@ -341,7 +341,7 @@ fn nothing_is_expected_of_a_control() {
 }
 
 #[test]
-fn a_control_is_written_as_it_is_read_and_is_none_unless_requested() {
+fn a_control_is_written_as_it_is_read_and_absent_unless_requested() {
     assert!(!spec(&text("")).compare[0].control);
     let read = spec(&with_control(""));
     let written = serde_json::to_value(&read).unwrap();
@@ -412,7 +412,7 @@ fn a_goodput_is_expected_of_transfers_in_its_direction() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_refused() {
+fn an_expectation_that_cannot_be_judged_is_refused() {
     let refused = |expect: &str| {
         let document = spec(&text(&format!("expect: [{expect}]")));
         planning::plan(&document).unwrap_err().to_string()
@@ -439,7 +439,7 @@ fn what_cannot_be_judged_is_refused() {
 }
 
 #[test]
-fn what_is_expected_of_raw_names_it() {
+fn an_expectation_is_of_raw_cells_only_if_it_names_raw() {
     let of_raw = |cells: &str| {
         planning::plan(&spec(&format!(
             "workload: {{ping: {{}}}}\nmatrix: {{clients: [raw], servers: [raw]}}\nexpect: [{{metric: roundTripP50, \

@@ -41,7 +41,7 @@ fn is_foreign(path: &str) -> bool {
 }
 
 #[test]
-fn they_are_small_enough_for_client_side_apply() {
+fn crds_are_small_enough_for_client_side_apply() {
     // `kubectl apply` stores the definition as JSON in an annotation, and annotations have at most 256 KiB in
     // total.
     let files = generated::files();

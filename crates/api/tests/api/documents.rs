@@ -36,7 +36,7 @@ fn a_seed_is_any_number_of_32_bits() {
 }
 
 #[test]
-fn every_fault_is_refused_in_the_words_that_name_it() {
+fn every_fault_is_refused_with_a_message_that_names_it() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("refused.yaml")).unwrap();
     assert!(cases.len() > 100);
     let mut wrong = String::new();
@@ -77,7 +77,7 @@ fn every_problem_is_named_with_its_path() {
 }
 
 #[test]
-fn what_is_left_out_has_its_documented_default() {
+fn an_omitted_field_has_its_documented_default() {
     let spec = spec("workload: {bandwidth: {sizes: [1Ki]}}");
     let bandwidth = spec.workload.bandwidth.unwrap();
     assert_eq!(bandwidth.protocol, BandwidthProtocol::Perf);
@@ -100,7 +100,7 @@ fn what_is_left_out_has_its_documented_default() {
 }
 
 #[test]
-fn what_an_entry_of_a_list_leaves_out_is_left_out_again() {
+fn an_omitted_field_of_a_list_entry_stays_omitted_when_written() {
     let written = "
 workload: {ping: {}}
 networks: [{name: far, delay: 1ms}]
@@ -175,7 +175,7 @@ fn json_is_yaml() {
 }
 
 #[test]
-fn what_was_accepted_is_accepted_again() {
+fn an_accepted_document_is_accepted_after_it_was_written() {
     let spec = "
 workload: {bandwidth: {duration: 20500us}}
 stacks: [{name: next, stack: libp2p, image: a/b:c, env: {A: b}}]

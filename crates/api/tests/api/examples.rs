@@ -139,7 +139,7 @@ fn the_libp2p_benchmark_has_throughput_latency_and_handshakes() {
 }
 
 #[test]
-fn what_runs_by_time_ends_before_the_run_times_out() {
+fn timed_trials_of_examples_end_before_the_run_times_out() {
     for (document, plan) in examples().keys().flat_map(|name| plans(name)) {
         let measuring: Duration = plan
             .trials

@@ -200,7 +200,7 @@ fn a_transfer_that_came_in_one_read_has_no_rate() {
 }
 
 #[test]
-fn what_is_infinite_is_left_out_because_json_cannot_hold_it() {
+fn an_infinite_rate_is_omitted_because_json_cannot_hold_it() {
     let client = Measured {
         upload: sent(8 * MIB, f64::from_bits(1)),
         ..Measured::default()
@@ -221,7 +221,7 @@ fn what_is_infinite_is_left_out_because_json_cannot_hold_it() {
 }
 
 #[test]
-fn what_nobody_timed_is_missing_and_not_zero() {
+fn a_transfer_without_times_has_no_rates_rather_than_zero() {
     let found = metrics(
         &upload("8Mi", "strict"),
         &nodes(vec![Measured::default()], vec![Measured::default()]),

@@ -1,4 +1,4 @@
-//! Conditions of links: presets, networks of documents, and their impairments in plans.
+//! Impairments of links: presets, networks of documents, and their impairments in plans.
 
 use std::{num::NonZeroU64, time::Duration};
 
@@ -6,17 +6,17 @@ use perfrun_api::{
     network::{PRESETS, preset},
     planning::{self, Error},
 };
-use perfrun_contract::network::Conditions;
+use perfrun_contract::network::NetworkImpairments;
 use perfrun_link::{Impairment, Jitter, JitterDistribution, Loss, Ratio};
 
 use crate::fixtures::{cell_ids, plan, spec};
 
-fn conditions(name: &str) -> Conditions {
-    preset(name).unwrap().conditions().unwrap()
+fn impairments(name: &str) -> NetworkImpairments {
+    preset(name).unwrap().impairments().unwrap()
 }
 
-/// The conditions of an entry of `networks` named `far`.
-fn far(figures: &str) -> Conditions {
+/// The impairments of an entry of `networks` named `far`.
+fn far(figures: &str) -> NetworkImpairments {
     let document = format!(
         "workload: {{ping: {{}}}}\nmatrix: {{networks: [far]}}\nnetworks: [{{name: far, {figures}}}]"
     );
@@ -38,10 +38,10 @@ fn random(loss: f64) -> Option<Loss> {
 
 #[test]
 fn presets_of_the_published_benchmark_impair_one_direction() {
-    let lat10 = conditions("lat10");
+    let lat10 = impairments("lat10");
     assert_eq!(lat10.to_server.delay, Duration::from_millis(10));
     assert!(lat10.to_client.is_none());
-    let loss1 = conditions("loss1");
+    let loss1 = impairments("loss1");
     assert_eq!(loss1.to_server.loss, random(1.0));
     assert!(loss1.to_client.is_none() && loss1.to_server.delay.is_zero());
 }
@@ -50,11 +50,11 @@ fn presets_of_the_published_benchmark_impair_one_direction() {
 fn every_figure_of_a_preset_reads() {
     for preset in PRESETS.iter() {
         let network = &preset.network;
-        let conditions = network.conditions().unwrap();
+        let impairments = network.impairments().unwrap();
         let said = serde_json::to_value(network).unwrap();
         for (way, impairment) in [
-            (&said["toServer"], &conditions.to_server),
-            (&said["toClient"], &conditions.to_client),
+            (&said["toServer"], &impairments.to_server),
+            (&said["toClient"], &impairments.to_client),
         ] {
             let says = |field: &str| way.get(field).or(said.get(field)).is_some();
             let applies = !impairment.is_none();
@@ -63,9 +63,9 @@ fn every_figure_of_a_preset_reads() {
             let loses = says("loss") || says("bursts");
             assert_eq!(loses && applies, impairment.loss.is_some(), "{}", network.name);
         }
-        assert!(!conditions.is_none(), "{}", network.name);
+        assert!(!impairments.is_none(), "{}", network.name);
     }
-    let wan = conditions("wan");
+    let wan = impairments("wan");
     assert_eq!(
         wan.to_client,
         Impairment {
@@ -81,15 +81,15 @@ fn every_figure_of_a_preset_reads() {
         }
     );
     assert_eq!(wan.to_server, wan.to_client);
-    assert!(conditions("none").is_none());
+    assert!(impairments("none").is_none());
     assert_eq!(preset("moon"), None);
 }
 
 #[test]
-fn a_home_line_is_slower_upwards() {
+fn presets_of_home_lines_are_slower_to_the_server() {
     let rates = |name: &str| {
-        let conditions = conditions(name);
-        [conditions.to_server, conditions.to_client]
+        let impairments = impairments(name);
+        [impairments.to_server, impairments.to_client]
             .map(|way| way.rate_bits_per_second.unwrap().get() / 1_000_000)
     };
     assert_eq!(rates("dsl"), [20, 100]);
@@ -98,8 +98,8 @@ fn a_home_line_is_slower_upwards() {
 }
 
 #[test]
-fn networks_are_described_in_words() {
-    let told = |name: &str| conditions(name).to_string();
+fn networks_are_described_in_text() {
+    let told = |name: &str| impairments(name).to_string();
     assert_eq!(told("none"), "none");
     assert_eq!(told("lat10"), "to server: delay 10ms");
     assert_eq!(
@@ -122,7 +122,7 @@ fn a_direction_leaves_the_other_one_as_it_is() {
 }
 
 #[test]
-fn what_differs_in_a_direction_replaces_what_it_names() {
+fn a_field_of_a_direction_replaces_that_of_both_directions() {
     let asymmetric = far(
         "delay: 5ms, loss: 1%, toServer: {delay: 7ms, bursts: {enter: 1%, leave: 10%}}, \
                           toClient: {rate: 1Mbit}",
@@ -148,7 +148,7 @@ fn what_differs_in_a_direction_replaces_what_it_names() {
 }
 
 #[test]
-fn figures_that_only_contradict_each_other_together_are_refused_with_network_and_direction() {
+fn fields_that_contradict_each_other_are_refused_with_network_and_direction() {
     let document = "workload: {ping: {}}\nmatrix: {networks: [far]}\n\
                     networks: [{name: far, delay: 5ms, jitter: 4ms, toClient: {delay: 1ms}}]";
     let Err(Error::ImpossibleNetwork(impossible)) = planning::plan(&spec(document)) else {
@@ -226,7 +226,7 @@ fn a_network_that_no_cell_is_measured_on_is_not_set_up() {
 }
 
 #[test]
-fn what_describes_nothing_in_a_direction_is_refused() {
+fn a_field_that_describes_nothing_in_its_direction_is_refused() {
     for (figures, words) in [
         (
             "toServer: {distribution: normal}",
@@ -251,13 +251,13 @@ fn what_describes_nothing_in_a_direction_is_refused() {
 
 #[test]
 fn the_rate_of_a_network_is_the_higher_one_and_none_if_one_way_is_open() {
-    assert_eq!(conditions("dsl").rate(), Some(100e6));
+    assert_eq!(impairments("dsl").rate(), Some(100e6));
     assert_eq!(far("delay: 1ms, toServer: {rate: 1Mbit}").rate(), None);
-    assert_eq!(conditions("lat10").rate(), None);
+    assert_eq!(impairments("lat10").rate(), None);
 }
 
 #[test]
-fn windows_hold_twice_what_is_on_its_way() {
+fn tcp_windows_are_twice_the_bandwidth_delay_product() {
     let window = |networks: &str| {
         plan(&format!(
             "workload: {{ping: {{}}}}\nmatrix: {{networks: [{networks}]}}"
@@ -273,10 +273,10 @@ fn windows_hold_twice_what_is_on_its_way() {
 }
 
 #[test]
-fn links_of_a_relay_are_like_the_others_unless_they_are_said() {
+fn links_of_a_relay_are_like_direct_links_unless_configured() {
     use perfrun_contract::role::Role::{Client, Relay, Server};
-    let delay = |conditions: &Conditions, from, to| {
-        let impairment = conditions.between(from, to).unwrap();
+    let delay = |impairments: &NetworkImpairments, from, to| {
+        let impairment = impairments.between(from, to).unwrap();
         impairment.delay.as_millis()
     };
     let alike = far("delay: 10ms, toClient: {delay: 20ms}");

@@ -21,7 +21,7 @@ fn of(workload: &str) -> Parameters {
 }
 
 #[test]
-fn they_are_complete() {
+fn parameters_have_all_fields_of_the_document() {
     assert_eq!(
         of(
             "{bandwidth: {protocol: litep2p-perf, sizes: [64Ki], directions: [both], timing: compat, chunkBytes: 1Ki}}"
@@ -183,7 +183,7 @@ fn a_trial_may_last_longer_by_the_time_that_is_requested() {
 }
 
 #[test]
-fn nonsense_from_the_network_is_no_time_and_no_panic() {
+fn parameters_with_impossible_times_have_a_bounded_duration() {
     for seconds in [-1.0, f64::NEG_INFINITY] {
         let parameters = Parameters::Handshakes(Handshakes {
             amount: Amount::Seconds(seconds),
@@ -211,7 +211,7 @@ fn nonsense_from_the_network_is_no_time_and_no_panic() {
 }
 
 #[test]
-fn they_count_streams_and_name_themselves() {
+fn parameters_count_their_streams_and_have_a_short_name() {
     for (workload, streams, name) in [
         ("{bandwidth: {sizes: [1500]}}", 1, "upload-1500"),
         (

@@ -76,7 +76,7 @@ fn without_warm_up_every_trial_counts() {
 }
 
 #[test]
-fn the_raw_baseline_comes_first_and_once_for_every_kind_of_transport() {
+fn the_raw_reference_comes_first_and_once_for_every_kind_of_transport() {
     let plan = ping("matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1, tcp, tcp-tls]}");
     assert_eq!(
         cell_ids(&plan),
@@ -102,14 +102,14 @@ fn raw_in_the_matrix_is_not_measured_twice() {
 }
 
 #[test]
-fn the_baseline_covers_what_is_measured_and_no_more() {
+fn the_raw_reference_has_only_cells_that_others_are_compared_with() {
     // litep2p has no TLS over TCP: only libp2p to libp2p runs.
     let plan = ping("matrix: {transports: [tcp-tls]}");
     assert_eq!(
         cell_ids(&plan),
         ["raw.raw.tcp.ping-1000", "libp2p.libp2p.tcp-tls.ping-1000"]
     );
-    // A baseline of 200 streams on QUIC would have no other cell to compare with.
+    // A raw reference of 200 streams on QUIC would have no other cell to compare with.
     let plan = self::plan(
         "workload: {bandwidth: {sizes: [1Ki], streams: [100, 200], directions: [upload]}}\n\
          matrix: {clients: [libp2p], servers: [litep2p], transports: [quic-v1]}",
@@ -145,7 +145,7 @@ fn included_combinations_come_after_the_cross_product_and_excluded_ones_go() {
 }
 
 #[test]
-fn what_is_said_twice_is_measured_once() {
+fn repeated_entries_are_measured_once() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Ki, 1024, '1024'], directions: [upload, upload], streams: [1, 1]}}\n\
          matrix: {clients: [libp2p, libp2p], servers: [libp2p], transports: [tcp, tcp], rawReference: false}",
@@ -274,7 +274,7 @@ fn more_peers_than_a_server_of_commonware_takes_are_skipped() {
 }
 
 #[test]
-fn variants_of_raw_are_told_apart() {
+fn variants_of_raw_have_cells_with_different_ids() {
     let plan = ping(
         "stacks: [{name: raw-tuned, stack: raw, env: {A: b}}]\nmatrix: {clients: [raw, raw-tuned], servers: [raw]}",
     );
@@ -302,7 +302,7 @@ fn a_matrix_without_a_runnable_cell_is_refused_with_all_reasons() {
 }
 
 #[test]
-fn a_baseline_alone_is_nothing_to_run() {
+fn a_matrix_with_only_the_raw_reference_runnable_is_refused() {
     let spec = spec(&format!(
         "{PING}\nmatrix: {{clients: [litep2p], servers: [litep2p], transports: [tcp-tls]}}"
     ));
@@ -391,7 +391,7 @@ fn an_echo_that_ends_on_its_ramp_is_refused() {
 }
 
 #[test]
-fn the_raw_baseline_keeps_its_proxy_when_the_relay_is_another_stack() {
+fn the_raw_reference_keeps_its_proxy_when_the_relay_is_another_stack() {
     let plan = plan(
         "workload: {relay: {sizes: [1M]}}\ntopology: {relay: go-libp2p}\n\
          matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp]}",
@@ -465,7 +465,7 @@ fn in_memory_a_client_is_its_own_server() {
          topology: {clients: 2, servers: 3}",
     );
     let ids: Vec<&str> = plan.cells.iter().map(|cell| cell.id.as_str()).collect();
-    assert_eq!(ids, ["libp2p.libp2p.memory.ping-1000"], "no baseline either");
+    assert_eq!(ids, ["libp2p.libp2p.memory.ping-1000"], "no raw reference either");
     assert_eq!(plan.cells[0].clients[..], ["client-0", "client-1"]);
     assert!(plan.cells[0].servers.is_empty());
     let nodes: Vec<&str> = plan.nodes.iter().map(|node| node.name.as_str()).collect();
@@ -573,7 +573,7 @@ fn a_window_of_more_bytes_than_stacks_hold_is_refused() {
 }
 
 #[test]
-fn each_ip_family_has_cells_a_baseline_and_nodes_of_its_own() {
+fn each_ip_family_has_cells_a_raw_reference_and_nodes_of_its_own() {
     let plan = ping(
         "matrix: {clients: [libp2p], servers: [libp2p], networks: [none, wan], ipFamilies: [IPv4, IPv6]}",
     );
@@ -590,9 +590,9 @@ fn each_ip_family_has_cells_a_baseline_and_nodes_of_its_own() {
             "libp2p.libp2p.tcp.ping-1000.wan.IPv6",
         ]
     );
-    let baselines: Vec<_> = plan.cells.iter().map(|cell| plan.raw_of(cell)).collect();
+    let references: Vec<_> = plan.cells.iter().map(|cell| plan.raw_of(cell)).collect();
     assert_eq!(
-        baselines,
+        references,
         [None, None, Some(0), Some(1), None, None, Some(4), Some(5)]
     );
     let nodes: Vec<_> = plan

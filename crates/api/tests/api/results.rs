@@ -12,7 +12,7 @@ use perfrun_api::{
     results::{Results, SCHEMA_VERSION, schema},
 };
 use perfrun_contract::{
-    compare::{self, Comparison, Gate, Judged, NoFinding, Outcome, Ratio},
+    compare::{self, Comparison, Finding, Judged, JudgedExpectation, NoFinding, Ratio},
     distribution::Distribution,
     histogram::{Histogram, recorder},
     metric::Metric,
@@ -202,7 +202,7 @@ fn results() -> Results {
             high: None,
         }),
         p_adjusted: Some(0.01),
-        finding: Outcome::NotComparable,
+        finding: Finding::NotComparable,
         reason: Some(NoFinding::ControlDiffers),
         detectable_difference: Some(0.06),
         pairs_needed: Some(30),
@@ -236,13 +236,13 @@ fn results() -> Results {
             not_needed: None,
             controls: vec![Comparison {
                 candidate: "c".into(),
-                finding: Outcome::Worse,
+                finding: Finding::Worse,
                 reason: None,
                 ..comparison.clone()
             }],
             comparisons: vec![comparison],
             overall: vec![],
-            gates: vec![Gate {
+            gates: vec![JudgedExpectation {
                 expectation: 0,
                 cell: "b".into(),
                 verdict: compare::Verdict::Fail,
@@ -342,7 +342,7 @@ fn merged_histograms_are_those_of_all_values() {
 }
 
 #[test]
-fn what_is_no_histogram_is_refused() {
+fn text_that_is_not_a_histogram_is_refused() {
     for text in ["", "%", "AAAA", "HISTFAAAAAA="] {
         let histogram: Histogram = serde_json::from_value(json!(text)).unwrap();
         assert!(

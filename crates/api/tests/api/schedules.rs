@@ -19,7 +19,7 @@ fn schedule(fields: &str) -> PerfSchedule {
 }
 
 #[test]
-fn what_is_left_out_is_as_in_a_cron_job() {
+fn an_omitted_field_of_a_schedule_has_the_default_of_a_cron_job() {
     let spec = schedule("").spec;
     assert_eq!(spec.concurrency_policy, ConcurrencyPolicy::Allow);
     assert_eq!((spec.time_zone, spec.starting_deadline_seconds), (None, None));
@@ -32,7 +32,7 @@ fn what_is_left_out_is_as_in_a_cron_job() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_path() {
+fn a_wrong_field_of_a_schedule_is_named_with_its_path() {
     for (from, to, words) in [
         ("'@daily'", "'0 3 * *'", "spec.schedule: must have five fields"),
         (

@@ -192,7 +192,7 @@ fn a_relay_has_the_settings_of_its_variant_and_not_those_of_the_server() {
 }
 
 #[test]
-fn only_the_baseline_is_raw_to_others() {
+fn only_the_raw_reference_is_raw_to_others() {
     let plan = plan(
         "workload: {bandwidth: {sizes: [1Mi], directions: [upload]}}\n\
          stacks: [{name: reno, stack: libp2p, settings: {tcpCongestion: reno}}, \
@@ -200,7 +200,7 @@ fn only_the_baseline_is_raw_to_others() {
          matrix: {clients: [libp2p, reno], servers: [libp2p], transports: [tcp], \
          include: [{client: raw-reno, server: raw-reno, transport: tcp}]}",
     );
-    let raw = plan.cells.iter().position(Cell::is_baseline);
+    let raw = plan.cells.iter().position(Cell::is_raw_reference);
     let held = |name: &str| {
         let cell = plan.cells.iter().find(|cell| cell.client.0 == name).unwrap();
         plan.raw_of(cell)

@@ -220,7 +220,7 @@ fn only_the_client_needs_lazy_negotiation() {
 }
 
 #[test]
-fn raw_negotiates_nothing_so_every_negotiation_is_right() {
+fn raw_accepts_every_negotiation_because_it_negotiates_none() {
     let workload = "{bandwidth: {sizes: [1Ki], negotiation: v1lazy}}";
     assert_eq!(reason(workload, "raw", "raw", "tcp"), None);
 }
@@ -264,7 +264,7 @@ fn yamux_opens_thousands_of_substreams() {
 }
 
 #[test]
-fn libp2p_takes_ten_streams_at_once_on_webrtc_and_says_so_before_starting() {
+fn more_than_ten_concurrent_streams_of_libp2p_on_webrtc_are_skipped() {
     let reason = |workload| reason(workload, "libp2p", "libp2p", "webrtc-direct");
     for possible in [
         PING,
@@ -322,7 +322,7 @@ fn litep2p_only_listens_on_webrtc_and_serves_what_needs_no_half_close_on_one_str
 }
 
 #[test]
-fn the_baseline_of_webrtc_is_raw_quic() {
+fn the_raw_reference_of_webrtc_is_quic() {
     let plan = plan(
         "workload: {ping: {}}\nmatrix: {clients: [libp2p], servers: [libp2p], transports: [webrtc-direct]}",
     );
@@ -361,7 +361,7 @@ fn raw_has_no_substreams_and_only_plain_transports() {
 }
 
 #[test]
-fn a_variant_can_do_what_its_stack_can() {
+fn a_variant_has_the_capabilities_of_its_stack() {
     let plan = plan(
         "workload: {ping: {}}\nstacks: [{name: next, stack: litep2p}, {name: other, stack: libp2p}]\n\
          matrix: {clients: [other], servers: [next, other], transports: [tcp-tls], rawReference: false}",

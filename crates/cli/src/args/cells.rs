@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing_is_refused_with_what_does() {
+    fn a_selector_without_a_valid_field_is_refused_with_valid_ones() {
         let refusal = |text: &str| text.parse::<Where>().unwrap_err();
         assert!(refusal("tcp").contains("write, for example, transport=tcp"));
         assert!(refusal("streams=10").contains("name client, server, transport, network, ipFamily or load"));

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::Shown;
+use super::OutputOptions;
 
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
-/// That of the options of [`Output`].
+/// The heading of the options of [`Output`].
 const OUTPUT: &str = "Output";
 
 /// A cluster, and a namespace in it.
@@ -102,7 +102,7 @@ pub struct GetResults {
     #[arg(value_parser = run_name)]
     pub name: String,
     #[command(flatten)]
-    pub shown: Shown,
+    pub shown: OutputOptions,
     #[command(flatten)]
     pub target: Target,
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_change_a_path_is_not_a_name() {
+    fn text_that_would_change_a_path_is_refused_as_a_name() {
         for text in [
             "",
             "a/status",

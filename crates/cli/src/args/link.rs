@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{Args, Parser, Subcommand};
-use perfrun_api::network::{Bursts, Way};
+use perfrun_api::network::{Bursts, DirectionImpairment};
 use perfrun_contract::quantity::{BitRate, Percent};
 use perfrun_link::{Backend, Impairment, JitterDistribution, Prefix, impairment};
 
@@ -37,7 +37,7 @@ link is set again or cleared.";
 #[command(after_help = SET_NOTES)]
 pub struct Set {
     #[command(flatten)]
-    pub place: Place,
+    pub namespace: NetworkNamespace,
     /// Interface that sends the packets.
     #[arg(long, short, default_value = "eth0")]
     pub interface: String,
@@ -58,7 +58,7 @@ pub struct Set {
 #[derive(Args, Debug)]
 pub struct Show {
     #[command(flatten)]
-    pub place: Place,
+    pub namespace: NetworkNamespace,
     /// Interface that sends the packets.
     #[arg(long, short, default_value = "eth0")]
     pub interface: String,
@@ -86,7 +86,7 @@ command is both ends.";
 #[command(after_help = PROBE_NOTES)]
 pub struct Probe {
     #[command(flatten)]
-    pub place: Place,
+    pub namespace: NetworkNamespace,
     /// Answer measurements of the other end, until Ctrl-C.
     #[arg(long, conflicts_with_all = ["to", "to_netns", "to_pid", "forward", "backward", "fill", "json"])]
     pub serve: bool,
@@ -126,7 +126,7 @@ pub struct Probe {
 #[derive(Args, Debug)]
 pub struct Clear {
     #[command(flatten)]
-    pub place: Place,
+    pub namespace: NetworkNamespace,
     /// Interface that sends the packets.
     #[arg(long, short, default_value = "eth0")]
     pub interface: String,
@@ -134,7 +134,7 @@ pub struct Clear {
 
 /// A network namespace, by default that of perfrun.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Place {
+pub struct NetworkNamespace {
     /// Network namespace: a name that `ip netns` lists, or the path of a namespace file.
     #[arg(long, value_name = "NAME|PATH", conflicts_with = "pid")]
     pub netns: Option<String>,
@@ -197,7 +197,7 @@ pub struct Figures {
 impl Figures {
     /// The impairment that the options describe.
     pub fn impairment(&self) -> Result<Impairment, impairment::InvalidImpairment> {
-        let way = Way {
+        let way = DirectionImpairment {
             delay: self.delay.map(Into::into),
             jitter: self.jitter.filter(|amount| !amount.is_zero()).map(Into::into),
             distribution: self.distribution,

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_regression_has_is_refused_with_what_is_right() {
+    fn an_invalid_regression_is_refused_with_valid_metrics_or_shares() {
         let refusal = |text: &str| text.parse::<MaxRegression>().unwrap_err();
         assert!(refusal("uploadGoodput").contains("for example uploadGoodput=10%"));
         for metric in ["goodput", "clientCpuCores", "newer"] {

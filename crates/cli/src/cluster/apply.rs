@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_in_the_way_whatever_it_was() {
+    fn an_ended_run_of_the_same_name_blocks_a_new_one() {
         let mut ended = run(Some("Succeeded"), (40, 0), &["Complete=True Succeeded "]);
         let text =
             "perfrun/tcp already exists and has ended (Succeeded): delete it first, or use another name";
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_change_is_changed_and_nothing_else_is_touched() {
+    fn only_fields_that_may_change_are_patched() {
         let mut held = run(Some("Pending"), (0, 0), &[]);
         held.spec.suspend = true;
         let change = json!({"spec": {"suspend": false, "cleanup": {"keepPodsOnFailure": false}}});
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_out_of_a_cluster_loses_what_is_the_cluster_s() {
+    fn a_document_from_a_cluster_loses_the_fields_of_the_cluster() {
         let mut exported = run(Some("Failed"), (1, 0), &[]);
         exported.metadata.resource_version = Some("7".into());
         exported.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());

@@ -71,7 +71,7 @@ mod tests {
     use super::{super::status::tests::run, *};
 
     #[test]
-    fn the_end_of_a_run_is_what_its_phase_says() {
+    fn the_message_after_a_cancel_follows_the_phase_of_the_run() {
         for (phase, said) in [
             ("Cancelled", "was cancelled after 12/40 trials"),
             ("Succeeded", "ended before it could be cancelled (Succeeded)"),

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_without_room_is_told_from_a_user_without_the_right() {
+    fn an_exceeded_quota_differs_from_a_missing_permission() {
         for message in [
             "pods \"a\" is forbidden: exceeded quota: small, requested: pods=1",
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",

@@ -237,7 +237,7 @@ spec:
 ";
 
     #[test]
-    fn the_pod_reads_and_serves_nobody_but_who_forwards_its_port() {
+    fn the_reader_pod_only_reads_and_serves_only_forwarded_connections() {
         let run = document::parse(DOCUMENT).unwrap().remove(0);
         let stored = Stored {
             location: String::new(),
@@ -296,7 +296,7 @@ spec:
     }
 
     #[test]
-    fn words_of_a_store_cannot_control_a_terminal() {
+    fn the_message_of_a_store_cannot_control_a_terminal() {
         let refused = br#"{"message": "no\u001b[2J"}"#;
         assert_eq!(problem(StatusCode::UNPROCESSABLE_ENTITY, refused), "no [2J");
         assert_eq!(
@@ -306,7 +306,7 @@ spec:
     }
 
     #[test]
-    fn parts_are_told_apart_by_their_names() {
+    fn parts_are_distinguished_by_their_names() {
         assert_eq!(key("my-results-4a49a-trials-12"), TRIALS_KEY);
         assert_eq!(key("my-trials-4a49a-results-0"), RESULTS_KEY);
     }

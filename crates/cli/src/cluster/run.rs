@@ -22,8 +22,8 @@ use super::{
 use crate::{
     args::{self, InvalidCommandLine, Output},
     label, read_documents, report,
+    results_folder::{self, ResultsFolder},
     run::{cancel_on_signal, runnable, worse},
-    store::{self, Store},
     tell,
     ui::Screen,
     words::{counted, few_pairs, least_time, skipped, trials},
@@ -42,7 +42,7 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
     for document in &documents {
         runnable(document).with_context(|| label(file))?;
     }
-    store::check_writable(&args.output.results)?;
+    results_folder::check_writable(&args.output.results)?;
     let default = Cluster::find(&args.target).await?;
     let (mut wanted, mut applied) = (vec![], vec![]);
     // All documents are checked before the first is applied: it is hard to clean up after half of a file.
@@ -76,7 +76,7 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
 /// Follows a run until it ends. Returns the exit status.
 pub async fn watch(args: &args::Watch) -> anyhow::Result<u8> {
     let stop = stop_on_signal();
-    store::check_writable(&args.output.results)?;
+    results_folder::check_writable(&args.output.results)?;
     let cluster = Cluster::find(&args.target).await?;
     let run = find(&cluster, &args.name).await?;
     let status = to_the_end(&cluster, &run, &args.output, &stop).await?;
@@ -174,9 +174,9 @@ async fn to_the_end(
             cluster.command(&format!("get results {name}"))
         )
     };
-    let store = Store::keep(&output.results, results).with_context(advice)?;
-    let status = exit_status(status.phase, store.results().verdict());
-    report::show(&store, output, status)?;
+    let results_folder = ResultsFolder::keep(&output.results, results).with_context(advice)?;
+    let status = exit_status(status.phase, results_folder.results().verdict());
+    report::show(&results_folder, output, status)?;
     Ok(status)
 }
 

@@ -36,7 +36,7 @@ impl StatusSummary {
         Self {
             phase: status.phase,
             has_ended: condition::has_ended(&status.conditions),
-            cause: condition::main(&status.conditions).map(|condition| PhaseReason {
+            cause: condition::explaining_condition(&status.conditions).map(|condition| PhaseReason {
                 reason: condition.reason.clone(),
                 message: condition.message.trim().to_owned(),
             }),
@@ -232,7 +232,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn trials_that_are_not_needed_are_no_part_of_the_progress() {
+    fn trials_that_are_not_needed_do_not_count_in_the_progress() {
         let before = status("Running", (10, 0), &["Running=True Running "]);
         let mut now = before.clone();
         now.trials.not_needed = 20;
@@ -249,7 +249,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn counts_beyond_reason_do_no_harm() {
+    fn impossible_counts_of_a_status_do_not_overflow() {
         let odd = status("Running", (u32::MAX, u32::MAX), &[]);
         assert_eq!(odd.ended_trials(), u32::MAX);
         assert!(changes(&odd, &status("Running", (0, 0), &[])).is_empty());

@@ -3,13 +3,13 @@
 use perfrun_emulator::Inspection;
 use perfrun_link::Obstacle;
 
-use super::{place::check_interface, words};
+use super::{namespace::check_interface, words};
 use crate::{args, print};
 
 /// Removes the impairment that perfrun has set. Returns the exit status.
 pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
     let interface = &args.interface;
-    let (found, cleared) = args.place.enter(|| {
+    let (found, cleared) = args.namespace.enter(|| {
         check_interface(interface)?;
         // An impairment that cannot be read can still be removed.
         let found = perfrun_emulator::inspect(interface).ok();

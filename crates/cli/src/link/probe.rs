@@ -19,7 +19,7 @@ use tokio::net::UdpSocket;
 
 use super::words;
 use crate::{
-    args::{self, Peer, Place},
+    args::{self, NetworkNamespace, Peer},
     block_on, print,
 };
 
@@ -39,16 +39,16 @@ pub(super) fn probe(args: &args::ProbeLink) -> anyhow::Result<u8> {
 async fn answer(args: &args::ProbeLink) -> anyhow::Result<u8> {
     let port = args.from.and_then(|from| from.port).unwrap_or(PORT);
     let socket = match args.from {
-        Some(from) => bind(&args.place, SocketAddr::new(from.address, port)),
-        None => bind(&args.place, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
+        Some(from) => bind(&args.namespace, SocketAddr::new(from.address, port)),
+        None => bind(&args.namespace, SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
             // The kernel may not support IPv6.
-            .or_else(|_| bind(&args.place, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
+            .or_else(|_| bind(&args.namespace, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))),
     }?;
     let _ = writeln!(
         stderr(),
         "perfrun: answering probes on port {} in {}; press Ctrl-C to stop",
         socket.local_addr()?.port(),
-        args.place
+        args.namespace
     );
     tokio::select! {
         ended = serve(socket) => match ended.context("failed to answer probes")? {},
@@ -71,7 +71,7 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     let (forward, backward) = (expected(&args.forward), expected(&args.backward));
     let is_judged = forward.is_some() || backward.is_some();
     let (forward, backward) = (forward.unwrap_or_default(), backward.unwrap_or_default());
-    let there = (args.to_netns.is_some() || args.to_pid.is_some()).then(|| Place {
+    let there = (args.to_netns.is_some() || args.to_pid.is_some()).then(|| NetworkNamespace {
         netns: args.to_netns.clone(),
         pid: args.to_pid,
     });
@@ -88,7 +88,7 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
     let from = args.from.map_or(SocketAddr::new(any, 0), |from| {
         SocketAddr::new(from.address, from.port.unwrap_or(0))
     });
-    let client = bind(&args.place, from)?;
+    let client = bind(&args.namespace, from)?;
     let plan = plan(args, &forward, &backward);
     let here = route_source(&client, server).await?;
     let measurement = measure(client, server, &plan).await?;
@@ -132,13 +132,13 @@ fn plan(args: &args::ProbeLink, forward: &Impairment, backward: &Impairment) -> 
 /// Fills the link towards this end, which answers while the other end measures.
 async fn measure_backward(
     args: &args::ProbeLink,
-    there: &Place,
+    there: &NetworkNamespace,
     here: SocketAddr,
     to: Peer,
     forward: &Impairment,
     backward: &Impairment,
 ) -> anyhow::Result<(ProbePlan, Measurement)> {
-    let socket = bind(&args.place, here)?;
+    let socket = bind(&args.namespace, here)?;
     let server = socket.local_addr()?;
     let serving = tokio::spawn(serve(socket));
     let client = bind(there, SocketAddr::new(to.address, 0))?;
@@ -158,10 +158,10 @@ async fn route_source(socket: &UdpSocket, to: SocketAddr) -> anyhow::Result<IpAd
     Ok(socket.local_addr()?.ip())
 }
 
-fn bind(place: &Place, address: SocketAddr) -> anyhow::Result<UdpSocket> {
-    let socket = place.enter(|| {
+fn bind(namespace: &NetworkNamespace, address: SocketAddr) -> anyhow::Result<UdpSocket> {
+    let socket = namespace.enter(|| {
         let bound = std::net::UdpSocket::bind(address);
-        let socket = bound.with_context(|| format!("failed to bind {address} in {place}"))?;
+        let socket = bound.with_context(|| format!("failed to bind {address} in {namespace}"))?;
         socket.set_nonblocking(true)?;
         Ok(socket)
     })?;

@@ -11,7 +11,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{place::check_interface, show, words};
+use super::{namespace::check_interface, show, words};
 use crate::{
     args::{self, InvalidCommandLine},
     block_on, print,
@@ -33,7 +33,7 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
     }
     let link = Link::to(args.to.iter().copied(), impairment)?;
     let interface = &args.interface;
-    let (mut emulator, state) = args.place.enter(|| start(interface, &link, args.backend))?;
+    let (mut emulator, state) = args.namespace.enter(|| start(interface, &link, args.backend))?;
     print_state(args, &state)?;
     let Some(left) = emulator.take().and_then(Emulator::leave) else {
         return Ok(0);
@@ -42,7 +42,7 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
     let served = shared.clone();
     // If this fails, the link is impaired nevertheless, but other processes cannot show its state.
     let _status = args
-        .place
+        .namespace
         .enter(|| {
             Status::serve(interface, move || served.state())
                 .context("failed to serve the state of the link to other processes")

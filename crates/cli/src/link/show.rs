@@ -4,13 +4,13 @@ use perfrun_emulator::{Inspection, capabilities};
 use perfrun_link::{Ability, ActiveBackend, Capabilities, LinkState};
 use serde_json::{Value, json};
 
-use super::{place::check_interface, words};
+use super::{namespace::check_interface, words};
 use crate::{args, print};
 
 /// Shows how an interface is impaired, or what could impair it. Returns the exit status.
 pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
     let interface = &args.interface;
-    let (found, capabilities) = args.place.enter(|| {
+    let (found, capabilities) = args.namespace.enter(|| {
         check_interface(interface)?;
         let found = perfrun_emulator::inspect(interface)?;
         let wants_capabilities = args.capabilities || found == Inspection::Unimpaired;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_work_has_its_reason() {
+    fn an_unavailable_back_end_is_shown_with_its_reason() {
         let shown = abilities(&Capabilities {
             kernel: Ability::Unavailable {
                 reason: Obstacle::NoNetem,

@@ -246,7 +246,7 @@ spec:
     }
 
     #[test]
-    fn cells_have_what_their_trials_gave_without_warmups() {
+    fn cells_on_the_page_have_the_values_of_their_trials_without_warmups() {
         let plan = plan();
         let mut view = View::new("shown", &plan, &[], true);
         view.on(Event::RunStarted { trials: 4, ended: 0 }, 0.0);
@@ -318,7 +318,7 @@ spec:
     }
 
     #[test]
-    fn the_curve_is_what_was_sent_since_it_was_last_looked_at() {
+    fn the_rate_counts_bytes_since_the_last_update() {
         let plan = plan();
         let mut view = View::new("shown", &plan, &[], true);
         let (trial, cell) = (&plan.trials[1], &plan.cells[0]);

@@ -90,7 +90,7 @@ tokio-rt-worker 17 28552.087350: cpu-clock:pppH: \n\
     }
 
     #[test]
-    fn no_sample_is_an_error_that_says_what_to_do() {
+    fn a_profile_without_samples_is_an_error_with_advice() {
         let error = fold(b"").unwrap_err().to_string();
         assert!(error.contains("make it longer"), "{error}");
     }

@@ -14,7 +14,7 @@ use crate::{
     args,
     profile::CallGraph,
     report,
-    store::Store,
+    results_folder::ResultsFolder,
     tell,
     ui::Ui,
     words::{counted, few_pairs, least_time, skipped, trials},
@@ -22,12 +22,12 @@ use crate::{
 
 /// A run and everything that it needs.
 pub(super) struct LocalRun<'a> {
-    pub store: Store,
+    pub results_folder: ResultsFolder,
     pub programs: Programs,
     pub isolation: LocalIsolation,
     pub watchers: &'a Watchers,
     pub output: &'a args::Output,
-    /// How to profile each cell at the end. None if no profile was requested.
+    /// How to profile each cell at the end. `None` if no profile was requested.
     pub profile: Option<CallGraph>,
     /// Whether no other run follows.
     pub is_last: bool,
@@ -56,13 +56,13 @@ impl LocalRun<'_> {
 
     /// Tells the user, and those who watch, which run begins.
     fn announce(&self) -> Ui {
-        self.watchers.begin(self.store.results(), self.is_last);
+        self.watchers.begin(self.results_folder.results(), self.is_last);
         let Results {
             name,
             plan,
             trials: records,
             ..
-        } = self.store.results();
+        } = self.results_folder.results();
         let ui = Ui::new(self.output.quiet, plan);
         ui.print_unless_quiet(&format!(
             "perfrun/{name}: {} of {} on {}, {}; results in {}",
@@ -73,7 +73,7 @@ impl LocalRun<'_> {
                 LocalIsolation::Namespaces => "each in a network namespace",
                 LocalIsolation::Loopback => "all on one loopback interface",
             },
-            self.store.folder().display(),
+            self.results_folder.path().display(),
         ));
         let least = least_time(plan).filter(|_| records.is_empty());
         for line in least
@@ -89,12 +89,12 @@ impl LocalRun<'_> {
     /// Starts the nodes, runs the trials that are left, stops the nodes.
     async fn conduct(&mut self, ui: &Ui) -> RunEnd {
         let settings = NodeSettings {
-            run: self.store.results().name.clone(),
+            run: self.results_folder.results().name.clone(),
             programs: self.programs.clone(),
             isolation: self.isolation,
-            cpus: self.store.results().spec.topology.cpus,
-            provision_timeout: self.store.results().spec.timeouts.provision.into(),
-            logs: self.store.logs_folder(),
+            cpus: self.results_folder.results().spec.topology.cpus,
+            provision_timeout: self.results_folder.results().spec.timeouts.provision.into(),
+            logs: self.results_folder.logs_folder(),
         };
         let watchers = self.watchers;
         let watch = |event: NodeEvent<'_>| match event {
@@ -110,12 +110,12 @@ impl LocalRun<'_> {
             None => RunEnd::without_nodes(RunState::Interrupted),
             Some(Err(error)) => failed(EndReason::NodeNotReady, error),
             Some(Ok(handles)) => {
-                let Results { spec, plan, .. } = self.store.results();
-                let (plan, limits) = (plan.clone(), spec.timeouts.limits());
+                let Results { spec, plan, .. } = self.results_folder.results();
+                let (plan, timeouts) = (plan.clone(), spec.timeouts.durations());
                 let conductor = Conductor {
                     plan: &plan,
-                    options: RunOptions::new(limits),
-                    sink: &mut self.store,
+                    options: RunOptions::new(timeouts),
+                    sink: &mut self.results_folder,
                     replacements: &nodes,
                     on_event: &|event: Event<'_>| {
                         watchers.on(event);
@@ -129,7 +129,7 @@ impl LocalRun<'_> {
         if let (RunState::Complete, Some(call_graph)) = (end.state, self.profile) {
             let profiler = Profiler {
                 call_graph,
-                store: &self.store,
+                results_folder: &self.results_folder,
                 nodes: &nodes,
                 ui,
                 cancel: self.cancel,
@@ -144,8 +144,8 @@ impl LocalRun<'_> {
     /// Saves and shows the results. Returns the exit status.
     async fn close(mut self, end: RunEnd, ui: Ui) -> anyhow::Result<u8> {
         let (state, reason) = (end.state, end.reason.clone());
-        let saved = self.store.finish(end);
-        let results = self.store.results();
+        let saved = self.results_folder.finish(end);
+        let results = self.results_folder.results();
         self.watchers.end(results);
         drop(ui);
         if let (RunState::Failed, Some(reason)) = (state, &reason) {
@@ -153,7 +153,7 @@ impl LocalRun<'_> {
         }
         let status = exit_status(results.conclusion().phase, results.verdict());
         // Even if they could not be saved: it may have taken hours to measure them.
-        report::show(&self.store, self.output, status)?;
+        report::show(&self.results_folder, self.output, status)?;
         self.watchers.show_report(results).await;
         saved?;
         Ok(status)

@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     profile::{self, CallGraph, Recording},
-    store::Store,
+    results_folder::ResultsFolder,
     ui::Ui,
 };
 
 /// Takes the profiles of a run, over nodes that are ready.
 pub(super) struct Profiler<'a> {
     pub call_graph: CallGraph,
-    pub store: &'a Store,
+    pub results_folder: &'a ResultsFolder,
     pub nodes: &'a LocalNodes<'a>,
     pub ui: &'a Ui,
     pub cancel: &'a CancellationToken,
@@ -31,9 +31,9 @@ impl Profiler<'_> {
     /// Takes a profile of each cell that has none. A cell whose profile fails is mentioned, and the others
     /// are still profiled.
     pub(super) async fn profile_all(&self) {
-        let plan = &self.store.results().plan;
+        let plan = &self.results_folder.results().plan;
         for (index, cell) in plan.cells.iter().enumerate() {
-            if profile::exists(self.store.folder(), cell) {
+            if profile::exists(self.results_folder.path(), cell) {
                 continue;
             }
             self.ui.print_unless_quiet(&format!("profiling {}", cell.id));
@@ -67,7 +67,7 @@ impl Profiler<'_> {
             .iter()
             .flat_map(|(_, pids)| pids.iter().copied())
             .collect();
-        let results = self.store.folder();
+        let results = self.results_folder.path();
         let file =
             profile::recording_file(results, cell).context("failed to create a folder for profiles")?;
 
@@ -79,12 +79,12 @@ impl Profiler<'_> {
                 iteration: 0,
                 warmup: true,
             }],
-            ..self.store.results().plan.clone()
+            ..self.results_folder.results().plan.clone()
         };
         let mut observed = Observed::default();
         let conductor = Conductor {
             plan: &plan,
-            options: RunOptions::new(self.store.results().spec.timeouts.limits()),
+            options: RunOptions::new(self.results_folder.results().spec.timeouts.durations()),
             sink: &mut observed,
             replacements: self.nodes,
             on_event: &|_| {},

@@ -145,7 +145,7 @@ fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
 }
 
 /// Stacks to compare with themselves, of which each cell has one. A cell is compared once: one of libp2p and
-/// litep2p is compared by the first of them. None if the document has no cells: its plan says why.
+/// litep2p is compared by the first of them. `None` if the document has no cells: its plan says why.
 fn covering(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     let has = |cell: &Cell, stack: &String| [&cell.client.0, &cell.server.0].contains(&stack);
     let cells = cells(spec).unwrap_or_default();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_is_compared_with_itself_if_there_is_nothing_else() {
+    fn raw_is_compared_with_itself_if_it_is_the_only_stack() {
         let plan = planned("matrix: {clients: [raw], servers: [raw], transports: [tcp]}", AA).unwrap();
         assert_eq!(
             ids(&plan),
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_expects_of_a_stack_it_expects_of_both_programs() {
+    fn an_expectation_of_a_stack_is_one_of_both_programs() {
         let spec = format!(
             "{LITEP2P}, expect: [{{metric: roundTripP50, max: 5ms, where: {{client: litep2p}}}}, {{metric: \
              roundTripP50, maxRegression: 10%, where: {{server: litep2p}}}}, {{metric: roundTripP50, max: 9ms}}]"
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_document_excludes_stays_excluded() {
+    fn excluded_cells_stay_excluded_in_a_comparison() {
         let spec = "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawReference: false, \
                     exclude: [{client: litep2p}]}";
         assert_eq!(

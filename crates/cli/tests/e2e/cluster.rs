@@ -126,7 +126,7 @@ fn command(place: &Place, objects: Objects, args: &[&str]) -> Command {
 }
 
 #[test]
-fn the_exit_status_of_watch_tells_how_the_run_ended() {
+fn the_exit_status_of_watch_is_that_of_the_run() {
     let bound = |bound: &str| {
         let expect = json!([{"metric": "uploadGoodput", "maxRegression": bound}]);
         let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.9 } else { 1.0 };

@@ -88,7 +88,7 @@ fn a_plan_as_json_is_the_one_that_is_run() {
 }
 
 #[test]
-fn a_plan_of_standard_input() {
+fn a_plan_of_standard_input_is_shown() {
     let place = Place::new();
     let command = place.perfrun(&["plan", "-"]);
     let plan = Running::start_with_input(command, &document::run("piped").text())
@@ -98,7 +98,7 @@ fn a_plan_of_standard_input() {
 }
 
 #[test]
-fn validate_looks_at_every_file() {
+fn validate_checks_every_file() {
     let place = Place::new();
     place.write("one.yaml", &document::run("one").text());
     place.write(
@@ -291,7 +291,7 @@ fn a_report_of_something_else_is_refused() {
 }
 
 #[test]
-fn the_help_tells_the_exit_statuses() {
+fn the_help_lists_the_exit_statuses() {
     let place = Place::new();
     for args in [&["--help"][..], &["run", "--help"]] {
         let help = place.call(args).expect(0).stdout;

@@ -4,7 +4,7 @@ use std::{fs, io::Write};
 
 use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{
-    compare::{NoFinding, Outcome, Verdict},
+    compare::{Finding, NoFinding, Verdict},
     matrix::Transport,
     metric::Metric,
     plan::Cell,
@@ -55,7 +55,7 @@ fn parsed(ended: &Ended) -> Value {
 }
 
 #[test]
-fn two_runs_are_shown_and_decide_nothing() {
+fn two_runs_are_shown_as_inconclusive() {
     let place = Place::new();
     run(&uploads(), 1, as_fast).keep(&place, "a");
     run(&uploads(), 2, slower).keep(&place, "b");
@@ -139,7 +139,7 @@ fn a_candidate_that_is_the_baseline_is_refused() {
 }
 
 #[test]
-fn one_program_in_two_runs_is_an_a_a() {
+fn two_runs_of_the_same_program_are_reported_as_such() {
     let place = Place::new();
     run(&uploads(), 1, as_fast).keep(&place, "a");
     run(&uploads(), 2, as_fast).keep(&place, "b");
@@ -286,7 +286,7 @@ fn runs_that_do_not_take_turns_are_refused() {
 }
 
 #[test]
-fn a_new_run_is_held_against_earlier_ones() {
+fn a_new_run_is_compared_with_earlier_runs() {
     let place = Place::new();
     earlier(&place, 6);
     // Neither itself, nor what came after it, nor another run is part of its history.
@@ -306,7 +306,7 @@ fn a_new_run_is_held_against_earlier_ones() {
         .expect(4);
     assert_eq!(
         parsed(&usual)["comparisons"][0]["finding"],
-        json!(Outcome::Inconclusive)
+        json!(Finding::Inconclusive)
     );
     place.call(&["compare", "--history", "kept"]).expect(2);
 }
@@ -338,7 +338,7 @@ fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
 }
 
 #[test]
-fn one_run_says_what_it_found_itself() {
+fn compare_with_one_run_shows_its_own_findings() {
     let place = Place::new();
     let bound = |bound: &str| {
         compared().with(
@@ -501,7 +501,7 @@ fn a_metric_without_a_direction_is_not_judged() {
     let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
     assert_eq!(
         parsed(&ended)["judged"]["comparisons"][0]["finding"],
-        json!(Outcome::NotComparable)
+        json!(Finding::NotComparable)
     );
 }
 

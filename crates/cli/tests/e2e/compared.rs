@@ -175,7 +175,7 @@ fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
 }
 
 #[test]
-fn what_is_decided_at_an_interim_check_is_measured_no_longer() {
+fn a_pair_settled_at_an_interim_check_is_measured_no_longer() {
     for mode in Mode::available() {
         let place = Place::new();
         let document = compared("interim")
@@ -282,7 +282,7 @@ fn a_regression_of_the_command_line_is_in_the_verdict() {
 }
 
 #[test]
-fn two_programs_are_compared_with_a_document_that_compares_nothing() {
+fn two_programs_are_compared_with_a_document_without_compare() {
     let Some(mode) = Mode::available().next() else {
         return;
     };

@@ -110,7 +110,7 @@ fn each_fault_of_a_node_fails_the_check_that_is_about_it() {
 }
 
 #[test]
-fn a_program_that_is_no_node_is_refused_with_the_end_of_its_log() {
+fn a_program_that_is_not_a_node_is_refused_with_the_end_of_its_log() {
     let (conforms, text) = conformance("/bin/sh -c false", &[]);
     assert!(
         !conforms && text.contains("did not answer GET /v1/info"),

@@ -86,7 +86,7 @@ fn a_disk_that_becomes_full_fails_the_run_and_keeps_what_was_measured() {
         );
         let runs = entries(&place.path().join("kept/results"));
         assert_eq!(runs.len(), 1, "{ended}");
-        let kept = perfrun_cli::store::read(&runs[0]).unwrap();
+        let kept = perfrun_cli::results_folder::read(&runs[0]).unwrap();
         assert_eq!(kept.state, RunState::Failed, "{ended}");
         assert!((2..10).contains(&kept.trials.len()), "{ended}");
         assert!(

@@ -202,7 +202,7 @@ fn go_libp2p_sends_no_more_in_a_round_trip_than_the_window_of_yamux() {
 }
 
 #[test]
-fn a_trial_says_whether_go_libp2p_has_the_udp_buffers_that_it_wants() {
+fn a_trial_with_go_libp2p_is_flagged_if_udp_buffers_are_too_small() {
     let Some(mode) = go_program().and_then(|_| Mode::available().next()) else {
         return;
     };

@@ -22,7 +22,7 @@ use crate::{
 };
 
 #[test]
-fn a_trial_whose_node_is_killed_is_run_once_more() {
+fn a_trial_whose_node_is_killed_is_retried() {
     for mode in Mode::available() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("mortal", 1500, 3));
@@ -102,7 +102,7 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
 }
 
 #[test]
-fn a_run_without_a_single_good_trial_says_why() {
+fn a_run_in_which_all_trials_failed_reports_why() {
     for mode in Mode::available() {
         let place = Place::new();
         let document = document::run("hopeless")
@@ -156,7 +156,7 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
             );
             continue;
         }
-        let before: Results = perfrun_cli::store::read(folder).unwrap();
+        let before: Results = perfrun_cli::results_folder::read(folder).unwrap();
         place.call(&["report", folder.to_str().unwrap()]).expect(0);
         interrupted += usize::from(before.state == RunState::Interrupted);
 

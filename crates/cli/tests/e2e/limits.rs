@@ -1,4 +1,4 @@
-//! Time limits of the document.
+//! Timeouts of the document.
 
 use std::{collections::BTreeSet, process::Command, thread, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn a_run_that_takes_too_long_keeps_what_it_has_and_can_be_gone_on_with() {
+fn a_run_that_takes_too_long_keeps_its_results_and_can_be_resumed() {
     for mode in Mode::available() {
         let place = Place::new();
         // Round trips take less than that, and new nodes in each iteration more.
@@ -104,7 +104,7 @@ fn eighty_nodes_start_with_few_open_files() {
 }
 
 #[test]
-fn too_few_open_files_are_said_before_anything_is_made() {
+fn too_few_open_files_are_reported_before_anything_is_created() {
     let place = Place::new();
     let ended = with_open_files(&place, "-n 128", 2, 2).ended().expect(1);
     let sentence =

@@ -75,7 +75,7 @@ pub(crate) fn round_trip(results: &Results, cell: &str) -> f64 {
 }
 
 #[test]
-fn round_trips_take_as_long_as_the_network_says_and_results_prove_it() {
+fn round_trips_take_the_delay_of_the_network_and_results_show_it() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
@@ -132,7 +132,7 @@ fn round_trips_take_as_long_as_the_network_says_and_results_prove_it() {
 }
 
 #[test]
-fn each_leg_of_a_relay_is_as_long_as_its_network_says() {
+fn each_leg_of_a_relay_has_the_delay_of_its_network() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
@@ -180,7 +180,7 @@ fn loopback_has_no_links_to_impair() {
 }
 
 #[test]
-fn a_back_end_that_cannot_be_had_is_said_with_its_reason_before_anything_is_measured() {
+fn an_unavailable_back_end_is_reported_with_its_reason_before_any_trial() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }

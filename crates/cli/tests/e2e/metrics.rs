@@ -73,7 +73,7 @@ fn documents() -> [Document; 7] {
 }
 
 #[test]
-fn every_query_of_the_dashboards_of_runs_has_data_of_local_runs_that_agree_with_their_results() {
+fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
     if let Some(obstacle) = Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }
@@ -196,7 +196,7 @@ fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
 }
 
 #[test]
-fn metrics_are_there_while_the_run_is_in_progress_and_no_scraper_that_does_not_come_is_waited_for() {
+fn a_run_serves_metrics_and_does_not_wait_for_a_scraper_that_never_came() {
     for mode in Mode::available() {
         let place = Place::new();
         let address = free_address();

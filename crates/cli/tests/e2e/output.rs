@@ -56,7 +56,7 @@ fn tables_go_to_standard_output_and_progress_to_standard_error() {
 }
 
 #[test]
-fn a_run_beside_busy_processes_says_so_before_it_begins_and_in_its_tables() {
+fn a_run_beside_busy_processes_warns_before_it_begins_and_in_its_tables() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
@@ -78,7 +78,7 @@ fn a_run_beside_busy_processes_says_so_before_it_begins_and_in_its_tables() {
 }
 
 #[test]
-fn words_of_others_cannot_control_the_terminal() {
+fn a_file_name_with_escape_sequences_cannot_control_the_terminal() {
     // Terminals copy what follows OSC 52 to the clipboard.
     let ended = Place::new()
         .call(&["validate", "\x1b]52;c;AA\x07.yaml"])
@@ -98,7 +98,7 @@ fn quiet_shows_the_result_only() {
 }
 
 #[test]
-fn json_is_what_results_json_has_on_one_line() {
+fn the_json_output_is_results_json_on_one_line() {
     for mode in Mode::available() {
         let place = Place::new();
         let ended = place.run(mode, &document::run("machine"), &["--json"]).expect(0);

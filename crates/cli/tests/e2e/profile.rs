@@ -139,7 +139,7 @@ fn a_trial_without_samples_does_not_spoil_the_run() {
 }
 
 #[test]
-fn without_perf_nothing_is_run() {
+fn without_perf_a_profiled_run_is_refused_before_any_trial() {
     let place = Place::new();
     for (lines, sentence) in [
         (None, "there is no `perf` on PATH; install it"),

@@ -60,7 +60,7 @@ fn a_variant_runs_its_own_program_with_its_own_settings() {
 }
 
 #[test]
-fn a_run_is_gone_on_with_by_the_programs_it_was_begun_with() {
+fn a_resumed_run_uses_the_programs_it_started_with() {
     let place = Place::new();
     let script = format!("echo started >&2; exec {} \"$@\"", node_program().display());
     let program = place.script("next-node", &script);
@@ -105,7 +105,7 @@ fn a_run_is_gone_on_with_by_the_programs_it_was_begun_with() {
 }
 
 #[test]
-fn a_program_that_ends_early_is_reported_with_its_last_words() {
+fn a_program_that_ends_early_is_reported_with_the_end_of_its_log() {
     for mode in Mode::available() {
         let place = Place::new();
         let program = place.script("broken", "echo 'libfoo.so.1 is missing' >&2; exit 3");

@@ -43,19 +43,19 @@ fn refuse_to_run(place: &Place, document: &Document, args: &[&str], sentence: &s
 }
 
 #[test]
-fn an_unknown_field() {
+fn an_unknown_field_is_refused() {
     let document = document::run("typo").with("iteration", json!(3));
     refuse(&document.text(), "perfrun/typo is invalid:\n  - spec.iteration: ");
 }
 
 #[test]
-fn two_workloads() {
+fn two_workloads_are_refused() {
     let document = document::run("two").with("workload", json!({ "ping": {}, "substreams": {} }));
     refuse(&document.text(), "set exactly one workload");
 }
 
 #[test]
-fn a_run_that_cannot_end_in_its_time() {
+fn a_document_that_cannot_end_in_its_time_is_refused() {
     let document = document::steady("long", 510, 10).with("timeouts", json!({ "run": "4s" }));
     refuse(
         &document.text(),
@@ -64,7 +64,7 @@ fn a_run_that_cannot_end_in_its_time() {
 }
 
 #[test]
-fn a_size_of_0() {
+fn a_size_of_0_is_refused() {
     let document = document::run("empty").with("workload", json!({ "bandwidth": { "sizes": [0] } }));
     refuse(
         &document.text(),
@@ -73,7 +73,7 @@ fn a_size_of_0() {
 }
 
 #[test]
-fn no_cell_that_can_be_run() {
+fn a_document_without_a_runnable_cell_is_refused() {
     let matrix = json!({ "clients": ["litep2p"], "servers": ["litep2p"], "transports": ["tcp-tls"], "rawReference": false });
     refuse(
         &document::run("none").with("matrix", matrix).text(),
@@ -82,7 +82,7 @@ fn no_cell_that_can_be_run() {
 }
 
 #[test]
-fn a_regression_without_a_comparison() {
+fn a_regression_without_a_comparison_is_refused() {
     let sentence = "spec.expect: must not have maxRegression without compare, which names its baseline: add compare, or \
                     compare two programs by `perfrun run --candidate PATH`";
     let expects = json!([{ "metric": "roundTripP50", "maxRegression": "10%" }]);
@@ -106,7 +106,7 @@ fn a_regression_without_a_comparison() {
 }
 
 #[test]
-fn more_than_can_be_run() {
+fn a_document_with_more_cells_than_allowed_is_refused() {
     let text = include_str!("../../../api/tests/api/too-large.yaml");
     let sentence = "perfrun/too-large: too many cells: 96768, with the raw reference and skipped cells, but at \
                     most 4096 are allowed; shorten the lists of matrix or workload\n";
@@ -125,14 +125,14 @@ fn more_than_can_be_run() {
 }
 
 #[test]
-fn another_kind_or_nothing_at_all() {
+fn another_kind_and_an_empty_file_are_refused() {
     refuse("kind: Pod\n", "document 1 is");
     refuse("", "the file has no document: a PerfRun begins with");
     refuse("a: [\n", "unable to read the document");
 }
 
 #[test]
-fn the_last_of_two_documents() {
+fn an_invalid_second_document_is_refused() {
     let good = document::run("good").text();
     let bad = document::run("bad").with("warmup", json!(101)).text();
     refuse(&(good + &bad), "perfrun/bad is invalid:\n  - spec.warmup: ");
@@ -158,7 +158,7 @@ fn a_suspended_or_cancelled_document_is_valid_and_not_run() {
 }
 
 #[test]
-fn a_missing_file() {
+fn a_missing_file_is_refused() {
     let place = Place::new();
     let ended = place.call(&["run", "nowhere.yaml", "--loopback"]).expect(1);
     assert!(
@@ -170,7 +170,7 @@ fn a_missing_file() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written() {
+fn a_folder_that_cannot_be_written_is_refused() {
     let place = Place::new();
     let document = document::run("unkept");
     place.write("file", "");
@@ -195,7 +195,7 @@ fn a_folder_that_cannot_be_written() {
 }
 
 #[test]
-fn a_node_program_that_is_not_there_or_not_a_program() {
+fn a_path_that_is_not_a_node_program_is_refused() {
     let place = Place::new();
     let document = document::run("unstarted");
     place.write("plain", "");
@@ -212,7 +212,7 @@ fn a_node_program_that_is_not_there_or_not_a_program() {
 }
 
 #[test]
-fn a_node_program_for_a_variant_that_does_not_exist() {
+fn a_node_program_for_an_unknown_variant_is_refused() {
     let place = Place::new();
     let stacks = json!([{ "name": "next", "stack": "raw" }]);
     let document = document::run("misspelt").with("stacks", stacks);
@@ -231,7 +231,7 @@ fn a_node_program_for_a_variant_that_does_not_exist() {
 }
 
 #[test]
-fn an_image_without_a_program() {
+fn an_image_without_a_program_is_refused() {
     let place = Place::new();
     let stacks = json!([{ "name": "next", "stack": "raw", "image": "example.org/node:next" }]);
     let matrix = json!({ "clients": ["next"], "servers": ["raw"], "transports": ["tcp"] });
@@ -246,7 +246,7 @@ fn an_image_without_a_program() {
 }
 
 #[test]
-fn no_perfrun_node_beside_perfrun() {
+fn a_run_without_perfrun_node_beside_perfrun_is_refused() {
     let place = Place::new();
     let alone = place.path().join("perfrun");
     fs::copy(env!("CARGO_BIN_EXE_perfrun"), &alone).unwrap();
@@ -306,7 +306,7 @@ fn refused_namespaces_name_the_reason_and_the_way_without() {
 }
 
 #[test]
-fn an_unknown_option_is_a_matter_of_the_command_line() {
+fn an_unknown_option_is_a_usage_error() {
     let place = Place::new();
     place.call(&["run"]).expect(2);
     place.call(&["run", "document.yaml", "--fast"]).expect(2);
@@ -329,7 +329,7 @@ fn an_unknown_option_is_a_matter_of_the_command_line() {
 }
 
 #[test]
-fn options_that_are_not_for_each_other_are_a_matter_of_the_command_line_and_files_are_not() {
+fn options_that_exclude_each_other_are_usage_errors_and_missing_files_are_not() {
     let place = Place::new();
     place.write("document.yaml", &document::run("pods").text());
     for (line, sentence) in [

@@ -167,7 +167,7 @@ fn page(place: &Place, results: &Results) -> String {
 }
 
 #[tokio::test]
-async fn a_browser_shows_what_results_have() {
+async fn a_browser_shows_the_values_of_results() {
     let Some(driver) = Driver::start() else { return };
     let (place, results) = (Place::new(), results());
     let browser = driver.open(Screen::Desktop).await;

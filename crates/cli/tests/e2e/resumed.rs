@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
+fn a_stopped_or_killed_run_resumes_where_it_ended() {
     for mode in Mode::available() {
         let place = Place::new();
         let mut perfrun = place.start(mode, &document::steady("patchy", 300, 8));
@@ -61,7 +61,7 @@ fn a_run_is_gone_on_with_where_it_was_stopped_or_killed() {
 }
 
 #[test]
-fn a_run_is_gone_on_with_as_it_was_begun() {
+fn a_resumed_run_keeps_its_isolation() {
     let place = Place::new();
     let mut perfrun = place.start(Mode::Loopback, &document::steady("loops", 300, 3));
     perfrun.says("[1/3]");
@@ -199,7 +199,7 @@ fn killed(place: &Place) -> PathBuf {
 fn a_torn_file_costs_one_trial() {
     let place = Place::new();
     let folder = killed(&place);
-    let whole = perfrun_cli::store::read(&folder).unwrap().trials.len();
+    let whole = perfrun_cli::results_folder::read(&folder).unwrap().trials.len();
     // As file systems leave a file whose data were not on the disk when the machine crashed.
     fs::write(&entries(&folder.join("trials"))[0], "").unwrap();
     let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
@@ -208,7 +208,7 @@ fn a_torn_file_costs_one_trial() {
         1,
         "{report}"
     );
-    let left = perfrun_cli::store::read(&folder).unwrap().trials.len();
+    let left = perfrun_cli::results_folder::read(&folder).unwrap().trials.len();
     assert_eq!(left, whole - 1, "{report}");
 
     let ended = place.resume().expect(0);

@@ -145,7 +145,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
 }
 
 #[test]
-fn a_closed_terminal_that_says_so_twice_does_not_cut_off_the_results() {
+fn a_second_hangup_signal_does_not_cut_off_the_results() {
     let place = Place::new();
     let command = place.command(Mode::Loopback, &document::steady("closed", 500, 100), &[]);
     let mut perfrun = Running::start(started_by(&TERMINAL, &command));
@@ -161,7 +161,7 @@ fn a_closed_terminal_that_says_so_twice_does_not_cut_off_the_results() {
 }
 
 #[test]
-fn a_report_of_a_run_in_progress_says_how_far_it_is() {
+fn a_report_of_a_run_in_progress_shows_its_progress() {
     let place = Place::new();
     let mut perfrun = place.start(Mode::Loopback, &document::steady("measuring", 500, 100));
     perfrun.says("[2/100]");

@@ -72,7 +72,7 @@ fn the_published_protocol_moves_every_byte_too() {
 }
 
 #[test]
-fn transfers_of_a_given_time_end_by_themselves() {
+fn transfers_with_a_duration_end_without_a_request() {
     let document = document::run("timed")
         .all_stacks()
         .with("workload", json!({ "bandwidth": { "duration": "500ms" } }));
@@ -83,7 +83,7 @@ fn transfers_of_a_given_time_end_by_themselves() {
             moved += client.bytes_sent + client.bytes_received;
             match direction(cell) {
                 Direction::Upload => assert_eq!(client.bytes_sent, server.bytes_received, "{}", cell.id),
-                // What was under way when the client had enough is lost.
+                // What was in flight when the client had enough is lost.
                 _ => assert!(client.bytes_received <= server.bytes_sent, "{}", cell.id),
             }
             assert!(client.seconds >= 0.5, "{}: {}", cell.id, client.seconds);
@@ -278,7 +278,7 @@ fn a_broadcast_reaches_every_server_on_every_stack() {
 }
 
 #[test]
-fn all_streams_of_an_echo_are_held_against_their_pace() {
+fn all_streams_of_an_echo_are_compared_with_their_pace() {
     let document = document::run("echoes")
         .with("matrix", json!({ "clients": ["libp2p"], "servers": ["litep2p"] }))
         .with(

@@ -55,7 +55,7 @@ fn a_link_in_user_space_is_impaired_while_the_command_runs() {
 }
 
 #[test]
-fn a_killed_command_leaves_a_closed_link_that_says_so() {
+fn a_killed_command_leaves_a_closed_link_that_is_shown_as_closed() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&DELAY);
     set.next_object();
@@ -116,7 +116,7 @@ fn a_link_can_be_cleared_under_a_command_that_runs() {
 }
 
 #[test]
-fn rates_are_measured_both_ways_if_both_ends_are_ours() {
+fn rates_are_measured_both_ways_if_this_command_is_both_ends() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&["--rate", "20Mbit"]);
     set.next_object();
@@ -176,7 +176,7 @@ fn a_namespace_is_found_by_its_name_and_by_a_process_in_it() {
 }
 
 #[test]
-fn who_may_not_remove_an_impairment_learns_how_one_may() {
+fn a_user_without_rights_is_advised_how_to_remove_an_impairment() {
     let Some(lab) = Lab::new() else { return };
     let mut set = lab.set(&DELAY);
     set.next_object();
@@ -201,7 +201,7 @@ fn a_peer_that_is_not_behind_the_interface_is_pointed_out() {
 }
 
 #[test]
-fn mistakes_are_answered_with_what_to_do() {
+fn mistakes_of_link_commands_are_refused_with_advice() {
     let Some(lab) = Lab::new() else { return };
     for (arguments, words) in [
         (

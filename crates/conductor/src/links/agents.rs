@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use perfrun_contract::{
     matrix::IpFamily,
-    network::Conditions,
+    network::NetworkImpairments,
     node::{LinkRequest, LinkStatus},
     role::Role,
 };
@@ -60,8 +60,8 @@ impl Links<'_> {
         .await;
         for answer in connected {
             let (name, client, ip, status) = answer?;
-            for conditions in self.plan.networks.iter().filter(|network| !network.is_none()) {
-                unsupported(name, conditions, &status.capabilities).map_or(Ok(()), Err)?;
+            for impairments in self.plan.networks.iter().filter(|network| !network.is_none()) {
+                unsupported(name, impairments, &status.capabilities).map_or(Ok(()), Err)?;
             }
             // The plan has no links for other nodes.
             let Some(planned) = self.plan.nodes.iter().find(|node| node.name == *name) else {
@@ -123,15 +123,15 @@ impl Links<'_> {
     }
 
     /// What agents are to do to what their nodes send.
-    pub(super) fn requests(&self, conditions: &Conditions) -> Result<Requests, String> {
+    pub(super) fn requests(&self, impairments: &NetworkImpairments) -> Result<Requests, String> {
         let request = |(name, agent): (&String, &Agent)| {
-            let link = self.link(agent.role, conditions);
-            let link = link.map_err(|why| format!("network {} at {name}: {why}", conditions.name))?;
+            let link = self.link(agent.role, impairments);
+            let link = link.map_err(|why| format!("network {} at {name}: {why}", impairments.name))?;
             Ok((
                 name.clone(),
                 LinkRequest {
                     link,
-                    backend: conditions.backend,
+                    backend: impairments.backend,
                     seed: None,
                 },
             ))
@@ -140,11 +140,11 @@ impl Links<'_> {
     }
 
     /// What happens to what a node of this role sends. Peers to whom the same happens share a link.
-    fn link(&self, role: Role, conditions: &Conditions) -> Result<Link, String> {
+    fn link(&self, role: Role, impairments: &NetworkImpairments) -> Result<Link, String> {
         let ips: BTreeSet<(IpAddr, Role)> = self.agents.values().map(|peer| (peer.ip, peer.role)).collect();
         let mut routes: Vec<Route> = vec![];
         for (ip, peer) in ips {
-            let Some(impairment) = conditions.between(role, peer).filter(|way| !way.is_none()) else {
+            let Some(impairment) = impairments.between(role, peer).filter(|way| !way.is_none()) else {
                 continue;
             };
             let peer = Prefix::try_from(ip).map_err(|bad| bad.to_string())?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_contract::{network::Conditions, record::Leg};
+use perfrun_contract::{network::NetworkImpairments, record::Leg};
 use perfrun_link::{
     Impairment,
     probe::{ProbePlan, Rate},
@@ -13,7 +13,7 @@ use super::Links;
 impl Links<'_> {
     /// Fills one link of each kind (for example from clients to servers) in both directions, one after the
     /// other, because nodes on one machine share its CPUs.
-    pub(super) async fn add_available_rates(&self, legs: &mut [Leg], conditions: &Conditions) {
+    pub(super) async fn add_available_rates(&self, legs: &mut [Leg], impairments: &NetworkImpairments) {
         let mut kinds = BTreeSet::new();
         for leg in legs {
             let Leg { client, server, .. } = &*leg;
@@ -21,7 +21,7 @@ impl Links<'_> {
             if !kinds.insert(roles) {
                 continue;
             }
-            let Ok((to_server, to_client)) = self.ways(client, server, conditions) else {
+            let Ok((to_server, to_client)) = self.ways(client, server, impairments) else {
                 continue;
             };
             let there = match leg.measured.rate {

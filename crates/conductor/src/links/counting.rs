@@ -30,7 +30,7 @@ impl Counting {
 
 impl Links<'_> {
     /// Begins to count what happens to a trial's packets. `None` if links must be prepared once more: they
-    /// were measured with an agent that was started again since.
+    /// were measured with an agent that has restarted since.
     pub(crate) async fn count(
         &mut self,
         trial: &Trial,

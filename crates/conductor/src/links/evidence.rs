@@ -1,4 +1,4 @@
-//! What an agent says of a trial's packets, and what that says of the trial. Pure.
+//! Turns an agent's packet counts into flags and failures of a trial. Pure.
 
 use std::net::IpAddr;
 
@@ -25,14 +25,14 @@ pub(super) fn add_evidence(
     if instance_before.is_some_and(|instance| instance != status.instance) {
         // In the meantime the links of the node were closed or not impaired. The trial is worth another
         // attempt, as if the node had been lost.
-        let started_again = TrialFailure {
+        let restarted = TrialFailure {
             node: Some(name.to_owned()),
             reason: Reason::NodeLost,
             message: format!(
                 "the link agent of {name}, or what impairs in it, was started again during the trial: its log says why"
             ),
         };
-        return fail(record, started_again);
+        return fail(record, restarted);
     }
     let Some(state) = status.state else {
         if requested.impairs() {

@@ -4,13 +4,13 @@ use std::{net::SocketAddr, time::Duration};
 
 use futures::{StreamExt, future::try_join, stream};
 use perfrun_contract::{
-    network::Conditions,
+    network::NetworkImpairments,
     node::{LinkRequest, ProbeRequest},
     record::{Leg, LinkCheck},
 };
 use perfrun_link::{
     Impairment,
-    probe::{self, Finding, Judgement, Measurement, ProbeVerdict},
+    probe::{self, Judgement, Measurement, ProbeVerdict, QuantityFinding},
 };
 use tokio::time::{Instant, sleep};
 
@@ -47,7 +47,7 @@ const CONCURRENT_PAIRS: usize = 4;
 impl Links<'_> {
     pub(super) async fn change(
         &mut self,
-        conditions: &Conditions,
+        impairments: &NetworkImpairments,
         requests: &Requests,
     ) -> Result<LinkCheck, Unready> {
         self.refresh().await?;
@@ -60,7 +60,7 @@ impl Links<'_> {
         let set = began.elapsed();
         let rounds = rounds(&pairs);
         let echo_time = (ECHO_TIME / rounds.len().max(1) as u32).max(ECHO_TIME_MIN);
-        let mut is_patient = !self.wrong.contains(&conditions.name);
+        let mut is_patient = !self.wrong.contains(&impairments.name);
         let mut legs = vec![];
         for round in rounds {
             let pauses = if is_patient {
@@ -71,25 +71,25 @@ impl Links<'_> {
             let measured = stream::iter(
                 round
                     .into_iter()
-                    .map(|pair| self.measure_leg(pair, conditions, echo_time, pauses)),
+                    .map(|pair| self.measure_leg(pair, impairments, echo_time, pauses)),
             );
             let measured: Vec<_> = measured.buffered(CONCURRENT_PAIRS).collect().await;
             for leg in measured {
                 let leg = leg?;
-                let is_outside = |finding: &Finding| finding.judgement == Judgement::Outside;
+                let is_outside = |finding: &QuantityFinding| finding.judgement == Judgement::Outside;
                 is_patient &= !leg.findings.iter().any(is_outside);
                 legs.push(leg);
             }
         }
         let mut check = LinkCheck {
-            network: conditions.name.clone(),
+            network: impairments.name.clone(),
             set_seconds: set.as_secs_f64(),
             probe_seconds: (began.elapsed() - set).as_secs_f64(),
             legs,
         };
         let Some((leg, finding)) = check.outside().next() else {
-            self.wrong.remove(&conditions.name);
-            self.add_available_rates(&mut check.legs, conditions).await;
+            self.wrong.remove(&impairments.name);
+            self.add_available_rates(&mut check.legs, impairments).await;
             check.probe_seconds = (began.elapsed() - set).as_secs_f64();
             return Ok(check);
         };
@@ -99,12 +99,12 @@ impl Links<'_> {
             .outside()
             .any(|(leg, _)| leg.attempts as usize > 1 + PAUSES_AFTER_FAILURE)
         {
-            self.wrong.insert(conditions.name.clone());
+            self.wrong.insert(impairments.name.clone());
         }
         let message = format!(
             "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
              than the network?",
-            conditions.name, leg.client, leg.server, leg.attempts
+            impairments.name, leg.client, leg.server, leg.attempts
         );
         Err(Unready::ineffective(message, Some(check)))
     }
@@ -141,10 +141,10 @@ impl Links<'_> {
         &self,
         client: &str,
         server: &str,
-        conditions: &'b Conditions,
+        impairments: &'b NetworkImpairments,
     ) -> Result<(&'b Impairment, &'b Impairment), Unready> {
         let role = |name| self.agents.get(name).map(|agent| agent.role);
-        let between = |from, to| conditions.between(role(from)?, role(to)?);
+        let between = |from, to| impairments.between(role(from)?, role(to)?);
         between(client, server)
             .zip(between(server, client))
             .ok_or_else(|| no_link(client, server))
@@ -154,11 +154,11 @@ impl Links<'_> {
     async fn measure_leg(
         &self,
         pair: NodePair,
-        conditions: &Conditions,
+        impairments: &NetworkImpairments,
         echo_time: Duration,
         pauses: &[Duration],
     ) -> Result<Leg, Unready> {
-        let (to_server, to_client) = self.ways(&pair.client, &pair.server, conditions)?;
+        let (to_server, to_client) = self.ways(&pair.client, &pair.server, impairments)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
         let plan = probe::ProbePlan::with_echo_time(to_server, to_client, echo_time);
         let back = probe::ProbePlan::rate_back(to_server, to_client, echo_time);
@@ -181,7 +181,8 @@ impl Links<'_> {
             )
             .await?;
             let pause = pauses.get(attempts as usize - 1).filter(|pause| {
-                !verdict.is_effective() && (pause.is_zero() || verdict.outside().all(Finding::is_slow))
+                !verdict.is_effective()
+                    && (pause.is_zero() || verdict.outside().all(QuantityFinding::is_slow))
             });
             let Some(pause) = pause else {
                 return Ok(Leg {

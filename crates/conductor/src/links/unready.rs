@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use perfrun_contract::{
-    network::Conditions,
+    network::NetworkImpairments,
     node::Reason,
     record::{LinkCheck, TrialFailure},
 };
@@ -30,7 +30,7 @@ impl Unready {
         }
     }
 
-    /// Agents are started again faster than links are measured.
+    /// Agents restart faster than links are measured.
     pub(crate) fn unstable() -> Self {
         let message = "link agents were started again while links were measured, and again: see their logs";
         Self::ineffective(message.to_owned(), None)
@@ -85,17 +85,17 @@ pub(crate) enum AgentError {
     Unready(String),
 }
 
-/// Why a node cannot impair as requested. None if it can.
+/// Why a node cannot impair as requested. `None` if it can.
 pub(super) fn unsupported(
     name: &str,
-    conditions: &Conditions,
+    impairments: &NetworkImpairments,
     capabilities: &Capabilities,
 ) -> Option<AgentError> {
     let refusal = |ability: &Ability| match ability {
         Ability::Available => None,
         Ability::Unavailable { reason, detail } => Some(format!("{reason} ({detail})")),
     };
-    let why = match conditions.backend {
+    let why = match impairments.backend {
         Backend::Kernel => refusal(&capabilities.kernel),
         Backend::Userspace => refusal(&capabilities.userspace),
         Backend::Auto => capabilities
@@ -105,6 +105,6 @@ pub(super) fn unsupported(
     }?;
     Some(AgentError::Unsupported(format!(
         "network {} on {name}: {why}",
-        conditions.name
+        impairments.name
     )))
 }

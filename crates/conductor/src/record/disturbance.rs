@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_that_works_longest_says_what_the_machine_did() {
+    fn the_disturbance_of_a_machine_is_from_its_longest_client() {
         let here = || info("here", Some("boot"));
         let long = MachineTime {
             total_seconds: 8.0,
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_cannot_tell_say_nothing() {
+    fn nodes_without_machine_counts_give_no_disturbance() {
         let client = node(Role::Client, 1.0, None);
         assert_eq!(of([("client-0", info("a", None), client)]), None);
         assert_eq!(of([]), None);

@@ -61,7 +61,7 @@ fn skew_is_by_our_clock_and_lateness_by_the_nodes() {
 }
 
 #[test]
-fn what_limits_the_trust_is_flagged() {
+fn conditions_that_limit_trust_in_a_trial_are_flagged() {
     let mut late = started("client-0", 21_000_001);
     late.2.measured.failures = 3;
     late.2.measured.resources.throttled_seconds = Some(0.02);
@@ -100,7 +100,7 @@ fn udp_buffers_below_what_the_stack_wants_are_flagged() {
 }
 
 #[test]
-fn what_is_next_to_nothing_of_a_trial_is_not_flagged() {
+fn delays_of_less_than_a_hundredth_of_a_trial_are_not_flagged() {
     for (seconds, late_nanoseconds, throttled, flags) in [
         (2.0, 20_000_000, 0.019_999, &[][..]),
         (2.0, 20_000_001, 0.02, &[Flag::LateStart, Flag::Throttled]),
@@ -215,7 +215,7 @@ fn a_servers_own_fault_comes_before_what_clients_saw_of_it() {
 }
 
 #[test]
-fn of_failures_alike_the_first_counts_and_never_a_cancelled_node() {
+fn of_equal_failures_the_first_by_name_counts_and_never_a_cancellation() {
     let nodes = [
         failing("server-0", Reason::Cancelled),
         failing("client-1", Reason::TooFewBytes),

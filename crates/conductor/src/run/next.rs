@@ -4,7 +4,7 @@
 //! control, are tried together: again if one lost a node, if one was disturbed, or if they are of two
 //! sessions. That rule is blind to what was measured and to which of them is the candidate, so it does not
 //! bias their comparison. It has a limit, since a machine that is always busy is not worth more time. The
-//! limit follows from the plan alone, not from the trials that interim checks leave out: what is decided
+//! limit follows from the plan alone, not from the trials that interim checks leave out: what is settled
 //! early depends on what was measured.
 
 use std::{collections::HashMap, mem};
@@ -19,8 +19,8 @@ use perfrun_contract::{
 /// How often a trial is tried.
 const ATTEMPTS: u32 = 2;
 
-/// Of this number of measured pairs, one may be tried again though no node was lost. A pair with the trial of
-/// its control counts as one.
+/// Of this number of measured pairs, one may be retried though no node was lost. A pair with the trial of its
+/// control counts as one.
 const PAIRS_PER_REPETITION: usize = 4;
 
 /// A trial to run.
@@ -28,7 +28,7 @@ const PAIRS_PER_REPETITION: usize = 4;
 pub(super) struct Next<'a> {
     pub trial: &'a Trial,
     pub attempt: u32,
-    /// Whether it is tried again because a node was lost.
+    /// Whether it is a retry after the loss of a node.
     pub after_loss: bool,
 }
 
@@ -57,7 +57,7 @@ struct Last {
 }
 
 impl<'a> Progress<'a> {
-    /// That of a run of this plan of which nothing was recorded yet.
+    /// The progress of a run of this plan without records.
     pub(super) fn of(plan: &'a Plan) -> Self {
         let is_of_cell_pair = |a: &Trial, b: &Trial| {
             let mut cell_pairs = plan.judging.cell_pairs.iter();
@@ -137,7 +137,7 @@ impl<'a> Progress<'a> {
         ended.sum()
     }
 
-    /// What to run next of a block. None if it has ended, or is not needed.
+    /// What to run next of a block. `None` if it has ended, or is not needed.
     pub(super) fn next(&self, block: &'a [Trial]) -> Option<Next<'a>> {
         if !block.iter().any(|trial| self.is_needed(trial)) {
             return None;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_of_two_sessions_are_no_pair() {
+    fn trials_of_two_sessions_do_not_form_a_pair() {
         let later = TrialRecord {
             session: 1,
             ..completed("c1.i0")
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_needed_is_not_run_and_its_share_of_repetitions_stays() {
+    fn trials_not_needed_are_not_run_and_their_share_of_repetitions_stays() {
         let plan = cell_pairs(8);
         let mut progress = progress(&plan, &["c0.i0", "c1.i0"].map(completed));
         assert!(progress.limit(vec![2, 2]));

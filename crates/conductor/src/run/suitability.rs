@@ -54,15 +54,15 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
             claimed.unwrap_or_default()
         ));
     }
-    let lack = parts(plan, name).find_map(|(cell, role)| {
+    let reason = parts(plan, name).find_map(|(cell, role)| {
         let settings = cell.stack_of(role).1;
         capabilities
-            .lack(stack, role, cell.transport, &cell.parameters)
-            .or_else(|| capabilities.lack_of_settings(stack, settings, cell.transport))
+            .why_role_unsupported(stack, role, cell.transport, &cell.parameters)
+            .or_else(|| capabilities.why_settings_unsupported(stack, settings, cell.transport))
     });
-    match lack {
-        Some(lack) => Err(format!(
-            "{name} cannot do what the document says: {lack}; copy what `perfrun describe` prints"
+    match reason {
+        Some(reason) => Err(format!(
+            "{name} cannot do what the document says: {reason}; copy what `perfrun describe` prints"
         )),
         None => Ok(Some(stack.to_owned())),
     }

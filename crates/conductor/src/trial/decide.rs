@@ -34,7 +34,7 @@ pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, servers: &[T]) ->
 pub(super) enum KnownTrial {
     /// It was started on all clients: wait for its end, and take the results.
     TakeOver,
-    /// It was not started on all of them, or it failed, perhaps without a conductor: begin again.
+    /// It was not started on all of them, or it failed, perhaps without a conductor: restart it.
     StartOver,
 }
 
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_was_not_started_everywhere_is_begun_again() {
+    fn a_trial_that_was_not_started_everywhere_is_restarted() {
         let running = status(TrialState::Running, None);
         let ready = status(TrialState::Ready, None);
         let started_by_half =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_trial_of_an_earlier_session_is_begun_again() {
+    fn a_failed_trial_of_an_earlier_session_is_restarted() {
         let finished = status(TrialState::Finished, None);
         let timed_out = status(TrialState::Finished, Some(Reason::Timeout));
         assert_eq!(

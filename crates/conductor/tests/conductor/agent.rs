@@ -30,9 +30,9 @@ pub(crate) enum Fault {
     Incapable,
     /// It says that it impairs, and does not.
     Lies,
-    /// It is started again during the first trial over a link that it impairs.
+    /// It restarts during the first trial over a link that it impairs.
     Restarts,
-    /// It is started again before that trial, after its link was measured.
+    /// It restarts before that trial, after its link was measured.
     RestartsBefore,
     /// It is another process at each call for its status.
     Flaps,
@@ -118,7 +118,7 @@ impl Requester for Channel {
         let inner = &mut *world;
         let agent = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;
         if agent.gone {
-            // What a proxy says; a refused connection would be tried again for as long.
+            // What a proxy says; a refused connection would be retried for seconds.
             return Ok(Response {
                 status: 504,
                 body: vec![],

@@ -18,7 +18,7 @@ use perfrun_contract::{
     plan::{Cell, Names, Plan, PlannedNode},
     record::TrialRecord,
     role::Role,
-    run::Limits,
+    run::RunTimeouts,
 };
 use perfrun_test_kit::records::{cell, trial};
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,7 @@ pub(crate) struct Out {
 
 /// One server and one client, and two trials of one cell.
 pub(crate) fn bench() -> Bench {
-    let mut options = RunOptions::new(Limits {
+    let mut options = RunOptions::new(RunTimeouts {
         provision: Duration::from_secs(300),
         trial: Duration::from_secs(20),
         run: Duration::from_secs(3600),
@@ -126,7 +126,7 @@ impl Bench {
     }
 
     /// The next node in place of this one does what the script says.
-    pub(crate) fn leave_out(self, name: &str, script: Script) -> Self {
+    pub(crate) fn spare(self, name: &str, script: Script) -> Self {
         self.spares
             .lock()
             .unwrap()
@@ -137,7 +137,7 @@ impl Bench {
     }
 
     pub(crate) fn trial_timeout(mut self, timeout: Duration) -> Self {
-        self.options.limits.trial = timeout;
+        self.options.timeouts.trial = timeout;
         self
     }
 

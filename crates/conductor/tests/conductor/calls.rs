@@ -64,7 +64,7 @@ async fn answers_are_not_requested_again() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
-/// A node whose program starts again some calls after the request, or cannot.
+/// A node whose program restarts some calls after the request, or cannot.
 struct Restarting {
     calls: AtomicUsize,
     renewed_at: AtomicUsize,
@@ -130,7 +130,7 @@ async fn statuses_become_errors_of_their_kinds() {
 }
 
 #[tokio::test]
-async fn nobody_acts_on_the_answer_to_a_conductor_that_is_over() {
+async fn calls_of_a_superseded_conductor_never_return() {
     let epoch = Epoch::new(1);
     let node = NodeClient::over(Flaky(Arc::default(), 0, 412)).with_epoch(epoch.clone());
     tokio::select! {
@@ -234,7 +234,7 @@ async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
 }
 
 #[tokio::test]
-async fn words_of_a_node_are_short_and_control_no_terminal() {
+async fn messages_of_a_node_are_cut_and_cannot_control_a_terminal() {
     struct Loud;
     #[async_trait]
     impl Requester for Loud {
@@ -264,7 +264,7 @@ async fn the_token_is_shown_nowhere() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused() {
+fn an_invalid_address_or_token_is_refused() {
     assert!(NodeClient::new("10.0.0.7", "token").is_err());
     assert!(NodeClient::new("http://10.0.0.7:9090/", "line\nbreak").is_err());
 }

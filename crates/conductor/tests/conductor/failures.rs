@@ -46,7 +46,7 @@ async fn a_client_that_fails_fails_the_trial_and_the_run_continues() {
 }
 
 #[tokio::test]
-async fn a_client_that_fails_ends_the_others_at_once() {
+async fn a_client_that_fails_ends_the_others_immediately() {
     let endless = Script {
         works_until: Some(CancellationToken::new()),
         ..Script::default()
@@ -124,7 +124,7 @@ async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
 }
 
 #[tokio::test]
-async fn a_refused_request_is_a_failure_with_the_nodes_words() {
+async fn a_refused_request_is_a_failure_with_the_message_of_the_node() {
     let script = Script {
         refuses: Some(http::StatusCode::BAD_REQUEST),
         ..Script::default()

@@ -1,4 +1,4 @@
-//! Runs with interim checks: what is decided is measured no longer.
+//! Runs with interim checks: what is settled is measured no longer.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::bench::{Bench, bench};
 const INTERIM_CHECKS: [u32; 2] = [7, 14];
 
 /// Two pairs of cells and a cell that is in none, in 14 iterations with a warm-up. What is expected of the
-/// first pair of cells always holds. What is expected of the second cannot be decided: no trial has that
+/// first pair of cells always holds. What is expected of the second cannot be settled: no trial has that
 /// metric.
 fn two_pairs() -> Bench {
     let mut bench = bench();
@@ -76,7 +76,7 @@ const SPARED: &str =
     "14 of 75 trials were not needed: those of comparisons that were settled after 7 of 14 iterations";
 
 #[tokio::test]
-async fn a_decided_pair_is_measured_no_longer_and_others_are() {
+async fn a_settled_pair_is_measured_no_longer_and_others_are() {
     let bench = two_pairs();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete);
@@ -91,7 +91,7 @@ async fn a_decided_pair_is_measured_no_longer_and_others_are() {
 }
 
 #[tokio::test]
-async fn a_run_ends_when_nothing_is_left_to_decide() {
+async fn a_run_ends_when_every_pair_is_decided() {
     let mut bench = two_pairs();
     bench.plan.judging.cell_pairs.pop();
     bench.plan.judging.expect.pop();

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_api::network::preset;
 use perfrun_contract::{
-    network::Conditions,
+    network::NetworkImpairments,
     node::{LinkRequest, Reason, TrialState},
     plan::{Cell, Names, Trial},
     record::Flag,
@@ -40,8 +40,11 @@ fn on(networks: &[&str], server: Fault, client: Fault) -> Bench {
 
 /// Two iterations of a cell on each of the networks.
 fn over(networks: &[&str], mut bench: Bench) -> Bench {
-    let conditions = |name: &&str| preset(name).unwrap().conditions().unwrap();
-    bench.plan.networks = networks.iter().map(conditions).collect::<Vec<Conditions>>();
+    let impairments = |name: &&str| preset(name).unwrap().impairments().unwrap();
+    bench.plan.networks = networks
+        .iter()
+        .map(impairments)
+        .collect::<Vec<NetworkImpairments>>();
     let cell = bench.plan.cells.remove(0);
     bench.plan.cells = networks
         .iter()
@@ -158,11 +161,11 @@ async fn rates_are_measured_in_both_directions() {
 }
 
 #[tokio::test]
-async fn slow_links_are_filled_both_ways_at_once() {
+async fn slow_links_of_a_run_are_filled_in_both_directions_simultaneously() {
     let mut bench = on(&["satellite"], Fault::None, Fault::None);
     // Which scripted agents cannot do.
-    let conditions = &mut bench.plan.networks[0];
-    (conditions.to_server.jitter, conditions.to_client.jitter) = (None, None);
+    let impairments = &mut bench.plan.networks[0];
+    (impairments.to_server.jitter, impairments.to_client.jitter) = (None, None);
     let out = bench.run().await;
     let check = out.records[0].links.as_ref().unwrap();
     let expected = [
@@ -178,7 +181,7 @@ async fn slow_links_are_filled_both_ways_at_once() {
 }
 
 #[tokio::test]
-async fn links_that_are_right_are_used_also_if_what_they_carry_is_not_known() {
+async fn correct_links_are_used_even_if_their_capacity_is_unknown() {
     let out = on(&["lat10"], Fault::Overfull, Fault::None).run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
     let check = out.records[0].links.as_ref().unwrap();
@@ -189,7 +192,7 @@ async fn links_that_are_right_are_used_also_if_what_they_carry_is_not_known() {
 }
 
 #[tokio::test]
-async fn one_link_of_a_kind_shows_what_they_carry() {
+async fn the_capacity_of_equal_links_is_measured_on_one_of_them() {
     let bench = on(&["lat10"], Fault::None, Fault::None)
         .node("client-1", at(3))
         .agent("client-1", Fault::None);
@@ -204,7 +207,7 @@ async fn one_link_of_a_kind_shows_what_they_carry() {
 }
 
 #[tokio::test]
-async fn links_that_are_wrong_are_not_filled() {
+async fn links_that_are_not_as_configured_are_not_filled() {
     let bench = on(&["lat10"], Fault::None, Fault::Lies);
     bench.run().await;
     let calls = bench.world.calls();
@@ -212,7 +215,7 @@ async fn links_that_are_wrong_are_not_filled() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_said_before_anything_is_measured() {
+async fn an_unavailable_back_end_is_reported_before_any_trial() {
     let bench = on(&["lat10"], Fault::None, Fault::Incapable);
     let out = bench.run().await;
     assert_eq!(out.end.cause, Some(EndReason::ImpairmentUnsupported));
@@ -320,7 +323,7 @@ async fn a_failed_measurement_holds_for_its_repetition_and_is_tried_again_with_t
 }
 
 #[tokio::test]
-async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that_are_measured_again() {
+async fn a_trial_whose_link_agent_restarted_is_repeated_over_links_measured_again() {
     let out = on(&["lat10"], Fault::None, Fault::Restarts).run().await;
     assert_eq!(
         out.outline(),
@@ -342,7 +345,7 @@ async fn a_trial_in_which_an_agent_was_started_again_is_repeated_over_links_that
 }
 
 #[tokio::test]
-async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_again() {
+async fn links_of_an_agent_that_restarted_before_a_trial_are_measured_again() {
     let bench = on(&["lat10"], Fault::None, Fault::RestartsBefore);
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -352,7 +355,7 @@ async fn links_of_an_agent_that_was_started_again_before_a_trial_are_measured_ag
 }
 
 #[tokio::test]
-async fn agents_that_are_started_again_all_the_time_fail_trials_and_not_the_run() {
+async fn agents_that_restart_all_the_time_fail_trials_but_not_the_run() {
     let out = on(&["lat10"], Fault::None, Fault::Flaps).run().await;
     assert_eq!(out.end.state, RunState::Complete);
     assert_eq!(
@@ -433,7 +436,7 @@ async fn a_trial_whose_packets_go_another_way_than_its_link_fails() {
 #[tokio::test]
 async fn a_node_whose_agent_is_gone_is_replaced_and_its_links_are_set_again() {
     let bench = on(&["lat10"], Fault::None, Fault::Vanishes)
-        .leave_out("client-0", at(3))
+        .spare("client-0", at(3))
         .spare_agent(Fault::None);
     let out = tokio::time::timeout(Duration::from_secs(60), bench.run())
         .await
@@ -510,7 +513,7 @@ async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_a
 }
 
 #[tokio::test]
-async fn a_trial_of_an_earlier_session_over_other_links_is_begun_again() {
+async fn a_trial_of_an_earlier_session_over_other_links_is_restarted() {
     let bench = on(&["lat10"], Fault::None, Fault::None);
     start_and_die(&bench).await;
     let out = bench.run().await;
@@ -526,7 +529,7 @@ async fn an_agent_that_measures_for_another_run_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_link_that_nothing_comes_back_over_fails_its_trials_and_costs_no_node() {
+async fn a_link_without_replies_fails_its_trials_and_loses_no_node() {
     let out = on(&["none", "lat10"], Fault::Mute, Fault::None).run().await;
     assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
     for record in &out.records {

@@ -28,7 +28,7 @@ fn working_until(until: &CancellationToken) -> Script {
 async fn a_lost_client_is_replaced_and_the_trial_tried_again() {
     let bench = bench()
         .node("client-0", vanishing(TrialState::Running))
-        .leave_out("client-0", Script::default());
+        .spare("client-0", Script::default());
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
     assert_eq!(
@@ -59,7 +59,7 @@ async fn a_server_lost_in_a_trial_is_named_though_clients_saw_it_first() {
     let bench = bench()
         .node("server-0", vanishing(TrialState::Ready))
         .node("client-0", client)
-        .leave_out("server-0", Script::default());
+        .spare("server-0", Script::default());
     let out = bench.run().await;
     assert_eq!(out.outline()[0], "c0.i0.a0 server-0 NodeLost");
     assert_eq!(
@@ -79,7 +79,7 @@ async fn a_client_that_failed_on_a_dead_server_is_the_servers_loss() {
     };
     let bench = bench()
         .node("client-0", client)
-        .leave_out("server-0", Script::default());
+        .spare("server-0", Script::default());
     let server = bench.nodes["server-0"].remote.clone();
     let bench = bench.on_event(move |event| {
         if matches!(event, Event::TrialProgress { .. }) {
@@ -99,8 +99,8 @@ async fn a_client_that_failed_on_a_dead_server_is_the_servers_loss() {
 async fn a_second_loss_stands_and_the_run_continues() {
     let bench = bench()
         .node("client-0", vanishing(TrialState::Running))
-        .leave_out("client-0", vanishing(TrialState::Ready))
-        .leave_out("client-0", Script::default());
+        .spare("client-0", vanishing(TrialState::Ready))
+        .spare("client-0", Script::default());
     let out = bench.run().await;
     let expected = [
         "c0.i0.a0 client-0 NodeLost",
@@ -127,7 +127,7 @@ async fn a_restarted_node_is_a_lost_one() {
     let restarted = CancellationToken::new();
     let bench = bench()
         .node("client-0", working_until(&restarted))
-        .leave_out("server-0", Script::default());
+        .spare("server-0", Script::default());
     let server = bench.nodes["server-0"].remote.clone();
     let bench = bench.on_event(move |event| {
         if matches!(event, Event::TrialProgress { .. }) {
@@ -145,14 +145,14 @@ async fn a_restarted_node_is_a_lost_one() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_told_to_stop_is_replaced() {
+async fn a_node_that_is_being_stopped_is_replaced() {
     let stopping = Script {
         fails: Some((TrialState::Running, Reason::Stopped)),
         ..Script::default()
     };
     let out = bench()
         .node("client-0", stopping)
-        .leave_out("client-0", Script::default())
+        .spare("client-0", Script::default())
         .run()
         .await;
     assert_eq!(
@@ -162,7 +162,7 @@ async fn a_node_that_is_told_to_stop_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_let_go_of_a_trial_is_replaced() {
+async fn a_node_that_ignores_the_cancel_of_a_trial_is_replaced() {
     let stubborn = Script {
         ignores_cancel: true,
         ..working_until(&CancellationToken::new())
@@ -174,7 +174,7 @@ async fn a_node_that_does_not_let_go_of_a_trial_is_replaced() {
     let bench = bench()
         .node("client-0", failing)
         .node("client-1", stubborn)
-        .leave_out("client-1", Script::default());
+        .spare("client-1", Script::default());
     let out = bench.run().await;
     assert_eq!(out.outline()[0], "c0.i0.a0 client-1 NodeLost");
     assert_eq!(out.outline()[1], "c0.i0.a1 client-0 StreamFailed");

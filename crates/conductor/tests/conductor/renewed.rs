@@ -1,4 +1,4 @@
-//! Nodes that are started again in each iteration.
+//! Nodes that restart in each iteration.
 
 use perfrun_contract::{plan::Renew, run::RunState, tally::EndReason};
 
@@ -7,8 +7,8 @@ use crate::{bench::bench, node::Script};
 #[tokio::test]
 async fn each_iteration_has_new_nodes() {
     let mut bench = bench()
-        .leave_out("client-0", Script::default())
-        .leave_out("server-0", Script::default());
+        .spare("client-0", Script::default())
+        .spare("server-0", Script::default());
     bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
@@ -21,8 +21,8 @@ async fn each_iteration_has_new_nodes() {
 }
 
 #[tokio::test]
-async fn a_node_that_cannot_be_started_anew_ends_the_run() {
-    let mut bench = bench().leave_out("client-0", Script::default());
+async fn a_node_that_cannot_be_restarted_ends_the_run() {
+    let mut bench = bench().spare("client-0", Script::default());
     bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;
     assert_eq!(

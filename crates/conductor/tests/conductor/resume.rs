@@ -27,7 +27,7 @@ fn request(bench: &Bench, side: Side) -> TrialRequest {
     } else {
         cell.client_stack
     };
-    let mut timeout = bench.options.limits.trial;
+    let mut timeout = bench.options.timeouts.trial;
     if side == Side::Server {
         // Clients end first.
         timeout += Duration::from_millis(2500);
@@ -115,7 +115,7 @@ async fn a_trial_that_still_runs_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_trial_that_was_never_started_is_begun_again() {
+async fn a_trial_that_was_only_prepared_is_restarted() {
     let bench = bench();
     bench.nodes["server-0"]
         .client()
@@ -128,7 +128,7 @@ async fn a_trial_that_was_never_started_is_begun_again() {
 }
 
 #[tokio::test]
-async fn a_trial_known_with_another_request_is_begun_again() {
+async fn a_trial_known_with_another_request_is_restarted() {
     let bench = bench();
     let other = TrialRequest {
         timeout_seconds: 17.0,
@@ -143,7 +143,7 @@ async fn a_trial_known_with_another_request_is_begun_again() {
 }
 
 #[tokio::test]
-async fn a_client_that_knows_the_trial_with_a_lost_server_begins_it_again() {
+async fn a_client_that_knows_the_trial_with_a_lost_server_restarts_it() {
     let bench = bench();
     let side = Side::Client {
         servers: vec!["/scripted/lost".into()],
@@ -157,7 +157,7 @@ async fn a_client_that_knows_the_trial_with_a_lost_server_begins_it_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_the_trial_with_a_lost_relay_begins_it_again() {
+async fn a_server_that_knows_the_trial_with_a_lost_relay_restarts_it() {
     let bench = bench().node("relay-0", Script::default());
     let side = Side::Source {
         relay: "/scripted/lost".into(),
@@ -170,7 +170,7 @@ async fn a_server_that_knows_the_trial_with_a_lost_relay_begins_it_again() {
 }
 
 #[tokio::test]
-async fn a_conductor_that_stood_still_disturbs_nothing_of_its_successor() {
+async fn a_superseded_conductor_does_not_disturb_its_successor() {
     let seen = CancellationToken::new();
     let client = Script {
         works_until: Some(seen.clone()),

@@ -16,7 +16,7 @@ fn working() -> Script {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_cancels_its_trial_and_records_nothing_of_it() {
+async fn a_cancelled_run_cancels_its_trial_and_does_not_record_it() {
     let bench = bench()
         .node("client-0", working())
         .trial_timeout(Duration::from_secs(600));
@@ -53,7 +53,7 @@ async fn a_run_cancelled_between_trials_keeps_what_it_has() {
 #[tokio::test]
 async fn a_run_that_takes_too_long_fails_and_keeps_what_it_has() {
     let mut bench = bench().node("client-0", working());
-    bench.options.limits.run = Duration::from_millis(300);
+    bench.options.timeouts.run = Duration::from_millis(300);
     let out = bench.run().await;
     assert_eq!((out.end.state, out.records.len()), (RunState::Failed, 0));
     assert_eq!(out.end.reason.unwrap(), "not done within timeouts.run, 300ms");
@@ -98,8 +98,8 @@ async fn a_wrong_token_ends_the_run_before_it_starts() {
 
 #[tokio::test]
 async fn a_node_that_does_not_answer_any_more_is_replaced_before_the_first_trial() {
-    let mut bench = bench().leave_out("client-0", Script::default());
-    bench.options.limits.provision = Duration::from_secs(5);
+    let mut bench = bench().spare("client-0", Script::default());
+    bench.options.timeouts.provision = Duration::from_secs(5);
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -109,7 +109,7 @@ async fn a_node_that_does_not_answer_any_more_is_replaced_before_the_first_trial
 #[tokio::test]
 async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
     let mut bench = bench();
-    bench.options.limits.provision = Duration::from_millis(100);
+    bench.options.timeouts.provision = Duration::from_millis(100);
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);
@@ -122,7 +122,7 @@ async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_node_that_the_plan_needs_and_nobody_started_ends_the_run() {
+async fn a_planned_node_that_was_never_started_ends_the_run() {
     let mut bench = bench();
     bench.nodes.remove("server-0");
     let out = bench.run().await;

@@ -250,7 +250,7 @@ async fn nothing_sleeps_or_polls_in_a_trial() {
 }
 
 #[tokio::test]
-async fn a_relay_is_told_to_finish_like_the_servers() {
+async fn a_relay_receives_a_finish_like_the_servers() {
     let bench = bench().node("relay-0", Script::default());
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);

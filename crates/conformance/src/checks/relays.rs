@@ -14,7 +14,7 @@ use perfrun_contract::{
 
 use super::{
     counts::{has, judge, streams_ended},
-    support::{lack, reference},
+    support::{reference, why_skipped},
 };
 use crate::{
     Check, Unmet,
@@ -101,7 +101,7 @@ fn relayed(
         (cast.source.0, cast.source.1.as_str(), Role::Server),
         (cast.relay.0, cast.relay.1.as_str(), Role::Relay),
     ];
-    let reason = lack(stack, capabilities, transport, &roles, parameters);
+    let reason = why_skipped(stack, capabilities, transport, &roles, parameters);
     let (cast, parameters) = (cast.clone(), parameters.clone());
     Check {
         name: format!(

@@ -5,7 +5,7 @@ use perfrun_contract::{
     matrix::{Stack, Transport},
     parameters::Parameters,
     role::Role,
-    support::{self, End, Ends},
+    support::{self, CellStacks, End},
 };
 
 use crate::bench::Who;
@@ -16,7 +16,7 @@ pub(super) fn reference(capabilities: &Capabilities) -> Option<Stack> {
 }
 
 /// Why a plan would skip a trial of these nodes, each with its stack and role.
-pub(super) fn lack(
+pub(super) fn why_skipped(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
@@ -36,7 +36,7 @@ pub(super) fn lack(
             capabilities: built_in.is_none().then_some(capabilities),
         })
     };
-    let ends = Ends {
+    let stacks = CellStacks {
         client: end("the client", Role::Client)?,
         server: end("the server", Role::Server)?,
         relay: end("the relay", Role::Relay),
@@ -45,6 +45,6 @@ pub(super) fn lack(
     roles
         .iter()
         .filter(|(who, ..)| *who != Who::Reference)
-        .find_map(|(.., role)| capabilities.lack(stack, *role, transport, parameters))
-        .or_else(|| support::unsupported_by_ends(ends, transport, parameters))
+        .find_map(|(.., role)| capabilities.why_role_unsupported(stack, *role, transport, parameters))
+        .or_else(|| support::why_unsupported(stacks, transport, parameters))
 }

@@ -16,7 +16,7 @@ use strum::IntoEnumIterator;
 use super::{
     counts::{has, judge, same, streams_ended},
     negotiations, ping, relays,
-    support::{lack, reference},
+    support::{reference, why_skipped},
 };
 use crate::{
     Check, Unmet,
@@ -90,7 +90,7 @@ fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) ->
     let roles = [Role::Client, Role::Server].map(|role| (Who::Tested, stack, role));
     let reason = match transport.is_in_process() {
         true => None,
-        false => lack(stack, capabilities, transport, &roles, &parameters),
+        false => why_skipped(stack, capabilities, transport, &roles, &parameters),
     };
     let trial = Trial {
         id: "serial".to_owned(),
@@ -281,7 +281,7 @@ fn exchange(
     let reason = load
         .parameters
         .iter()
-        .find_map(|parameters| unsupported(stack, capabilities, transport, pair, parameters));
+        .find_map(|parameters| why_pair_skipped(stack, capabilities, transport, pair, parameters));
     let name = format!("workloads/{stack}.{transport}.{}.{}", pair.name, load.name);
     let pair = pair.clone();
     Check {
@@ -301,7 +301,7 @@ fn exchange(
 }
 
 /// Why a plan would skip the trial.
-fn unsupported(
+fn why_pair_skipped(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
@@ -313,7 +313,7 @@ fn unsupported(
         (*client, of_client.as_str(), Role::Client),
         (*server, of_server.as_str(), Role::Server),
     ];
-    lack(stack, capabilities, transport, &roles, parameters)
+    why_skipped(stack, capabilities, transport, &roles, parameters)
 }
 
 async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) -> Result<(), Unmet> {

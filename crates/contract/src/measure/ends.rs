@@ -171,8 +171,8 @@ pub(super) fn per_second(amount: f64, seconds: f64) -> Option<f64> {
 /// a hundred operations is next to their longest.
 const LEAST_ABOVE: u64 = 10;
 
-/// The median in seconds. It needs no least number of operations: it describes the middle of those that there
-/// are, and is what a workload with few of them is known by.
+/// The median in seconds. It needs no least number of operations: it describes the middle of those that
+/// exist, and workloads with few operations are reported by their median.
 pub(super) fn median(recorder: &Recorder) -> f64 {
     seconds(recorder.value_at_quantile(0.5))
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Measure for Messages {
-    /// Rates of what arrived, times of round trips and of one way, and the cost of each message.
+    /// Rates of what arrived, times of round trips, one-way delays, and the cost of each message.
     fn metrics(&self, ends: &Ends<'_>) -> Metrics {
         let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
         let sent: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
@@ -42,7 +42,7 @@ impl Measure for Messages {
         if let Some(times) = ends.merged(Distribution::RoundTrip) {
             metrics.extend(distribution(&times, Metric::ROUND_TRIP));
         }
-        // Receivers measure one way; in one process, the task that has both ends.
+        // Receivers measure the one-way delay; in one process, the task that has both ends.
         let nodes = ends.clients.iter().chain(&ends.servers).copied();
         if let Some(times) = merged(nodes, Distribution::OneWay) {
             metrics.extend(distribution(&times, Metric::ONE_WAY));

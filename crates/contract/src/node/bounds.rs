@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_measure_is_accepted_unchanged() {
+    fn values_within_the_bounds_are_accepted_unchanged() {
         let status = with(|measured| {
             measured.bytes_sent = COUNT_MAX;
             measured.seconds = SECONDS_MAX;
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_node_measures_is_refused_with_the_bound() {
+    fn a_value_outside_of_its_bounds_is_refused_with_the_bound() {
         let sample = |change: fn(&mut Sample)| {
             with(|measured| {
                 let mut sample = Sample::default();

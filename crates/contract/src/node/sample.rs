@@ -61,7 +61,7 @@ pub struct EchoSample {
     pub echoing_streams: u64,
     /// Median of these round trips, in seconds (client).
     pub round_trip_p50_seconds: Option<f64>,
-    /// 99th percentile of the same.
+    /// 99th percentile of these round trips, in seconds (client).
     pub round_trip_p99_seconds: Option<f64>,
 }
 

@@ -32,8 +32,9 @@ pub trait Workload: Send + Sync {
     /// The metrics that its trials may have besides those of all workloads.
     fn own_metrics(&self) -> Vec<Metric>;
 
-    /// The metrics that stand for it: what it is for, and what that costs. Each more makes the others harder
-    /// to show.
+    /// The metrics that findings are about: what the workload is for, and what that costs. Every extra metric
+    /// needs stronger evidence for all of them, because findings are corrected for their number. Progress
+    /// shows [`Metric::HEADLINES`] instead.
     fn primary(&self) -> Vec<Metric>;
 
     /// How the dialler negotiates the protocol.
@@ -127,7 +128,7 @@ pub trait Workload: Send + Sync {
         1
     }
 
-    /// Whether receivers in other processes measure the time of one way.
+    /// Whether receivers in other processes measure the one-way delay.
     fn is_stamped(&self) -> bool {
         false
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strum::{IntoEnumIterator, VariantNames};
 
-use super::{USES, facts::lack, limits, unsettable};
+use super::{USES, facts::why_role_unsupported, limits, why_setting_unsupported};
 use crate::{
     capabilities::Capabilities,
     matrix::{Setting, Stack, Transport},
@@ -25,7 +25,7 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
         identities: BTreeSet::new(),
         paces: BTreeSet::new(),
         settings: Setting::iter()
-            .filter(|setting| unsettable(stack, *setting).is_none())
+            .filter(|setting| why_setting_unsupported(stack, *setting).is_none())
             .map(|setting| setting.to_string())
             .collect(),
     };
@@ -33,7 +33,7 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
         for (_, of) in USES {
             let parameters = of(1);
             for role in [Role::Client, Role::Server] {
-                if lack(stack, role, transport, &parameters).is_none() {
+                if why_role_unsupported(stack, role, transport, &parameters).is_none() {
                     found.add(role, transport, &parameters);
                 }
             }
@@ -72,7 +72,7 @@ impl Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{parameters::Echo, support::unsupported};
+    use crate::{parameters::Echo, support::why_pair_unsupported};
 
     #[test]
     fn capabilities_follow_from_the_facts() {
@@ -97,25 +97,27 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_that_does_not_say_how_it_paces_an_echo_only_pauses() {
+    fn a_stack_without_declared_paces_of_an_echo_only_pauses() {
         let (_, of) = USES.into_iter().find(|(name, _)| *name == "`echo`").unwrap();
         let Parameters::Echo(load) = of(1) else {
             panic!("{}", of(1))
         };
         let echo = |pace| Parameters::Echo(Echo { pace, ..load });
         let mut stack = capabilities(Stack::GoLibp2p).unwrap();
-        let lack = |stack: &Capabilities, pace| stack.lack("go", Role::Server, Transport::Tcp, &echo(pace));
-        assert_eq!(lack(&stack, Pace::Period(0.5)), None);
+        let why = |stack: &Capabilities, pace| {
+            stack.why_role_unsupported("go", Role::Server, Transport::Tcp, &echo(pace))
+        };
+        assert_eq!(why(&stack, Pace::Period(0.5)), None);
         stack.paces.clear();
-        assert_eq!(lack(&stack, Pace::Pause(0.5)), None);
+        assert_eq!(why(&stack, Pace::Pause(0.5)), None);
         assert_eq!(
-            lack(&stack, Pace::Period(0.5)).as_deref(),
+            why(&stack, Pace::Period(0.5)).as_deref(),
             Some("go does not know the period of an echo: set pause instead of period")
         );
     }
 
     #[test]
-    fn what_a_pair_can_do_its_ends_can_do() {
+    fn a_cell_that_a_pair_supports_is_supported_by_both_ends() {
         for (client, server) in
             Stack::built_in().flat_map(|client| Stack::built_in().map(move |server| (client, server)))
         {
@@ -124,12 +126,12 @@ mod tests {
                 Transport::iter().flat_map(|transport| USES.iter().map(move |of| (transport, of)))
             {
                 let parameters = of(1);
-                if unsupported(client, server, transport, &parameters).is_some() {
+                if why_pair_unsupported(client, server, transport, &parameters).is_some() {
                     continue;
                 }
                 let lacks = [
-                    of_client.lack(client.into(), Role::Client, transport, &parameters),
-                    of_server.lack(server.into(), Role::Server, transport, &parameters),
+                    of_client.why_role_unsupported(client.into(), Role::Client, transport, &parameters),
+                    of_server.why_role_unsupported(server.into(), Role::Server, transport, &parameters),
                 ];
                 assert_eq!(lacks, [None, None], "{parameters} on {transport}");
             }

@@ -33,7 +33,7 @@ pub const COMMONWARE_SPARE: u32 = 64;
 const COMMONWARE_BROADCAST: u32 = 4096;
 
 /// Why a stack of a wire of its own speaks to no other. `None` if it shares its wire.
-pub(super) fn apart(stack: Stack) -> Option<&'static str> {
+pub(super) fn why_no_shared_wire(stack: Stack) -> Option<&'static str> {
     match stack {
         Commonware => Some("commonware speaks only to commonware: its handshake is its own"),
         Raw => Some("raw speaks only to raw: it has no peer-to-peer handshake"),
@@ -43,7 +43,7 @@ pub(super) fn apart(stack: Stack) -> Option<&'static str> {
 
 /// Why a stack cannot play a role in a trial, whatever the other stacks are. `None` if it can, or if only
 /// [`limits`] forbid it.
-pub(super) fn lack(
+pub(super) fn why_role_unsupported(
     stack: Stack,
     role: Role,
     transport: Transport,
@@ -119,7 +119,7 @@ pub fn limits(stack: Stack, transport: Transport) -> TransportLimits {
 }
 
 /// Why a built-in stack does not have a setting. `None` if it does, or if the stack is not built in.
-pub fn unsettable(stack: Stack, setting: Setting) -> Option<&'static str> {
+pub fn why_setting_unsupported(stack: Stack, setting: Setting) -> Option<&'static str> {
     Some(match (setting, stack) {
         (_, External)
         | (Setting::TcpCongestion, Libp2p | Raw)

@@ -16,7 +16,7 @@ use crate::{
     netlink::{Device, Netlink},
 };
 
-/// Reads what netem does to packets that leave an interface. None if this crate did not set it up. Counts
+/// Reads what netem does to packets that leave an interface. `None` if this crate did not set it up. Counts
 /// begin when it was set up.
 ///
 /// The kernel does not report the distribution of a jitter, which is given as the default one. Peers that are

@@ -161,8 +161,8 @@ impl Netem {
         options
     }
 
-    /// Decodes the value of TCA_OPTIONS that the kernel reports, which does not say which table is used. None
-    /// if it is malformed.
+    /// Decodes the value of TCA_OPTIONS that the kernel reports, which does not say which table is used.
+    /// `None` if it is malformed.
     pub(crate) fn decode(options: &[u8]) -> Option<Self> {
         let (fixed, attributes) = options.split_at_checked(FIXED)?;
         let [latency, limit, loss, gap, duplicate, jitter] = parsed(fixed)?;
@@ -251,7 +251,7 @@ fn longs(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-/// The first values of a structure, which newer kernels may have made longer. None if it is shorter.
+/// The first values of a structure, which newer kernels may have made longer. `None` if it is shorter.
 fn parsed<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     let mut values = [0; N];
     for (value, bytes) in values.iter_mut().zip(bytes.get(..4 * N)?.chunks_exact(4)) {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_decoded() {
+    fn an_encoded_impairment_is_decoded_unchanged() {
         let bursts = Loss::GilbertElliott {
             enter_bad: percent(1.0),
             leave_bad: percent(25.0),

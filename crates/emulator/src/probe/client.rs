@@ -101,7 +101,7 @@ struct Client {
 }
 
 impl Client {
-    /// Returns the bits per second that were sent to fill the link. None if it is not filled.
+    /// Returns the bits per second that were sent to fill the link. `None` if it is not filled.
     async fn echo_and_fill(&mut self, plan: &ProbePlan) -> io::Result<Option<u64>> {
         let sent = self.echo(plan).await?;
         let Some(fill) = &plan.fill else {
@@ -147,8 +147,8 @@ impl Client {
     }
 
     /// Waits until all echoes have come back, or until the patience ends; the last echo was sent at `sent`.
-    /// If nothing else will be sent, it requests the server's counts in the meantime, so late that echoes may
-    /// be as late on the way there as they may be altogether.
+    /// If nothing else will be sent, it requests the server's counts in the meantime, but only after every
+    /// echo had its full patience to reach the server.
     async fn wait(&mut self, plan: &ProbePlan, sent: Instant, is_all_sent: bool) -> io::Result<()> {
         let deadline = sent + plan.patience;
         let mut is_queried = !is_all_sent;
@@ -197,7 +197,7 @@ impl Client {
         Ok((bits as f64 / begin.elapsed().as_secs_f64()) as u64)
     }
 
-    /// Requests the server's counts. None if it does not reply.
+    /// Requests the server's counts. `None` if it does not reply.
     async fn query(&mut self, plan: &ProbePlan) -> io::Result<Option<Counts>> {
         for _ in 0..QUERIES {
             // The first reply is enough: a later one counts no less.
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_of_what_came_back() {
+    fn quantiles_are_of_the_echoes_that_came_back() {
         assert_eq!(quantiles(Vec::new()), None);
         assert_eq!(
             quantiles(vec![7]),

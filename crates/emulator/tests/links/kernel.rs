@@ -12,7 +12,7 @@ fn a_killed_emulator_leaves_the_link_impaired_and_is_succeeded() {
 }
 
 #[test]
-fn an_interface_that_somebody_has_configured_is_left_to_the_other_back_end() {
+fn an_interface_with_a_foreign_qdisc_is_left_to_the_other_back_end() {
     suite::a_root_of_somebody_else_is_left_alone();
 }
 

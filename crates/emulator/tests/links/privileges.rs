@@ -36,7 +36,7 @@ fn reason(ability: &Ability) -> Option<Obstacle> {
 }
 
 #[test]
-fn net_admin_is_all_it_takes() {
+fn net_admin_is_the_only_capability_that_an_emulator_needs() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
@@ -65,7 +65,7 @@ fn net_admin_is_all_it_takes() {
 }
 
 #[test]
-fn without_net_admin_it_says_so() {
+fn without_net_admin_the_missing_capability_is_the_reason() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
@@ -88,7 +88,7 @@ fn without_net_admin_it_says_so() {
 }
 
 #[test]
-fn probing_leaves_nothing() {
+fn probing_the_capabilities_leaves_the_interface_unchanged() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
@@ -98,7 +98,7 @@ fn probing_leaves_nothing() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_no_refusal_of_the_kernel() {
+fn a_missing_interface_is_not_taken_for_a_refusal_of_the_kernel() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
@@ -109,7 +109,7 @@ fn an_interface_that_is_not_there_is_no_refusal_of_the_kernel() {
 }
 
 #[test]
-fn an_ordinary_users_namespaces_will_do() {
+fn an_emulator_runs_in_namespaces_of_an_ordinary_user() {
     let binary = env::current_exe().unwrap();
     let told = Command::new(binary)
         .env(ROLE, "capabilities")

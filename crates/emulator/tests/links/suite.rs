@@ -229,7 +229,7 @@ pub(crate) fn round_trips_are_as_long_as_the_delay(backend: Backend) {
     }
 }
 
-/// Why the latest round trips do not show the emulator's lateness. None if they do.
+/// Why the latest round trips do not show the emulator's lateness. `None` if they do.
 fn late_ones_say_nothing(emulator: &mut Emulator) -> Option<&'static str> {
     if uml::is_here() {
         return Some("user-mode-linux sleeps now and then for tens of milliseconds");

@@ -61,7 +61,7 @@ fn differs(judged: &Judged) -> bool {
 }
 
 #[test]
-fn nothing_is_believed_if_the_control_differs() {
+fn a_comparison_has_no_finding_if_its_control_differs() {
     let mut run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
     run.expect(vec![0], Bound::Min(1e9));
     assert_eq!(without_controls(&run).judge().verdict, Some(Verdict::Fail));
@@ -107,10 +107,10 @@ fn nothing_is_believed_if_the_control_differs() {
 }
 
 #[test]
-fn a_control_that_differs_says_so_first() {
+fn a_control_that_differs_is_the_first_finding() {
     let run = controlled(&[[0.8, 1.2]], 20, 1).allowing(0.05);
     let judged = run.judge();
-    let found = findings(&run.plan, &judged, Basis::Trials);
+    let found = sentences(&run.plan, &judged, Basis::Trials);
     assert_eq!(found[0].verdict, Verdict::Inconclusive);
     let said: Vec<&str> = found.iter().map(|finding| finding.text.as_str()).collect();
     assert!(
@@ -132,10 +132,10 @@ fn a_control_that_differs_says_so_first() {
 }
 
 #[test]
-fn a_control_that_does_not_differ_says_what_could_be_seen() {
+fn a_control_that_does_not_differ_reports_the_detectable_difference() {
     let run = controlled(&[[0.8, 1.0]], 20, 1).allowing(0.05);
     let judged = run.judge();
-    let found = findings(&run.plan, &judged, Basis::Trials);
+    let found = sentences(&run.plan, &judged, Basis::Trials);
     assert_eq!(found[0].verdict, Verdict::Pass);
     let start = "The control shows no difference in 1 of 1 comparisons with its baseline; differences from ";
     let seen = found[0].text.strip_prefix(start).unwrap();
@@ -188,9 +188,9 @@ fn a_control_speaks_for_all_cells_of_its_comparison_and_for_no_other() {
 }
 
 #[test]
-fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
+fn a_control_with_few_pairs_or_on_another_machine_has_no_finding() {
     let run = controlled(&[[1.0, 1.0]], 5, 1).allowing(0.05);
-    let said = sentences(&run.plan, &run.judge());
+    let said = texts(&run.plan, &run.judge());
     assert_eq!(
         said[0],
         "The control says nothing of 1 of 1 comparisons with its baseline: only 5 pairs of trials count, and \
@@ -213,10 +213,10 @@ fn a_control_with_few_pairs_or_on_another_machine_says_nothing() {
 }
 
 #[test]
-fn controls_that_could_show_nothing_say_so() {
+fn controls_that_could_not_detect_a_difference_are_reported() {
     let mut run = controlled(&[[1.0, 1.0]; 4], 10, 1).allowing(0.05);
     run.plan.judging.interim_checks = vec![8, 10];
-    let found = findings(&run.plan, &run.judge(), Basis::Trials);
+    let found = sentences(&run.plan, &run.judge(), Basis::Trials);
     assert_eq!(
         (found[0].verdict, &*found[0].text),
         (
@@ -232,7 +232,7 @@ fn controls_that_could_show_nothing_say_so() {
                 fail(record, Reason::Timeout);
             }
         });
-    let found = findings(&run.plan, &run.judge(), Basis::Trials);
+    let found = sentences(&run.plan, &run.judge(), Basis::Trials);
     assert_eq!(found[0].verdict, Verdict::Inconclusive);
     let text = &found[0].text;
     assert!(
@@ -250,7 +250,7 @@ fn controls_that_could_show_nothing_say_so() {
 }
 
 #[test]
-fn controls_say_nothing_for_reasons_of_their_own() {
+fn each_reason_why_a_control_has_no_finding_is_reported() {
     let mut run = controlled(&[[1.0, 1.0]; 2], 20, 1)
         .allowing(0.05)
         .change(|record| {
@@ -264,7 +264,7 @@ fn controls_say_nothing_for_reasons_of_their_own() {
     run.records
         .retain(|record| record.trial.cell != 4 || record.trial.iteration < 5);
     assert_eq!(
-        sentences(&run.plan, &run.judge())[..2],
+        texts(&run.plan, &run.judge())[..2],
         [
             "The control says nothing of 1 of 2 comparisons with its baseline: more than half of the \
              pairs were disturbed by other work on the machine: stop it, and run with --wait-quiet 60s.",
@@ -303,7 +303,7 @@ fn the_last_interim_check_has_its_findings_whatever_controls_can_show() {
 }
 
 #[test]
-fn a_large_difference_is_not_decided_before_its_control_can_differ() {
+fn a_large_difference_is_not_settled_before_its_control_can_differ() {
     let mut run = controlled(&[[0.5, 1.2]], 40, 1).allowing(0.05);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     let iterations = needs(&run.plan, &run.records).iterations;

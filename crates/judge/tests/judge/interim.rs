@@ -5,11 +5,11 @@ use perfrun_judge::needs;
 
 use super::*;
 
-/// The iterations of a cell of which something is not decided.
+/// The iterations of a cell of which something is not settled.
 const OPEN: u32 = u32::MAX;
 
 #[test]
-fn comparisons_are_decided_at_interim_checks_only_and_for_good() {
+fn comparisons_are_settled_at_interim_checks_only_and_for_good() {
     let mut run = Run::new(&[0.8, 0.95], 40);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     // Goodput is all that is measured here.
@@ -36,18 +36,18 @@ fn comparisons_are_decided_at_interim_checks_only_and_for_good() {
     assert_eq!((not_needed.trials, not_needed.of_trials), (60, 160));
     assert_eq!((not_needed.iterations, not_needed.of_iterations), ([10, 10], 40));
     assert_eq!(first.judge().not_needed, Some(not_needed));
-    let said = sentences(&first.plan, &first.judge());
+    let said = texts(&first.plan, &first.judge());
     let expected =
         "60 of 160 trials were not needed: those of comparisons that were settled after 10 of 40 iterations.";
     assert!(said.iter().any(|sentence| sentence == expected), "{said:?}");
-    // What was decided at the first interim check is not judged again by what came later.
+    // What was settled at the first interim check is not judged again by what came later.
     assert_eq!(
         (first.goodput(0).pairs, run.goodput(0).pairs, run.goodput(1).pairs),
         (10, 10, 40)
     );
     assert_eq!(first.goodput(0), run.goodput(0));
 
-    // The conductor measures only what is not decided.
+    // The conductor measures only what is not settled.
     let mut not_needed = Run {
         plan: run.plan.clone(),
         records: run.records.clone(),
@@ -64,7 +64,7 @@ fn comparisons_are_decided_at_interim_checks_only_and_for_good() {
 }
 
 #[test]
-fn without_interim_checks_nothing_is_decided_before_the_end() {
+fn without_interim_checks_no_pair_is_settled_before_the_end() {
     let run = Run::new(&[0.8], 20).allowing(0.05);
     for count in [39, 40] {
         let needs = needs(&run.plan, &run.records[..count]);
@@ -73,7 +73,7 @@ fn without_interim_checks_nothing_is_decided_before_the_end() {
 }
 
 #[test]
-fn interim_checks_decide_the_same_whatever_comes_after_them() {
+fn later_records_do_not_change_earlier_interim_checks() {
     for seed in 0..30 {
         let mut run = Run::seeded(&[0.8, 1.0, 0.93, 1.05], 40, seed).allowing(0.06);
         run.plan.judging.interim_checks = vec![10, 20, 40];
@@ -97,7 +97,7 @@ fn interim_checks_decide_the_same_whatever_comes_after_them() {
                 "seed {seed}, {iterations} iterations"
             );
         }
-        // What is decided is not measured, and what that leaves decides the same.
+        // What is settled is not measured, and what that leaves decides the same.
         run.records
             .retain(|record| record.trial.iteration < whole[record.trial.cell]);
         assert_eq!(needs(&run.plan, &run.records).iterations, whole, "seed {seed}");
@@ -108,7 +108,7 @@ fn interim_checks_decide_the_same_whatever_comes_after_them() {
 fn a_run_that_is_cancelled_between_interim_checks_is_judged_by_what_it_has() {
     let mut whole = Run::new(&[0.8, 0.95], 40).allowing(0.05);
     whole.plan.judging.interim_checks = vec![10, 20, 40];
-    // The first pair of cells is decided at the first interim check.
+    // The first pair of cells is settled at the first interim check.
     let cancelled_after = |iterations: u32| {
         let is_measured = |record: &&TrialRecord| {
             let iteration = record.trial.iteration;
@@ -141,7 +141,7 @@ fn a_run_that_is_cancelled_between_interim_checks_is_judged_by_what_it_has() {
 }
 
 #[test]
-fn cells_without_a_pair_are_measured_until_all_is_decided() {
+fn cells_without_a_pair_are_measured_until_all_is_settled() {
     let mut run = Run::new(&[0.8, 0.8], 40).allowing(0.05);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     // The second pair of cells is one no longer: what is expected of its cells is a bound.
@@ -162,7 +162,7 @@ fn cells_without_a_pair_are_measured_until_all_is_decided() {
 }
 
 #[test]
-fn a_pair_that_is_measured_precisely_enough_is_decided() {
+fn a_pair_that_is_measured_precisely_enough_is_settled() {
     let iterations = |target: Option<f64>| {
         // Worse by about what is allowed: 40 pairs do not decide that.
         let mut run = Run::new(&[0.95], 40).allowing(0.05);
@@ -182,9 +182,9 @@ fn a_pair_that_is_measured_precisely_enough_is_decided() {
         (widest * 0.999, 20),
         (narrowest * 0.999, OPEN),
     ] {
-        let (decided_after, half, verdict) = iterations(Some(target));
-        assert_eq!(decided_after, expected, "{target}");
-        assert!(half <= target || decided_after == OPEN, "{half} {target}");
+        let (settled_after, half, verdict) = iterations(Some(target));
+        assert_eq!(settled_after, expected, "{target}");
+        assert!(half <= target || settled_after == OPEN, "{half} {target}");
         assert_eq!(verdict, Some(Verdict::Inconclusive), "nothing was proved");
     }
 }

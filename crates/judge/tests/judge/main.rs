@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{
-        Bound, CellPair, Comparison, Expectation, Gate, Judged, NoFinding,
-        Outcome::{self, Better, Inconclusive, NotComparable, Same, Worse},
-        Verdict,
+        Bound, CellPair, Comparison, Expectation,
+        Finding::{self, Better, Inconclusive, NotComparable, Same, Worse},
+        Judged, JudgedExpectation, NoFinding, Verdict,
     },
     matrix::{Stack, StackName, Transport},
     metric::Metric,
@@ -20,9 +20,9 @@ use perfrun_contract::{
     record::{Disturbance, Flag, TrialRecord},
 };
 use perfrun_judge::{
-    findings, judge,
+    judge,
     runs::{self, Basis},
-    sentences, summary,
+    sentences, summary, texts,
 };
 use perfrun_test_kit::records::{completed, failed, info, retried, trial, upload_cell as cell};
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
@@ -140,8 +140,8 @@ fn is_candidate(record: &TrialRecord) -> bool {
 fn each_difference_has_its_finding() {
     let run = Run::new(&[0.9, 1.1, 1.0, 1.03], 40);
     let found: Vec<_> = (0..4).map(|cell_pair| run.goodput(cell_pair)).collect();
-    let outcomes: Vec<Outcome> = found.iter().map(|found| found.finding).collect();
-    assert_eq!(outcomes, [Worse, Better, Same, Same]);
+    let findings: Vec<Finding> = found.iter().map(|found| found.finding).collect();
+    assert_eq!(findings, [Worse, Better, Same, Same]);
     for (found, truth) in found.iter().zip([0.9, 1.1, 1.0, 1.03]) {
         let ratio = found.ratio.unwrap();
         assert!((ratio.value - truth).abs() < 0.02, "{found:?}");
@@ -252,7 +252,7 @@ fn the_order_of_records_does_not_matter() {
 }
 
 #[test]
-fn what_is_expected_is_what_is_judged() {
+fn only_expected_metrics_are_judged_if_the_document_names_some() {
     let run = Run::new(&[0.9, 1.0], 20);
     let metrics = |run: &Run| -> Vec<(Metric, f64)> {
         run.judge()
@@ -391,7 +391,7 @@ fn findings_are_sentences() {
         "Inconclusive: upload over tcp-tls, −3.5 % [−6.7, −0.3] (20 pairs); 5 % worse is allowed.",
         "Verdict: Fail · 1 of 4 expectations does not hold",
     ];
-    assert_eq!(sentences(&run.plan, &run.judge()), expected);
+    assert_eq!(texts(&run.plan, &run.judge()), expected);
     let summed_up = [
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
@@ -405,11 +405,11 @@ fn findings_are_sentences() {
     ];
     assert_eq!(summary(&run.plan, &run.judge(), Basis::Trials), summed_up);
     let nothing = Plan::default();
-    assert_eq!(sentences(&nothing, &Judged::default()), Vec::<String>::new());
+    assert_eq!(texts(&nothing, &Judged::default()), Vec::<String>::new());
 }
 
 #[test]
-fn what_differs_is_summed_up_where_no_expectation_says_it() {
+fn differences_without_an_expectation_are_in_the_summary() {
     let run = Run::new(&[0.85, 1.2], 40);
     let said = summary(&run.plan, &run.judge(), Basis::Trials);
     for (sentence, expected) in said
@@ -427,7 +427,7 @@ fn external_stacks_are_named_since_they_may_be_two() {
         (cell.client_stack, cell.server_stack) = (Stack::External, Stack::External);
         assert!(cell.has_stacks_of(cell));
     }
-    let said = sentences(&run.plan, &run.judge());
+    let said = texts(&run.plan, &run.judge());
     for sentence in [
         "Worse: upload over tcp, pr → pr against main → main, ",
         "Not as expected: upload over tcp, pr → pr against main → main, ",
@@ -455,9 +455,9 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
     let run = Run::new(&[0.85], 40).allowing(0.05);
     let mut judged = run.judge();
     let doubtful = NewerName::new("Doubtful").unwrap();
-    judged.comparisons[0].finding = Outcome::Newer(doubtful);
+    judged.comparisons[0].finding = Finding::Newer(doubtful);
     judged.controls = judged.comparisons.clone();
-    let inconclusive = Gate {
+    let inconclusive = JudgedExpectation {
         verdict: Verdict::Inconclusive,
         ..judged.gates[0].clone()
     };
@@ -472,9 +472,9 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
         "Inconclusive: upload over tcp, ",
         "Verdict: Doubtful · 2 of 2 expectations are inconclusive",
     ];
-    let findings = findings(&run.plan, &judged, Basis::Trials);
-    assert_eq!(findings.len(), expected.len());
-    for (found, expected) in findings.iter().zip(expected) {
+    let sentences = sentences(&run.plan, &judged, Basis::Trials);
+    assert_eq!(sentences.len(), expected.len());
+    for (found, expected) in sentences.iter().zip(expected) {
         assert!(found.text.starts_with(expected), "{}", found.text);
         assert!(
             !matches!(found.verdict, Verdict::Pass | Verdict::Fail),

@@ -26,7 +26,7 @@ pub struct Packet {
 pub struct Departure {
     /// The time at which the copy leaves the link.
     pub due: Nanos,
-    /// Which bit is corrupted, as a random number. None if the copy is intact.
+    /// Which bit is corrupted, as a random number. `None` if the copy is intact.
     pub corrupt: Option<u32>,
 }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_link_delays_and_nothing_else() {
+    fn a_link_with_only_a_delay_only_delays() {
         let mut link = link(delayed());
         assert_eq!(link.decide(PACKET, START), [None, clean(START + DELAY)]);
         link.release(PACKET);

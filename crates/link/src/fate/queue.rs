@@ -51,7 +51,7 @@ impl<T> DueQueue<T> {
         }
     }
 
-    /// The time at which the first item leaves. None if the queue is empty.
+    /// The time at which the first item leaves. `None` if the queue is empty.
     pub fn next_due(&self) -> Option<Nanos> {
         let [in_order, overtaking] = self.firsts();
         in_order.into_iter().chain(overtaking).min().map(|(due, _)| due)

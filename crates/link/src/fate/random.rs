@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_spread_as_their_distribution_says() {
+    fn delays_spread_like_their_distribution() {
         assert!(delays(None).iter().all(|delay| *delay == 50.0));
         let uniform = delays(jitter(JitterDistribution::Uniform, Ratio::ZERO));
         assert!(uniform.iter().all(|delay| (40.0..60.0).contains(delay)));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_resembles_the_last_one_begins_anywhere() {
+    fn a_correlated_chance_begins_at_a_random_value() {
         // If they all started at 0, all of these would lose their first packet.
         let first = |seed| {
             let mut random = Random::new(seed);

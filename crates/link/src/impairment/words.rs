@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impairment_is_shown_in_the_words_that_set_it() {
+    fn an_impairment_is_shown_as_the_options_that_set_it() {
         for (json, expected) in [
             ("{}", "none"),
             (r#"{"limitPackets": 7}"#, "none"),

@@ -45,13 +45,13 @@ const HARMFUL_BYTES_RATIO: f64 = 1.0 - 6.0 / (DATAGRAM_BYTES + HEADER_BYTES) as 
 #[serde(rename_all = "camelCase")]
 pub struct ProbeVerdict {
     /// One finding for each quantity that was measured.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<QuantityFinding>,
 }
 
 /// One quantity, measured and expected.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Finding {
+pub struct QuantityFinding {
     /// The quantity, which determines the unit.
     pub quantity: Quantity,
     /// The measured value, in the quantity's unit.
@@ -115,14 +115,14 @@ impl ProbeVerdict {
     }
 
     /// The findings that are outside their range.
-    pub fn outside(&self) -> impl Iterator<Item = &Finding> {
+    pub fn outside(&self) -> impl Iterator<Item = &QuantityFinding> {
         self.findings
             .iter()
             .filter(|finding| finding.judgement == Judgement::Outside)
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for QuantityFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             quantity,
@@ -180,13 +180,17 @@ pub fn judge(
 }
 
 /// Compares the rate towards the client with its impairment. The measurement was taken by
-/// [`ProbePlan::rate_back`], with the peers' roles swapped. None if no rate is configured or none was
+/// [`ProbePlan::rate_back`], with the peers' roles swapped. `None` if no rate is configured or none was
 /// measured.
-pub fn judge_rate_back(backward: &Impairment, plan: &ProbePlan, measured: &Measurement) -> Option<Finding> {
+pub fn judge_rate_back(
+    backward: &Impairment,
+    plan: &ProbePlan,
+    measured: &Measurement,
+) -> Option<QuantityFinding> {
     rate_finding(Quantity::RateBackward, backward, plan, measured.rate?)
 }
 
-impl Finding {
+impl QuantityFinding {
     /// Whether a machine that was busy explains the value: a longer round trip or a lower rate than a correct
     /// link gives.
     pub fn is_slow(&self) -> bool {
@@ -213,7 +217,7 @@ impl Finding {
     }
 }
 
-fn median_finding(simulated: &[Simulated], base: Duration, round_trip: RoundTrip) -> Finding {
+fn median_finding(simulated: &[Simulated], base: Duration, round_trip: RoundTrip) -> QuantityFinding {
     let (least, most) = ends(simulated, |round_trip| round_trip.median);
     let tolerance = |expected: Duration| {
         expected
@@ -221,7 +225,7 @@ fn median_finding(simulated: &[Simulated], base: Duration, round_trip: RoundTrip
             .max(ROUND_TRIP_TOLERANCE)
     };
     let (least, most) = (base + least, base + most);
-    Finding::new(
+    QuantityFinding::new(
         Quantity::RoundTripMedian,
         round_trip.p50_ns as f64 / 1e6,
         milliseconds(least.saturating_sub(tolerance(least))),
@@ -229,16 +233,16 @@ fn median_finding(simulated: &[Simulated], base: Duration, round_trip: RoundTrip
     )
 }
 
-/// No reply came back. None if that can happen on a correct link.
+/// No reply came back. `None` if that can happen on a correct link.
 fn no_reply_finding(
     forward: &Impairment,
     backward: &Impairment,
     simulated: &[Simulated],
     base: Duration,
-) -> Option<Finding> {
+) -> Option<QuantityFinding> {
     let (least, most) = ends(simulated, |round_trip| round_trip.median);
     let expected = most > Duration::ZERO || forward.loss.is_none() && backward.loss.is_none();
-    expected.then(|| Finding {
+    expected.then(|| QuantityFinding {
         quantity: Quantity::RoundTripMedian,
         measured: 0.0,
         least: milliseconds(base + least),
@@ -247,15 +251,15 @@ fn no_reply_finding(
     })
 }
 
-/// Whether jitter has an effect. None if there is too little jitter to tell.
-fn spread_finding(simulated: &[Simulated], round_trip: RoundTrip) -> Option<Finding> {
+/// Whether jitter has an effect. `None` if there is too little jitter to tell.
+fn spread_finding(simulated: &[Simulated], round_trip: RoundTrip) -> Option<QuantityFinding> {
     let (least, most) = ends(simulated, |round_trip| round_trip.spread);
     let tolerance = least.mul_f64(SPREAD_TOLERANCE_RATIO).max(SPREAD_TOLERANCE);
     let least = least.checked_sub(tolerance).filter(|least| !least.is_zero())?;
     let measured = round_trip.p99_ns.saturating_sub(round_trip.p50_ns) as f64 / 1e6;
     // A busy machine adds to the spread, which is not the fault of the jitter.
     let most = milliseconds(most).max(measured);
-    Some(Finding::new(
+    Some(QuantityFinding::new(
         Quantity::RoundTripSpread,
         measured,
         milliseconds(least),
@@ -268,12 +272,12 @@ fn loss_finding(
     impairment: &Impairment,
     plan: &ProbePlan,
     delivery: Delivery,
-) -> Finding {
+) -> QuantityFinding {
     let (mut least, most) = loss_interval(impairment, plan, delivery.sent);
     if impairment.corrupt.is_some() {
         least = (f64::from(least) * HARMFUL_BYTES_RATIO).floor() as u32;
     }
-    let mut finding = Finding::new(quantity, delivery.lost().into(), least.into(), most.into());
+    let mut finding = QuantityFinding::new(quantity, delivery.lost().into(), least.into(), most.into());
     // Loss is configured, and there were too few datagrams to tell it from none.
     let could_be_none = least == 0 && most > 0 && finding.judgement == Judgement::Within;
     if delivery.sent == 0 || could_be_none {
@@ -282,13 +286,13 @@ fn loss_finding(
     finding
 }
 
-/// None if no rate is configured.
+/// `None` if no rate is configured.
 fn rate_finding(
     quantity: Quantity,
     impairment: &Impairment,
     plan: &ProbePlan,
     measured: Rate,
-) -> Option<Finding> {
+) -> Option<QuantityFinding> {
     let megabits = |bits: u64| bits as f64 / 1e6;
     let configured = megabits(impairment.rate_bits_per_second?.get());
     // Corrupted packets take their time on the link, and are then discarded.
@@ -298,7 +302,7 @@ fn rate_finding(
             .as_ref()
             .map_or(0.0, |chance| chance.ratio.get());
     let (least, most) = shares_of_rate(impairment, plan);
-    let mut finding = Finding::new(
+    let mut finding = QuantityFinding::new(
         quantity,
         megabits(measured.received_bits_per_second),
         configured * arrives * least * (1.0 - RATE_TOLERANCE_RATIO),

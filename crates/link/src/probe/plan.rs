@@ -64,7 +64,7 @@ const FILL_TOGETHER_MAX_BITS_PER_SECOND: u64 = 100_000_000;
 /// others.
 const AVAILABLE_TIME: Duration = Duration::from_millis(20);
 
-/// How much later than the probe that measures the way back the echoes may begin and end.
+/// How much later than the reverse probe the echoes may start and end.
 const START_SLACK: Duration = Duration::from_millis(100);
 
 /// The longest that any part of a probe may take. Replies over the slowest links that can be set arrive
@@ -166,7 +166,7 @@ impl ProbePlan {
         }
     }
 
-    /// Plans how to measure what a link carries that has no rate, or a rate above what can be sent. None if
+    /// Plans how to measure what a link carries that has no rate, or a rate above what can be sent. `None` if
     /// packets overtake each other: the time from the first to the last would be that of the jitter.
     pub fn of_available_rate(forward: &Impairment, backward: &Impairment) -> Option<Self> {
         let in_order = forward.jitter.is_none() && forward.reorder.is_none();
@@ -204,8 +204,8 @@ impl ProbePlan {
     }
 
     /// How long after the start of this probe the other direction can be filled: after the last reply,
-    /// without waiting for this probe to end. None if only one direction is filled, or if filling both is too
-    /// much work.
+    /// without waiting for this probe to end. `None` if only one direction is filled, or if filling both is
+    /// too much work.
     pub fn backward_fill_delay(&self, back: &Self, forward: &Impairment, base: Duration) -> Option<Duration> {
         let (there, back) = (self.fill.as_ref()?, back.fill.as_ref()?);
         let together = there.bits_per_second.saturating_add(back.bits_per_second);
@@ -280,7 +280,7 @@ fn check_time(time: Duration) -> Result<(), InvalidPlan> {
 }
 
 impl Fill {
-    /// None if the link is faster than what can be sent.
+    /// `None` if the link is faster than what can be sent.
     fn new(bits_per_second: u64, forward: &Impairment, time: Duration) -> Option<Self> {
         if bits_per_second > FILL_MAX_BITS_PER_SECOND {
             return None;
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_refused() {
+    fn a_plan_that_cannot_be_carried_out_is_refused() {
         let plan = ProbePlan::new(&rate(10_000_000), &Impairment::default());
         let day = Duration::from_secs(86_400);
         let with_fill = |change: fn(&mut Fill)| {

@@ -121,7 +121,7 @@ fn an_ordinary_user_becomes_root_of_the_nodes_only() {
 }
 
 #[test]
-fn a_refusal_says_which_limit_to_raise_and_changes_nothing() {
+fn a_refused_namespace_names_the_limit_to_raise_and_changes_nothing() {
     for user in User::available() {
         user.run("scenario_refused");
         user.run("scenario_crowded");

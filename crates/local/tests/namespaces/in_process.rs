@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_exits_early_leaves_its_last_words() {
+async fn a_node_that_exits_early_leaves_the_end_of_its_log() {
     let (launcher, network) = loopback().await;
     let command = shell("for i in $(seq 300); do echo line $i >&2; done; echo 'cannot listen' >&2; exit 3");
     let node = launcher.spawn(command, &network.slots()[0]).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_node_that_ignores_sigterm_is_killed_after_the_grace_period_with_its_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_continues_when_nobody_waits_for_it() {
+async fn a_stop_continues_after_its_caller_is_dropped() {
     let (launcher, network) = loopback().await;
     let node = launcher
         .spawn(shell("echo up >&2; sleep 1000"), &network.slots()[0])

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_an_axis_too() {
+    fn an_axis_without_values_can_be_drawn() {
         for value in [
             f64::NAN,
             f64::INFINITY,

@@ -29,7 +29,7 @@ pub(super) struct Map {
 /// A value.
 pub(super) struct Square {
     pub(super) value: String,
-    /// How good it is: 1 is as good as what it is held against.
+    /// How good it is: 1 is as good as what it is compared with.
     pub(super) share: f64,
 }
 

@@ -72,7 +72,7 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
 fn recorded<'a>(source: &Source<'a>, cell: &Cell, distribution: Distribution) -> Vec<&'a Measured> {
     let completed = source.counting(cell).filter(|record| record.failure.is_none());
     let nodes = completed.flat_map(|record| record.nodes.values());
-    // Receivers measure one way, and clients everything else.
+    // Receivers measure the one-way delay, and clients everything else.
     let measures = |role| match distribution {
         Distribution::OneWay => role != Role::Relay,
         _ => role == Role::Client,

@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::HashSet, time::Duration};
 
 use perfrun_contract::{
     metric::{Better, Metric},
-    network::{Conditions, NONE},
+    network::{NONE, NetworkImpairments},
     plan::{Cell, cell_id},
     units::{self, PERCENT, Unit},
 };
@@ -22,7 +22,7 @@ use crate::{
 /// Networks that differ in nothing else than delay and loss.
 struct Grid<'a> {
     /// What they have in common.
-    rest: Conditions,
+    rest: NetworkImpairments,
     networks: Vec<(Place, &'a str)>,
 }
 
@@ -34,7 +34,7 @@ struct Place {
     loss: [f64; 2],
 }
 
-/// The medians on a grid of networks: a map for each pair of stacks, transport, load and metric. None if no
+/// The medians on a grid of networks: a map for each pair of stacks, transport, load and metric. `None` if no
 /// networks differ both in delay and in loss.
 pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
     let grids: Vec<Grid<'_>> = Grid::of(&source.plan().networks);
@@ -65,7 +65,7 @@ pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
 
 impl<'a> Grid<'a> {
     /// All grids with at least two delays and two losses.
-    fn of(networks: &'a [Conditions]) -> Vec<Self> {
+    fn of(networks: &'a [NetworkImpairments]) -> Vec<Self> {
         let placed = networks.iter().filter_map(|network| {
             let (rest, place) = Place::of(network)?;
             Some((rest, (place, network.name.as_str())))
@@ -190,9 +190,9 @@ fn share_lost(loss: [f64; 2]) -> String {
 }
 
 impl Place {
-    /// The place of a network, and the rest of its conditions. None if they do not fit in a grid: losses that
-    /// come in bursts are more than a share, and a relay has links of its own.
-    fn of(network: &Conditions) -> Option<(Conditions, Self)> {
+    /// The place of a network, and the rest of its conditions. `None` if they do not fit in a grid: losses
+    /// that come in bursts are more than a share, and a relay has links of its own.
+    fn of(network: &NetworkImpairments) -> Option<(NetworkImpairments, Self)> {
         if network.client_relay.is_some() || network.server_relay.is_some() {
             return None;
         }
@@ -210,7 +210,7 @@ impl Place {
             loss: None,
             ..way.clone()
         };
-        let rest = Conditions {
+        let rest = NetworkImpairments {
             name: String::new(),
             to_server: rest(&network.to_server),
             to_client: rest(&network.to_client),

@@ -106,7 +106,7 @@ pub(super) fn panels_of<'a>(
     panels.collect()
 }
 
-/// The cells of a path and the baseline that it is held against, first.
+/// The cells of a path and the raw reference that it is compared with, first.
 pub(super) fn of_path<'a>(cells: &[&'a Cell], path: Path<'_>) -> Vec<&'a Cell> {
     let is_here = |cell: &&&Cell| Path::of(cell) == if cell.is_raw() { path.raw() } else { path };
     cells.iter().filter(is_here).copied().collect()

@@ -8,7 +8,7 @@ use plotters::style::{
 /// Plots have no background. Text of this grey has a contrast of at least 4.2 to white and to GitHub's dark
 /// page.
 pub(super) const TEXT: RGBColor = RGBColor(0x77, 0x7b, 0x83);
-/// What others are held against.
+/// The raw reference, with which others are compared.
 const RAW: RGBColor = RGBColor(0x7d, 0x85, 0x90);
 /// Distinguishable with the common kinds of colour blindness (after Okabe and Ito), each with a contrast of
 /// at least 3 to white and to dark pages. Markers tell series apart where colours repeat.
@@ -88,7 +88,7 @@ impl Look {
         matches!(self.marker, Marker::Halo | Marker::Cross)
     }
 
-    /// The look of the n-th series that is not the baseline.
+    /// The look of the n-th series that is not the raw reference.
     pub(super) fn series(n: usize) -> Self {
         const MARKERS: [Marker; 4] = [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond];
         // One step more with each round of colours, so that colour and marker together repeat late.
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_repeat_late() {
+    fn series_styles_repeat_late() {
         let looks: Vec<Look> = (0..32).map(Look::series).collect();
         for (i, look) in looks.iter().enumerate() {
             assert!(!looks[..i].contains(look), "{i}");

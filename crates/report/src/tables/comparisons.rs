@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
-    compare::{Bound, Comparison, Gate, Judged, Outcome, Ratio},
+    compare::{Bound, Comparison, Finding, Judged, JudgedExpectation, Ratio},
     metric::Metric,
     plan::{Cell, Plan},
 };
@@ -24,7 +24,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     };
     [
         comparisons(source.plan(), |id| source.cell_called(id), judged, Basis::Trials),
-        gates(source.plan(), judged),
+        expectations(source.plan(), judged),
     ]
     .into_iter()
     .flatten()
@@ -48,6 +48,9 @@ pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
         .filter(|judged| !judged.comparisons.is_empty());
     compared.is_some() && numbered.all(|(index, cell)| cell.is_raw() || is_compared(index))
 }
+
+/// The title of the table, whose intervals are those of differences.
+pub(crate) const TITLE: &str = "Comparisons";
 
 /// `cell_of` finds a cell by its id.
 pub(crate) fn comparisons<'a>(
@@ -138,14 +141,14 @@ pub(crate) fn comparisons<'a>(
     let (keys, others) = names.split_at(keys);
     Table::new(Kind::Main, keys, others.iter().copied(), rows)
         .called(
-            "Comparisons",
+            TITLE,
             format!("{of}medians, baseline → candidate; {difference_of}"),
         )
         .unless_empty()
 }
 
-fn gates(plan: &Plan, judged: &Judged) -> Option<Table> {
-    let rows = judged.gates.iter().map(|gate: &Gate| {
+fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {
+    let rows = judged.gates.iter().map(|gate: &JudgedExpectation| {
         let expected = plan.judging.expect.get(gate.expectation);
         let expected = expected.map(|expected| bound(expected.metric, expected.bound));
         vec![
@@ -238,17 +241,17 @@ pub fn change(ratio: f64) -> String {
 }
 
 /// A finding in a sentence.
-fn word(finding: Outcome) -> String {
+fn word(finding: Finding) -> String {
     match finding {
-        Outcome::NotComparable => "not comparable".to_owned(),
+        Finding::NotComparable => "not comparable".to_owned(),
         finding => finding.to_string().to_lowercase(),
     }
 }
 
 fn finding(comparison: &Comparison) -> String {
     let finding = match (comparison.finding, comparison.reason) {
-        (Outcome::NotComparable, Some(reason)) => format!("{}: {reason}", word(Outcome::NotComparable)),
-        (Outcome::Same, _) => format!("same ±{} %", (comparison.tolerance * 1e3).round() / 10.0),
+        (Finding::NotComparable, Some(reason)) => format!("{}: {reason}", word(Finding::NotComparable)),
+        (Finding::Same, _) => format!("same ±{} %", (comparison.tolerance * 1e3).round() / 10.0),
         (finding, _) => word(finding),
     };
     match comparison.failed {

@@ -1,6 +1,8 @@
 //! What a run ran on, and how precisely it was steered.
 
-use perfrun_contract::{account::Account, node::Info, plan::Order, record::TrialRecord, units::Unit};
+use perfrun_contract::{
+    account::Account, node::Info, plan::Order, record::TrialRecord, role::Role, units::Unit,
+};
 
 use crate::{
     statistics::Statistics,
@@ -76,7 +78,7 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
                 results.ended.duration_since(results.started).as_secs_f64(),
             )),
         ),
-        ("Start skew", skew(results.trials)),
+        ("Clients started apart by", skew(results.trials)),
         ("Time beside the workload", overhead(results.trials)),
     ]);
     let rows = rows
@@ -196,7 +198,18 @@ fn order(results: &Account<'_>) -> String {
     )
 }
 
+/// How far apart clients started. `None` if no trial had several.
 fn skew(trials: &[TrialRecord]) -> Option<String> {
+    let clients = |trial: &TrialRecord| {
+        trial
+            .nodes
+            .values()
+            .filter(|node| node.role == Role::Client)
+            .count()
+    };
+    if trials.iter().all(|trial| clients(trial) < 2) {
+        return None;
+    }
     let largest =
         |of: fn(&TrialRecord) -> Option<f64>| Statistics::of(trials.iter().filter_map(of)).map(|s| s.max);
     let skew = largest(|trial| trial.start_skew_seconds)?;

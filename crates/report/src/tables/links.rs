@@ -5,7 +5,7 @@ use perfrun_contract::{
     record::{Leg, LinkCheck},
     units::Unit,
 };
-use perfrun_link::probe::{Finding, Judgement, Quantity, Rate};
+use perfrun_link::probe::{Judgement, Quantity, QuantityFinding, Rate};
 
 use crate::{
     order::distinct,
@@ -26,12 +26,12 @@ pub(super) fn table(results: &Account<'_>) -> Option<Table> {
             .copied()
             .filter(|check| check.network == network.name)
             .collect();
-        let range = |quantity, scale: fn(f64, &Finding) -> f64, text: fn(f64) -> String| {
+        let range = |quantity, scale: fn(f64, &QuantityFinding) -> f64, text: fn(f64) -> String| {
             let values = findings(&checks, quantity).map(|(sent, finding)| scale(sent, finding));
             range(values, text).into()
         };
-        let share: fn(f64, &Finding) -> f64 = |sent, finding| finding.measured / sent.max(1.0);
-        let plain: fn(f64, &Finding) -> f64 = |_, finding| finding.measured;
+        let share: fn(f64, &QuantityFinding) -> f64 = |sent, finding| finding.measured / sent.max(1.0);
+        let plain: fn(f64, &QuantityFinding) -> f64 = |_, finding| finding.measured;
         let percent: fn(f64) -> String = |share| format!("{:.2} %", share * 100.0);
         let outside = checks.iter().filter(|check| !check.is_effective()).count();
         let verdict = match (checks.len(), outside) {
@@ -106,7 +106,7 @@ fn as_configured(checks: &[&LinkCheck]) -> &'static str {
 pub(crate) fn findings<'a>(
     checks: &'a [&LinkCheck],
     quantity: Quantity,
-) -> impl Iterator<Item = (f64, &'a Finding)> {
+) -> impl Iterator<Item = (f64, &'a QuantityFinding)> {
     let legs = checks.iter().flat_map(|check| &check.legs);
     legs.flat_map(move |leg| {
         let sent = match quantity {

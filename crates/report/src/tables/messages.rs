@@ -137,7 +137,7 @@ fn method(cells: &[&Cell]) -> String {
     modes.join(". ")
 }
 
-/// Rates as shares of the baseline's, with a column for each pair. `None` without a baseline.
+/// Rates as shares of those of the raw reference, with a column for each pair. `None` without that.
 fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
     let measured: Vec<&Cell> = cells.iter().copied().filter(|cell| !cell.is_raw()).collect();
     let grid = Grid::new(&measured);

@@ -35,7 +35,7 @@ pub(crate) struct Source<'a> {
     /// Measured trials of each cell: those that the run needs, and the records of them.
     needed: Vec<u32>,
     records: Vec<Vec<&'a TrialRecord>>,
-    /// Pairs that are not the baseline, in the plan's order.
+    /// Pairs that are not the raw reference, in the plan's order.
     pairs: Vec<Pair<'a>>,
     /// How many measured trials completed, and how many of them something disturbed.
     completed: usize,
@@ -206,7 +206,7 @@ impl<'a> Source<'a> {
         [completed().min(), completed().max()].map(Option::unwrap_or_default)
     }
 
-    /// The place of a pair among those that are not the baseline.
+    /// The place of a pair among those that are not the raw reference.
     pub(crate) fn place_of(&self, pair: Pair<'_>) -> Option<usize> {
         self.pairs.iter().position(|known| *known == pair)
     }
@@ -220,8 +220,8 @@ impl<'a> Source<'a> {
         self.plan().cells.get(self.place(id)?)
     }
 
-    /// The cell of a table's row and column. The baseline stands beside every transport that it is held
-    /// against.
+    /// The cell of a table's row and column. The raw reference stands beside every transport that
+    /// is compared with it.
     pub(crate) fn cell(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> Option<&'a Cell> {
         self.cell_called(&id(pair, path, parameters))
     }
@@ -259,7 +259,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The share of the baseline, if there is one to compare with.
+    /// The share of the raw reference, if there is one to compare with.
     pub(crate) fn share(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Cell> {
         let row = self.row(cell, metric)?;
         let share = Ratio {
@@ -427,7 +427,7 @@ impl<'a> Ratios<'a> {
     }
 }
 
-/// The id of the cell that has these, or would have.
+/// The id that a cell with this pair, path and load has, whether or not the plan has the cell.
 fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
     cell_id(
@@ -515,8 +515,8 @@ pub(crate) struct Grid<'a> {
 }
 
 impl<'a> Grid<'a> {
-    /// Pairs in the plan's order, which begins with the baseline; a line for each set of parameters and
-    /// transport.
+    /// Pairs in the plan's order, which begins with the raw reference; a line for each set of parameters
+    /// and transport.
     pub(crate) fn new(cells: &[&'a Cell]) -> Self {
         let paths = paths(cells);
         let parameters = distinct(cells.iter().map(|cell| &cell.parameters)).into_iter();
@@ -534,7 +534,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// The paths of these cells. The baseline's is one of them only where nothing stands beside it.
+/// The paths of these cells. That of the raw reference is one of them only where nothing stands beside it.
 pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
     let compared = cells.iter().filter(|cell| !cell.is_raw());
     let mut paths: Vec<Path<'a>> = distinct(compared.map(|cell| Path::of(cell)));

@@ -74,13 +74,13 @@ fn time_field(path: &str) -> Option<&str> {
 }
 
 /// What each run has of what differs. If a run has nothing, all that others have differs.
-pub(super) fn apart(runs: &[Option<Fields>]) -> Vec<Option<String>> {
+pub(super) fn differing_fields(runs: &[Option<Fields>]) -> Vec<Option<String>> {
     let paths: BTreeSet<&String> = runs.iter().flatten().flat_map(BTreeMap::keys).collect();
-    let is_apart = |path: &&String| {
+    let differs = |path: &&String| {
         let of = |run: &Option<Fields>| run.as_ref().map(|fields| fields.get(*path).cloned());
         runs.iter().any(|run| of(run) != of(&runs[0]))
     };
-    let paths: Vec<&String> = paths.into_iter().filter(is_apart).collect();
+    let paths: Vec<&String> = paths.into_iter().filter(differs).collect();
     let text = |fields: &Fields| {
         if fields.is_empty() {
             return "{}".to_owned();
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_what_differs_as_a_document_has_it() {
+    fn a_difference_in_the_workload_is_written_as_in_a_document() {
         let runs = [
             Some(upload(Protocol::Perf, ByteSize(1 << 10))),
             Some(upload(Protocol::Litep2pPerf, ByteSize(64 << 10))),
         ];
         assert_eq!(
-            apart(&runs),
+            differing_fields(&runs),
             [
                 some("chunkBytes: 1Ki, protocol: perf"),
                 some("chunkBytes: 64Ki, protocol: litep2p-perf")
@@ -151,7 +151,7 @@ mod tests {
             })))
         };
         assert_eq!(
-            apart(&[messages(Amount::Seconds(0.5)), messages(Amount::Count(100))]),
+            differing_fields(&[messages(Amount::Seconds(0.5)), messages(Amount::Count(100))]),
             [
                 some("count: \u{2013}, duration: 500ms"),
                 some("count: 100, duration: \u{2013}")
@@ -164,16 +164,16 @@ mod tests {
             })))
         };
         assert_eq!(
-            apart(&[ping(0.0), ping(0.25)]),
+            differing_fields(&[ping(0.0), ping(0.25)]),
             [some("interval: 0s"), some("interval: 250ms")]
         );
     }
 
     #[test]
-    fn what_a_run_does_not_have_differs_from_what_others_have() {
+    fn a_field_that_one_run_lacks_is_a_difference() {
         let env = |value| Some(fields(&value));
         assert_eq!(
-            apart(&[
+            differing_fields(&[
                 env(json!({"A": "1", "B": "2"})),
                 env(json!({"A": "1"})),
                 env(json!({})),
@@ -182,7 +182,7 @@ mod tests {
             [some("A: 1, B: 2"), some("A: 1, B: \u{2013}"), some("{}"), None]
         );
         assert_eq!(
-            apart(&[env(json!({"A": "1", "B": "2"})), env(json!({"A": "1"}))]),
+            differing_fields(&[env(json!({"A": "1", "B": "2"})), env(json!({"A": "1"}))]),
             [some("B: 2"), some("B: \u{2013}")]
         );
     }

@@ -21,7 +21,7 @@ use perfrun_link::{
     state::{Lateness, Worker},
 };
 use perfrun_report::{
-    Form, echo_csv, judged, keep_cells, markdown, samples_csv, summarize, summary_csv, terminal,
+    Form, echo_csv, judged, markdown, samples_csv, select_cells, summarize, summary_csv, terminal,
 };
 
 use perfrun_test_kit::results::{Run, run};
@@ -59,7 +59,7 @@ pub(crate) fn shown(results: &Results, width: usize) -> String {
 }
 
 #[test]
-fn quickstart() {
+fn a_report_of_the_quickstart_equals_its_snapshots() {
     let results = run(QUICKSTART).results();
     assert_snapshot!("quickstart.md", markdown(&results.account()));
     assert_snapshot!("quickstart.txt", shown(&results, 100));
@@ -144,7 +144,7 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
     assert!(!drawn.contains("of 40 trials"), "{drawn}");
     assert_eq!(results.conclusion().reason, EndReason::Succeeded);
 
-    keep_cells(
+    select_cells(
         &mut results.plan,
         &mut results.trials,
         &mut results.summary,
@@ -160,7 +160,7 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
 }
 
 #[test]
-fn some_cells_keep_their_trials_and_what_they_are_held_against() {
+fn selected_cells_keep_their_trials_and_their_raw_reference() {
     let mut results = run(QUICKSTART).results();
     let cell_of = |results: &Results, record: &TrialRecord| results.plan.cells[record.trial.cell].id.clone();
     let trials = results.trials.iter();
@@ -169,7 +169,7 @@ fn some_cells_keep_their_trials_and_what_they_are_held_against() {
         .collect();
     let whole = results.plan.cells.len();
     let is_wanted = |cell: &Cell| cell.transport == Transport::QuicV1 && cell.client.0 == "libp2p";
-    keep_cells(
+    select_cells(
         &mut results.plan,
         &mut results.trials,
         &mut results.summary,
@@ -192,7 +192,7 @@ fn some_cells_keep_their_trials_and_what_they_are_held_against() {
 }
 
 #[test]
-fn two_builds_of_one_version_are_told_apart() {
+fn two_builds_of_one_version_are_distinguished() {
     let mut results = run(QUICKSTART).results();
     let client = results.environment.nodes.get_mut("client-0").unwrap();
     client.program_sha256 = Some("fedcba9876543210".repeat(4));
@@ -205,7 +205,7 @@ fn two_builds_of_one_version_are_told_apart() {
 }
 
 #[test]
-fn a_sweep_with_everything_that_can_go_wrong() {
+fn a_report_of_a_sweep_shows_every_kind_of_trouble() {
     let results = run("
   workload:
     bandwidth: {protocol: litep2p-perf, sizes: [1Ki, 64Ki, 4Mi], directions: [both], timing: compat, chunkBytes: 1Ki}
@@ -243,7 +243,7 @@ fn the_published_sweep_fits_a_terminal() {
 }
 
 #[test]
-fn transfers_through_a_relay() {
+fn a_report_of_transfers_through_a_relay_equals_its_snapshot() {
     let results = run("
   workload: {relay: {sizes: [100M]}}
   matrix: {clients: [libp2p, litep2p], servers: [libp2p], transports: [tcp, quic-v1]}
@@ -257,7 +257,7 @@ fn transfers_through_a_relay() {
 }
 
 #[test]
-fn a_relay_under_stress() {
+fn a_report_of_a_relay_under_stress_equals_its_snapshot() {
     let results = run("
   workload: {relayStress: {sinks: [100, 500, 1000], sinkInterval: 100ms, plateau: 20s}}
   matrix: {clients: [libp2p], servers: [libp2p]}
@@ -297,7 +297,7 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
 }
 
 #[test]
-fn latency_of_one_byte_both_ways() {
+fn a_report_of_the_latency_of_one_byte_equals_its_snapshot() {
     let results = run("
   workload:
     bandwidth: {sizes: [1], directions: [both]}
@@ -308,7 +308,7 @@ fn latency_of_one_byte_both_ways() {
 }
 
 #[test]
-fn a_duration_with_parallel_streams() {
+fn a_report_of_timed_parallel_streams_equals_its_snapshot() {
     let results = run("
   workload:
     bandwidth: {duration: 20s, streams: [1, 8]}
@@ -320,7 +320,7 @@ fn a_duration_with_parallel_streams() {
 }
 
 #[test]
-fn substreams() {
+fn a_report_of_substreams_equals_its_snapshot() {
     let results = run("
   workload:
     substreams: {counts: [1, 100, 256]}
@@ -332,7 +332,7 @@ fn substreams() {
 }
 
 #[test]
-fn handshakes() {
+fn a_report_of_handshakes_equals_its_snapshot() {
     let results = run("
   workload:
     handshakes: {count: 1000, inFlight: [1, 16]}
@@ -368,7 +368,7 @@ fn values_of_commonwares_stream_layer_are_marked() {
 }
 
 #[test]
-fn ping() {
+fn a_report_of_pings_equals_its_snapshot() {
     let results = run("
   workload:
     ping: {count: 1000}
@@ -380,7 +380,7 @@ fn ping() {
 }
 
 #[test]
-fn echo() {
+fn a_report_of_an_echo_equals_its_snapshots() {
     let mut results = run("
   workload:
     echo:
@@ -410,7 +410,7 @@ fn echo() {
 }
 
 #[test]
-fn messages() {
+fn a_report_of_messages_equals_its_snapshot() {
     let results = run("
   workload:
     messages: {modes: [serial, serialAck, stream], sizes: [64, 16Ki], count: 1280}
@@ -423,7 +423,7 @@ fn messages() {
 }
 
 #[test]
-fn the_caption_of_an_echo_says_when_its_lines_are_due() {
+fn the_caption_of_an_echo_has_the_pace_of_its_lines() {
     let results = run("
   workload:
     echo:
@@ -443,7 +443,7 @@ fn the_caption_of_an_echo_says_when_its_lines_are_due() {
 }
 
 #[test]
-fn webrtc_is_held_against_quic_and_tcp_where_both_are_measured() {
+fn webrtc_is_compared_with_quic_and_tcp_where_both_are_measured() {
     let spec = "
   workload: {echo: {loads: [{connections: 2, streamsPerConnection: 50}], duration: 20s}}
   networks: [{name: far, delay: 25ms}]
@@ -567,7 +567,7 @@ fn a_run_that_has_not_ended_is_not_reported_as_cancelled() {
 
 /// A run on three networks, the links of which were measured in every iteration.
 #[test]
-fn networks() {
+fn a_report_of_several_networks_equals_its_snapshots() {
     let mut results = run("
   workload:
     bandwidth: {sizes: [100Mi], directions: [both]}
@@ -615,8 +615,8 @@ fn networks() {
             continue;
         }
         network = &cell.network;
-        let conditions = plan.networks.iter().find(|known| known.name == network).unwrap();
-        let (there, back) = (&conditions.to_server, &conditions.to_client);
+        let impairments = plan.networks.iter().find(|known| known.name == network).unwrap();
+        let (there, back) = (&impairments.to_server, &impairments.to_client);
         let arrived = |way: &Impairment, available: u64| {
             let rate = way
                 .rate_bits_per_second
@@ -626,7 +626,7 @@ fn networks() {
                 received_bits_per_second: rate.unwrap_or(available),
             })
         };
-        let nanoseconds = 70_000 + iteration as u64 * 1000 + conditions.round_trip().as_nanos() as u64;
+        let nanoseconds = 70_000 + iteration as u64 * 1000 + impairments.round_trip().as_nanos() as u64;
         let lost = if there.loss.is_some() { 4 } else { 0 };
         let measured = Measurement {
             round_trip: Some(RoundTrip {

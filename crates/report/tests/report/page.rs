@@ -52,7 +52,7 @@ fn the_page_of_five_hundred_trials_is_one_small_file_that_loads_nothing() {
 }
 
 #[test]
-fn marks_of_plots_say_their_values_below_the_pointer() {
+fn marks_of_plots_show_their_values_below_the_pointer() {
     let results = run("\n  workload: {bandwidth: {sizes: [64Mi]}}\n")
         .flagged("c0.i3", Flag::Disturbed)
         .results();

@@ -108,7 +108,7 @@ fn parallel_streams_and_long_names_have_room() {
 }
 
 #[test]
-fn other_workloads() {
+fn other_workloads_have_plots_of_their_own() {
     let matrix = "\n  matrix: {transports: [tcp, quic-v1]}\n";
     let of = |name: &str, workload: &str| plotted(name, &format!("\n  workload: {{{workload}}}{matrix}"));
     assert_eq!(
@@ -176,7 +176,7 @@ fn pixels(points: &str) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn what_is_drawn_over_time_is_what_was_sampled() {
+fn a_plot_over_time_shows_the_sampled_values() {
     let results = run("
   workload: {echo: {loads: [{connections: 100, streamsPerConnection: 100}]}}
   matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}

@@ -32,7 +32,7 @@ fn draw_all(results: &Results) {
 }
 
 #[test]
-fn every_moment_of_an_interruption() {
+fn a_report_accepts_results_interrupted_after_any_trial() {
     for workload in WORKLOADS {
         let trials = run(workload).results().trials.len();
         for ended_after in [0, 1, trials / 11, trials / 11 + 1, trials - 1] {
@@ -42,7 +42,7 @@ fn every_moment_of_an_interruption() {
 }
 
 #[test]
-fn words_of_a_peer_control_no_terminal_that_shows_a_report() {
+fn the_message_of_a_peer_in_a_report_cannot_control_a_terminal() {
     let said = "\x1b]52;c;AA\x07";
     let workload = "\n  workload: {ping: {count: 10}}\n  iterations: 1\n  warmup: 0\n";
     for results in [
@@ -63,7 +63,7 @@ fn words_of_a_peer_control_no_terminal_that_shows_a_report() {
 }
 
 #[test]
-fn a_plan_without_cells_or_nodes() {
+fn a_report_accepts_a_plan_without_cells_or_nodes() {
     for workload in WORKLOADS {
         let mut results = run(workload).results();
         results.state = RunState::Failed;
@@ -81,7 +81,7 @@ fn a_plan_without_cells_or_nodes() {
 }
 
 #[test]
-fn numbers_that_are_none() {
+fn a_report_accepts_metrics_that_are_not_finite() {
     for workload in WORKLOADS {
         let measured = run(workload).results();
         for value in [

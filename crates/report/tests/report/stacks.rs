@@ -67,7 +67,7 @@ fn all_pairs_of_three_stacks_are_one_table_of_a_hundred_columns() {
 }
 
 #[test]
-fn a_comparison_with_the_stream_layer_of_commonware_says_so() {
+fn a_comparison_with_the_stream_layer_of_commonware_is_marked() {
     let drawn = |stacks: &str| {
         let spec = COMPARED.replace("{name: main, stack: litep2p}, {name: pr, stack: litep2p}", stacks);
         let slower = run(&spec).changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.01);
@@ -89,7 +89,7 @@ fn a_comparison_with_the_stream_layer_of_commonware_says_so() {
 }
 
 #[test]
-fn memory_of_two_kinds_of_programs_is_not_compared_unless_the_document_expects_something_of_it() {
+fn memory_of_different_languages_is_compared_only_if_the_document_expects_it() {
     let results = |candidate: &str, rest: &str| {
         run(&format!(
             "

@@ -51,7 +51,7 @@ fn warm_up_does_not_count() {
 }
 
 #[test]
-fn shares_compare_with_the_baseline_of_the_same_link() {
+fn shares_compare_with_the_raw_reference_of_the_same_link() {
     let mut results = run(SPEC).results();
     for (cell, metric) in [
         (0, Metric::UploadGoodput),
@@ -83,7 +83,10 @@ fn shares_compare_with_the_baseline_of_the_same_link() {
 
     let rows = run(SPEC).results().summary;
     let tls = row(&rows, "libp2p.libp2p.tcp-tls.upload-64Mi", Metric::UploadGoodput);
-    assert!(tls.share_of_raw.is_some(), "plain tcp is the baseline of tcp-tls");
+    assert!(
+        tls.share_of_raw.is_some(),
+        "plain tcp is the reference of tcp-tls"
+    );
 }
 
 #[test]

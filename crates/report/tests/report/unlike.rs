@@ -7,7 +7,7 @@ use perfrun_contract::{
     record::{Leg, LinkCheck},
     run::{Isolation, NodeProgram},
 };
-use perfrun_link::probe::{Delivery, Finding, Judgement, Measurement, Quantity};
+use perfrun_link::probe::{Delivery, Judgement, Measurement, Quantity, QuantityFinding};
 use perfrun_report::{runs::shared, unlike::differences};
 
 use perfrun_test_kit::results::run;
@@ -115,8 +115,8 @@ fn pods_have_the_same_settings_wherever_they_run() {
 }
 
 /// A quantity that was measured, and between which values the link counts as configured.
-fn found(quantity: Quantity, measured: f64, least: f64, most: f64) -> Finding {
-    Finding {
+fn found(quantity: Quantity, measured: f64, least: f64, most: f64) -> QuantityFinding {
+    QuantityFinding {
         quantity,
         measured,
         least,
@@ -130,7 +130,7 @@ fn found(quantity: Quantity, measured: f64, least: f64, most: f64) -> Finding {
 }
 
 /// Pings on a network. Each time that its links were set, these were the findings.
-fn on_links(checks: &[&[Finding]]) -> Results {
+fn on_links(checks: &[&[QuantityFinding]]) -> Results {
     let mut results = run("
   workload: {ping: {count: 100}}
   networks: [{name: far, delay: 25ms, loss: 1%, rate: 100Mbit}]
@@ -165,7 +165,7 @@ fn on_links(checks: &[&[Finding]]) -> Results {
     results
 }
 
-fn round_trip(milliseconds: f64, usual: f64) -> Finding {
+fn round_trip(milliseconds: f64, usual: f64) -> QuantityFinding {
     found(Quantity::RoundTripMedian, milliseconds, usual - 0.5, usual + 0.5)
 }
 
@@ -188,7 +188,7 @@ fn the_median_of_links_that_were_as_configured_counts() {
         round_trip(50.9, 50.8),
         round_trip(50.2, 50.0),
     ];
-    let mixed: Vec<&[Finding]> = mixed.iter().map(from_ref).collect();
+    let mixed: Vec<&[QuantityFinding]> = mixed.iter().map(from_ref).collect();
     assert_eq!(differ(&usual, &on_links(&mixed)), NOTHING);
     let wrong = on_links(&[&[round_trip(80.0, 50.0)]]);
     for without in [&wrong, &on_links(&[])] {

@@ -14,7 +14,7 @@ use commonware_p2p::{Receiver as _, authenticated::lookup::Receiver};
 use commonware_runtime::IoBuf;
 use parking_lot::Mutex;
 
-use super::peers::Session;
+use super::peers::Registration;
 use crate::messenger::Message;
 
 /// Gives each peer's messages to that peer's messenger.
@@ -35,7 +35,7 @@ struct State {
 }
 
 struct Slot {
-    session: Session,
+    registration: Registration,
     /// Messages that another messenger found.
     queue: VecDeque<Message>,
     /// Whether the peer has ended.
@@ -55,10 +55,10 @@ impl Inbox {
         }
     }
 
-    /// Keeps messages of a peer from now on. An earlier session of that peer ends.
-    pub(super) fn open(&self, key: PublicKey, session: Session) {
+    /// Keeps messages of a peer from now on. An earlier registration of that peer ends.
+    pub(super) fn open(&self, key: PublicKey, registration: Registration) {
         let slot = Slot {
-            session,
+            registration,
             queue: VecDeque::new(),
             has_ended: false,
         };
@@ -67,35 +67,38 @@ impl Inbox {
     }
 
     /// Notes that a peer has ended.
-    pub(super) fn end(&self, key: &PublicKey, session: Session) {
-        if let Some(slot) = self.state.lock().slot(key, session) {
+    pub(super) fn end(&self, key: &PublicKey, registration: Registration) {
+        if let Some(slot) = self.state.lock().slot(key, registration) {
             slot.has_ended = true;
         }
         self.waiting.wake_all();
     }
 
     /// Drops messages of a peer from now on.
-    pub(super) fn close(&self, key: &PublicKey, session: Session) {
+    pub(super) fn close(&self, key: &PublicKey, registration: Registration) {
         let mut state = self.state.lock();
-        if state.slot(key, session).is_some() {
+        if state.slot(key, registration).is_some() {
             state.slots.remove(key);
         }
-        self.waiting.forget(session);
+        self.waiting.forget(registration);
     }
 
     /// The next message of a peer. `None` after the peer has ended.
     pub(super) fn poll_receive(
         &self,
         key: &PublicKey,
-        session: Session,
+        registration: Registration,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Message>>> {
         let mut state = self.state.lock();
-        if let Some(message) = state.slot(key, session).and_then(|slot| slot.queue.pop_front()) {
+        if let Some(message) = state
+            .slot(key, registration)
+            .and_then(|slot| slot.queue.pop_front())
+        {
             return Poll::Ready(Ok(Some(message)));
         }
         // Before it looks: a message may arrive in between.
-        self.waiting.register(session, cx.waker());
+        self.waiting.register(registration, cx.waker());
         loop {
             // A future that is pending has taken nothing, and may be dropped.
             let received = pin!(state.receiver.recv()).poll(&mut Context::from_waker(&self.waker));
@@ -112,8 +115,8 @@ impl Inbox {
                         Ok(message) => slot.queue.push_back(message),
                         Err(_) => slot.has_ended = true,
                     }
-                    let session = slot.session;
-                    self.waiting.wake_one(session);
+                    let registration = slot.registration;
+                    self.waiting.wake_one(registration);
                 }
                 Poll::Ready(Err(error)) => {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, error)));
@@ -121,17 +124,22 @@ impl Inbox {
                 Poll::Pending => break,
             }
         }
-        match state.slot(key, session) {
+        match state.slot(key, registration) {
             Some(slot) if !slot.has_ended => Poll::Pending,
             _ => Poll::Ready(Ok(None)),
         }
     }
 
     /// Ready when the peer has ended.
-    pub(super) fn poll_ended(&self, key: &PublicKey, session: Session, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_ended(
+        &self,
+        key: &PublicKey,
+        registration: Registration,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
         let mut state = self.state.lock();
-        self.waiting.register(session, cx.waker());
-        match state.slot(key, session) {
+        self.waiting.register(registration, cx.waker());
+        match state.slot(key, registration) {
             Some(slot) if !slot.has_ended => Poll::Pending,
             _ => Poll::Ready(()),
         }
@@ -139,8 +147,10 @@ impl Inbox {
 }
 
 impl State {
-    fn slot(&mut self, key: &PublicKey, session: Session) -> Option<&mut Slot> {
-        self.slots.get_mut(key).filter(|slot| slot.session == session)
+    fn slot(&mut self, key: &PublicKey, registration: Registration) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(key)
+            .filter(|slot| slot.registration == registration)
     }
 }
 
@@ -157,24 +167,24 @@ fn parsed(buffer: &IoBuf) -> io::Result<Message> {
 
 /// The messengers that wait for messages.
 #[derive(Default)]
-struct Waiting(Mutex<Vec<(Session, Waker)>>);
+struct Waiting(Mutex<Vec<(Registration, Waker)>>);
 
 impl Waiting {
-    fn register(&self, session: Session, waker: &Waker) {
+    fn register(&self, registration: Registration, waker: &Waker) {
         let mut waiting = self.0.lock();
-        match waiting.iter_mut().find(|(of, _)| *of == session) {
+        match waiting.iter_mut().find(|(of, _)| *of == registration) {
             Some((_, registered)) => registered.clone_from(waker),
-            None => waiting.push((session, waker.clone())),
+            None => waiting.push((registration, waker.clone())),
         }
     }
 
-    fn forget(&self, session: Session) {
-        self.0.lock().retain(|(of, _)| *of != session);
+    fn forget(&self, registration: Registration) {
+        self.0.lock().retain(|(of, _)| *of != registration);
     }
 
-    fn wake_one(&self, session: Session) {
+    fn wake_one(&self, registration: Registration) {
         let mut waiting = self.0.lock();
-        if let Some(at) = waiting.iter().position(|(of, _)| *of == session) {
+        if let Some(at) = waiting.iter().position(|(of, _)| *of == registration) {
             waiting.swap_remove(at).1.wake();
         }
     }

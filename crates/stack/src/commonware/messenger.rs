@@ -14,7 +14,7 @@ use tokio_util::{
     sync::{CancellationToken, DropGuard},
 };
 
-use super::{inbox::Inbox, network::Sender, peers::Session};
+use super::{inbox::Inbox, network::Sender, peers::Registration};
 use crate::messenger::{Broadcaster, Message, Messenger};
 
 /// An exchange with one peer.
@@ -22,7 +22,7 @@ use crate::messenger::{Broadcaster, Message, Messenger};
 /// It sends and receives on the caller's thread. commonware's own threads only read and write sockets.
 pub(super) struct Exchange {
     pub(super) key: PublicKey,
-    pub(super) session: Session,
+    pub(super) registration: Registration,
     pub(super) sender: Sender,
     pub(super) inbox: Arc<Inbox>,
     pub(super) bodies: Bodies,
@@ -53,11 +53,11 @@ impl Messenger for Exchange {
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Message>>> {
-        self.inbox.poll_receive(&self.key, self.session, cx)
+        self.inbox.poll_receive(&self.key, self.registration, cx)
     }
 
     fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.inbox.poll_ended(&self.key, self.session, cx)
+        self.inbox.poll_ended(&self.key, self.registration, cx)
     }
 
     fn may_lose(&self) -> bool {
@@ -67,7 +67,7 @@ impl Messenger for Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.inbox.close(&self.key, self.session);
+        self.inbox.close(&self.key, self.registration);
     }
 }
 

@@ -8,7 +8,7 @@ use commonware_utils::ordered::Map;
 
 /// One of the times that a peer was added.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Session(u64);
+pub(super) struct Registration(u64);
 
 /// How a peer came.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -33,19 +33,19 @@ pub(super) struct Peers {
     own: PublicKey,
     most: usize,
     known: BTreeMap<PublicKey, Peer>,
-    sessions: u64,
+    registrations: u64,
     /// Peer sets that commonware was given.
     sets: u64,
 }
 
 struct Peer {
     address: SocketAddr,
-    dialled: Option<Session>,
+    dialled: Option<Registration>,
     introduced: Option<Introduced>,
 }
 
 struct Introduced {
-    session: Session,
+    registration: Registration,
     /// Whether messages of it have arrived.
     is_connected: bool,
 }
@@ -58,25 +58,25 @@ impl Peers {
             own,
             most,
             known: BTreeMap::new(),
-            sessions: 0,
+            registrations: 0,
             sets: 0,
         }
     }
 
-    /// Adds a peer, or another session of a peer, which ends its last one of the same origin.
+    /// Adds a peer, or another registration of a peer, which ends its last one of the same origin.
     pub(super) fn add(
         &mut self,
         key: PublicKey,
         address: SocketAddr,
         origin: Origin,
-    ) -> Result<Session, Refused> {
+    ) -> Result<Registration, Refused> {
         if key == self.own {
             return Err(Refused::Own);
         }
         if self.known.len() >= self.most && !self.known.contains_key(&key) {
             return Err(Refused::Full);
         }
-        let session = Session(self.sessions);
+        let registration = Registration(self.registrations);
         let peer = self.known.entry(key).or_insert(Peer {
             address,
             dialled: None,
@@ -87,39 +87,39 @@ impl Peers {
             peer.address = address;
         }
         match origin {
-            Origin::Dialled => peer.dialled = Some(session),
+            Origin::Dialled => peer.dialled = Some(registration),
             Origin::Introduced => {
                 peer.introduced = Some(Introduced {
-                    session,
+                    registration,
                     is_connected: false,
                 });
             }
         }
-        self.sessions += 1;
+        self.registrations += 1;
         self.track();
-        Ok(session)
+        Ok(registration)
     }
 
-    /// Ends a session. A peer without sessions loses its connection.
-    pub(super) fn remove(&mut self, key: &PublicKey, session: Session) {
+    /// Ends a registration. A peer without registrations loses its connection.
+    pub(super) fn remove(&mut self, key: &PublicKey, registration: Registration) {
         let Some(peer) = self.known.get_mut(key) else {
             return;
         };
-        peer.dialled.take_if(|of| *of == session);
+        peer.dialled.take_if(|of| *of == registration);
         peer.introduced
-            .take_if(|introduced| introduced.session == session);
+            .take_if(|introduced| introduced.registration == registration);
         if peer.dialled.is_none() && peer.introduced.is_none() {
             self.known.remove(key);
         }
         self.track();
     }
 
-    /// Notes that a peer that introduced itself is connected. Returns its session the first time.
-    pub(super) fn connect(&mut self, key: &PublicKey) -> Option<Session> {
+    /// Notes that a peer that introduced itself is connected. Returns its registration the first time.
+    pub(super) fn connect(&mut self, key: &PublicKey) -> Option<Registration> {
         let introduced = self.known.get_mut(key)?.introduced.as_mut()?;
         let is_first = !introduced.is_connected;
         introduced.is_connected = true;
-        is_first.then_some(introduced.session)
+        is_first.then_some(introduced.registration)
     }
 
     /// Gives commonware the peers as a set of their own. It keeps connections with peers that were in the

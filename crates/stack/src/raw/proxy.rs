@@ -1,4 +1,4 @@
-//! A plain TCP proxy, the baseline of a relay without a peer-to-peer stack.
+//! A plain TCP proxy, the raw reference of relays.
 //!
 //! A proxy that connected for everybody would be a way into whatever its machine reaches. So each trial's
 //! proxy has a nonce, which is part of its address: `/ip4/10.0.0.1/tcp/4001/nonce/HEX`. Only nodes of the

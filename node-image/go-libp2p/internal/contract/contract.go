@@ -301,7 +301,7 @@ type Plateau struct {
 	RoundTrips          uint64  `json:"roundTrips"`
 }
 
-// Transfer is bytes that went one way.
+// Transfer is bytes that went in one direction.
 type Transfer struct {
 	Bytes              uint64   `json:"bytes"`
 	Seconds            float64  `json:"seconds"`

@@ -14,7 +14,7 @@ import (
 
 const patience = 20 * time.Second
 
-func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+func TestSilentConnectionsKeepNoCallerOut(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ type Node struct {
 	Token         string
 	Trials        *trial.Trials
 	Metrics       http.Handler
-	// Renew asks for a new start of the program. It does not wait.
+	// Renew requests a restart of the program. It does not wait.
 	Renew func()
 	epoch epoch
 }
@@ -156,7 +156,7 @@ func (n *Node) put(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// renew ends this program, to be started again in its process.
+// renew restarts this program in its process.
 func (n *Node) renew(w http.ResponseWriter, _ *http.Request) {
 	if err := n.Trials.Close(); err != nil {
 		refuseTrial(w, err)

@@ -52,7 +52,7 @@ func node(t *testing.T) func(method, path, body string, headers ...string) (int,
 const server = `{"stack": "go-libp2p", "transport": "tcp", "timeoutSeconds": 20, "side": "server",
 	"parameters": {"workload": "ping", "count": 1, "intervalSeconds": 0}}`
 
-func TestACallWithoutTheTokenLearnsNothing(t *testing.T) {
+func TestACallWithoutTheTokenIsUnauthorized(t *testing.T) {
 	call := node(t)
 	for _, path := range []string{"/v1/info", "/v1/nothing", "/v1/trials/a", "/debug/pprof/heap"} {
 		for _, headers := range [][]string{{"", ""}, {"Authorization", "Bearer wrong"}, {"X-Perfrun-Token", "secre"}} {

@@ -14,7 +14,7 @@ type epoch struct {
 	latest uint64
 }
 
-// KnowEpoch makes the node refuse calls of a smaller epoch. A program that starts again passes on what it
+// KnowEpoch makes the node refuse calls of a smaller epoch. A program that restarts passes on what it
 // knew.
 func (n *Node) KnowEpoch(latest uint64) {
 	n.epoch.mutex.Lock()

@@ -23,13 +23,13 @@ type Counters struct {
 
 	mutex  sync.Mutex
 	errors map[contract.Reason]uint64
-	// over is set when a server waits no longer for streams that only have to end, which are in parting.
-	over    bool
-	parting map[*parting]struct{}
+	// over is set when a server waits no longer for streams that only have to end, which are in ending.
+	over   bool
+	ending map[*endingStream]struct{}
 }
 
-// parting is a stream on which nothing else is due than its end.
-type parting struct{ stream Resetter }
+// endingStream is a stream on which nothing else is due than its end.
+type endingStream struct{ stream Resetter }
 
 // Resetter is a stream that can be reset.
 type Resetter interface{ Reset() error }
@@ -37,7 +37,7 @@ type Resetter interface{ Reset() error }
 // AwaitEnd waits for the end of a stream on which nothing else is due. If the server waits no longer, the end
 // is lost, which is counted as a failure and takes nothing from what was exchanged.
 func (c *Counters) AwaitEnd(s Resetter, end func() error) (lost bool, err error) {
-	waits := &parting{s}
+	waits := &endingStream{s}
 	if c.waits(waits) {
 		err = end()
 		if !c.ended(waits) || err == nil {
@@ -49,23 +49,23 @@ func (c *Counters) AwaitEnd(s Resetter, end func() error) (lost bool, err error)
 }
 
 // waits says whether the server still waits for streams to end. If so, this is one of them.
-func (c *Counters) waits(stream *parting) bool {
+func (c *Counters) waits(stream *endingStream) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if c.parting == nil {
-		c.parting = map[*parting]struct{}{}
+	if c.ending == nil {
+		c.ending = map[*endingStream]struct{}{}
 	}
 	if !c.over {
-		c.parting[stream] = struct{}{}
+		c.ending[stream] = struct{}{}
 	}
 	return !c.over
 }
 
 // ended says whether the server waits no longer.
-func (c *Counters) ended(stream *parting) bool {
+func (c *Counters) ended(stream *endingStream) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	delete(c.parting, stream)
+	delete(c.ending, stream)
 	return c.over
 }
 
@@ -74,7 +74,7 @@ func (c *Counters) Over() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.over = true
-	for stream := range c.parting {
+	for stream := range c.ending {
 		// Of a connection that is stuck, a reset may wait, too.
 		go func() { _ = stream.stream.Reset() }()
 	}

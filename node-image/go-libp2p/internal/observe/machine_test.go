@@ -31,7 +31,7 @@ func TestTimeOfTheMachineIsReadFromTheSumOfAllCPUs(t *testing.T) {
 	}
 }
 
-func TestAFileWithoutCountsSaysNothing(t *testing.T) {
+func TestAStatFileWithoutCountsGivesNoTime(t *testing.T) {
 	for _, stat := range []string{"", "cpu0 1 2 3 4 5 6 7 8\n", "cpu  1 2 3 4\n", "cpu  1 2 3 4 x 6 7 8\n"} {
 		if time := machineSinceBoot(stat, "nonsense"); time != nil {
 			t.Errorf("%q: %+v", stat, time)

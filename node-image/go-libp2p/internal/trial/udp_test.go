@@ -49,7 +49,7 @@ func TestTheUDPBuffersOfSocketsAreReported(t *testing.T) {
 
 // No network namespace has a limit of its own for UDP buffers, and a test must not change that of the
 // machine. So a process refuses itself larger buffers, as a small limit does.
-func TestANodeWithoutUDPBuffersRunsTrialsAndSaysSo(t *testing.T) {
+func TestANodeWithoutUDPBuffersRunsTrialsAndReportsTheLack(t *testing.T) {
 	const test = "TestTheUDPBuffersOfSocketsAreReported"
 	program := exec.Command(os.Args[0], "-test.v", "-test.run=^"+test+"$")
 	program.Env = append(os.Environ(), noBuffers+"=1")

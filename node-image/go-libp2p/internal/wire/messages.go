@@ -322,7 +322,7 @@ func (f *flight) acknowledgement() error {
 	return nil
 }
 
-// Serve takes messages until the last, and acknowledges them. Times gets the times of one way, if it is known
+// Serve takes messages until the last, and acknowledges them. Times gets the one-way delays, if it is known
 // how far the clocks are apart.
 func (m *Messenger) Serve(load Load, counters *observe.Counters, times *hdrhistogram.Histogram) (Arrival, error) {
 	l := &listener{load: load, counters: counters, times: times}

@@ -62,7 +62,7 @@ func TestAllMessagesArriveWhateverTheirSizeAndWindow(t *testing.T) {
 				}
 				// Shorter messages have no stamp.
 				if oneWay := uint64(times.TotalCount()); bytes >= stamped && oneWay != amount || bytes < stamped && oneWay != 0 {
-					t.Errorf("%d times of one way", oneWay)
+					t.Errorf("%d one-way delays", oneWay)
 				}
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"perfrun/node-go/internal/wire"
 )
 
-// terms that all streams of one side of an echo share.
-type terms struct {
+// echoSide is what all streams of one side of an echo share.
+type echoSide struct {
 	setup    *Setup
 	line     []byte
 	deadline time.Duration
@@ -25,48 +25,48 @@ type terms struct {
 	first *contract.Failure
 }
 
-func newTerms(setup *Setup) *terms {
+func newEchoSide(setup *Setup) *echoSide {
 	p := setup.parameters()
-	return &terms{
+	return &echoSide{
 		setup: setup, line: wire.Line(uint64(p.MessageBytes)),
 		deadline: contract.Seconds(p.DeadlineSeconds), pacer: newPacer(p, time.Now()),
 	}
 }
 
 // failed counts a failure. The trial continues without the stream or connection.
-func (t *terms) failed(err error) {
+func (e *echoSide) failed(err error) {
 	failure := wire.Fail(err)
-	t.setup.counters().Failed(failure.Reason)
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	if t.first == nil {
-		t.first = failure
+	e.setup.counters().Failed(failure.Reason)
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if e.first == nil {
+		e.first = failure
 	}
 }
 
 // settles streams: the ramp no longer waits for them.
-func (t *terms) settles(streams int) {
-	t.settled.Add(int64(streams))
-	t.unsettled.Add(-streams)
+func (e *echoSide) settles(streams int) {
+	e.settled.Add(int64(streams))
+	e.unsettled.Add(-streams)
 }
 
-func (t *terms) newEcho(s wire.Stream) *wire.Echo {
-	return wire.NewEcho(s, t.line, t.deadline, t.setup.counters())
+func (e *echoSide) newEcho(s wire.Stream) *wire.Echo {
+	return wire.NewEcho(s, e.line, e.deadline, e.setup.counters())
 }
 
 // serve one stream. Only wrong bytes fail the trial; other failures are counted.
-func (t *terms) serve(s wire.Stream) error {
-	counters := t.setup.counters()
+func (e *echoSide) serve(s wire.Stream) error {
+	counters := e.setup.counters()
 	counters.Active.Add(1)
 	defer counters.Active.Add(-1)
-	echo, window := t.newEcho(s), uint32(0)
+	echo, window := e.newEcho(s), uint32(0)
 	for {
 		echoed, err := echo.Serve()
 		switch {
 		case err != nil && wire.Fail(err).Reason == contract.UnexpectedBytes:
 			return err
 		case err != nil:
-			t.failed(err)
+			e.failed(err)
 			_ = s.Reset()
 			return nil
 		case !echoed:
@@ -80,19 +80,19 @@ func (t *terms) serve(s wire.Stream) error {
 
 // echo opens connections and streams on schedule, and makes them echo until the load's time is over.
 func (c *Client) echo(ctx context.Context) error {
-	p, t := c.setup.parameters(), newTerms(c.setup)
+	p, e := c.setup.parameters(), newEchoSide(c.setup)
 	begun := time.Now()
 	end := begun.Add(contract.Seconds(p.DurationSeconds))
 	streams := len(c.peers) * p.StreamsPerConnection
-	t.unsettled.Add(streams)
+	e.unsettled.Add(streams)
 	var late atomic.Int64
 	ended := make(chan error, 1)
 	go func() {
 		ended <- parallel(len(c.peers), func(i int) error {
-			return c.peers[i].echo(ctx, t, i, begun, end, &late)
+			return c.peers[i].echo(ctx, e, i, begun, end, &late)
 		})
 	}()
-	plateau, err := t.plateau(begun, end, streams, ended)
+	plateau, err := e.plateau(begun, end, streams, ended)
 	if err != nil {
 		return err
 	}
@@ -106,29 +106,29 @@ func (c *Client) echo(ctx context.Context) error {
 }
 
 // plateau counts round trips from the moment at which all streams have settled.
-func (t *terms) plateau(begun, end time.Time, streams int, ended chan error) (*contract.Plateau, error) {
-	p := t.setup.parameters()
+func (e *echoSide) plateau(begun, end time.Time, streams int, ended chan error) (*contract.Plateau, error) {
+	p := e.setup.parameters()
 	gaps := func(count int) float64 { return float64(count - 1) }
 	ramp := gaps(p.Connections)*p.ConnectionIntervalSeconds + gaps(p.StreamsPerConnection)*p.StreamIntervalSeconds
 	// The first line of the last stream may be due that much later.
-	ramp += t.pacer.period.Seconds()
+	ramp += e.pacer.period.Seconds()
 	// At least half of the time after the scheduled ramp is for the plateau.
 	latest := end.Add(-max(end.Sub(begun)-contract.Seconds(ramp), 0) / 2)
 	all := make(chan struct{})
-	go func() { t.unsettled.Wait(); close(all) }()
+	go func() { e.unsettled.Wait(); close(all) }()
 	select {
 	case <-all:
 	case <-time.After(time.Until(latest)):
 		return nil, contract.Failf(contract.Timeout, "%d of %d streams had neither echoed nor failed %v after the start, "+
 			"although the ramp should take %v s: make duration longer, or the load smaller",
-			int64(streams)-t.settled.Load(), streams, latest.Sub(begun), ramp)
+			int64(streams)-e.settled.Load(), streams, latest.Sub(begun), ramp)
 	}
-	operations := &t.setup.counters().Operations
+	operations := &e.setup.counters().Operations
 	from, before := time.Now(), operations.Load()
 	select {
 	case err := <-ended:
 		if err == nil && time.Now().Before(end) {
-			err = t.endedEarly()
+			err = e.endedEarly()
 		}
 		if err != nil {
 			return nil, err
@@ -141,18 +141,18 @@ func (t *terms) plateau(begun, end time.Time, streams int, ended chan error) (*c
 	}, nil
 }
 
-func (t *terms) endedEarly() error {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	if t.first == nil {
+func (e *echoSide) endedEarly() error {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if e.first == nil {
 		return contract.Failf(contract.Internal, "all streams ended early")
 	}
-	return contract.Failf(t.first.Reason, "every stream failed, the first because: %s", t.first.Message)
+	return contract.Failf(e.first.Reason, "every stream failed, the first because: %s", e.first.Message)
 }
 
 // echo dials the connection of a number at its moment and runs its streams. Only wrong bytes are an error.
-func (d *dialler) echo(ctx context.Context, t *terms, number int, begun, end time.Time, late *atomic.Int64) error {
-	p := t.setup.parameters()
+func (d *dialler) echo(ctx context.Context, e *echoSide, number int, begun, end time.Time, late *atomic.Int64) error {
+	p := e.setup.parameters()
 	awaited := func(at time.Time) bool {
 		if !sleep(ctx, time.Until(at)) {
 			return false
@@ -164,40 +164,40 @@ func (d *dialler) echo(ctx context.Context, t *terms, number int, begun, end tim
 		}
 	}
 	if !awaited(begun.Add(time.Duration(number) * contract.Seconds(p.ConnectionIntervalSeconds))) {
-		t.settles(p.StreamsPerConnection)
+		e.settles(p.StreamsPerConnection)
 		return context.Cause(ctx)
 	}
-	connection, err := d.dial(ctx, t.setup, d.server)
+	connection, err := d.dial(ctx, e.setup, d.server)
 	if err != nil {
-		t.failed(err)
-		t.settles(p.StreamsPerConnection)
+		e.failed(err)
+		e.settles(p.StreamsPerConnection)
 		return nil
 	}
 	// Counted from here, so that a slow dial does not turn the first streams into a burst.
 	up := time.Now()
-	t.setup.counters().Connections.Add(1)
-	t.setup.Measurements.recordDial(connection)
+	e.setup.counters().Connections.Add(1)
+	e.setup.Measurements.recordDial(connection)
 	return parallel(p.StreamsPerConnection, func(i int) error {
 		if !awaited(up.Add(time.Duration(i) * contract.Seconds(p.StreamIntervalSeconds))) {
-			t.settles(1)
+			e.settles(1)
 			return context.Cause(ctx)
 		}
 		// Streams that follow each other are on different connections, so that lines on each are spread, too.
-		return t.stream(ctx, connection, i*p.Connections+number, end)
+		return e.stream(ctx, connection, i*p.Connections+number, end)
 	})
 }
 
 // stream runs the stream of a number, of all those of a client.
-func (t *terms) stream(ctx context.Context, connection *peer.Connection, number int, end time.Time) error {
-	counters := t.setup.counters()
+func (e *echoSide) stream(ctx context.Context, connection *peer.Connection, number int, end time.Time) error {
+	counters := e.setup.counters()
 	counters.Active.Add(1)
 	defer counters.Active.Add(-1)
-	settle := sync.OnceFunc(func() { t.settles(1) })
+	settle := sync.OnceFunc(func() { e.settles(1) })
 	defer settle()
 	s, err := connection.Open(ctx)
 	if err == nil {
 		counters.Streams.Add(1)
-		if err = t.echoUntil(ctx, s, number, end, settle); err == nil {
+		if err = e.echoUntil(ctx, s, number, end, settle); err == nil {
 			_ = s.Close()
 			return nil
 		}
@@ -209,16 +209,16 @@ func (t *terms) stream(ctx context.Context, connection *peer.Connection, number 
 	case wire.Fail(err).Reason == contract.WrongEcho:
 		return err
 	}
-	t.failed(err)
+	e.failed(err)
 	return nil
 }
 
-func (t *terms) echoUntil(ctx context.Context, s wire.Stream, number int, end time.Time, settle func()) error {
-	counters, echo, window := t.setup.counters(), t.newEcho(s), uint32(0)
+func (e *echoSide) echoUntil(ctx context.Context, s wire.Stream, number int, end time.Time, settle func()) error {
+	counters, echo, window := e.setup.counters(), e.newEcho(s), uint32(0)
 	now := time.Now()
 	// What the timer added to the last line that waited for it, and so to the late lines behind that one.
 	added := time.Duration(0)
-	for due := t.pacer.first(number, now); ; due = t.pacer.next(due, now) {
+	for due := e.pacer.first(number, now); ; due = e.pacer.next(due, now) {
 		if !sleep(ctx, earlier(due, end).Sub(now)) {
 			return context.Cause(ctx)
 		}
@@ -229,7 +229,7 @@ func (t *terms) echoUntil(ctx context.Context, s wire.Stream, number int, end ti
 		if !now.Before(end) {
 			return nil
 		}
-		begun := t.pacer.countsFrom(due, now, added)
+		begun := e.pacer.countsFrom(due, now, added)
 		if err := echo.RoundTrip(); err != nil {
 			return err
 		}

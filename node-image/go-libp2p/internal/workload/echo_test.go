@@ -28,7 +28,7 @@ func echoed(t *testing.T, load contract.Echo) (sent []time.Duration, mean time.D
 	load.Connections, load.StreamsPerConnection, load.DeadlineSeconds = 2, 2, 5
 	request := contract.TrialRequest{Parameters: contract.Parameters{Echo: load, Messages: contract.Messages{MessageBytes: 64}}}
 	setup := Setup{Request: &request, Observer: &observe.Observer{Counters: &observe.Counters{}}}
-	begun, terms := time.Now(), newTerms(&setup)
+	begun, side := time.Now(), newEchoSide(&setup)
 	ours, theirs := net.Pipe()
 	peer := make(chan error, 1)
 	go func() {
@@ -51,7 +51,7 @@ func echoed(t *testing.T, load contract.Echo) (sent []time.Duration, mean time.D
 		}
 	}()
 	settled := 0
-	if err := terms.echoUntil(t.Context(), stream{ours}, 1, begun.Add(500*ms), func() { settled++ }); err != nil {
+	if err := side.echoUntil(t.Context(), stream{ours}, 1, begun.Add(500*ms), func() { settled++ }); err != nil {
 		t.Error(err)
 	}
 	_ = ours.Close()

@@ -62,8 +62,8 @@ type served struct {
 	streams sync.WaitGroup
 	// ended gets a value when streams have ended since the last one was taken.
 	ended chan struct{}
-	// terms of an echo, nil for other workloads.
-	terms *terms
+	// echo is nil for other workloads.
+	echo *echoSide
 
 	mutex   sync.Mutex
 	begun   bool
@@ -78,7 +78,7 @@ func newServed(setup *Setup) *served {
 		ended: make(chan struct{}, 1),
 	}
 	if setup.parameters().Workload == "echo" {
-		s.terms = newTerms(setup)
+		s.echo = newEchoSide(setup)
 	}
 	return s
 }
@@ -194,7 +194,7 @@ func (s *served) exchange(ctx context.Context, stream wire.Stream) (wire.Arrival
 	case contract.Litep2pPerf:
 		return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), counters)
 	case contract.EchoLines:
-		return wire.Arrival{}, s.terms.serve(stream)
+		return wire.Arrival{}, s.echo.serve(stream)
 	case contract.Framed:
 		return s.exchangeMessages(ctx, stream)
 	case contract.TestData:
@@ -257,11 +257,11 @@ func (s *served) left() {
 	defer s.mutex.Unlock()
 	switch {
 	case s.open == 0:
-	case s.terms != nil:
+	case s.echo != nil:
 		// An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
 		// closes.
 		for range s.open {
-			s.terms.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
+			s.echo.failed(contract.Failf(contract.Timeout, "a stream did not end with its client"))
 		}
 	default:
 		s.keep(contract.Failf(contract.Timeout, "%d streams did not end with their clients", s.open))

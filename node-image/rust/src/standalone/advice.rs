@@ -6,7 +6,7 @@ use perfrun_contract::{
     matrix::{Negotiation, Protocol, Stack, Transport},
     node::Reason,
     parameters::{Amount, Parameters},
-    support::{LITEP2P_QUIC_STREAMS, unsupported},
+    support::{LITEP2P_QUIC_STREAMS, why_pair_unsupported},
 };
 
 use crate::workload::{Failed, Setup};
@@ -20,7 +20,7 @@ pub(super) fn check_server(
     transport: Transport,
     parameters: &Parameters,
 ) -> anyhow::Result<()> {
-    let reasons = peers(stack).map(|client| unsupported(client, stack, transport, parameters));
+    let reasons = peers(stack).map(|client| why_pair_unsupported(client, stack, transport, parameters));
     refuse(parameters, reasons)
 }
 
@@ -41,7 +41,7 @@ pub(super) fn check_client(
     if stack == Stack::Raw && parameters.operation() == Some(Distribution::Open) {
         bail!("raw opens streams without a round trip, so its opens cannot be timed: use another --stack");
     }
-    let reasons = peers(stack).map(|server| unsupported(stack, server, transport, parameters));
+    let reasons = peers(stack).map(|server| why_pair_unsupported(stack, server, transport, parameters));
     refuse(parameters, reasons)
 }
 

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_gone_before_the_end_has_arrived_fails_nothing() {
+    async fn a_client_that_leaves_before_the_end_arrived_fails_no_server() {
         let served = async |kind| serve(Ending(kind), 10, &buffers(), &Counters::default()).await;
         served(ErrorKind::NotConnected).await.unwrap();
         served(ErrorKind::Other).await.unwrap_err();

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_a_peer_are_short_and_control_no_terminal() {
+    fn messages_of_a_peer_are_cut_and_cannot_control_a_terminal() {
         let reason = format!("closed by peer: \x1b]52;c;AA\x07{}", "x".repeat(10_000));
         let Failed(failure) = wire::Error::from(io::Error::other(reason)).into();
         assert_eq!(failure.reason, Reason::StreamFailed);

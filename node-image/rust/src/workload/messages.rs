@@ -181,7 +181,7 @@ impl Pair {
 }
 
 /// Serves one exchange until its last message, or gives it to the client in this process. `times` gets the
-/// times of one way.
+/// one-way delays.
 pub(super) async fn serve(
     mut messenger: BoxMessenger,
     load: Messages,

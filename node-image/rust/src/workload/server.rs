@@ -191,7 +191,7 @@ struct Streams<'a> {
     /// `None` unless the workload is an echo.
     terms: Option<Arc<Terms>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
-    /// Times of one way, of messages.
+    /// One-way delays of messages.
     one_way: Arc<Mutex<Recorder>>,
     begun: bool,
     arrival: Arrival,

@@ -95,7 +95,7 @@ async fn raw_quic_uses_the_requested_congestion_control() {
 }
 
 #[tokio::test]
-async fn what_a_kernel_or_a_stack_does_not_have_is_refused() {
+async fn a_congestion_control_that_kernel_or_stack_lacks_is_refused() {
     let pair = Pair::start();
     for (stack, name, words) in [
         (Stack::Raw, "none-such", "the kernel has"),

@@ -192,7 +192,7 @@ async fn a_dial_to_a_dead_server_fails() {
 }
 
 #[tokio::test]
-async fn an_unsupported_cell_is_reported_and_nothing_else_happens() {
+async fn an_unsupported_cell_is_reported_and_no_trial_starts() {
     let node = Node::start();
     for (id, stack, transport, parameters) in [
         ("tls", Stack::Litep2p, Transport::TcpTls, ping(1, 0.0)),

@@ -31,14 +31,14 @@ async fn an_idle_node_stops_immediately() {
 }
 
 #[tokio::test]
-async fn a_node_starts_again_in_its_process_unless_it_has_something_to_tell() {
-    starts_again(&Node::start(), Stack::Litep2p).await;
+async fn a_node_restarts_in_its_process_unless_a_trial_or_outcome_is_pending() {
+    restarts(&Node::start(), Stack::Litep2p).await;
     if let Some(pair) = Pair::start_go() {
-        starts_again(&pair.server, Stack::GoLibp2p).await;
+        restarts(&pair.server, Stack::GoLibp2p).await;
     }
 }
 
-async fn starts_again(node: &Node, stack: Stack) {
+async fn restarts(node: &Node, stack: Stack) {
     let call = async |method: Method, path: &str, epoch: u64| {
         let call = node.call(method, path).header(EPOCH_HEADER, epoch);
         call.send().await
@@ -56,14 +56,14 @@ async fn starts_again(node: &Node, stack: Stack) {
     let before = instance(7).await.unwrap();
     assert_eq!(renew(7).await, StatusCode::NO_CONTENT);
     // Metrics need no epoch, from which the new start could learn it.
-    let has_started_again = async || match node.bare(Method::GET, "/metrics").send().await {
+    let has_restarted = async || match node.bare(Method::GET, "/metrics").send().await {
         Ok(page) => page
             .text()
             .await
             .is_ok_and(|page| !page.contains("perfrun_trials_total{")),
         Err(_) => false,
     };
-    eventually("a new start", has_started_again).await;
+    eventually("a restart", has_restarted).await;
     let late = call(Method::GET, "/v1/clock", 6).await.unwrap();
     assert_eq!(late.status(), StatusCode::PRECONDITION_FAILED);
     let again = instance(7).await.unwrap();

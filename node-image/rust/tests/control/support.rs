@@ -13,7 +13,7 @@ use perfrun_contract::{
     matrix::{Stack, Transport},
     node::{Measured, Outcome, Reason, Start, TrialRequest, TrialState, TrialStatus},
     parameters::Parameters,
-    support::unsupported,
+    support::why_pair_unsupported,
 };
 use perfrun_test_kit::{Need, skip};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -76,7 +76,7 @@ pub(crate) fn commonware() -> Option<(Stack, Stack, Transport)> {
 
 /// Whether a plan would not skip a pair.
 pub(crate) fn can((client, server, transport): (Stack, Stack, Transport), parameters: &Parameters) -> bool {
-    unsupported(client, server, transport, parameters).is_none()
+    why_pair_unsupported(client, server, transport, parameters).is_none()
 }
 
 /// A node process, which is killed when dropped.

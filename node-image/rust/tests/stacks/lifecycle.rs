@@ -14,7 +14,7 @@ use tokio::{
 use crate::support::*;
 
 #[tokio::test]
-async fn a_port_in_use_is_refused_in_the_words_of_the_system() {
+async fn a_port_in_use_is_refused_with_the_error_of_the_system() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL {
         let first = start(stack, listener(transport)).await;
@@ -64,7 +64,7 @@ async fn a_port_can_be_used_again_as_soon_as_its_host_is_closed() {
 }
 
 #[tokio::test]
-async fn a_dial_to_nobody_fails_with_a_reason() {
+async fn a_dial_to_a_closed_port_fails_with_a_reason() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL
         .into_iter()
@@ -116,7 +116,7 @@ async fn an_address_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn what_litep2p_lacks_is_refused_before_anything_starts() {
+async fn settings_that_litep2p_lacks_are_refused_before_a_host_starts() {
     let unsupported = [
         listener(Transport::TcpTls),
         host(Transport::WebrtcDirect),

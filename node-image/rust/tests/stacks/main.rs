@@ -110,7 +110,7 @@ async fn burst(client: Stack, server: Stack, transport: Transport, streams: usiz
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn libp2p_opens_300_streams_at_once() {
+async fn libp2p_opens_300_streams_at_the_same_time() {
     for transport in [
         Transport::Tcp,
         Transport::TcpTls,
@@ -146,7 +146,7 @@ async fn litep2p_opens_100_streams_on_quic_and_300_to_libp2p() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn raw_opens_300_streams_at_once() {
+async fn raw_opens_300_streams_at_the_same_time() {
     for transport in [Transport::Tcp, Transport::QuicV1] {
         burst(Stack::Raw, Stack::Raw, transport, 300).await;
     }
@@ -154,7 +154,7 @@ async fn raw_opens_300_streams_at_once() {
 
 #[cfg(feature = "commonware")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commonware_opens_300_connections_at_once() {
+async fn commonware_opens_300_connections_at_the_same_time() {
     burst(Stack::Commonware, Stack::Commonware, Transport::Tcp, 300).await;
 }
 
@@ -278,7 +278,7 @@ async fn libp2p_with_rsa_keys_is_known_by_them() {
 }
 
 #[tokio::test]
-async fn tcp_but_not_litep2p_tells_when_the_socket_was_connected() {
+async fn a_tcp_dial_reports_the_time_of_its_socket_except_with_litep2p() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL {
         let server = start(stack, listener(transport)).await;

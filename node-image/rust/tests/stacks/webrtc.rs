@@ -226,7 +226,7 @@ async fn an_address_without_the_hash_of_a_certificate_is_refused_with_advice() {
 }
 
 #[tokio::test]
-async fn a_dial_to_nobody_fails_within_the_time_of_a_dial() {
+async fn a_webrtc_dial_to_a_closed_port_fails_within_the_dial_timeout() {
     let _shared = DESCRIPTORS.read().await;
     let server = start(Stack::Libp2p, listener(WEBRTC)).await;
     let address = server.addresses()[0].clone();

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use crate::{Server, lines};
 
 #[test]
-fn a_multiaddr_says_the_transport_to_both_sides() {
+fn a_multiaddr_selects_the_transport_of_both_sides() {
     for (stack, listen, transport) in [
         ("libp2p", "/ip4/127.0.0.1/udp/0/quic-v1", "/quic-v1"),
         ("litep2p", "/ip4/127.0.0.1/udp/0/quic-v1", "/quic-v1"),

@@ -270,7 +270,7 @@ fn the_options_of_libp2ps_perf_serve_and_measure_both_transports() {
 }
 
 #[test]
-fn a_port_in_use_is_said_and_ends_the_server() {
+fn a_port_in_use_is_reported_and_ends_the_server() {
     for (stack, transport) in [
         ("libp2p", "tcp"),
         ("libp2p", "quic-v1"),
@@ -330,7 +330,7 @@ fn substreams_are_opened_and_timed() {
 }
 
 #[test]
-fn a_client_that_fails_says_why_and_prints_no_final_line() {
+fn a_client_that_fails_prints_the_reason_and_no_final_line() {
     let mut server = Server::start(&["--stack", "litep2p"]);
     for (args, words) in [
         (
@@ -367,7 +367,7 @@ fn a_client_that_fails_says_why_and_prints_no_final_line() {
 }
 
 #[test]
-fn a_client_that_was_killed_is_nothing_to_the_server() {
+fn a_server_continues_after_its_client_was_killed() {
     let server = Server::start(&["--stack", "libp2p"]);
     let upload = [
         "client",

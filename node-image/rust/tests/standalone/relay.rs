@@ -52,7 +52,7 @@ fn a_sink_fetches_from_a_source_through_a_relay() {
 }
 
 #[test]
-fn a_sink_without_its_source_says_why() {
+fn a_sink_without_its_source_prints_the_reason() {
     let relay = Server::called(&["relay", "--listen", "/ip4/127.0.0.1/tcp/0"]);
     let source = Server::called(&["source", "--relay", &relay.address]);
     let address = source.address.clone();

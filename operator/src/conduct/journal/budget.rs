@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_that_remain_share_what_is_left() {
+    fn remaining_trials_share_the_remaining_budget() {
         let budget = |most, compressed| Budget {
             most,
             compressed,

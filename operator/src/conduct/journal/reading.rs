@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_two_operators_are_told_apart() {
+    fn parts_of_two_operators_are_distinguished() {
         let continued = [None, None, Some(0), Some(1), Some(2), Some(9)];
         let parts = continued.into_iter().enumerate();
         let parts = parts.map(|(number, continues)| (number, (number.to_string(), continues)));

@@ -230,7 +230,7 @@ async fn an_existing_config_map_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_is_lost_loses_no_record_and_doubles_none() {
+async fn a_write_whose_answer_is_lost_neither_loses_nor_repeats_a_record() {
     let server = TestServer::new();
     let job = job(&server);
     let mut journal = open(&job).await;
@@ -387,7 +387,7 @@ async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_that_nobody_could_have_measured_are_left_out() {
+async fn records_with_impossible_values_are_left_out() {
     for (lines, why) in [
         (" ".repeat(17 << 20), "a record of more than"),
         ("\n".to_owned(), "another version of perfrun or hand"),
@@ -425,7 +425,7 @@ async fn a_config_map_with_a_number_that_no_operator_reaches_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn samples_beyond_the_budget_are_merged_and_the_run_says_so() {
+async fn samples_beyond_the_budget_are_merged_and_the_outcome_reports_it() {
     let server = TestServer::new();
     let mut job = job(&server);
     Arc::make_mut(&mut job.services).result_bytes = 10_000;
@@ -487,7 +487,7 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
 }
 
 /// The line of a record of a newer version.
-fn of_tomorrow(trial: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
+fn of_a_newer_version(trial: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
     let mut record = serde_json::to_value(record(trial, 0, None)).unwrap();
     record["metrics"] = json!({"jitterP50": 0.25});
     record["flags"] = json!(["Overheated"]);
@@ -501,7 +501,7 @@ async fn a_journal_of_a_newer_version_is_continued_and_nothing_of_it_is_lost() {
     let job = job(&server);
     let mut journal = open(&job).await;
     journal.record(&urgent("a")).await.unwrap();
-    let newer = of_tomorrow("a", |record| record["temperature"] = json!(99));
+    let newer = of_a_newer_version("a", |record| record["temperature"] = json!(99));
     replace_records(&server, &newer);
     let before = server.object(&format!("{PATH}/run-4a49a-trials-0")).unwrap();
 
@@ -547,7 +547,7 @@ async fn a_record_of_a_newer_version_that_cannot_be_read_is_measured_again() {
     journal.record(&urgent("a")).await.unwrap();
     replace_records(
         &server,
-        &of_tomorrow("a", |record| {
+        &of_a_newer_version("a", |record| {
             record["attempt"] = json!("first");
         }),
     );

@@ -30,7 +30,7 @@ fn written(step: Step) -> LeaseSpec {
 }
 
 #[test]
-fn a_lease_that_nobody_holds_is_taken() {
+fn a_lease_without_a_holder_is_taken() {
     let now = Instant::now();
     let spec = written(election("a").decide(None, now, Timestamp::UNIX_EPOCH));
     assert_eq!(

@@ -149,7 +149,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
     let none = PerfRunStatus::default();
     let status = run.status.as_ref().unwrap_or(&none);
     let seconds = |time: &Time| time.0.as_millisecond() as f64 / 1e3;
-    let ended = condition::end(&status.conditions);
+    let ended = condition::end_condition(&status.conditions);
     RunView {
         namespace: run.namespace().unwrap_or_default(),
         name: run.name_any(),
@@ -178,7 +178,7 @@ mod tests {
     use kube::runtime::watcher;
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
-        compare::{Comparison, Outcome, Ratio, Verdict},
+        compare::{Comparison, Finding, Ratio, Verdict},
         metric::Metric,
         record::Flag,
         summary::SummaryRow,
@@ -260,7 +260,7 @@ mod tests {
                 high: None,
             }),
             p_adjusted: None,
-            finding: Outcome::Better,
+            finding: Finding::Better,
             reason: None,
             detectable_difference: None,
             pairs_needed: None,

@@ -65,7 +65,7 @@ async fn objects_are_created_in_order_and_the_status_is_written_once() {
 
 /// Scenarios A and B of templates that the API server never takes, and a few more of its answers.
 #[tokio::test(start_paused = true)]
-async fn what_can_never_be_created_ends_the_run_with_the_message() {
+async fn an_object_that_can_never_be_created_ends_the_run_with_the_message() {
     for (path, code, message) in [
         (PODS, 422, "spec.topologySpreadConstraints[1]: Duplicate value"),
         (PODS, 400, "quantities must match the regular expression"),
@@ -93,7 +93,7 @@ async fn what_can_never_be_created_ends_the_run_with_the_message() {
 
 /// Scenarios E and F, and an API server in trouble: every object, every answer that may change.
 #[tokio::test(start_paused = true)]
-async fn what_may_be_created_later_is_tried_until_the_time_to_provision_is_over() {
+async fn a_temporarily_refused_object_is_retried_until_the_provision_timeout() {
     for path in [SECRETS, POLICIES, PODS] {
         for (answer, reason, message) in [
             (
@@ -155,7 +155,7 @@ async fn a_run_starts_when_the_api_server_has_recovered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_a_creation_is_no_conflict() {
+async fn a_lost_answer_to_a_creation_is_not_taken_for_a_conflict() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({"timeouts": {"provision": "5m"}}));
     for path in [SECRETS, POLICIES, PODS] {
@@ -191,7 +191,7 @@ async fn an_object_of_another_owner_ends_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_without_objects_is_in_nobodys_way() {
+async fn a_run_whose_objects_were_refused_does_not_block_the_next_one() {
     let mut scene = Scene::new().await;
     scene.create("first", json!({}));
     scene.create("second", json!({}));
@@ -345,7 +345,7 @@ async fn a_status_that_cannot_be_written_is_an_error_that_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_deleted_in_the_meantime_is_no_error() {
+async fn a_run_deleted_during_its_pass_is_not_an_error() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
     scene.sync();
@@ -354,7 +354,7 @@ async fn a_run_that_was_deleted_in_the_meantime_is_no_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conductor_that_panics_ends_the_run_at_last() {
+async fn a_conductor_that_panics_repeatedly_ends_the_run() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
     scene.pass("a").await.unwrap();
@@ -433,7 +433,7 @@ async fn a_pod_with_the_labels_of_a_run_and_another_owner_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_document_that_the_policy_does_not_allow_is_refused_unless_its_trials_have_begun() {
+async fn a_document_against_the_policy_is_refused_unless_its_trials_have_begun() {
     let policy = |json: &str| serde_json::from_str::<Policy>(json).unwrap();
     let stacks = json!({"stacks": [{"name": "libp2p", "stack": "libp2p", "image": "node:mine"}]});
     let mut scene = Scene::new().await;
@@ -612,7 +612,7 @@ async fn a_run_starts_although_the_one_before_it_fails_to_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_starts_although_the_one_before_it_is_deleted_or_suspended_and_wakes_nobody() {
+async fn a_run_starts_after_the_one_before_it_is_deleted_or_suspended() {
     let leaves: [fn(&Scene); 2] = [
         |scene| scene.server.remove(&Scene::path("first")),
         |scene| scene.change("first", |run| run["spec"]["suspend"] = true.into()),

@@ -259,7 +259,7 @@ fn a_run_passes_from_pods_to_trials_to_its_end() {
 }
 
 #[test]
-fn trials_that_are_not_needed_are_no_part_of_the_progress() {
+fn trials_that_are_not_needed_do_not_count_in_the_progress() {
     let mut life = Life::running();
     let mut progress = going(1, 0);
     progress.counts.not_needed = 1;
@@ -271,7 +271,7 @@ fn trials_that_are_not_needed_are_no_part_of_the_progress() {
 }
 
 #[test]
-fn a_run_that_has_ended_needs_nothing() {
+fn a_run_that_has_ended_needs_no_action() {
     let mut life = Life::running();
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
     life.pass();
@@ -293,7 +293,7 @@ fn trials_that_failed_make_the_run_fail_with_their_reason() {
 }
 
 #[test]
-fn a_run_says_that_its_samples_were_merged() {
+fn merged_samples_are_reported_in_the_status_of_a_run() {
     let mut life = Life::running();
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         unreachable!("it has ended")
@@ -406,7 +406,7 @@ fn a_run_can_be_cancelled_at_any_time() {
 }
 
 #[test]
-fn pods_of_a_failed_run_are_kept_if_the_run_says_so() {
+fn pods_of_a_failed_run_are_kept_if_the_spec_requests_it() {
     let mut life = Life::running();
     life.spec.cleanup.keep_pods_on_failure = true;
     life.conductor = outcome(EndReason::Internal, 0, 0);
@@ -490,7 +490,7 @@ fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
 }
 
 #[test]
-fn a_conductor_that_panics_is_resumed_but_not_forever() {
+fn a_conductor_that_panics_is_resumed_a_limited_number_of_times() {
     let mut life = Life::running();
     let panicked = |times| ConductorState::Panicked {
         times,

@@ -300,7 +300,7 @@ fn the_history_keeps_what_a_newer_version_has_written_of_a_run() {
 }
 
 #[test]
-fn what_runs_found_outlives_them() {
+fn verdicts_of_runs_outlive_them_in_the_status_of_their_schedule() {
     let mut scene =
         Scene::new("schedule: '@hourly', successfulRunsHistoryLimit: 2, failedRunsHistoryLimit: 1");
     let ends = [
@@ -366,7 +366,7 @@ fn the_end_of_a_run_is_an_event_that_warns_of_failures() {
 }
 
 #[test]
-fn a_schedule_that_cannot_work_says_so_and_creates_nothing() {
+fn an_invalid_schedule_creates_nothing_and_reports_the_reason() {
     for (fields, reason, words) in [
         ("schedule: '0 25 * * *'", "InvalidSchedule", "write minute, hour"),
         ("schedule: '0 3 31 4 *'", "InvalidSchedule", "never comes"),

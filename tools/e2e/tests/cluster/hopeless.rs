@@ -11,7 +11,7 @@ use perfrun_e2e::{
 };
 
 #[test]
-fn a_run_that_fits_nowhere_says_so() {
+fn a_run_that_fits_nowhere_has_the_reason_unschedulable() {
     shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
@@ -21,7 +21,7 @@ fn a_run_that_fits_nowhere_says_so() {
 }
 
 #[test]
-fn a_run_whose_image_does_not_exist_says_so() {
+fn a_run_whose_image_does_not_exist_has_the_reason_of_the_pull() {
     shared(async |scene| {
         let unknown = TINY.replace("clients: [libp2p]", "clients: [unknown]")
             + "stacks: [{name: unknown, stack: libp2p, image: 'perfrun/no-such-image:0'}]\n\
@@ -74,7 +74,7 @@ fn a_template_that_spreads_clients_like_the_operator_runs() {
 const TOO_LARGE: &str = include_str!("../../../../crates/api/tests/api/too-large.yaml");
 
 #[test]
-fn a_run_that_asks_for_too_much_is_refused_at_once_with_the_sentence_of_validate() {
+fn a_document_that_validate_refuses_is_refused_with_the_same_sentence() {
     e2e(async |scene| {
         let mut run = document::parse(TOO_LARGE)?.remove(0);
         let sentence = plan(&run.spec).err().context("it has a plan")?.to_string();

@@ -80,7 +80,7 @@ fn a_suspended_run_waits_and_then_runs() {
 }
 
 #[test]
-fn a_run_goes_when_its_time_after_success_is_over() {
+fn a_succeeded_run_is_deleted_when_its_ttl_is_over() {
     shared(async |scene| {
         scene
             .create("ttl", &format!("{TINY}cleanup: {{ttlSecondsAfterSuccess: 10}}\n"))
@@ -94,7 +94,7 @@ fn a_run_goes_when_its_time_after_success_is_over() {
 }
 
 #[test]
-fn a_run_goes_when_its_time_after_failure_is_over() {
+fn a_failed_run_is_deleted_when_its_ttl_is_over() {
     shared(async |scene| {
         let nowhere = TINY.to_owned()
             + "template: {client: {nodeSelector: {no: where}}}\n\
@@ -149,7 +149,7 @@ fn a_name_of_63_characters_fits_everywhere() {
 }
 
 #[test]
-fn exclusive_runs_wait_for_one_another_and_say_so() {
+fn exclusive_runs_wait_for_one_another_with_a_reason() {
     e2e(async |scene| {
         scene.create("first", LONG).await?;
         scene.measuring("first", 0, seconds(60)).await?;

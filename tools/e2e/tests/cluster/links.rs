@@ -112,7 +112,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
 }
 
 #[test]
-fn what_a_link_loses_is_seen_by_the_probe_and_sent_again_in_trials() {
+fn packets_lost_on_a_link_are_measured_and_retransmitted_in_trials() {
     e2e(async |scene| {
         scene.create("lossy", LOSSY).await?;
         let run = scene.succeeded("lossy", seconds(150)).await?;
@@ -221,7 +221,7 @@ fn a_client_that_is_replaced_is_measured_over_links_that_are() {
 }
 
 #[test]
-fn a_namespace_that_forbids_link_agents_is_named_at_once() {
+fn a_namespace_that_forbids_link_agents_is_reported_immediately() {
     shared(async |scene| {
         for level in ["restricted", "baseline"] {
             let strict = scene
@@ -247,7 +247,7 @@ fn a_namespace_that_forbids_link_agents_is_named_at_once() {
 }
 
 #[test]
-fn a_kernel_that_cannot_impair_is_named_at_once() {
+fn a_kernel_that_cannot_impair_is_reported_immediately() {
     shared(async |scene| {
         let by_kernel = TWO_NETWORKS.replace("backend: userspace", "backend: kernel");
         scene.create("by-kernel", &by_kernel).await?;

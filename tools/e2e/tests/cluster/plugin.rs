@@ -18,7 +18,7 @@ use perfrun_e2e::{
 use perfrun_test_kit::{Need, skip};
 
 #[test]
-fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
+fn kubectl_perfrun_runs_a_document_and_copies_its_results() {
     shared(async |scene| {
         let Some(plugin) = Plugin::install(scene)? else {
             return Ok(());
@@ -48,7 +48,7 @@ fn kubectl_perfrun_runs_a_document_and_brings_its_results_home() {
 }
 
 #[test]
-fn kubectl_perfrun_shows_logs_cancels_and_says_so() {
+fn kubectl_perfrun_shows_logs_and_confirms_a_cancel() {
     shared(async |scene| {
         let Some(plugin) = Plugin::install(scene)? else {
             return Ok(());

@@ -76,7 +76,7 @@ fn a_schedule_creates_a_run_each_minute_and_keeps_its_verdict() {
 }
 
 #[test]
-fn a_schedule_without_a_time_zone_that_exists_says_so() {
+fn a_schedule_with_an_unknown_time_zone_has_that_reason() {
     shared(async |scene| {
         let schedules: Api<PerfSchedule> = scene.api();
         let mut schedule = every_minute("nowhere")?;
@@ -99,7 +99,7 @@ fn a_schedule_without_a_time_zone_that_exists_says_so() {
 }
 
 #[test]
-fn a_schedule_keeps_the_words_of_a_newer_version_in_its_history() {
+fn a_schedule_keeps_the_names_of_a_newer_version_in_its_history() {
     shared(async |scene| {
         let schedules: Api<PerfSchedule> = scene.api();
         let mut schedule = every_minute("newer")?;
@@ -124,7 +124,7 @@ fn a_schedule_keeps_the_words_of_a_newer_version_in_its_history() {
 }
 
 #[test]
-fn the_api_server_refuses_a_schedule_that_is_none() {
+fn the_api_server_refuses_a_schedule_without_five_fields() {
     admission(async |scene: &Scene| {
         let schedules: Api<PerfSchedule> = scene.api();
         let mut schedule = every_minute("short")?;

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
 };
 
-use perfrun_contract::{compare::Outcome, metric::Metric, units::SECONDS};
+use perfrun_contract::{compare::Finding, metric::Metric, units::SECONDS};
 use perfrun_report::change;
 
 use super::{Line, Run, Runs, Trial};
@@ -48,11 +48,11 @@ disturbed trials |
             .iter()
             .filter(|run| run.comparisons.iter().any(|line| line.finding.differs()));
         let words = [
-            Outcome::Better,
-            Outcome::Worse,
-            Outcome::Same,
-            Outcome::Inconclusive,
-            Outcome::NotComparable,
+            Finding::Better,
+            Finding::Worse,
+            Finding::Same,
+            Finding::Inconclusive,
+            Finding::NotComparable,
         ];
         let counts = words.map(|word| {
             let found = comparisons(runs).filter(|line| line.finding == word);
@@ -284,12 +284,12 @@ mod tests {
 
     use super::{
         super::{Line, Run, Runs, Trial},
-        Metric, Outcome, all, environment,
+        Finding, Metric, all, environment,
     };
 
     const CELLS: [&str; 2] = ["a.a.tcp.upload-0.2s", "b.b.tcp.upload-0.2s"];
 
-    fn line(document: &str, run: &str, metric: Metric, ratio: f64, finding: Outcome) -> Line {
+    fn line(document: &str, run: &str, metric: Metric, ratio: f64, finding: Finding) -> Line {
         Line {
             document: document.to_owned(),
             run: run.to_owned(),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     /// Two runs of a document. Their candidates differ from their baselines by a factor of e to these powers.
-    fn twice(document: &str, finding: Outcome, powers: [[f64; 2]; 2]) -> Runs {
+    fn twice(document: &str, finding: Finding, powers: [[f64; 2]; 2]) -> Runs {
         let runs = powers
             .into_iter()
             .zip(["2026-11-26T08:17:03Z", "2026-11-27T08:17:03Z"]);
@@ -352,8 +352,8 @@ mod tests {
 
     #[test]
     fn tables_have_findings_estimates_and_spread() {
-        let mut runs = twice("aa", Outcome::Same, [[0.0, 0.2], [0.4, 0.6]]);
-        runs.extend(twice("busy", Outcome::Worse, [[0.125, 0.125], [0.125, 0.125]]));
+        let mut runs = twice("aa", Finding::Same, [[0.0, 0.2], [0.4, 0.6]]);
+        runs.extend(twice("busy", Finding::Worse, [[0.125, 0.125], [0.125, 0.125]]));
         let tables = all(&runs).into_iter();
         let tables = tables.map(|(heading, table)| format!("## {heading}\n\n{table}\n"));
         assert_eq!(
@@ -428,7 +428,7 @@ trials explain; 0.0 % means that trials explain all of it.
             comparisons: vec![],
             trials: trials.into_iter().chain(baselines).collect(),
         };
-        let compared = line("aa", "", Metric::UploadGoodput, 1.0, Outcome::Same);
+        let compared = line("aa", "", Metric::UploadGoodput, 1.0, Finding::Same);
         assert_eq!(run.differences(&compared), [4.0_f64.ln()]);
     }
 }

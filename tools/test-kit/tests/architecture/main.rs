@@ -137,7 +137,7 @@ fn list(names: &str) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn the_picture_of_crates_is_that_of_the_manifests() {
+fn the_documented_graph_of_crates_matches_the_manifests() {
     let file = workspace().join("docs/architecture/README.md");
     let (normal, dev) = drawn(&fs::read_to_string(file).unwrap());
     let crates = Crates::read();
@@ -154,7 +154,7 @@ fn the_picture_of_crates_is_that_of_the_manifests() {
 }
 
 #[test]
-fn what_measures_does_not_know_kubernetes() {
+fn crates_that_measure_do_not_depend_on_kubernetes() {
     let crates = Crates::read();
     for name in ["contract", "conductor", "report", "node", "local"] {
         for kubernetes in ["kube", "k8s-openapi"] {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_refused() {
+    fn text_that_is_not_a_patch_is_refused() {
         for text in [
             "a",
             "=b",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_nothing_asks_for_is_found() {
+    fn a_patch_that_no_crate_depends_on_is_found() {
         let lock = "version = 4\n\n[[package]]\nname = \"a\"\n\n[[patch.unused]]\nname = \"b\"\nversion = \"0.17.0\"\n";
         assert_eq!(unused(lock).collect::<Vec<_>>(), [("b", "0.17.0")]);
         assert_eq!(unused("version = 4\n").count(), 0);

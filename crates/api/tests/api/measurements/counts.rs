@@ -107,7 +107,7 @@ fn both_directions_are_compared() {
 }
 
 #[test]
-fn a_download_that_was_cut_off_may_lose_what_was_under_way() {
+fn a_download_that_was_cut_off_may_lose_bytes_in_flight() {
     let cell = cell("{bandwidth: {duration: 1s, directions: [download]}}", "{}");
     let ends = |sent, received| {
         let client = Measured {

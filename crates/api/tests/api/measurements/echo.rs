@@ -52,7 +52,7 @@ fn echoed(round_trips: u64) -> Measured {
 }
 
 #[test]
-fn an_echo_is_held_against_one_line_for_each_pause_and_stream() {
+fn an_echo_is_compared_with_one_line_for_each_pause_and_stream() {
     // 50 streams, every 0.5 s, for 15 s: 1500.
     let clients = vec![echoed(1500), echoed(1350)];
     let server = Measured {

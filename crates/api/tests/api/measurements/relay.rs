@@ -31,7 +31,7 @@ fn with_relay(
 const GIB: u64 = 1 << 30;
 
 #[test]
-fn a_relayed_transfer_says_what_each_step_took_and_what_the_relay_used() {
+fn a_relayed_transfer_has_the_time_of_each_step_and_the_use_of_the_relay() {
     let cell = cell(&format!("{{relay: {{sizes: [{GIB}], paths: [relayed]}}}}"), "{}");
     let client = Measured {
         bytes_received: GIB,
@@ -106,7 +106,7 @@ fn a_transfer_of_which_some_is_missing_is_a_mismatch() {
 }
 
 #[test]
-fn what_a_relay_carries_under_stress_is_that_of_the_plateau() {
+fn rates_of_a_relay_under_stress_are_those_of_the_plateau() {
     let cell = cell(
         "{relayStress: {sinks: [4], sinksPerSource: 4, sinkInterval: 1s, plateau: 2s}}",
         "{}",

@@ -28,7 +28,7 @@ use tokio::{
 
 use super::{
     Suite, parameters,
-    pod::{exited_by_itself, obstacle},
+    pod::{exited_before_the_kill, obstacle},
 };
 use crate::cluster::{
     access::{Cluster, open},
@@ -186,7 +186,7 @@ impl Running for PodNode {
 
     async fn stop(&self, grace: Duration) -> bool {
         self.end(grace).await;
-        exited_by_itself(&self.seen.borrow().pod)
+        exited_before_the_kill(&self.seen.borrow().pod)
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) fn obstacle(pod: &Pod) -> String {
 }
 
 /// Whether the node of a pod exited before the kubelet killed it.
-pub(super) fn exited_by_itself(pod: &Pod) -> bool {
+pub(super) fn exited_before_the_kill(pod: &Pod) -> bool {
     let ended = node(pod).and_then(|node| node.terminated.as_ref());
     ended.is_some_and(|ended| ended.exit_code != KILLED)
 }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_has_an_owner_and_what_pods_of_runs_have() {
+    fn a_conformance_pod_has_an_owner_and_the_settings_of_pods_of_runs() {
         let owner = OwnerReference {
             kind: "Secret".to_owned(),
             ..OwnerReference::default()
@@ -180,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_killed_did_not_exit_by_itself() {
+    fn a_killed_node_has_not_exited_before_the_kill() {
         let ended = |code: i32| seen(container(json!({"terminated": {"exitCode": code}})));
-        assert!(exited_by_itself(&ended(0)) && exited_by_itself(&ended(143)));
-        assert!(!exited_by_itself(&ended(137)) && !exited_by_itself(&seen(json!({}))));
+        assert!(exited_before_the_kill(&ended(0)) && exited_before_the_kill(&ended(143)));
+        assert!(!exited_before_the_kill(&ended(137)) && !exited_before_the_kill(&seen(json!({}))));
     }
 }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_overdue_is_not_waited_for() {
+    fn an_overdue_moment_is_not_waited_for() {
         let alarm = Alarm {
             usually_late: 100_000,
         };

@@ -136,7 +136,7 @@ fn intervals_of_bursts_are_exact() {
 }
 
 #[test]
-fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
+fn rates_of_links_with_jitter_are_judged_by_the_rate_that_jitter_leaves() {
     let steady = Impairment {
         rate_bits_per_second: NonZeroU64::new(4_000_000),
         ..delay(100)
@@ -156,7 +156,7 @@ fn rates_of_links_with_jitter_are_judged_by_what_jitter_leaves_of_them() {
 }
 
 #[test]
-fn what_overtakes_takes_nothing_of_the_rate() {
+fn overtaking_packets_use_none_of_the_rate() {
     let overtaking = Impairment {
         rate_bits_per_second: NonZeroU64::new(100_000_000),
         reorder: Some(Reorder {
@@ -172,7 +172,7 @@ fn what_overtakes_takes_nothing_of_the_rate() {
 }
 
 #[test]
-fn too_few_to_tell_a_loss_from_none_are_not_judged() {
+fn too_few_echoes_to_detect_the_loss_are_not_judged() {
     let judged = |ratio, lost| {
         let link = lossy(ratio);
         let plan = ProbePlan::new(&link, &delay(0));
@@ -244,7 +244,7 @@ fn jittery(jitter: u64, impairment: Impairment) -> Impairment {
 }
 
 #[test]
-fn jitter_that_does_nothing_is_found() {
+fn jitter_without_an_effect_is_found() {
     let link = jittery(5, delay(50));
     let with = |p99_ns| Measurement {
         round_trip: Some(RoundTrip {
@@ -363,7 +363,7 @@ fn a_rate_is_judged_if_enough_was_offered() {
 
 #[test]
 fn findings_are_sentences() {
-    let finding = Finding::new(Quantity::LossForward, 3.0, 25.0, 57.0);
+    let finding = QuantityFinding::new(Quantity::LossForward, 3.0, 25.0, 57.0);
     let expected = "datagrams lost on the way there: 3.000, expected 25.000 to 57.000: not as configured";
     assert_eq!(finding.to_string(), expected);
 }

@@ -1,4 +1,4 @@
-//! TLS for a baseline: all traffic is encrypted, as QUIC requires, and peers are not authenticated.
+//! TLS of raw QUIC: all traffic is encrypted, as QUIC requires, and peers are not authenticated.
 
 use std::{error::Error, fmt, sync::Arc};
 

@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes a message, or what has come of it, from what was read.
+    /// Takes a message, or the part of it that has arrived, from what was read.
     fn take(&mut self) -> io::Result<Option<Message>> {
         let (message, due) = match self.arriving.take() {
             Some(arriving) => arriving,

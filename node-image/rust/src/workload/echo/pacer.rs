@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn late_lines_with_a_period_count_from_when_they_were_due_except_for_what_a_timer_added() {
+    fn late_lines_with_a_period_count_from_their_due_time_without_timer_delay() {
         let due = Instant::now();
         let pacer = Pacer::new(&load(Pace::Period(0.8)), due);
         for (late, added, counted) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_and_the_longest_period_are_no_reason_to_panic() {
+    fn the_shortest_and_the_longest_period_do_not_panic() {
         let begun = Instant::now();
         for seconds in [1e-9, 366.0 * 86_400.0] {
             let pacer = Pacer::new(&load(Pace::Period(seconds)), begun);

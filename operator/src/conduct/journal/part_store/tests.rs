@@ -254,7 +254,7 @@ async fn a_part_that_is_too_large_is_left_out_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_records_cannot_be_read_still_says_where_they_are() {
+async fn a_run_whose_records_cannot_be_read_still_has_their_location() {
     let scene = Scene::new();
     let outcome = outcome_without_records(&scene.job, "no answer".to_owned());
     let location = outcome.stored.unwrap().location;

@@ -24,7 +24,7 @@ async fn an_operator_that_no_longer_leads_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_operators_that_both_believe_to_lead_double_nothing() {
+async fn two_operators_that_both_believe_to_lead_create_nothing_twice() {
     let mut first = Scene::new().await;
     first.create("a", json!({}));
     let mut second = Scene::beside(&first.server).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn one_pod_of_the_run_mounts_the_secret_and_it_goes_with_the_others() {
+async fn one_pod_of_the_run_mounts_the_secret_and_is_deleted_with_the_others() {
     let mut scene = Scene::new().await;
     let bucket =
         json!({"url": "s3://results/nightly/", "endpoint": "https://minio.storage:9000", "secret": "s3"});

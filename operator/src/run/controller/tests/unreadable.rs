@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_unreadable_status_is_never_written_and_in_nobodys_way() {
+async fn an_unreadable_status_is_never_written_and_does_not_block_other_runs() {
     let mut scene = Scene::new().await;
     scene.create("tomorrow", json!({}));
     scene.pass("tomorrow").await.unwrap();

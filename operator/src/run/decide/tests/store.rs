@@ -118,7 +118,7 @@ fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
 }
 
 #[test]
-fn a_claim_that_does_not_exist_ends_the_run_in_time_and_says_where_to_look() {
+fn a_missing_claim_ends_the_run_in_time_with_advice() {
     let mut life = Life::with_store();
     let first = life.pass();
     life.create(&first, &ready());
@@ -161,7 +161,7 @@ fn the_pod_is_deleted_even_if_others_of_a_failed_run_are_kept() {
 }
 
 #[test]
-fn the_status_says_where_results_are() {
+fn the_status_has_the_location_of_results() {
     let mut life = Life::with_store();
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         unreachable!("it has ended")

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::runtime::events::EventType;
 use perfrun_contract::{
-    compare::{Comparison, Gate, Judged, NoFinding, Outcome, Verdict},
+    compare::{Comparison, Finding, Judged, JudgedExpectation, NoFinding, Verdict},
     metric::Metric,
 };
 
@@ -13,7 +13,7 @@ use super::*;
 const EXPECT: &str = "[{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 1us}]";
 
 /// The end of a run that found this about its candidate, and about its expectations and their cells.
-fn found(finding: Outcome, reason: Option<NoFinding>, gates: &[(usize, &str, Verdict)]) -> ConductorState {
+fn found(finding: Finding, reason: Option<NoFinding>, gates: &[(usize, &str, Verdict)]) -> ConductorState {
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         panic!()
     };
@@ -24,7 +24,7 @@ fn found(finding: Outcome, reason: Option<NoFinding>, gates: &[(usize, &str, Ver
         }],
         gates: gates
             .iter()
-            .map(|&(expectation, cell, verdict)| Gate {
+            .map(|&(expectation, cell, verdict)| JudgedExpectation {
                 expectation,
                 cell: cell.to_owned(),
                 verdict,
@@ -37,7 +37,7 @@ fn found(finding: Outcome, reason: Option<NoFinding>, gates: &[(usize, &str, Ver
     ConductorState::Ended(ended)
 }
 
-fn comparison(candidate: &str, finding: Outcome) -> Comparison {
+fn comparison(candidate: &str, finding: Finding) -> Comparison {
     Comparison {
         baseline: "main".to_owned(),
         candidate: candidate.to_owned(),
@@ -74,7 +74,7 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
     life.pods.clear();
     let mut life = life.started();
     life.conductor = found(
-        Outcome::Same,
+        Finding::Same,
         None,
         &[(0, "pr", Verdict::Pass), (1, "main", Verdict::Pass)],
     );
@@ -84,7 +84,7 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
         life.verdict(),
         ("True", "ExpectationsHold", "all expectations hold, 2 in number")
     );
-    assert_eq!(life.status.comparisons, [comparison("pr", Outcome::Same)]);
+    assert_eq!(life.status.comparisons, [comparison("pr", Finding::Same)]);
     assert_eq!(life.reasons(), ["ExpectationsHold", "Succeeded"]);
     let ended = life.status.clone();
     // Another operator takes over, and knows nothing of the results.
@@ -102,7 +102,7 @@ fn the_columns_of_a_run_show_why_its_verdict_is_not_pass() {
     assert_eq!(life.status.workload.as_deref(), Some("ping"));
     life.pods.clear();
     let mut life = life.started();
-    life.conductor = found(Outcome::Worse, None, &[(0, "pr", Verdict::Fail)]);
+    life.conductor = found(Finding::Worse, None, &[(0, "pr", Verdict::Fail)]);
     life.later(185).pass();
     assert_eq!(
         columns(&life.status),
@@ -114,7 +114,7 @@ fn the_columns_of_a_run_show_why_its_verdict_is_not_pass() {
 fn each_expectation_that_does_not_hold_is_an_event() {
     let mut life = Life::comparing(EXPECT).started();
     life.conductor = found(
-        Outcome::Worse,
+        Finding::Worse,
         None,
         &[
             (0, "pr", Verdict::Inconclusive),
@@ -137,7 +137,7 @@ fn many_expectations_that_do_not_hold_are_some_events_that_differ() {
     let expect = ["{metric: roundTripP50, max: 1us}"; 12].join(", ");
     let mut life = Life::comparing(&format!("[{expect}]")).started();
     let gates: Vec<_> = (0..12).map(|index| (index, "pr", Verdict::Fail)).collect();
-    life.conductor = found(Outcome::Same, None, &gates);
+    life.conductor = found(Finding::Same, None, &gates);
     life.pass();
     let warnings: Vec<_> = life
         .events
@@ -163,7 +163,7 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
     ] {
         let mut life = Life::comparing(EXPECT).started();
         let gates = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
-        life.conductor = found(Outcome::Inconclusive, why, &gates);
+        life.conductor = found(Finding::Inconclusive, why, &gates);
         life.pass();
         assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
         let sentence = "roundTripP50 of pr: it is Inconclusive";
@@ -184,7 +184,7 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
     life.spec.cancel = true;
     let gates = [(0, "pr", Verdict::Inconclusive)];
     let ConductorState::Ended(mut ended) =
-        found(Outcome::NotComparable, Some(NoFinding::TooFewPairs), &gates)
+        found(Finding::NotComparable, Some(NoFinding::TooFewPairs), &gates)
     else {
         panic!()
     };
@@ -198,9 +198,9 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
 }
 
 #[test]
-fn comparisons_without_expectations_say_what_they_found() {
+fn comparisons_without_expectations_report_their_findings() {
     let mut life = Life::comparing("[]").started();
-    life.conductor = found(Outcome::Better, None, &[]);
+    life.conductor = found(Finding::Better, None, &[]);
     life.pass();
     assert_eq!(life.status.verdict, None);
     assert_eq!(
@@ -212,11 +212,11 @@ fn comparisons_without_expectations_say_what_they_found() {
 #[test]
 fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
     let mut life = Life::comparing("[]").started();
-    let ConductorState::Ended(mut ended) = found(Outcome::Same, None, &[]) else {
+    let ConductorState::Ended(mut ended) = found(Finding::Same, None, &[]) else {
         panic!()
     };
-    let same = (0..70).map(|index| comparison(&format!("same-{index}"), Outcome::Same));
-    let others = [Outcome::Worse, Outcome::Inconclusive].map(|finding| comparison(finding.as_ref(), finding));
+    let same = (0..70).map(|index| comparison(&format!("same-{index}"), Finding::Same));
+    let others = [Finding::Worse, Finding::Inconclusive].map(|finding| comparison(finding.as_ref(), finding));
     ended.judged.as_mut().unwrap().comparisons = same.chain(others).collect();
     life.conductor = ConductorState::Ended(ended);
     life.pass();

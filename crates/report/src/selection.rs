@@ -13,14 +13,14 @@ use perfrun_judge::needs;
 
 /// Results to show.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
-    /// All of them, or those of [some cells](keep_cells).
+pub struct ShownResults<'a> {
+    /// All of them, or those of [some cells](select_cells).
     pub results: &'a Account<'a>,
     /// The verdict of the whole run, in words, if the results are of some cells.
     pub verdict_of_whole_run: Option<&'a str>,
 }
 
-impl<'a> From<&'a Account<'a>> for Shown<'a> {
+impl<'a> From<&'a Account<'a>> for ShownResults<'a> {
     fn from(results: &'a Account<'a>) -> Self {
         Self {
             results,
@@ -29,9 +29,9 @@ impl<'a> From<&'a Account<'a>> for Shown<'a> {
     }
 }
 
-/// Keeps the wanted cells of a run, and the raw cells that they are held against. The plan then compares and
+/// Keeps the wanted cells of a run, and the raw cells that they are compared with. The plan then compares and
 /// expects nothing, because findings are of all cells together.
-pub fn keep_cells(
+pub fn select_cells(
     plan: &mut Plan,
     trials: &mut Vec<TrialRecord>,
     summary: &mut Vec<SummaryRow>,

@@ -1,7 +1,7 @@
 //! Whether expectations hold.
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, CellPair, LEAST_PAIRS, Outcome, Verdict},
+    compare::{ALPHA, Bound, CellPair, Finding, LEAST_PAIRS, Verdict},
     metric::Metric,
     plan::Plan,
     record::TrialRecord,
@@ -98,7 +98,7 @@ impl AllowedRegression<'_> {
     }
 
     fn is_comparable(&self) -> bool {
-        self.found.finding != Outcome::NotComparable
+        self.found.finding != Finding::NotComparable
     }
 
     /// The probability of differences like these or worse ones, if the worst that is allowed were true.
@@ -146,7 +146,7 @@ impl AllowedRegression<'_> {
 }
 
 /// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. `None`
-/// for those of decided pairs of cells.
+/// for those of settled pairs of cells.
 ///
 /// An expectation fails if its differences, or the candidate's failures, are worse than is allowed, with half
 /// of the error for all of them together: the more there are, the stronger the evidence must be. It passes if
@@ -170,9 +170,9 @@ pub(crate) fn evaluate_regressions(
     regressions.iter().zip(p_worse).map(evaluation).collect()
 }
 
-/// The probability that this number or more of the pairs of which one trial failed are those whose candidate
-/// failed, if both fail as easily. Source: McNemar, *Note on the Sampling Error of the Difference between
-/// Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
+/// Of the pairs in which exactly one trial failed: the probability that the candidate failed in this many or
+/// more, if both sides are equally likely to fail. Source: McNemar, *Note on the Sampling Error of the
+/// Difference between Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
 pub(crate) fn p_of_failures([baseline, candidate]: [usize; 2]) -> f64 {
     let Some(fewer) = candidate.checked_sub(1) else {
         return 1.0;

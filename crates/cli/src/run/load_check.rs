@@ -94,7 +94,7 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
     Ok(())
 }
 
-/// Why a machine is busy. None if it is quiet.
+/// Why a machine is busy. `None` if it is quiet.
 fn busy(time: &MachineTime) -> Option<String> {
     let (foreign, steal) = (time.foreign(0.0), time.steal());
     let foreign =
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_that_does_not_tell_is_taken_for_quiet() {
+    async fn a_machine_without_counts_is_taken_for_quiet() {
         until_quiet(|| None, Duration::ZERO).await.unwrap();
     }
 }

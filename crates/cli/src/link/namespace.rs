@@ -13,12 +13,12 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::args::Place;
+use crate::args::NetworkNamespace;
 
 /// The folder of the namespaces that `ip netns` lists.
 const NAMED: &str = "/run/netns";
 
-impl Place {
+impl NetworkNamespace {
     /// Runs a function on a thread in this namespace. Sockets that it opens stay in the namespace.
     pub(super) fn enter<T: Send>(&self, act: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         let namespace = self.open()?;
@@ -73,7 +73,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for NetworkNamespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.netns, self.pid) {
             (Some(name), _) => write!(f, "the network namespace {name}"),

@@ -153,7 +153,7 @@ fn unlike_results(error: &serde_json::Error) -> &'static str {
 }
 
 /// The results folder of one run. While this value exists, no other perfrun process can resume the run.
-pub struct Store {
+pub struct ResultsFolder {
     folder: PathBuf,
     results: Results,
     /// The profiles in the folder.
@@ -165,7 +165,7 @@ pub struct Store {
     _lock: File,
 }
 
-impl Store {
+impl ResultsFolder {
     /// Creates a folder in `parent`, and checks that the results will fit. Leaves nothing behind on an error.
     pub fn create(
         parent: &Path,
@@ -208,7 +208,7 @@ impl Store {
             .and_then(|()| {
                 let lock = lock(&folder, refused)?;
                 create_folders(&folder).map_err(refused)?;
-                let mut store = Self {
+                let mut results_folder = Self {
                     folder: folder.clone(),
                     results,
                     profiles: vec![],
@@ -216,13 +216,13 @@ impl Store {
                     ballast: None,
                     _lock: lock,
                 };
-                store.reserve()?;
-                store.write_results(&store.results)?;
+                results_folder.reserve()?;
+                results_folder.write_results(&results_folder.results)?;
                 iter::once(&folder)
                     .chain(&new_folders)
                     .try_for_each(|created| atomic::sync_folder_of(created))
                     .map_err(refused)?;
-                Ok(store)
+                Ok(results_folder)
             });
         // The folder is this run's own: those of others have another time in their name.
         if created.is_err() {
@@ -241,7 +241,7 @@ impl Store {
             source,
         };
         fs::create_dir_all(&folder).map_err(refused)?;
-        let store = Self {
+        let results_folder = Self {
             _lock: lock(&folder, refused)?,
             folder,
             results,
@@ -249,9 +249,9 @@ impl Store {
             earlier: 0.0,
             ballast: None,
         };
-        store.write_results(&store.results)?;
-        store.write_reports()?;
-        Ok(store)
+        results_folder.write_results(&results_folder.results)?;
+        results_folder.write_reports()?;
+        Ok(results_folder)
     }
 
     /// Opens the folder of a run that ended before all of its trials were completed. Changes nothing in it
@@ -337,7 +337,7 @@ impl Store {
     }
 
     /// The path of the folder.
-    pub fn folder(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.folder
     }
 
@@ -419,7 +419,7 @@ impl Store {
 }
 
 #[async_trait]
-impl RecordSink for Store {
+impl RecordSink for ResultsFolder {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         let mut record = record.clone();
         record.at_seconds += self.earlier;

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_counts_only_when_its_data_and_its_name_are_on_the_disk() {
+    fn a_write_succeeds_only_if_data_and_name_are_on_the_disk() {
         type Write = fn(&Path, &[u8]) -> io::Result<()>;
         let without = |call: c_long, write: Write| {
             let folder = tempfile::tempdir().unwrap();
