@@ -86,7 +86,7 @@ pub fn why_unsupported(
         client,
         server,
         relay,
-    } = ends;
+    } = stacks;
     if client.wire() != server.wire() {
         return Some(different_wires(client, server));
     }

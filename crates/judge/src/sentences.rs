@@ -45,7 +45,6 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
         let comparisons = judged.comparisons.iter();
         comparisons
             .filter(move |comparison| is(comparison.finding))
-            .filter(|comparison| !names.has_expectation(judged, comparison))
             .map(|comparison| Sentence {
                 verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),

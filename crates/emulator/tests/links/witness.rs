@@ -64,8 +64,8 @@ impl Lateness {
         self.allows(self.mean(), WAITS, (tolerance, off), "on average")
     }
 
-    /// Like [`Self::allows_median`], for what the slowest `share` of round trips decides: one late wake-up of a
-    /// round trip is enough.
+    /// Like [`Self::allows_median`], for what the slowest `share` of round trips decides: one late wake-up of
+    /// a round trip is enough.
     pub(crate) fn allows_slowest(&self, share: f64, tolerance: f64, off: f64) -> Result<(), String> {
         let late = self.quantile(1.0 - share / f64::from(WAITS));
         self.allows(late, 1, (tolerance, off), "in the worst moments")
