@@ -20,6 +20,7 @@
 
 pub(crate) mod atomic;
 pub(crate) mod compressed;
+mod lock;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -46,7 +47,7 @@ use perfrun_contract::{
     record::TrialRecord,
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
 };
-use rustix::fs::{Access, FlockOperation};
+use rustix::fs::Access;
 use serde_json::error::Category;
 use thiserror::Error;
 
@@ -572,7 +573,7 @@ pub fn read(path: &Path) -> Result<Results, Error> {
         results.judged = judged(&results);
     }
     // The file tells of a run that was killed, unless its perfrun still holds the folder.
-    if results.reason.as_deref() == Some(UNFINISHED) && is_in_use(atomic::folder_of(&file)) {
+    if results.reason.as_deref() == Some(UNFINISHED) && lock::is_in_use(atomic::folder_of(&file)) {
         results.reason = None;
         results.conclusion = Some(results.tally().in_progress());
     }
@@ -669,25 +670,11 @@ fn create_folders(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder.join(LOGS))
 }
 
-/// The kernel releases the lock when this process ends, even if it is killed.
 fn lock(folder: &Path, refused: impl Fn(io::Error) -> Error) -> Result<File, Error> {
-    let file = File::open(folder).map_err(&refused)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Lock {
-            folder: folder.to_owned(),
-        }),
-        // Some network file systems do not support locks.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK | rustix::io::Errno::NOSYS) => Ok(file),
-        Err(error) => Err(refused(error.into())),
-    }
-}
-
-/// Whether another perfrun process writes to a folder.
-fn is_in_use(folder: &Path) -> bool {
-    let locked =
-        File::open(folder).map(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared));
-    matches!(locked, Ok(Err(rustix::io::Errno::WOULDBLOCK)))
+    let locked = lock::exclusive(folder).map_err(refused)?;
+    locked.ok_or_else(|| Error::Lock {
+        folder: folder.to_owned(),
+    })
 }
 
 /// Removes empty files from a folder, and the folder if it is empty then.

@@ -327,7 +327,7 @@ impl Impairment {
         self.delay + jitter.unwrap_or_default()
     }
 
-    /// How long packets queue for the rate. `None` if there is no rate, or if a limit is set. Otherwise two
+    /// The longest wait of a packet for the rate. `None` if there is no rate, or if a limit is set. Otherwise two
     /// delays (a round trip, if both directions are alike), but at least 50 ms and at least 100 full frames.
     pub fn longest_wait(&self) -> Option<Duration> {
         let rate = self

@@ -26,7 +26,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Summarises the finite values. `None` if there is no finite value.
+    /// Statistics of the finite values. `None` without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
