@@ -327,8 +327,9 @@ impl Impairment {
         self.delay + jitter.unwrap_or_default()
     }
 
-    /// The longest wait of a packet for the rate. `None` if there is no rate, or if a limit is set. Otherwise two
-    /// delays (a round trip, if both directions are alike), but at least 50 ms and at least 100 full frames.
+    /// The longest wait of a packet for the rate. `None` if there is no rate, or if a limit is set.
+    /// Otherwise two delays (a round trip, if both directions are alike), but at least 50 ms and at least
+    /// 100 full frames.
     pub fn longest_wait(&self) -> Option<Duration> {
         let rate = self
             .rate_bits_per_second
