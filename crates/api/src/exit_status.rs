@@ -134,7 +134,7 @@ pub const COMMANDS: [Statuses; 18] = [
             ),
             (
                 INCONCLUSIVE,
-                "something is inconclusive (0 with --inconclusive pass)",
+                "something is inconclusive or not comparable (0 with --inconclusive pass)",
             ),
         ],
         note: "",

@@ -23,10 +23,12 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
 }
 
 /// Writes sentences to standard error as workflow commands of GitHub Actions, which shows them beside the
-/// workflow. Standard output is for the job's summary.
+/// workflow, each finding once. Standard output is for the job's summary.
 pub fn annotate(run: &str, sentences: impl IntoIterator<Item = Sentence>, inconclusive: Inconclusive) {
     for sentence in sentences {
-        tell(command(run, &sentence, inconclusive));
+        if !sentence.is_repeated {
+            tell(command(run, &sentence, inconclusive));
+        }
     }
 }
 
@@ -79,10 +81,7 @@ mod tests {
 
     #[test]
     fn no_text_can_become_a_command_or_a_property() {
-        let sentence = |verdict| Sentence {
-            verdict,
-            text: "5 %\n::error::all, lost\r".to_owned(),
-        };
+        let sentence = |verdict| Sentence::new(verdict, "5 %\n::error::all, lost\r".to_owned());
         assert_eq!(
             command("a:b,file=c%", &sentence(Verdict::Fail), Inconclusive::Fail),
             "::error title=perfrun a%3Ab%2Cfile=c%25::5 %25%0A::error::all, lost%0D"

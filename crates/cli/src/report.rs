@@ -167,7 +167,16 @@ pub fn rendered(
         }
         Format::Md => perfrun_report::markdown(drawn),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
-        Format::Csv => perfrun_report::samples_csv(&account),
+        Format::Csv => {
+            let mut nodes = results.trials.iter().flat_map(|record| record.nodes.values());
+            if nodes.all(|node| node.measured.samples.is_empty()) {
+                tell(format_args!(
+                    "note: {} has no samples, of which each would be a line: -o json has what was measured",
+                    results.name
+                ));
+            }
+            perfrun_report::samples_csv(&account)
+        }
         Format::Html => perfrun_report::html(drawn),
         Format::Junit => {
             let judged = results.judged.as_ref().with_context(|| {

@@ -27,6 +27,19 @@ pub struct Sentence {
     pub verdict: Verdict,
     /// A sentence.
     pub text: String,
+    /// Whether the sentence of an expectation has what this one says.
+    pub is_repeated: bool,
+}
+
+impl Sentence {
+    /// A sentence that no other one repeats.
+    pub fn new(verdict: Verdict, text: String) -> Self {
+        Self {
+            verdict,
+            text,
+            is_repeated: false,
+        }
+    }
 }
 
 /// One sentence for each finding: first what controls show, then what differs, how much is the same, what is
@@ -48,9 +61,10 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
             .map(|comparison| Sentence {
                 verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),
+                is_repeated: names.has_expectation(judged, comparison),
             })
     };
-    let with_verdict = |verdict| move |text| Sentence { verdict, text };
+    let with_verdict = |verdict| move |text| Sentence::new(verdict, text);
     let expectation_sentence =
         |gate: &JudgedExpectation| Some(with_verdict(gate.verdict)(names.expectation(gate)?));
     let not_needed = judged
@@ -103,7 +117,7 @@ pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
         .chain(differing)
         .chain(same_sentences(&judged.comparisons))
         .chain(inconclusive_sentence(&judged.comparisons, basis))
-        .chain(not_comparable_sentences(&judged.comparisons, basis))
+        .chain(names.not_comparable(&judged.comparisons, basis))
         .chain(judged.overall.iter().map(overall_sentence))
         .chain(
             judged
@@ -182,7 +196,7 @@ impl<'a> Names<'a> {
             + &self.against(&comparison.baseline, &comparison.candidate);
         let values = values(comparison, basis);
         match comparison.finding {
-            Finding::NotComparable => format!("Not comparable: {name}: {}.", reason(comparison, basis)),
+            Finding::NotComparable => format!("Not comparable: {name}: {}.", self.reason(comparison, basis)),
             Finding::Inconclusive => format!(
                 "Inconclusive: {name}{values}{}.",
                 detection_limits(comparison, basis)
@@ -203,27 +217,25 @@ impl<'a> Names<'a> {
             .into_iter()
             .map(|control| self.control_differs(control, basis));
         let all = controls.len();
-        let alike = (!alike.is_empty()).then(|| Sentence {
-            verdict: match alike
+        let alike = (!alike.is_empty()).then(|| {
+            let verdict = match alike
                 .iter()
                 .all(|control| control.detectable_difference.is_some())
             {
                 true => Verdict::Pass,
                 false => Verdict::Inconclusive,
-            },
-            text: format!(
+            };
+            let text = format!(
                 "The control shows no difference in {} of {all} comparisons with its baseline{}.",
                 alike.len(),
                 control_detection_limits(&alike)
-            ),
+            );
+            Sentence::new(verdict, text)
         });
-        let silent = reasons(silent, basis).into_iter().map(|(reason, count)| {
+        let silent = self.reasons(silent, basis).into_iter().map(|(reason, count)| {
             format!("The control says nothing of {count} of {all} comparisons with its baseline: {reason}.")
         });
-        let inconclusive = |text| Sentence {
-            verdict: Verdict::Inconclusive,
-            text,
-        };
+        let inconclusive = |text| Sentence::new(Verdict::Inconclusive, text);
         differing
             .map(inconclusive)
             .chain(alike)
@@ -284,6 +296,80 @@ impl<'a> Names<'a> {
         id(cell_pairs
             .find(|cell_pair| id(cell_pair.candidate) == Some(candidate))?
             .baseline)
+    }
+
+    /// How many comparisons say nothing, for each reason.
+    fn not_comparable(&self, comparisons: &[Comparison], basis: Basis) -> Vec<String> {
+        let silent = comparisons
+            .iter()
+            .filter(|comparison| says_nothing(comparison.finding));
+        let of = comparisons.len();
+        let reasons = self.reasons(silent, basis).into_iter();
+        reasons
+            .map(|(reason, count)| format!("Not comparable: {count} of {of}: {reason}."))
+            .collect()
+    }
+
+    /// Why comparisons say nothing, and how many of them for each reason.
+    fn reasons<'c>(
+        &self,
+        silent: impl IntoIterator<Item = &'c Comparison>,
+        basis: Basis,
+    ) -> BTreeMap<String, usize> {
+        let mut reasons = BTreeMap::new();
+        for comparison in silent {
+            *reasons.entry(self.reason(comparison, basis)).or_default() += 1;
+        }
+        reasons
+    }
+
+    fn reason(&self, comparison: &Comparison, basis: Basis) -> String {
+        if let Finding::Newer(finding) = comparison.finding {
+            return format!("a newer version of perfrun calls them {finding}");
+        }
+        match comparison.reason {
+            Some(NoFinding::TooFewPairs) | None => {
+                let things = match basis {
+                    Basis::Trials => "pairs of trials",
+                    Basis::TwoRuns => "runs",
+                    Basis::PairsOfRuns => "pairs of runs",
+                    Basis::EarlierRuns => "earlier runs",
+                };
+                let (pairs, excluded) = (comparison.pairs, comparison.excluded_pairs);
+                let excluded = match excluded {
+                    0 => String::new(),
+                    some => format!(", and {some} do not"),
+                };
+                let least = match basis {
+                    Basis::Trials => LEAST_PAIRS as usize,
+                    Basis::TwoRuns | Basis::PairsOfRuns => LEAST_RUNS,
+                    Basis::EarlierRuns => LEAST_EARLIER,
+                };
+                let mut trials = self.plan.trials.iter();
+                let has_enough = trials.any(|trial| !trial.warmup && trial.iteration + 1 >= LEAST_PAIRS);
+                let more = match basis {
+                    Basis::Trials if has_enough => "trials are missing, failed or do not count",
+                    Basis::Trials => "increase `iterations`",
+                    _ => "measure more runs",
+                };
+                format!("only {pairs} {things} count{excluded}, and a finding needs {least}: {more}")
+            }
+            Some(NoFinding::Disturbed) => {
+                let most = if basis == Basis::Trials { "pairs" } else { "trials" };
+                format!(
+                    "more than half of the {most} were disturbed by other work on the machine: stop it, and run with \
+                     --wait-quiet 60s"
+                )
+            }
+            Some(NoFinding::DifferentMachines) => "the two were measured on different machines".to_owned(),
+            Some(NoFinding::ControlDiffers) => {
+                "the control, the baseline once more, differs from it".to_owned()
+            }
+            Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
+            Some(NoFinding::NotMeasured) => "no trial has this metric".to_owned(),
+            Some(NoFinding::DebugBuild) => "a node was a debug build".to_owned(),
+            Some(NoFinding::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
+        }
     }
 
     /// Whether the sentence about an expectation has what a comparison found.
@@ -440,77 +526,12 @@ fn inconclusive_sentence(comparisons: &[Comparison], basis: Basis) -> Option<Str
     (count > 0).then(|| format!("Inconclusive: {count} of {of}{seen}{needed}."))
 }
 
-/// How many comparisons say nothing, for each reason.
-fn not_comparable_sentences(comparisons: &[Comparison], basis: Basis) -> Vec<String> {
-    let silent = comparisons
-        .iter()
-        .filter(|comparison| says_nothing(comparison.finding));
-    let of = comparisons.len();
-    let reasons = reasons(silent, basis).into_iter();
-    reasons
-        .map(|(reason, count)| format!("Not comparable: {count} of {of}: {reason}."))
-        .collect()
-}
-
-/// Why comparisons say nothing, and how many of them for each reason.
-fn reasons<'a>(silent: impl IntoIterator<Item = &'a Comparison>, basis: Basis) -> BTreeMap<String, usize> {
-    let mut reasons = BTreeMap::new();
-    for comparison in silent {
-        *reasons.entry(reason(comparison, basis)).or_default() += 1;
-    }
-    reasons
-}
-
 /// A share, not less than it is, in tenths of a per cent below 10 %.
 fn at_least(share: f64) -> String {
     let percent = share * 100.0;
     match percent < 10.0 {
         true => format!("{} %", (percent * 10.0).ceil() / 10.0),
         false => format!("{} %", percent.ceil()),
-    }
-}
-
-fn reason(comparison: &Comparison, basis: Basis) -> String {
-    if let Finding::Newer(finding) = comparison.finding {
-        return format!("a newer version of perfrun calls them {finding}");
-    }
-    match comparison.reason {
-        Some(NoFinding::TooFewPairs) | None => {
-            let things = match basis {
-                Basis::Trials => "pairs of trials",
-                Basis::TwoRuns => "runs",
-                Basis::PairsOfRuns => "pairs of runs",
-                Basis::EarlierRuns => "earlier runs",
-            };
-            let (pairs, excluded) = (comparison.pairs, comparison.excluded_pairs);
-            let excluded = match excluded {
-                0 => String::new(),
-                some => format!(", and {some} do not"),
-            };
-            let least = match basis {
-                Basis::Trials => LEAST_PAIRS as usize,
-                Basis::TwoRuns | Basis::PairsOfRuns => LEAST_RUNS,
-                Basis::EarlierRuns => LEAST_EARLIER,
-            };
-            let more = match basis {
-                Basis::Trials => "increase `iterations`",
-                _ => "measure more runs",
-            };
-            format!("only {pairs} {things} count{excluded}, and a finding needs {least}: {more}")
-        }
-        Some(NoFinding::Disturbed) => {
-            let most = if basis == Basis::Trials { "pairs" } else { "trials" };
-            format!(
-                "more than half of the {most} were disturbed by other work on the machine: stop it, and run with \
-                 --wait-quiet 60s"
-            )
-        }
-        Some(NoFinding::DifferentMachines) => "the two were measured on different machines".to_owned(),
-        Some(NoFinding::ControlDiffers) => "the control, the baseline once more, differs from it".to_owned(),
-        Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
-        Some(NoFinding::NotMeasured) => "no trial has this metric".to_owned(),
-        Some(NoFinding::DebugBuild) => "a node was a debug build".to_owned(),
-        Some(NoFinding::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
     }
 }
 

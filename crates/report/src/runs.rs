@@ -103,20 +103,18 @@ impl<'a> Compared<'a> {
     /// What to know about all findings: before them, and after them.
     fn about_all(&self) -> [Option<Sentence>; 2] {
         [
-            (self.is_same_program && !self.has_allowed_differences).then(|| Sentence {
-                verdict: Verdict::Pass,
-                text: IS_SAME_PROGRAM.to_owned(),
-            }),
-            (self.basis == Basis::TwoRuns).then(|| Sentence {
-                verdict: Verdict::Inconclusive,
-                text: format!(
+            (self.is_same_program && !self.has_allowed_differences)
+                .then(|| Sentence::new(Verdict::Pass, IS_SAME_PROGRAM.to_owned())),
+            (self.basis == Basis::TwoRuns).then(|| {
+                let text = format!(
                     "Two runs cannot decide: {}. Compare within one run (perfrun run FILE --candidate PATH), or at least 6 \
                      runs of each side (perfrun compare --base DIR... --candidate DIR...).",
                     match comparisons::has_intervals(&self.judged) {
                         true => "the intervals leave out how the machine differs between runs",
                         false => "no difference has an interval, and one would leave out how the machine differs between runs",
                     }
-                ),
+                );
+                Sentence::new(Verdict::Inconclusive, text)
             }),
         ]
     }

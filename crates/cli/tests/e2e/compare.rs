@@ -432,6 +432,7 @@ fn systems_for_continuous_integration_get_their_forms() {
             assert!(github.stderr.contains(command), "{command}: {github}");
         }
         assert!(github.stderr.contains("5 %25"), "{github}");
+        assert!(!github.stderr.contains("Worse: upload"), "said twice: {github}");
     }
     run(&uploads(), 2, as_fast).keep(&place, "b");
     run(&uploads(), 3, as_fast).keep(&place, "c");
@@ -451,6 +452,8 @@ fn systems_for_continuous_integration_get_their_forms() {
             .contains("::warning title=perfrun uploads::Inconclusive: upload"),
         "{github}"
     );
+    let samples = place.call(&["report", "b", "-o", "csv"]).expect(0);
+    assert!(samples.stderr.contains("uploads has no samples"), "{samples}");
     refused(
         place.call(&["report", "b", "-o", "junit"]),
         "uploads compares nothing and expects nothing",

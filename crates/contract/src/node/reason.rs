@@ -51,7 +51,7 @@ pub enum Reason {
     Stopped,
     /// The node could not be reached any more.
     NodeLost,
-    /// Sender and receiver counted different numbers of bytes.
+    /// Sender and receiver counted different numbers of bytes. In a timed transfer: nothing arrived in time.
     CountMismatch,
     /// The link was not what it was set to be.
     ImpairmentNotEffective,
