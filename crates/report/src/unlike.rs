@@ -11,13 +11,13 @@ use perfrun_contract::{
     record::LinkCheck,
     role::Role,
 };
+use perfrun_judge::Statistics;
 use perfrun_link::probe::{Quantity, QuantityFinding};
 use serde_json::json;
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
 
 use self::written::{Fields, differing_fields, fields, workload};
 use crate::{
-    statistics::Statistics,
     table::{Kind, NOTHING, Table},
     tables::{
         environment::{agreed, buffers},

@@ -3,9 +3,9 @@
 use perfrun_contract::{
     account::Account, node::Info, plan::Order, record::TrialRecord, role::Role, units::Unit,
 };
+use perfrun_judge::Statistics;
 
 use crate::{
-    statistics::Statistics,
     table::{Kind, Table},
     units,
 };

@@ -13,13 +13,11 @@ use perfrun_contract::{
     summary::SummaryRow,
     tally::counting,
 };
-use perfrun_judge::needs;
+use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
 
 use crate::{
     order::distinct,
     path::Path,
-    statistics::LEAST_VALUES,
-    summary::{is_measured, measured, share, summarize},
     table::{self, Kind, NOTHING, Origin, SKIPPED, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
