@@ -35,7 +35,8 @@ pub(crate) struct Source<'a> {
     records: Vec<Vec<&'a TrialRecord>>,
     /// Pairs that are not the raw reference, in the plan's order.
     pairs: Vec<Pair<'a>>,
-    /// How many measured trials completed, and how many of them something disturbed.
+    /// How many measured trials completed, and how many of them something disturbed. The tally of the results
+    /// counts warm-up as well.
     completed: usize,
     disturbed: usize,
 }
