@@ -38,7 +38,7 @@ pub use links::line as links_line;
 use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths};
 
-use crate::{selection::ShownResults, shown, table::Table};
+use crate::{ranking, selection::ShownResults, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +130,7 @@ fn findings(source: &Source<'_>) -> Vec<String> {
             .flat_map(|judged| summary(source.plan(), judged, Basis::Trials)),
     );
     if !compares {
-        findings.extend(shown::sentences(source));
+        findings.extend(ranking::sentences(source));
     }
     findings.extend(relay::saturation(source));
     findings
