@@ -278,7 +278,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let progress = account.progress();
     let trials = account.trials().clone();
     let conclusion = with_advice(trials.conclusion(state, cause, reason.as_deref()), &trials);
-    let judged = perfrun_report::judged(&job.plan, journal.records(), &nodes);
+    let judged = perfrun_judge::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
         schema_version: SCHEMA_VERSION,
         name: job.run.name.clone(),
@@ -295,7 +295,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
             programs: vec![],
             nodes,
         },
-        summary: perfrun_report::summarize(&job.plan, journal.records()),
+        summary: perfrun_judge::summarize(&job.plan, journal.records()),
         judged: judged.clone(),
         trials: vec![],
     };

@@ -14,6 +14,7 @@ use perfrun_contract::{
     plan::Cell,
     run::Phase,
     summary::SummaryRow,
+    tally::Counts,
     units::Unit,
 };
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
@@ -40,18 +41,14 @@ pub struct RunView {
     pub started: Option<f64>,
     /// When it ended.
     pub ended: Option<f64>,
-    /// Trials of the plan, without those that are not needed.
-    pub planned: u32,
-    /// Trials that completed.
-    pub completed: u32,
-    /// Trials that failed.
-    pub failed: u32,
+    /// Its trials.
+    pub trials: Counts,
     /// Measured iterations of each cell, at least.
     pub iterations: u32,
     /// Its cells.
     pub cells: Arc<[Cell]>,
     /// Cells that cannot be measured.
-    pub skipped: u32,
+    pub skipped: usize,
     /// The results.
     pub summary: Vec<SummaryRow>,
     /// Whether what it expects holds, once it has ended.
@@ -75,14 +72,14 @@ pub fn encode_runs(encoder: &mut DescriptorEncoder<'_>, runs: &[RunView], now: f
     encode_samples(encoder, &run::ENDED, of_runs(|run| run.ended))?;
     let trials = runs.iter().flat_map(|run| {
         let states = [
-            ("planned", run.planned),
-            ("completed", run.completed),
-            ("failed", run.failed),
+            ("planned", run.trials.needed()),
+            ("completed", run.trials.completed),
+            ("failed", run.trials.failed),
         ];
-        states.map(|(state, count)| (with(run.labels(), [("state", state.into())]), count.into()))
+        states.map(|(state, count)| (with(run.labels(), [("state", state.into())]), count as f64))
     });
     encode_samples(encoder, &run::TRIALS, trials)?;
-    encode_samples(encoder, &run::SKIPPED, of_runs(|run| Some(run.skipped.into())))?;
+    encode_samples(encoder, &run::SKIPPED, of_runs(|run| Some(run.skipped as f64)))?;
     encode_samples(encoder, &run::RANK, runs.iter().flat_map(RunView::ranks))?;
     let values: [(_, Value<SummaryRow>); 5] = [
         (run::MEDIAN, |row| Some(row.median)),

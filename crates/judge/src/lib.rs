@@ -1,6 +1,6 @@
-//! Whether the difference between two cells of a run is real, and whether what was expected of the run holds.
-//! Pure functions: a plan and records in, findings out. [`runs`] does the same for the results of several
-//! runs.
+//! What the records of a run show: statistics of its trials, whether the difference between two cells is
+//! real, and whether what was expected of the run holds. Pure functions: a plan and records in, statistics and
+//! findings out. [`runs`] does the same for the results of several runs.
 
 #![warn(missing_docs)]
 
@@ -22,6 +22,8 @@ mod sentences;
 mod signed_rank;
 #[cfg(test)]
 mod simulations;
+mod statistics;
+mod summary;
 mod text;
 
 use std::collections::BTreeMap;
@@ -36,17 +38,22 @@ use perfrun_contract::{
 use crate::analysis::{Analysis, Compared, Expected};
 
 pub use self::{
-    median::median_interval,
     sentences::{
         Sentence, control_differs, phrase, sentence, sentences, summary, texts, verdict, verdict_of_whole_run,
     },
     signed_rank::Location,
+    statistics::{LEAST_VALUES, Statistics},
+    summary::{is_measured, measured, share, summarize},
 };
 
-/// Judges the records of a run of this plan, which may still be in progress. A node that is not among
-/// `nodes` is taken to share the machine of its pair of cells. If a control differs, its comparison has no
-/// finding, and what `maxRegression` expects of it is inconclusive.
-pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Judged {
+/// What was found in the records of a run of this plan, which may still be in progress. `None` if the plan
+/// compares and expects nothing. A node that is not among `nodes` is taken to share the machine of its pair of
+/// cells. If a control differs, its comparison has no finding, and what `maxRegression` expects of it is
+/// inconclusive.
+pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Option<Judged> {
+    if plan.judging.is_empty() {
+        return None;
+    }
     let mut analysis = Analysis::of(plan, records);
     let controls = controls::check(plan, nodes, &mut analysis);
     machines::withdraw(plan, nodes, &mut analysis);
@@ -65,14 +72,14 @@ pub fn judge(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info
         evidence: evaluation.evidence.clone(),
     };
     let gates: Vec<JudgedExpectation> = analysis.expected.iter().map(gate).collect();
-    Judged {
+    Some(Judged {
         comparisons: comparisons(plan, &analysis),
         overall: overall::overall(plan, &analysis),
         controls,
         verdict: gates.iter().map(|gate| gate.verdict).max(),
         gates,
         not_needed: analysis.not_needed(),
-    }
+    })
 }
 
 /// What a run has to measure.

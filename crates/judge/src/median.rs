@@ -2,15 +2,17 @@
 
 use statrs::distribution::{Binomial, Discrete};
 
-use crate::signed_rank::mean;
-
-/// The middle value, or the mean of the two middle values; NaN of none.
+/// The middle value, or the mean of the two middle values; of two infinite values that contradict each other,
+/// zero. NaN of none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     match sorted.len() {
         0 => f64::NAN,
-        count => mean([sorted[(count - 1) / 2], sorted[count / 2]]),
+        count => match f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]) {
+            median if median.is_nan() => 0.0,
+            median => median,
+        },
     }
 }
 
@@ -23,7 +25,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 /// those of the two depths whose levels are next to the confidence, with the weights of Hettmansperger and
 /// Sheather, *Confidence intervals based on interpolated order statistics*, Statistics & Probability Letters
 /// 4 (1986), which hold closely for any smooth distribution. Values may be infinite, but not NaN.
-pub fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
+pub(crate) fn median_interval(sorted: &[f64], confidence: f64) -> Option<(f64, f64)> {
     let (depth, weight) = interpolation(sorted.len(), confidence)?;
     let end = |outer: f64, inner: f64| {
         if weight == 0.0 {

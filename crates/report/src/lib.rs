@@ -1,12 +1,11 @@
-//! Statistics, tables and plots over results. Pure functions: values in, text out.
+//! Tables and plots of results. Pure functions: values in, text out.
 //!
-//! [`summarize`] makes the statistics that results carry. [`markdown`], [`html()`] and [`terminal`] draw the
-//! same tables, which `tables` builds without knowing how they are drawn; [`parts`] has those of Markdown one
-//! by one. [`plots`], [`summary_csv`], [`samples_csv`] and [`history_csv`] are for pictures and for other
-//! programs. [`select_cells`] restricts results to some cells before they are drawn. [`runs`] compares
-//! several runs, and [`unlike`] decides whether they may be compared. Nothing here reads a file, a clock or
-//! the environment, and nothing panics on results that are empty or end early: that is when people need to
-//! see what was measured.
+//! [`markdown`], [`html()`] and [`terminal`] draw the same tables, which `tables` builds without knowing how
+//! they are drawn; [`parts`] has those of Markdown one by one. [`plots`], [`summary_csv`], [`samples_csv`] and
+//! [`history_csv`] are for pictures and for other programs. [`select_cells`] restricts results to some cells
+//! before they are drawn. [`runs`] compares several runs, and [`unlike`] decides whether they may be compared.
+//! Nothing here reads a file, a clock or the environment, and nothing panics on results that are empty or end
+//! early: that is when people need to see what was measured.
 
 #![warn(missing_docs)]
 
@@ -18,41 +17,32 @@ mod order;
 mod path;
 mod plot;
 mod published;
+mod ranking;
 pub mod runs;
 mod samples;
 mod selection;
-mod shown;
-mod statistics;
 mod summary;
 mod table;
 mod tables;
 mod terminal;
 pub mod unlike;
 
-use std::collections::BTreeMap;
-
-use perfrun_contract::{compare::Judged, node::Info, plan::Plan, record::TrialRecord, units};
+use perfrun_contract::units;
 
 pub use checks::{Check, checks};
 pub use history::history_csv;
 pub use html::html;
 pub use markdown::{Parts, markdown, parts};
 pub use perfrun_judge::{
-    Sentence,
+    Sentence, Statistics, judged,
     runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
-    sentences, verdict_of_whole_run,
+    sentences, summarize, verdict_of_whole_run,
 };
 pub use plot::plots;
 pub use published::echo_csv;
 pub use samples::samples_csv;
 pub use selection::{ShownResults, select_cells};
-pub use statistics::Statistics;
-pub use summary::{summarize, summary_csv};
+pub use summary::summary_csv;
 pub use tables::{builds, change, links_line};
 pub use terminal::{Form, terminal};
 pub use units::text as value;
-
-/// What was found in the trials of a run on these nodes. `None` if the run compares and expects nothing.
-pub fn judged(plan: &Plan, trials: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Option<Judged> {
-    (!plan.judging.is_empty()).then(|| perfrun_judge::judge(plan, trials, nodes))
-}

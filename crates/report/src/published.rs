@@ -2,7 +2,7 @@
 
 use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role, tally::counting};
 
-use crate::summary::is_measured;
+use perfrun_judge::is_measured;
 
 /// A row of the published CSV, in the order of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]

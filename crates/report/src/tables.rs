@@ -29,7 +29,7 @@ use perfrun_contract::{
     tally::Conclusion,
 };
 
-use perfrun_judge::{runs::Basis, summary, verdict};
+use perfrun_judge::{LEAST_VALUES, runs::Basis, summary, verdict};
 
 pub use comparisons::change;
 pub(crate) use comparisons::{load, pair};
@@ -38,7 +38,7 @@ pub use links::line as links_line;
 use source::explained;
 pub(crate) use source::{Notes, Pair, Source, Style, paths};
 
-use crate::{selection::ShownResults, shown, statistics::LEAST_VALUES, table::Table};
+use crate::{ranking, selection::ShownResults, table::Table};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +130,7 @@ fn findings(source: &Source<'_>) -> Vec<String> {
             .flat_map(|judged| summary(source.plan(), judged, Basis::Trials)),
     );
     if !compares {
-        findings.extend(shown::sentences(source));
+        findings.extend(ranking::sentences(source));
     }
     findings.extend(relay::saturation(source));
     findings

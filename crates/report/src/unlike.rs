@@ -1,29 +1,34 @@
 //! What must be equal for runs to be compared.
 
+mod property;
 mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
+    network::NetworkImpairments,
     node::Info,
     plan::{Cell, Plan},
     record::LinkCheck,
     role::Role,
 };
-use perfrun_link::probe::{Quantity, QuantityFinding};
+use perfrun_judge::Statistics;
+use perfrun_link::{
+    Backend,
+    probe::{Quantity, QuantityFinding},
+};
 use serde_json::json;
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
 
-use self::written::{Fields, differing_fields, fields, workload};
+use self::{
+    property::Property::{self, Bytes, Limits, Machines, Number, OneMachine, Switch, Text},
+    written::{Fields, differing_fields, fields, workload},
+};
 use crate::{
-    statistics::Statistics,
     table::{Kind, NOTHING, Table},
-    tables::{
-        environment::{agreed, buffers},
-        links,
-    },
-    terminal, units,
+    tables::{environment::Said, links},
+    terminal,
 };
 
 /// The measured quantities of links that must be alike.
@@ -122,70 +127,50 @@ pub struct Difference {
 /// What differs between runs that measure the cells of a plan which they share. What results of an older
 /// version do not say differs from what others say.
 pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
-    let difference = |field, of: &str, value: &dyn Fn(&Account<'_>) -> Option<String>| {
-        let values: Vec<Option<String>> = runs.iter().map(|run| value(run)).collect();
-        let differ = values.iter().any(|value| *value != values[0]);
-        differ.then(|| Difference {
-            field,
-            of: of.to_owned(),
-            values,
-        })
-    };
-    let difference_of_fields = |field, of: &str, value: &dyn Fn(&Account<'_>) -> Option<Fields>| {
-        let values: Vec<Option<Fields>> = runs.iter().map(|run| value(run)).collect();
-        let differ = values.iter().any(|value| *value != values[0]);
-        differ.then(|| Difference {
-            field,
-            of: of.to_owned(),
-            values: differing_fields(&values),
-        })
-    };
     let cells: Vec<&Cell> = (shared.judging.cell_pairs.iter())
         .map(|cell_pair| &shared.cells[cell_pair.candidate])
         .collect();
-    let of_runs = Field::iter().filter_map(|field| difference(field, "", &|run| of_run(field, run)));
-    let of_cells = cells.iter().flat_map(|cell| {
+    let of_runs =
+        Field::iter().filter_map(|field| difference(field, "", runs, |run| of_run(field, run), texts));
+    let of_cells = cells.iter().flat_map(|Cell { id, .. }| {
+        let of = |field, value: fn(&Cell) -> Fields| {
+            difference(field, id, runs, |run| found(run, id).map(value), differing_fields)
+        };
         [
-            difference_of_fields(Field::Workload, &cell.id, &|run| {
-                found(run, &cell.id).map(|cell| workload(&cell.parameters))
-            }),
-            difference_of_fields(Field::Settings, &cell.id, &|run| {
-                found(run, &cell.id).map(settings)
-            }),
-            difference(Field::Topology, &cell.id, &|run| {
-                found(run, &cell.id).map(topology)
-            }),
+            of(Field::Workload, |cell| workload(&cell.parameters)),
+            of(Field::Settings, settings),
+            of(Field::Topology, topology),
         ]
     });
     let ids: BTreeSet<&String> = cells.iter().map(|cell| &cell.id).collect();
     let variants: BTreeSet<&str> = runs.iter().flat_map(|run| variants(run.plan, &ids)).collect();
     let of_variants = variants.into_iter().flat_map(|name| {
+        let env = |run: &Account<'_>| run.inputs.env.get(name).map(fields);
+        let arguments = |run: &Account<'_>| run.inputs.arguments.get(name).map(|all| json!(all));
         [
-            difference_of_fields(Field::Env, name, &|run| run.inputs.env.get(name).map(fields)),
-            difference(Field::Arguments, name, &|run| {
-                let arguments = run.inputs.arguments.get(name)?;
-                Some(format!("[{}]", arguments.join(", ")))
-            }),
+            difference(Field::Env, name, runs, env, differing_fields),
+            difference(Field::Arguments, name, runs, arguments, texts),
         ]
     });
     let parts: BTreeSet<&str> = runs
         .iter()
         .flat_map(|run| run.inputs.pods.keys().copied())
         .collect();
-    let of_pods = parts
-        .into_iter()
-        .map(|part| difference(Field::Pods, part, &|run| run.inputs.pods.get(part).cloned()));
+    let of_pods = parts.into_iter().map(|part| {
+        let pods = |run: &Account<'_>| run.inputs.pods.get(part).cloned();
+        difference(Field::Pods, part, runs, pods, texts)
+    });
     let networks: BTreeSet<&String> = cells.iter().map(|cell| &cell.network).collect();
     let of_networks = networks
         .iter()
-        .map(|name| difference(Field::Network, name, &|run| network(run, name)));
+        .map(|name| difference(Field::Network, name, runs, |run| network(run, name), texts));
     let of_links = networks.iter().flat_map(|name| links_apart(name, runs));
     let stacks: BTreeSet<String> = cells.iter().flat_map(|cell| stacks(cell)).collect();
     let of_stacks: Vec<Difference> = stacks
         .iter()
         .filter_map(|name| {
-            let version = |info: &Info| info.stacks.get(name).cloned();
-            difference(Field::Stacks, name, &|run| agreed(run, version))
+            let version = |node: &Info| node.stacks.get(name).cloned();
+            difference(Field::Stacks, name, runs, |run| Said::of(run, version), texts)
         })
         .collect();
     // The one that differs is what is compared.
@@ -202,6 +187,30 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
         .chain(of_networks.flatten())
         .chain(of_links)
         .chain(of_stacks)
+        .collect()
+}
+
+/// What differs between the values of runs, in the form that these texts have.
+fn difference<'a, T: PartialEq>(
+    field: Field,
+    of: &str,
+    runs: &[&Account<'a>],
+    value: impl Fn(&Account<'a>) -> Option<T>,
+    texts: impl FnOnce(&[Option<T>]) -> Vec<Option<String>>,
+) -> Option<Difference> {
+    let values: Vec<Option<T>> = runs.iter().map(|run| value(run)).collect();
+    let differ = values.iter().any(|value| *value != values[0]);
+    differ.then(|| Difference {
+        field,
+        of: of.to_owned(),
+        values: texts(&values),
+    })
+}
+
+fn texts<T: ToString>(values: &[Option<T>]) -> Vec<Option<String>> {
+    values
+        .iter()
+        .map(|value| value.as_ref().map(T::to_string))
         .collect()
 }
 
@@ -241,32 +250,33 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
 }
 
 /// What a run as a whole has; nothing for what its parts have.
-fn of_run(field: Field, run: &Account<'_>) -> Option<String> {
-    let of = |value: fn(&Info) -> Option<String>| agreed(run, value);
+fn of_run<'a>(field: Field, run: &Account<'a>) -> Option<Said<'a, Property>> {
+    let of = |value: fn(&Info) -> Option<Property>| Said::of(run, value);
+    let text = |text: &str| Some(Said::Same(Text(text.to_owned())));
     match field {
-        Field::Perfrun => Some(run.environment.perfrun.clone()),
-        Field::Contract => of(|node| Some(node.contract.to_string())),
-        Field::Isolation => Some(run.environment.isolation.to_string()),
-        Field::Placement => Some(placement(run)),
-        Field::Order => Some(run.settings.order.to_string()),
-        Field::Renew => Some(run.plan.renew.to_string()),
-        Field::Cpu => of(|node| Some(node.cpu.clone())),
-        Field::Cpus => of(|node| Some(node.cpus.to_string())),
-        Field::CpuLimit => of(|node| node.cpu_limit.map(|limit| limit.to_string())),
-        Field::MemoryLimit => of(|node| node.memory_limit_bytes.map(units::size)),
-        Field::Kernel => of(|node| Some(node.kernel.clone())),
-        Field::Governor => of(|node| node.governor.clone()),
-        Field::Smt => of(|node| node.smt.map(|on| if on { "on" } else { "off" }.to_owned())),
-        Field::Hypervisor => of(|node| node.hypervisor.clone()),
-        Field::Mitigations => of(|node| node.mitigations.clone()),
-        Field::Mtu => of(|node| node.mtu_bytes.map(|bytes| bytes.to_string())),
-        Field::CongestionControl => of(|node| node.congestion_control.clone()),
-        Field::TcpWindows => of(|node| node.tcp_window_limits_bytes.map(buffers)),
-        Field::UdpBuffers => of(|node| node.socket_buffer_limits_bytes.map(buffers)),
-        Field::Profile => of(|node| Some(node.profile.clone())),
-        Field::Compiler => of(|node| node.compiler.clone()),
-        Field::TargetFeatures => of(|node| node.target_features.clone()),
-        Field::Allocator => of(|node| Some(node.allocator.as_deref().unwrap_or(JEMALLOC).to_owned())),
+        Field::Perfrun => text(&run.environment.perfrun),
+        Field::Contract => of(|node| Some(Number(node.contract.into()))),
+        Field::Isolation => text(&run.environment.isolation.to_string()),
+        Field::Placement => Some(Said::Same(placement(run))),
+        Field::Order => text(&run.settings.order.to_string()),
+        Field::Renew => text(&run.plan.renew.to_string()),
+        Field::Cpu => of(|node| Some(Text(node.cpu.clone()))),
+        Field::Cpus => of(|node| Some(Number(node.cpus.into()))),
+        Field::CpuLimit => of(|node| node.cpu_limit.map(Number)),
+        Field::MemoryLimit => of(|node| node.memory_limit_bytes.map(Bytes)),
+        Field::Kernel => of(|node| Some(Text(node.kernel.clone()))),
+        Field::Governor => of(|node| node.governor.clone().map(Text)),
+        Field::Smt => of(|node| node.smt.map(Switch)),
+        Field::Hypervisor => of(|node| node.hypervisor.clone().map(Text)),
+        Field::Mitigations => of(|node| node.mitigations.clone().map(Text)),
+        Field::Mtu => of(|node| Some(Number(node.mtu_bytes?.into()))),
+        Field::CongestionControl => of(|node| node.congestion_control.clone().map(Text)),
+        Field::TcpWindows => of(|node| node.tcp_window_limits_bytes.map(Limits)),
+        Field::UdpBuffers => of(|node| node.socket_buffer_limits_bytes.map(Limits)),
+        Field::Profile => of(|node| Some(Text(node.profile.clone()))),
+        Field::Compiler => of(|node| node.compiler.clone().map(Text)),
+        Field::TargetFeatures => of(|node| node.target_features.clone().map(Text)),
+        Field::Allocator => of(|node| Some(Text(node.allocator.as_deref().unwrap_or(JEMALLOC).to_owned()))),
         Field::Topology
         | Field::Workload
         | Field::Settings
@@ -295,24 +305,26 @@ fn settings(cell: &Cell) -> Fields {
     fields(&sides.collect::<BTreeMap<_, _>>())
 }
 
-fn topology(cell: &Cell) -> String {
-    format!(
-        "{} clients of {} peers, {} servers, {}",
-        cell.clients.len(),
-        cell.peers_per_client,
-        cell.servers.len(),
-        match cell.relays.len() {
-            0 => "no relay".to_owned(),
-            relays => format!("{relays} relays of {}", cell.stack_of(Role::Relay).0),
-        }
-    )
+/// Numbers of nodes and peers, and the stack of relays.
+fn topology(cell: &Cell) -> Fields {
+    let numbers = [
+        ("clients", json!(cell.clients.len())),
+        ("peersPerClient", json!(cell.peers_per_client)),
+        ("servers", json!(cell.servers.len())),
+        ("relays", json!(cell.relays.len())),
+    ];
+    let stack = (!cell.relays.is_empty()).then(|| ("relayStack", json!(cell.stack_of(Role::Relay).0)));
+    fields(&numbers.into_iter().chain(stack).collect::<BTreeMap<_, _>>())
 }
 
-fn network(run: &Account<'_>, name: &str) -> Option<String> {
+/// The conditions of a network, whatever impairs its packets.
+fn network(run: &Account<'_>, name: &str) -> Option<NetworkImpairments> {
     let mut networks = run.plan.networks.iter();
-    networks
-        .find(|network| network.name == name)
-        .map(ToString::to_string)
+    let network = networks.find(|network| network.name == name)?;
+    Some(NetworkImpairments {
+        backend: Backend::default(),
+        ..network.clone()
+    })
 }
 
 /// A quantity of the links of a network, as a run measured it.
@@ -408,23 +420,19 @@ fn stacks(cell: &Cell) -> impl Iterator<Item = String> {
         .chain(names)
 }
 
-/// The nodes of each machine.
-fn placement(run: &Account<'_>) -> String {
-    let mut machines: Vec<(&Info, Vec<&str>)> = vec![];
+fn placement(run: &Account<'_>) -> Property {
+    let mut machines: Vec<(&Info, Vec<String>)> = vec![];
     for (name, info) in &run.environment.nodes {
         match machines
             .iter_mut()
             .find(|(other, _)| other.shares_machine_with(info))
         {
-            Some((_, names)) => names.push(name),
-            None => machines.push((info, vec![name])),
+            Some((_, names)) => names.push(name.clone()),
+            None => machines.push((info, vec![name.clone()])),
         }
     }
-    match machines.as_slice() {
-        [_] => "one machine".to_owned(),
-        several => {
-            let names = several.iter().map(|(_, names)| names.join(", "));
-            names.collect::<Vec<_>>().join(" | ")
-        }
+    match machines.len() {
+        1 => OneMachine,
+        _ => Machines(machines.into_iter().map(|(_, names)| names).collect()),
     }
 }

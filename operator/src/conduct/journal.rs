@@ -123,7 +123,7 @@ impl Journal {
         let budget = contents.budget(job.services.result_bytes);
         let mut account = contents.account;
         // What is not needed does not depend on where nodes are.
-        let judged = perfrun_report::judged(&job.plan, &contents.records, &BTreeMap::new());
+        let judged = perfrun_judge::judged(&job.plan, &contents.records, &BTreeMap::new());
         account.leave_out(judged.and_then(|judged| judged.not_needed));
         shared.lock().progress = account.progress();
         Ok(Self {

@@ -137,7 +137,7 @@ impl Exporter {
         match event {
             Event::TrialEnded { record } => current.records.push(record.brief()),
             Event::NotNeeded { not_needed } => {
-                current.view.planned = not_needed.of_trials - not_needed.trials;
+                current.view.trials.not_needed = not_needed.trials as usize;
             }
             _ => {}
         }
@@ -295,12 +295,11 @@ where
 
 impl Current {
     fn now(&self) -> RunView {
-        let Counts {
-            completed, failed, ..
-        } = Tally::of(&self.plan, &self.records).counts();
         RunView {
-            completed: number(completed),
-            failed: number(failed),
+            trials: Counts {
+                not_needed: self.view.trials.not_needed,
+                ..Tally::of(&self.plan, &self.records).counts()
+            },
             summary: perfrun_report::summarize(&self.plan, &self.records),
             ..self.view.clone()
         }
@@ -309,7 +308,6 @@ impl Current {
 
 /// The metrics of a run that has not ended.
 fn view(results: &Results) -> RunView {
-    let counts = results.tally().counts();
     RunView {
         namespace: LOCAL.to_owned(),
         name: results.name.clone(),
@@ -318,18 +316,12 @@ fn view(results: &Results) -> RunView {
         reason: None,
         started: Some(results.started.as_millisecond() as f64 / 1e3),
         ended: None,
-        planned: number(counts.needed()),
-        completed: number(counts.completed),
-        failed: number(counts.failed),
+        trials: results.tally().counts(),
         iterations: results.spec.iterations,
         cells: results.plan.cells.as_slice().into(),
-        skipped: number(results.plan.skipped.len()),
+        skipped: results.plan.skipped.len(),
         summary: vec![],
         verdict: None,
         comparisons: vec![],
     }
-}
-
-fn number(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }

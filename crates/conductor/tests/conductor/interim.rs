@@ -9,7 +9,7 @@ use perfrun_contract::{
     record::TrialRecord,
     run::RunState,
 };
-use perfrun_judge::judge;
+use perfrun_judge::judged;
 use perfrun_test_kit::records;
 
 use crate::bench::{Bench, bench};
@@ -145,7 +145,7 @@ async fn a_run_that_was_stopped_between_interim_checks_is_resumed_as_if_it_had_n
             );
             assert!(rest.events.iter().any(|event| event == SPARED), "{stopped_after}");
             let found = |records: &[TrialRecord]| {
-                let judged = judge(&bench.plan, records, &BTreeMap::new());
+                let judged = judged(&bench.plan, records, &BTreeMap::new()).unwrap();
                 let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
                 (verdicts, judged.not_needed)
             };

@@ -203,7 +203,7 @@ fn a_control_with_few_pairs_or_on_another_machine_has_no_finding() {
     let names = run.plan.cells.iter().flat_map(|cell| cell.nodes());
     let mut nodes: BTreeMap<String, Info> = names.map(|name| (name.clone(), info("one"))).collect();
     nodes.insert("client-main_control".to_owned(), info("another"));
-    let judged = judge(&run.plan, &run.records, &nodes);
+    let judged = run.judge_on(&nodes);
     let control = &judged.controls[0];
     assert_eq!(
         (control.finding, control.reason),

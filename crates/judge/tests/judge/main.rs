@@ -3,6 +3,7 @@
 mod controls;
 mod interim;
 mod pairs;
+mod summarized;
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ use perfrun_contract::{
     record::{Disturbance, Flag, TrialRecord},
 };
 use perfrun_judge::{
-    judge,
+    judged,
     runs::{self, Basis},
     sentences, summary, texts,
 };
@@ -114,7 +115,11 @@ impl Run {
     }
 
     fn judge(&self) -> Judged {
-        judge(&self.plan, &self.records, &BTreeMap::new())
+        self.judge_on(&BTreeMap::new())
+    }
+
+    fn judge_on(&self, nodes: &BTreeMap<String, Info>) -> Judged {
+        judged(&self.plan, &self.records, nodes).unwrap()
     }
 
     fn goodput(&self, cell_pair: usize) -> Comparison {

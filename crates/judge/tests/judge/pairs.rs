@@ -244,10 +244,10 @@ fn cells_of_a_pair_on_different_machines_are_not_comparable() {
     );
     let nodes = run.plan.cells.iter().flat_map(|cell| cell.nodes());
     let mut nodes: BTreeMap<String, Info> = nodes.map(|name| (name.clone(), info("one"))).collect();
-    let judged = judge(&run.plan, &run.records, &nodes);
+    let judged = run.judge_on(&nodes);
     assert_eq!(judged.verdict, Some(Verdict::Fail), "all are on one machine");
     nodes.insert("server-pr-tcp".to_owned(), info("another"));
-    let judged = judge(&run.plan, &run.records, &nodes);
+    let judged = run.judge_on(&nodes);
     let [apart, together] = judged.comparisons.as_slice() else {
         panic!("{judged:?}")
     };

@@ -1,11 +1,14 @@
 //! What a run ran on, and how precisely it was steered.
 
+use std::fmt;
+
 use perfrun_contract::{
     account::Account, node::Info, plan::Order, record::TrialRecord, role::Role, units::Unit,
 };
+use perfrun_judge::Statistics;
 
 use crate::{
-    statistics::Statistics,
+    order::grouped,
     table::{Kind, Table},
     units,
 };
@@ -62,7 +65,10 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
         ),
         (
             "UDP buffer limits",
-            agreed(results, |node| node.socket_buffer_limits_bytes.map(buffers)),
+            agreed(results, |node| {
+                let limits = node.socket_buffer_limits_bytes?;
+                Some(buffers(limits, |bytes| units::text(Unit::Bytes, bytes as f64)))
+            }),
         ),
         ("Isolation", Some(environment.isolation.to_string())),
     ];
@@ -95,23 +101,43 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
     }
 }
 
-/// What all nodes say; where they differ, who says what.
-pub(crate) fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
-    let mut values: Vec<(Option<String>, Vec<&str>)> = vec![];
-    for (name, info) in &results.environment.nodes {
-        let value = of(info);
-        match values.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, names)) => names.push(name),
-            None => values.push((value, vec![name])),
+/// What the nodes of a run say.
+#[derive(PartialEq)]
+pub(crate) enum Said<'a, T> {
+    /// All say the same.
+    Same(T),
+    /// Who says what; `None` is nothing.
+    Apart(Vec<(Option<T>, Vec<&'a str>)>),
+}
+
+impl<'a, T: PartialEq> Said<'a, T> {
+    /// `None` if no node says anything.
+    pub(crate) fn of(results: &Account<'a>, of: impl Fn(&'a Info) -> Option<T>) -> Option<Self> {
+        let nodes = results.environment.nodes.iter();
+        let mut values = grouped(nodes.map(|(name, info)| (of(info), name.as_str())));
+        match values.len() {
+            0 | 1 => values.pop()?.0.map(Self::Same),
+            _ => Some(Self::Apart(values)),
         }
     }
-    if let [(value, _)] = values.as_mut_slice() {
-        return value.take();
+}
+
+impl<T: fmt::Display> fmt::Display for Said<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = |(value, names): &(Option<T>, Vec<&str>)| {
+            let value = value.as_ref().map_or_else(|| "unknown".to_owned(), T::to_string);
+            format!("{value} ({})", names.join(", "))
+        };
+        match self {
+            Self::Same(value) => value.fmt(f),
+            Self::Apart(values) => f.write_str(&Vec::from_iter(values.iter().map(said)).join("; ")),
+        }
     }
-    let said = |(value, names): &(Option<String>, Vec<&str>)| {
-        format!("{} ({})", value.as_deref().unwrap_or("unknown"), names.join(", "))
-    };
-    (!values.is_empty()).then(|| values.iter().map(said).collect::<Vec<_>>().join("; "))
+}
+
+/// What all nodes say; where they differ, who says what.
+fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
+    Said::of(results, of).map(|said| said.to_string())
 }
 
 /// What tells the programs of the nodes apart from others of their version.
@@ -150,8 +176,9 @@ fn stacks(node: &Info) -> String {
         .join(", ")
 }
 
-pub(crate) fn buffers([receive, send]: [u64; 2]) -> String {
-    let [receive, send] = [receive, send].map(|bytes| units::text(Unit::Bytes, bytes as f64));
+/// Limits of receiving and sending, each in this form.
+pub(crate) fn buffers(limits_bytes: [u64; 2], text: fn(u64) -> String) -> String {
+    let [receive, send] = limits_bytes.map(text);
     if receive == send {
         receive
     } else {

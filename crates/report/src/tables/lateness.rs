@@ -1,11 +1,11 @@
 //! How late packets left impaired links.
 
 use perfrun_contract::{plan::Cell, units::Unit};
+use perfrun_judge::Statistics;
 
 use super::source::{Source, told_apart};
 use crate::{
     order::distinct,
-    statistics::Statistics,
     table::{self, Kind, Table},
     units,
 };

@@ -13,13 +13,11 @@ use perfrun_contract::{
     summary::SummaryRow,
     tally::counting,
 };
-use perfrun_judge::needs;
+use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
 
 use crate::{
     order::distinct,
     path::Path,
-    statistics::LEAST_VALUES,
-    summary::{is_measured, measured, share, summarize},
     table::{self, Kind, NOTHING, Origin, SKIPPED, Table},
     units::{self, PERCENT, SECONDS, Scale},
 };
@@ -37,7 +35,8 @@ pub(crate) struct Source<'a> {
     records: Vec<Vec<&'a TrialRecord>>,
     /// Pairs that are not the raw reference, in the plan's order.
     pairs: Vec<Pair<'a>>,
-    /// How many measured trials completed, and how many of them something disturbed.
+    /// How many measured trials completed, and how many of them something disturbed. The tally of the results
+    /// counts warm-up as well.
     completed: usize,
     disturbed: usize,
 }

@@ -14,10 +14,11 @@ use serde::Serialize;
 use serde_json::Value;
 use strum::VariantNames;
 
+use super::property::Property;
 use crate::table::NOTHING;
 
 /// What a document says, by the path of each field: `limits.circuits` is `16`.
-pub(super) type Fields = BTreeMap<String, String>;
+pub(super) type Fields = BTreeMap<String, Property>;
 
 /// The fields of a value.
 pub(super) fn fields(value: &impl Serialize) -> Fields {
@@ -36,14 +37,14 @@ pub(super) fn workload(parameters: &Parameters) -> Fields {
             named.is_ok_and(|named| Protocol::from(named) == *protocol)
         };
         let name = BandwidthProtocol::VARIANTS.iter().copied().find(is_its_name);
-        fields.extend(name.map(|name| ("protocol".to_owned(), name.to_owned())));
+        fields.extend(name.map(|name| ("protocol".to_owned(), Property::Text(name.to_owned()))));
     }
     fields
 }
 
 /// Adds a value with this path. Nodes get times in seconds, and documents have them with a unit.
 fn add(fields: &mut Fields, path: &str, value: &Value) {
-    let (path, text) = match value {
+    let (path, value) = match value {
         Value::Object(members) => {
             for (name, value) in members {
                 let path = match path {
@@ -55,14 +56,13 @@ fn add(fields: &mut Fields, path: &str, value: &Value) {
             return;
         }
         Value::Number(number) => match (time_field(path), number.as_f64().map(Duration::try_from_secs_f64)) {
-            (Some(name), Some(Ok(Duration::ZERO))) => (name, "0s".to_owned()),
-            (Some(name), Some(Ok(time))) => (name, format!("{time:?}")),
-            _ => (path, number.to_string()),
+            (Some(name), Some(Ok(time))) => (name, Property::Time(time)),
+            _ => (path, Property::Json(value.clone())),
         },
-        Value::String(text) => (path, text.clone()),
-        other => (path, other.to_string()),
+        Value::String(text) => (path, Property::Text(text.clone())),
+        other => (path, Property::Json(other.clone())),
     };
-    fields.insert(path.to_owned(), text);
+    fields.insert(path.to_owned(), value);
 }
 
 /// The field of a document for a field with seconds.
@@ -86,7 +86,9 @@ pub(super) fn differing_fields(runs: &[Option<Fields>]) -> Vec<Option<String>> {
             return "{}".to_owned();
         }
         let text = |path: &&String| {
-            let value = fields.get(*path).map_or(NOTHING, String::as_str);
+            let value = fields
+                .get(*path)
+                .map_or_else(|| NOTHING.to_owned(), Property::to_string);
             format!("{path}: {value}")
         };
         paths.iter().map(text).collect::<Vec<_>>().join(", ")

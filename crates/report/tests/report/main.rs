@@ -11,5 +11,4 @@ mod plotted;
 mod robust;
 mod schema;
 mod stacks;
-mod summarized;
 mod unlike;

@@ -8,7 +8,10 @@ use perfrun_contract::{
     run::{Isolation, NodeProgram},
 };
 use perfrun_link::probe::{Delivery, Judgement, Measurement, Quantity, QuantityFinding};
-use perfrun_report::{runs::shared, unlike::differences};
+use perfrun_report::{
+    runs::shared,
+    unlike::{Difference, Field, differences},
+};
 
 use perfrun_test_kit::results::run;
 
@@ -63,6 +66,9 @@ fn programs_may_differ_and_their_arguments_not() {
     let fast = pings("command: [./main, --fast]");
     assert_eq!(differ(&fast, &pings("command: [./other, --fast]")), NOTHING);
     assert_eq!(differ(&fast, &pings("command: [./main]")), ["arguments main"]);
+    let [one, two] =
+        ["'--fast, --deep'", "--fast, --deep"].map(|all| pings(&format!("command: [./main, {all}]")));
+    assert_eq!(differ(&one, &two), ["arguments main"]);
     // A program named with --node has no arguments, whatever the document says.
     let named = |mut results: Results| {
         results.environment.programs.push(NodeProgram {
@@ -112,6 +118,52 @@ fn pods_have_the_same_settings_wherever_they_run() {
     let mut other = local.clone();
     other.spec.template.client.runtime_class_name = None;
     assert_eq!(differ(&local, &other), NOTHING, "a local run has no pods");
+}
+
+#[test]
+fn of_a_topology_only_what_differs_is_shown() {
+    let (one, mut two) = (pings("env: {}"), pings("env: {}"));
+    two.plan.cells[0].peers_per_client += 1;
+    let (a, b) = (one.account(), two.account());
+    let found = differences(&shared(from_ref(&a), from_ref(&b)), &[&a, &b]);
+    let texts = ["peersPerClient: 1", "peersPerClient: 2"].map(|text| Some(text.to_owned()));
+    assert_eq!((found.len(), &found[0].values[..]), (1, &texts[..]));
+}
+
+#[test]
+fn limits_that_differ_by_a_byte_are_not_rounded_to_the_same() {
+    let with = |limits_bytes| {
+        let mut results = pings("env: {}");
+        for node in results.environment.nodes.values_mut() {
+            node.tcp_window_limits_bytes = Some(limits_bytes);
+            node.socket_buffer_limits_bytes = Some(limits_bytes);
+        }
+        results
+    };
+    let [usual, more] = [[4 << 20, 4 << 20], [4 << 20, (4 << 20) + 1]].map(with);
+    assert_eq!(differ(&usual, &with([4 << 20, 4 << 20])), NOTHING);
+    let (a, b) = (usual.account(), more.account());
+    let found = differences(&shared(from_ref(&a), from_ref(&b)), &[&a, &b]);
+    let texts = ["4 MiB", "receive 4 MiB, send 4194305 B"];
+    let expected = [Field::TcpWindows, Field::UdpBuffers].map(|field| Difference {
+        field,
+        of: String::new(),
+        values: texts.map(|text| Some(text.to_owned())).into(),
+    });
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_node_that_says_unknown_is_not_one_that_says_nothing() {
+    let with = |governor: Option<&str>| {
+        let mut results = pings("env: {}");
+        let node = results.environment.nodes.values_mut().next().unwrap();
+        node.governor = governor.map(str::to_owned);
+        results
+    };
+    let apart = with(Some("performance"));
+    assert_eq!(differ(&apart, &apart), NOTHING);
+    assert_eq!(differ(&with(None), &with(Some("unknown"))), ["governor "]);
 }
 
 /// A quantity that was measured, and between which values the link counts as configured.

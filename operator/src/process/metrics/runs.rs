@@ -24,7 +24,7 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::run::watched::WatchedRun;
+use crate::run::{conditions::counts, watched::WatchedRun};
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const MOST_ROWS: usize = 10_000;
@@ -158,11 +158,9 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
         reason: ended.map(|condition| condition.reason.clone()),
         started: status.start_time.as_ref().map(seconds),
         ended: status.completion_time.as_ref().map(seconds),
-        planned: status.trials.total.saturating_sub(status.trials.not_needed),
-        completed: status.trials.completed,
-        failed: status.trials.failed,
+        trials: counts(status),
         iterations: run.spec.iterations,
-        skipped: status.trials.skipped,
+        skipped: status.trials.skipped as usize,
         summary: cells.as_ref().map(|_| status.summary.clone()).unwrap_or_default(),
         verdict: status.verdict,
         comparisons: cells

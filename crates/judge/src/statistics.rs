@@ -1,9 +1,9 @@
 //! Order statistics of a few trials, without assumptions about their distribution.
 
-use perfrun_judge::median_interval;
+use crate::median::{median, median_interval};
 
 /// Below this number of values there is no interval.
-pub(crate) const LEAST_VALUES: u32 = 6;
+pub const LEAST_VALUES: u32 = 6;
 
 /// Of all intervals.
 pub(crate) const CONFIDENCE: f64 = 0.95;
@@ -32,12 +32,11 @@ impl Statistics {
         sorted.sort_by(f64::total_cmp);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let count = sorted.len();
-        let median = f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]);
         let mean = sorted.iter().map(|value| value / count as f64).sum();
         let ci95 = median_interval(&sorted, CONFIDENCE);
         Some(Self {
             count,
-            median,
+            median: median(&sorted),
             mean,
             min,
             max,

@@ -1,13 +1,12 @@
 //! Which trials count, and against what.
 
-use perfrun_api::results::Results;
 use perfrun_contract::{
     metric::Metric,
     node::Reason,
     record::{Flag, TrialRecord},
     summary::SummaryRow,
 };
-use perfrun_report::summarize;
+use perfrun_judge::summarize;
 
 use perfrun_test_kit::results::run;
 
@@ -18,8 +17,8 @@ const SPEC: &str = "
 ";
 
 /// Ten trials of the cell with the values 1 to 10 and a warm-up trial far off.
-fn with_known_values(results: &mut Results, cell: usize, metric: Metric) {
-    for record in results.trials.iter_mut().filter(|r| r.trial.cell == cell) {
+fn with_known_values(trials: &mut [TrialRecord], cell: usize, metric: Metric) {
+    for record in trials.iter_mut().filter(|r| r.trial.cell == cell) {
         let value = if record.trial.warmup {
             1e6
         } else {
@@ -38,7 +37,7 @@ fn row<'a>(rows: &'a [SummaryRow], cell: &str, metric: Metric) -> &'a SummaryRow
 #[test]
 fn warm_up_does_not_count() {
     let mut results = run(SPEC).results();
-    with_known_values(&mut results, 0, Metric::UploadGoodput);
+    with_known_values(&mut results.trials, 0, Metric::UploadGoodput);
     let rows = summarize(&results.plan, &results.trials);
     let raw = row(&rows, "raw.raw.tcp.upload-64Mi", Metric::UploadGoodput);
     assert_eq!(
@@ -58,7 +57,7 @@ fn shares_compare_with_the_raw_reference_of_the_same_link() {
         (1, Metric::UploadGoodput),
         (2, Metric::UploadSeconds),
     ] {
-        with_known_values(&mut results, cell, metric);
+        with_known_values(&mut results.trials, cell, metric);
     }
     for record in results.trials.iter_mut().filter(|r| r.trial.cell == 0) {
         record.metrics.insert(Metric::UploadGoodput, 11.0);

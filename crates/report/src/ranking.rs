@@ -1,4 +1,4 @@
-//! What the values of a run show, in a few sentences. A difference is claimed only where intervals do not
+//! Which stacks are faster than others, in a few sentences. A difference is claimed only where intervals do not
 //! overlap.
 
 use std::cmp::Reverse;
