@@ -17,14 +17,12 @@
 //! | `links` | setting and measuring the links that trials run over |
 //! | [`run`] | all trials, lost nodes, resuming, limits |
 //! | [`progress`] | what can be watched |
-//! | [`export`] | runs and their results as metrics |
 
 #![warn(missing_docs)]
 
 mod attempt;
 pub mod client;
 pub mod clock;
-pub mod export;
 #[doc(hidden)]
 pub mod fuzzing;
 mod links;
