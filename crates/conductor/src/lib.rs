@@ -16,6 +16,7 @@
 //! | `record` | from what was seen to a record: pure |
 //! | `links` | setting and measuring the links that trials run over |
 //! | [`run`] | all trials, lost nodes, resuming, limits |
+//! | `traits` | what a run needs from the program that conducts it |
 //! | [`progress`] | what can be watched |
 
 #![warn(missing_docs)]
@@ -29,10 +30,10 @@ mod links;
 pub mod progress;
 mod record;
 pub mod run;
+mod traits;
 mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, OnEvent};
-pub use run::{
-    Conductor, Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason, RunEnd, RunId, RunOptions,
-};
+pub use run::{Conductor, RunEnd, RunId, RunOptions};
+pub use traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason};
