@@ -35,5 +35,5 @@ mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, OnEvent};
-pub use run::{Conductor, RunEnd, RunId, RunOptions};
+pub use run::{ATTEMPTS, Conductor, RunEnd, RunId, RunOptions};
 pub use traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason};

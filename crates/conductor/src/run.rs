@@ -18,6 +18,7 @@ use perfrun_judge::{Needs, needs};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::next::ATTEMPTS;
 use self::next::{Next, Progress};
 use crate::{
     attempt::{Attempt, Node},
