@@ -54,6 +54,17 @@ pub struct ResultsFolder {
 }
 
 impl ResultsFolder {
+    fn new(folder: PathBuf, results: Results, lock: File) -> Self {
+        Self {
+            folder,
+            results,
+            profiles: vec![],
+            earlier: 0.0,
+            ballast: None,
+            _lock: lock,
+        }
+    }
+
     /// Creates a folder in `parent`, and checks that the results will fit. Leaves nothing behind on an error.
     pub fn create(
         parent: &Path,
@@ -96,14 +107,7 @@ impl ResultsFolder {
             .and_then(|()| {
                 let lock = lock(&folder, refused)?;
                 create_folders(&folder).map_err(refused)?;
-                let mut results_folder = Self {
-                    folder: folder.clone(),
-                    results,
-                    profiles: vec![],
-                    earlier: 0.0,
-                    ballast: None,
-                    _lock: lock,
-                };
+                let mut results_folder = Self::new(folder.clone(), results, lock);
                 results_folder.reserve()?;
                 results_folder.write_results(&results_folder.results)?;
                 iter::once(&folder)
@@ -129,14 +133,8 @@ impl ResultsFolder {
             source,
         };
         fs::create_dir_all(&folder).map_err(refused)?;
-        let results_folder = Self {
-            _lock: lock(&folder, refused)?,
-            folder,
-            results,
-            profiles: vec![],
-            earlier: 0.0,
-            ballast: None,
-        };
+        let lock = lock(&folder, refused)?;
+        let results_folder = Self::new(folder, results, lock);
         results_folder.write_results(&results_folder.results)?;
         results_folder.write_reports()?;
         Ok(results_folder)
@@ -170,10 +168,7 @@ impl ResultsFolder {
         Ok(Self {
             earlier: results.trials.iter().map(end).fold(0.0, f64::max),
             profiles: profile::read(&folder, &results.plan),
-            folder,
-            results,
-            ballast: None,
-            _lock: lock,
+            ..Self::new(folder, results, lock)
         })
     }
 
