@@ -16,25 +16,24 @@
 //! | `record` | from what was seen to a record: pure |
 //! | `links` | setting and measuring the links that trials run over |
 //! | [`run`] | all trials, lost nodes, resuming, limits |
+//! | `traits` | what a run needs from the program that conducts it |
 //! | [`progress`] | what can be watched |
-//! | [`export`] | runs and their results as metrics |
 
 #![warn(missing_docs)]
 
 mod attempt;
 pub mod client;
 pub mod clock;
-pub mod export;
 #[doc(hidden)]
 pub mod fuzzing;
 mod links;
 pub mod progress;
 mod record;
 pub mod run;
+mod traits;
 mod trial;
 
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, OnEvent};
-pub use run::{
-    Conductor, Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason, RunEnd, RunId, RunOptions,
-};
+pub use run::{ATTEMPTS, Conductor, RunEnd, RunId, RunOptions};
+pub use traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason};

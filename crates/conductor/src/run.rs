@@ -1,23 +1,15 @@
-//! A whole run: every trial of the plan in order, lost nodes, resuming, limits.
+//! A whole run: every trial of the plan in order, resuming, limits.
 
 mod next;
+mod nodes;
 mod suitability;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt, io, mem,
-    str::FromStr,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, mem, str::FromStr, time::Duration};
 
-use async_trait::async_trait;
-use backon::{ExponentialBuilder, Retryable};
-use futures::future::join_all;
 use perfrun_contract::{
-    compare::NotNeeded,
     network::NetworkImpairments,
     node::{Info, Reason},
-    plan::{Cell, Plan, Renew, Trial},
+    plan::{Plan, Renew, Trial},
     record::{LinkCheck, TrialFailure, TrialRecord},
     run::{RunState, RunTimeouts},
     tally::EndReason,
@@ -26,94 +18,23 @@ use perfrun_judge::{Needs, needs};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use self::next::ATTEMPTS;
 use self::next::{Next, Progress};
 use crate::{
     attempt::{Attempt, Node},
-    client::{AgentClient, Error, NodeClient},
-    clock::{self, LocalClock, NodeClock},
-    links::{AgentError, Counting, Links, Unready},
+    clock::LocalClock,
+    links::{Counting, Links, Unready},
     progress::{Event, OnEvent},
     record::add_disturbance,
+    traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason},
     trial::{self, Ended, Leftover},
 };
-
-/// Round trips to the clock of a node that is new to us.
-const CLOCK_ROUND_TRIPS: usize = 8;
-
-/// The longest pause between two attempts to reach a node that is being started.
-const READY_PAUSE: Duration = Duration::from_millis(500);
-
-/// Nodes that a run begins with have been ready before. One that does not answer within this time has been
-/// lost since.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// How often links are prepared when an agent restarted in the meantime.
 const PREPARE_ATTEMPTS: u32 = 2;
 
 /// How long nodes may take, at the end, to forget the last trial.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Keeps the records of a run.
-#[async_trait]
-pub trait RecordSink: Send {
-    /// Keeps a record. The next trial begins when this returns. An error ends the run.
-    async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability>;
-
-    /// What was recorded, also by earlier sessions of this run. Trials with a record here are not run again,
-    /// failed ones neither.
-    fn records(&self) -> &[TrialRecord];
-
-    /// What all nodes report about themselves, before the next of them is measured. An error ends the run.
-    fn nodes(&mut self, _nodes: BTreeMap<String, Info>) -> io::Result<()> {
-        Ok(())
-    }
-
-    /// The run does not need these trials: all that are left out so far.
-    fn leave_out(&mut self, _not_needed: NotNeeded) {}
-}
-
-/// What a record that is kept survives.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Durability {
-    /// The record and all before it survive a crash of this process: nodes may forget these trials.
-    CrashSafe,
-    /// The record is lost with this process: nodes keep the trial until a later record is crash-safe.
-    InMemory,
-}
-
-/// Starts nodes in place of lost or used ones.
-#[async_trait]
-pub trait NodeProvider: Send + Sync {
-    /// Ends what is left of a node, and starts another under its name. The error says why there is none.
-    async fn replace(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, String>;
-
-    /// How a node that does not answer has ended, for people. `None` if it runs, or if nobody knows.
-    async fn describe_end(&self, name: &str) -> Option<String>;
-}
-
-/// Why a node is replaced.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ReplaceReason {
-    /// It does not answer any more.
-    Lost,
-    /// The plan asks for new nodes in each iteration.
-    Renewed,
-}
-
-/// The clients with which the conductor calls a node and its link agent.
-#[derive(Clone, Debug)]
-pub struct NodeHandle {
-    /// The node.
-    pub node: NodeClient,
-    /// Its link agent, in runs that impair links.
-    pub agent: Option<AgentClient>,
-}
-
-impl From<NodeClient> for NodeHandle {
-    fn from(node: NodeClient) -> Self {
-        Self { node, agent: None }
-    }
-}
 
 /// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left
 /// there, and one with another id never does.
@@ -490,87 +411,6 @@ impl Session<'_> {
             }
         }
     }
-
-    /// Connects to all nodes. One that does not answer any more is replaced.
-    async fn connect_nodes(&mut self, nodes: BTreeMap<String, NodeHandle>) -> Result<(), Stop> {
-        let mut named = self.conductor.plan.cells.iter().flat_map(Cell::nodes);
-        if let Some(missing) = named.find(|name| !nodes.contains_key(*name)) {
-            return Err(Stop::Failed(
-                EndReason::Internal,
-                format!("the plan needs node {missing}, which was not started"),
-            ));
-        }
-        let limit = self.conductor.options.timeouts.provision.min(FIRST_ANSWER);
-        let (clock, plan) = (self.clock, self.conductor.plan);
-        let connected = join_all(nodes.into_iter().map(|(name, handle)| async move {
-            let node = connect(plan, &name, handle, clock, limit).await;
-            (name, node)
-        }));
-        let connected = tokio::select! {
-            connected = connected => connected,
-            () = self.stop.cancelled() => return Err(Stop::Interrupted),
-        };
-        let mut lost = BTreeSet::new();
-        for (name, node) in connected {
-            match node {
-                Ok(node) => drop(self.nodes.insert(name, node)),
-                Err(ConnectError::Unreachable(why)) => {
-                    tracing::warn!(node = name, why, "lost before the first trial");
-                    lost.insert(name);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        // With the remaining nodes: report what is not available before anything else is tried.
-        self.links.connect_agents(&self.nodes).await?;
-        match lost.is_empty() {
-            true => self.report_nodes(),
-            false => self.replace(&lost, ReplaceReason::Lost).await,
-        }
-    }
-
-    /// Lets the sink keep what the nodes report about themselves.
-    fn report_nodes(&mut self) -> Result<(), Stop> {
-        let infos = self
-            .nodes
-            .iter()
-            .map(|(name, node)| (name.clone(), node.info.clone()));
-        let kept = self.conductor.sink.nodes(infos.collect());
-        kept.map_err(|error| Stop::Failed(EndReason::NodeNotReady, error.to_string()))
-    }
-
-    async fn replace(&mut self, names: &BTreeSet<String>, why: ReplaceReason) -> Result<(), Stop> {
-        let limit = self.conductor.options.timeouts.provision;
-        let (clock, plan, replacements) = (self.clock, self.conductor.plan, self.conductor.replacements);
-        let replaced = join_all(names.iter().map(|name| async move {
-            let handle = replacements.replace(name, why).await.map_err(|error| {
-                let happened = match why {
-                    ReplaceReason::Lost => "was lost and cannot be replaced",
-                    ReplaceReason::Renewed => "cannot be started again",
-                };
-                Stop::Failed(EndReason::NodeLost, format!("{name} {happened}: {error}"))
-            })?;
-            Ok::<_, Stop>((name, connect(plan, name, handle, clock, limit).await?))
-        }));
-        let replaced = tokio::select! {
-            replaced = replaced => replaced,
-            () = self.stop.cancelled() => return Err(Stop::Interrupted),
-        };
-        let replaced_any = !replaced.is_empty();
-        for answer in replaced {
-            let (name, node) = answer?;
-            self.nodes.insert(name.clone(), node);
-            self.links.forget(name);
-            if why == ReplaceReason::Lost {
-                (self.conductor.on_event)(Event::NodeReplaced { name });
-            }
-        }
-        if replaced_any {
-            self.links.connect_agents(&self.nodes).await?;
-            self.report_nodes()?;
-        }
-        Ok(())
-    }
 }
 
 /// Adds to a failure how the lost node has ended: all that the conductor saw is a broken connection.
@@ -582,71 +422,4 @@ async fn explain(record: &mut TrialRecord, nodes: &dyn NodeProvider) {
     {
         failure.message += &format!("; {end}");
     }
-}
-
-/// Why a node cannot be used.
-enum ConnectError {
-    /// It does not answer.
-    Unreachable(String),
-    /// It answers, but is not a node that the plan was made for.
-    Unsuitable(String),
-}
-
-impl From<ConnectError> for Stop {
-    fn from(error: ConnectError) -> Self {
-        let (ConnectError::Unreachable(why) | ConnectError::Unsuitable(why)) = error;
-        Self::Failed(EndReason::NodeNotReady, why)
-    }
-}
-
-impl From<AgentError> for Stop {
-    fn from(error: AgentError) -> Self {
-        match error {
-            AgentError::Unsupported(why) => Self::Failed(EndReason::ImpairmentUnsupported, why),
-            AgentError::Unready(why) => Self::Failed(EndReason::NodeNotReady, why),
-        }
-    }
-}
-
-/// Waits until a node answers, checks it, and reads its clock.
-async fn connect(
-    plan: &Plan,
-    name: &str,
-    handle: NodeHandle,
-    clock: LocalClock,
-    limit: Duration,
-) -> Result<Node, ConnectError> {
-    let NodeHandle { node: client, agent } = handle;
-    let deadline = Instant::now() + limit;
-    let failed = |error: &Error| {
-        let why = format!("{name}: {}", error.describe());
-        match error {
-            Error::Unreachable(_) => ConnectError::Unreachable(why),
-            _ => ConnectError::Unsuitable(why),
-        }
-    };
-    let pauses = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(20))
-        .with_max_delay(READY_PAUSE)
-        .without_max_times();
-    let mut info = (|| client.info())
-        .retry(pauses)
-        .when(|error| matches!(error, Error::Unreachable(_)) && Instant::now() < deadline)
-        .await
-        .map_err(|error| failed(&error))?;
-    let external = suitability::check(plan, name, &info).map_err(ConnectError::Unsuitable)?;
-    // Not a property of the program or the machine.
-    info.instance = None;
-    let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)
-        .await
-        .map_err(|error| failed(&error))?;
-    let mut node = Node {
-        client,
-        agent,
-        clock: NodeClock::default(),
-        info,
-        external,
-    };
-    trips.into_iter().for_each(|trip| node.clock.add(trip));
-    Ok(node)
 }

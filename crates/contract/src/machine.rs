@@ -10,6 +10,12 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// A tick, in seconds.
 const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
 
+/// A machine whose hypervisor gives more than this share of its CPUs' time to others is busy.
+pub const BUSY_STEAL: f64 = 0.05;
+
+/// A machine whose other processes use more than this share of its CPUs is busy.
+pub const BUSY_FOREIGN: f64 = 0.10;
+
 /// CPU time of all processes of a machine over some time, of all its CPUs together.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]

@@ -272,6 +272,9 @@ pub const NODE_LABELS: &[&str] = &["run_namespace", "run", "run_node", "role"];
 /// Labels of all metrics of runs.
 pub const RUN_LABELS: &[&str] = &["run_namespace", "run"];
 
+/// The `run_namespace` of a run that is on no cluster.
+pub const LOCAL: &str = "local";
+
 /// Labels of all metrics of schedules.
 pub const SCHEDULE_LABELS: &[&str] = &["run_namespace", "schedule"];
 

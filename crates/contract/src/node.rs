@@ -77,6 +77,9 @@ pub const TOKEN_HEADER: &str = "x-perfrun-token";
 /// The header with the epoch of the conductor that calls, in the lower case that HTTP libraries want.
 pub const EPOCH_HEADER: &str = "x-perfrun-epoch";
 
+/// Trials that a node of perfrun holds until the conductor deletes them.
+pub const HELD_TRIALS_MAX: usize = 1024;
+
 /// The environment variable with the digest of a node's program ([`Info::program_sha256`]). A program that
 /// starts many nodes sets it, so that not each of them reads its whole program.
 pub const PROGRAM_SHA256_VARIABLE: &str = "PERFRUN_PROGRAM_SHA256";

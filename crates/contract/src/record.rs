@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, Display};
 
 use crate::{
+    machine::{BUSY_FOREIGN, BUSY_STEAL},
     metric::Metric,
     newer::{self, NewerName},
     node::{Measured, Reason},
@@ -149,7 +150,10 @@ impl Disturbance {
     /// seen, and are the same for baseline and candidate: so leaving such pairs out does not bias a
     /// comparison.
     pub fn is_too_much(&self) -> bool {
-        self.steal >= 0.05 || self.foreign >= 0.10 || self.throttled >= 0.01 || self.late >= 0.01
+        self.steal >= BUSY_STEAL
+            || self.foreign >= BUSY_FOREIGN
+            || self.throttled >= NOTABLE_SHARE
+            || self.late >= NOTABLE_SHARE
     }
 }
 

@@ -15,9 +15,9 @@ use futures::future::{join_all, try_join_all};
 use perfrun_conductor::{
     AgentClient, NodeClient, NodeHandle, NodeProvider, ReplaceReason,
     client::{self, BoxError},
-    export::LOCAL,
 };
 use perfrun_contract::{
+    metrics::LOCAL,
     node::PROGRAM_SHA256_VARIABLE,
     plan::{Cpus, Plan, PlannedNode},
     role::Role,

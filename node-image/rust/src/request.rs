@@ -185,10 +185,18 @@ mod tests {
         }
     }
 
+    /// Checks that these are refused, with these words.
+    fn are_refused(wrong: impl IntoIterator<Item = (Parameters, &'static str)>) {
+        for (parameters, words) in wrong {
+            let refusal = check(&request(parameters.clone())).expect_err("an invalid request");
+            assert!(refusal.contains(words), "{parameters:?}: {refusal}");
+        }
+    }
+
     #[test]
     fn parameters_that_would_panic_or_never_end_are_refused_with_a_reason() {
         let (both, up, perf) = (Direction::Both, Direction::Upload, Protocol::Perf);
-        let wrong = [
+        are_refused([
             (
                 bandwidth(Protocol::Ping, up, Amount::Count(1), 1, 1),
                 "no bulk transfer",
@@ -234,13 +242,17 @@ mod tests {
                 }),
                 "intervalSeconds",
             ),
-        ];
+        ]);
+    }
+
+    #[test]
+    fn echoes_that_would_panic_or_never_end_are_refused_with_a_reason() {
         let wrong_echo = |change: fn(&mut Echo)| {
             let mut load = echo();
             change(&mut load);
             Parameters::Echo(load)
         };
-        let wrong_echoes = [
+        are_refused([
             (wrong_echo(|load| load.connections = 0), "connections must be 1"),
             (
                 wrong_echo(|load| load.streams_per_connection = u32::MAX),
@@ -276,13 +288,17 @@ mod tests {
                 wrong_echo(|load| load.sample_interval_seconds = 0.0),
                 "sampleIntervalSeconds",
             ),
-        ];
+        ]);
+    }
+
+    #[test]
+    fn messages_that_would_panic_or_never_end_are_refused_with_a_reason() {
         let wrong_messages = |change: fn(&mut Messages)| {
             let mut load = messages();
             change(&mut load);
             Parameters::Messages(load)
         };
-        let wrong_messages = [
+        are_refused([
             (
                 wrong_messages(|load| load.message_bytes.0 = 7),
                 "messageBytes must be 8 to 1Mi",
@@ -305,12 +321,11 @@ mod tests {
                 wrong_messages(|load| load.receivers = 2),
                 "receivers must be 1 in mode",
             ),
-        ];
-        let wrong = wrong.into_iter().chain(wrong_echoes).chain(wrong_messages);
-        for (parameters, words) in wrong {
-            let refusal = check(&request(parameters.clone())).expect_err("an invalid request");
-            assert!(refusal.contains(words), "{parameters:?}: {refusal}");
-        }
+        ]);
+    }
+
+    #[test]
+    fn sides_that_do_not_fit_the_transport_are_refused_with_a_reason() {
         for (transport, side) in [
             (Transport::Memory, Side::Server),
             (Transport::Tcp, Side::Both { peers: 1 }),
@@ -326,6 +341,10 @@ mod tests {
                 "{refusal}"
             );
         }
+    }
+
+    #[test]
+    fn timeouts_that_would_panic_or_never_end_are_refused() {
         for timeout_seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             let ping = Parameters::Ping(Ping {
                 count: 1,

@@ -14,7 +14,10 @@ use parking_lot::Mutex;
 use perfrun_contract::{
     distribution::Distribution,
     matrix::Stack,
-    node::{Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus},
+    node::{
+        Failure, HELD_TRIALS_MAX, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState,
+        TrialStatus,
+    },
 };
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};
@@ -29,8 +32,6 @@ use crate::{
     workload::{self, Client, Failed, Handover, Listening, Measurements, Setup, failure},
 };
 
-/// Trials that a node holds until the conductor deletes them.
-const MOST_RECORDS: usize = 1024;
 /// How long the hosts of a client may take to close after a failure, which may mean that its peer no longer
 /// answers.
 const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
@@ -56,7 +57,7 @@ pub(crate) enum Refusal {
     #[error("the node is busy with trial {0:?}: wait for it, or cancel it by DELETE")]
     Busy(String),
     /// The conductor deletes no trials.
-    #[error("the node holds {MOST_RECORDS} trials: delete those that were collected, by DELETE")]
+    #[error("the node holds {HELD_TRIALS_MAX} trials: delete those that were collected, by DELETE")]
     Full,
     /// The node is stopping.
     #[error("the node is stopping")]
@@ -130,7 +131,7 @@ impl Trials {
         if let Some((busy, _)) = trials.iter().find(|(_, trial)| !trial.is_finished()) {
             return Err(Refusal::Busy(busy.clone()));
         }
-        if trials.len() >= MOST_RECORDS {
+        if trials.len() >= HELD_TRIALS_MAX {
             return Err(Refusal::Full);
         }
         let trial = Arc::new(RunningTrial::new(id.to_owned(), stack, request, &self.metrics));

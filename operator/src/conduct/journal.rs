@@ -26,6 +26,7 @@ use perfrun_api::{
 use perfrun_conductor::{Durability, RecordSink};
 use perfrun_contract::{
     compare::NotNeeded,
+    node::HELD_TRIALS_MAX,
     record::{TrialFailure, TrialRecord},
 };
 use tokio::{
@@ -52,13 +53,13 @@ const FLUSH_FIRST: Duration = Duration::from_secs(10);
 const FLUSH_SHARE: u32 = 4;
 /// Records with this much JSON are flushed regardless of the time: compressed, it about fills a ConfigMap.
 const FLUSH_BYTES: usize = 4 << 20;
-/// This number of records is flushed regardless of the time: nodes hold four times as many at most.
-const FLUSH_RECORDS: usize = 256;
+/// This number of records is flushed regardless of the time.
+const FLUSH_RECORDS: usize = HELD_TRIALS_MAX / 4;
 /// How long a flush may delay the measurements.
 const FLUSH_WITHIN: Duration = Duration::from_secs(10);
-/// With this number of records that are not kept, no further trial begins: a node that holds 1024 trials
-/// refuses the next.
-const UNKEPT_MAX: usize = 768;
+/// With this number of records that are not kept, no further trial begins: a node that holds
+/// [`HELD_TRIALS_MAX`] trials refuses the next.
+const UNKEPT_MAX: usize = HELD_TRIALS_MAX / 4 * 3;
 /// Pause between two reports of progress at first. Later it is a share of the time since the journal was
 /// opened.
 const REPORT_FIRST: Duration = Duration::from_secs(1);

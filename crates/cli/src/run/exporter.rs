@@ -17,16 +17,15 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use perfrun_api::results::Results;
-use perfrun_conductor::client::Error;
-use perfrun_conductor::export::{LOCAL, RunView, page_of_runs};
-use perfrun_conductor::{Event, NodeHandle};
+use perfrun_conductor::{Event, NodeHandle, client::Error};
 use perfrun_contract::{
+    metrics::LOCAL,
     plan::Plan,
     record::TrialRecord,
     run::Phase,
     tally::{Conclusion, Counts, Tally},
 };
-use perfrun_metrics::{LONGEST_WAIT, Scrapes, merge};
+use perfrun_metrics::{LONGEST_WAIT, RunView, Scrapes, merge, page_of_runs};
 use perfrun_serve::{Limits, metrics_router, serve};
 use tokio::{
     net::TcpListener,

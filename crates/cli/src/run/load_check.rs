@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use perfrun_contract::machine::MachineTime;
+use perfrun_contract::machine::{BUSY_FOREIGN, BUSY_STEAL, MachineTime};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// How long the load of the machine is measured before a run.
@@ -16,12 +16,6 @@ const CHECK_TIME: Duration = Duration::from_millis(500);
 
 /// How often in a row the machine is quiet before a run that waits for it begins.
 const QUIET_CHECKS: usize = 4;
-
-/// A machine whose other processes use more than this share of its CPUs is busy.
-const MOST_FOREIGN: f64 = 0.10;
-
-/// A machine whose hypervisor gives more than this share of its CPUs' time to others is busy.
-const MOST_STEAL: f64 = 0.05;
 
 /// A check of the load that has begun. It takes no time of its own while something else is done.
 pub(super) struct LoadCheck {
@@ -98,8 +92,8 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
 fn busy(time: &MachineTime) -> Option<String> {
     let (foreign, steal) = (time.foreign(0.0), time.steal());
     let foreign =
-        (foreign > MOST_FOREIGN).then(|| format!("other processes use {:.0} % of its CPUs", foreign * 100.0));
-    let steal = (steal > MOST_STEAL).then(|| {
+        (foreign > BUSY_FOREIGN).then(|| format!("other processes use {:.0} % of its CPUs", foreign * 100.0));
+    let steal = (steal > BUSY_STEAL).then(|| {
         let percent = steal * 100.0;
         format!("its hypervisor gives {percent:.0} % of their time to other machines")
     });

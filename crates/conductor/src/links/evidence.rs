@@ -43,33 +43,10 @@ pub(super) fn add_evidence(
         }
         return;
     };
-    for concern in state.concerns() {
-        let flag = match concern {
-            Concern::Late { .. } => Flag::ImpairmentLate,
-            Concern::Overflowed(_) | Concern::OverLimit(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
-        };
-        if !record.flags.contains(&flag) {
-            record.flags.push(flag);
-        }
-    }
-    let passed = state.traffic.iter().any(|traffic| match traffic {
-        Traffic::Userspace(tally) => tally.packets_in > 0,
-        Traffic::Kernel {
-            packets_out,
-            dropped,
-            held,
-            ..
-        } => *packets_out > 0 || *dropped > 0 || *held > 0,
-    });
-    let mut routes = requested
-        .routes()
-        .iter()
-        .filter(|route| !route.impairment.is_none());
-    let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));
-    let is_impaired = routes.any(|route| route.peers.iter().any(is_peer));
+    add_flags(record, &state);
     let node = record.nodes.get(name).map(|node| &node.measured);
-    if is_impaired
-        && !passed
+    if is_impaired(requested, peers)
+        && !passed(&state)
         && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0)
     {
         let message = format!(
@@ -93,6 +70,38 @@ pub(super) fn add_evidence(
             worker,
         });
     }
+}
+
+fn add_flags(record: &mut TrialRecord, state: &LinkState) {
+    for concern in state.concerns() {
+        let flag = match concern {
+            Concern::Late { .. } => Flag::ImpairmentLate,
+            Concern::Overflowed(_) | Concern::OverLimit(_) | Concern::Refused(_) => Flag::ImpairmentDrops,
+        };
+        if !record.flags.contains(&flag) {
+            record.flags.push(flag);
+        }
+    }
+}
+
+/// Whether a link impairs packets to one of these peers.
+fn is_impaired(link: &Link, peers: &[IpAddr]) -> bool {
+    let mut routes = link.routes().iter().filter(|route| !route.impairment.is_none());
+    let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));
+    routes.any(|route| route.peers.iter().any(is_peer))
+}
+
+/// Whether a packet came to the link.
+fn passed(state: &LinkState) -> bool {
+    state.traffic.iter().any(|traffic| match traffic {
+        Traffic::Userspace(tally) => tally.packets_in > 0,
+        Traffic::Kernel {
+            packets_out,
+            dropped,
+            held,
+            ..
+        } => *packets_out > 0 || *dropped > 0 || *held > 0,
+    })
 }
 
 /// Sets the failure of a trial, unless the trial has one that is closer to the cause: a link whose agent is

@@ -16,8 +16,8 @@ use perfrun_contract::{
     record::{Flag, TrialRecord},
 };
 
-/// How often a trial is tried.
-const ATTEMPTS: u32 = 2;
+/// How often a trial is tried at most.
+pub const ATTEMPTS: u32 = 2;
 
 /// Of this number of measured pairs, one may be retried though no node was lost. A pair with the trial of its
 /// control counts as one.

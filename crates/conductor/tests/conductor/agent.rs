@@ -130,64 +130,71 @@ impl Requester for Channel {
                 agent.status_calls += 1;
                 answer(&agent.status())
             }
-            (Method::Put, "/v1/link") => {
-                let mut request: LinkRequest = serde_json::from_slice(&body)?;
-                let seed = request.seed.take();
-                inner.seeds.extend(seed.map(|seed| (agent.name.clone(), seed)));
-                if request != agent.request {
-                    let routes = request.link.routes();
-                    let impairment = routes
-                        .first()
-                        .map(|route| route.impairment.clone())
-                        .unwrap_or_default();
-                    inner.calls.push(format!("{} {:?}", agent.name, impairment.delay));
-                }
-                if request == agent.request && request != LinkRequest::default() {
-                    agent.counting_since.get_or_insert(agent.status_calls);
-                }
-                agent.gone = agent.fault == Fault::Vanishes && request != LinkRequest::default();
-                agent.request = request;
-                Ok(Response {
-                    status: 204,
-                    body: vec![],
-                })
-            }
-            (Method::Put, "/v1/link/probe") => {
-                let probe: ProbeRequest = serde_json::from_slice(&body)?;
-                let far = probe.server.ip();
-                let does = if probe.plan.echoes == 0 { "fills" } else { "probes" };
-                inner.calls.push(format!(
-                    "{} {does} {}",
-                    inner.agents[&self.ip].name, inner.agents[&far].name
-                ));
-                let near = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;
-                near.probes += 1;
-                let refused = |status, message: &str| {
-                    let problem = Problem {
-                        message: message.to_owned(),
-                        trial: None,
-                    };
-                    let body = serde_json::to_vec(&problem)?;
-                    Ok(Response { status, body })
-                };
-                if near.fault == Fault::Busy && near.probes <= 2 {
-                    return refused(423, "another measurement goes on");
-                }
-                let lateness = near.lateness(&probe);
-                let is_deaf = match inner.agents[&far].fault {
-                    Fault::Mute => true,
-                    Fault::Overfull => probe.plan.echoes == 0,
-                    _ => false,
-                };
-                if is_deaf {
-                    return refused(422, "nobody answers");
-                }
-                let there = inner.agents[&self.ip].towards(far);
-                let back = inner.agents[&far].towards(self.ip);
-                answer(&measured(&there, &back, lateness, &probe))
-            }
+            (Method::Put, "/v1/link") => inner.set(self.ip, serde_json::from_slice(&body)?),
+            (Method::Put, "/v1/link/probe") => inner.probe(self.ip, &serde_json::from_slice(&body)?),
             (method, path) => Err(format!("{method:?} {path}").into()),
         }
+    }
+}
+
+impl Inner {
+    /// Impairs the link of an agent.
+    fn set(&mut self, ip: IpAddr, mut request: LinkRequest) -> Result<Response, BoxError> {
+        let agent = self.agents.get_mut(&ip).ok_or("no such agent")?;
+        let seed = request.seed.take();
+        self.seeds.extend(seed.map(|seed| (agent.name.clone(), seed)));
+        if request != agent.request {
+            let routes = request.link.routes();
+            let impairment = routes
+                .first()
+                .map(|route| route.impairment.clone())
+                .unwrap_or_default();
+            self.calls.push(format!("{} {:?}", agent.name, impairment.delay));
+        }
+        if request == agent.request && request != LinkRequest::default() {
+            agent.counting_since.get_or_insert(agent.status_calls);
+        }
+        agent.gone = agent.fault == Fault::Vanishes && request != LinkRequest::default();
+        agent.request = request;
+        Ok(Response {
+            status: 204,
+            body: vec![],
+        })
+    }
+
+    /// Measures the link from an agent to another one.
+    fn probe(&mut self, ip: IpAddr, probe: &ProbeRequest) -> Result<Response, BoxError> {
+        let far = probe.server.ip();
+        let does = if probe.plan.echoes == 0 { "fills" } else { "probes" };
+        self.calls.push(format!(
+            "{} {does} {}",
+            self.agents[&ip].name, self.agents[&far].name
+        ));
+        let near = self.agents.get_mut(&ip).ok_or("no such agent")?;
+        near.probes += 1;
+        let refused = |status, message: &str| {
+            let problem = Problem {
+                message: message.to_owned(),
+                trial: None,
+            };
+            let body = serde_json::to_vec(&problem)?;
+            Ok(Response { status, body })
+        };
+        if near.fault == Fault::Busy && near.probes <= 2 {
+            return refused(423, "another measurement goes on");
+        }
+        let lateness = near.lateness(probe);
+        let is_deaf = match self.agents[&far].fault {
+            Fault::Mute => true,
+            Fault::Overfull => probe.plan.echoes == 0,
+            _ => false,
+        };
+        if is_deaf {
+            return refused(422, "nobody answers");
+        }
+        let there = self.agents[&ip].towards(far);
+        let back = self.agents[&far].towards(ip);
+        answer(&measured(&there, &back, lateness, probe))
     }
 }
 

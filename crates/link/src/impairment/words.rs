@@ -18,13 +18,6 @@ impl fmt::Display for Impairment {
             rate_bits_per_second,
             limit_packets,
         } = self;
-        let correlated = |correlation: Ratio| {
-            if correlation.is_zero() {
-                String::new()
-            } else {
-                format!(" (correlation {})", percent(correlation))
-            }
-        };
         let mut words = Vec::new();
         if !delay.is_zero() {
             words.push(format!("delay {delay:?}"));
@@ -37,21 +30,7 @@ impl fmt::Display for Impairment {
                 correlated(jitter.correlation)
             ));
         }
-        match loss {
-            None => {}
-            Some(Loss::Random { ratio, correlation }) => {
-                words.push(format!("loss {}{}", percent(*ratio), correlated(*correlation)));
-            }
-            Some(Loss::GilbertElliott {
-                enter_bad,
-                leave_bad,
-                loss_in_bad,
-                loss_in_good,
-            }) => {
-                let shares = [enter_bad, leave_bad, loss_in_bad, loss_in_good].map(|ratio| percent(*ratio));
-                words.push(format!("burst {}", shares.join(",")));
-            }
-        }
+        words.extend(loss.as_ref().map(lost));
         for (name, chance) in [("duplicate", duplicate), ("corrupt", corrupt)] {
             if let Some(chance) = chance {
                 words.push(format!(
@@ -82,6 +61,31 @@ impl fmt::Display for Impairment {
             words.push(format!("queue {limit}"));
         }
         f.write_str(&words.join(", "))
+    }
+}
+
+fn lost(loss: &Loss) -> String {
+    match loss {
+        Loss::Random { ratio, correlation } => {
+            format!("loss {}{}", percent(*ratio), correlated(*correlation))
+        }
+        Loss::GilbertElliott {
+            enter_bad,
+            leave_bad,
+            loss_in_bad,
+            loss_in_good,
+        } => {
+            let shares = [enter_bad, leave_bad, loss_in_bad, loss_in_good].map(|ratio| percent(*ratio));
+            format!("burst {}", shares.join(","))
+        }
+    }
+}
+
+fn correlated(correlation: Ratio) -> String {
+    if correlation.is_zero() {
+        String::new()
+    } else {
+        format!(" (correlation {})", percent(correlation))
     }
 }
 

@@ -83,6 +83,49 @@ impl Exposition {
             .map(|(_, value)| value)
             .sum()
     }
+
+    /// Checks the name, unit and help of each type.
+    fn check_types(&self) {
+        for (name, kind) in &self.types {
+            assert!(name.starts_with("perfrun_"), "{name}");
+            assert!(!self.helps[name].is_empty(), "{name} has no help");
+            let unit = self.units.get(name).map(String::as_str);
+            for (ending, expected) in [("_bytes", "bytes"), ("_seconds", "seconds")] {
+                if name.ends_with(ending) && !name.contains("libp2p") {
+                    assert_eq!(unit, Some(expected), "{name}");
+                }
+            }
+            if let Some(unit) = unit {
+                assert!(name.ends_with(&format!("_{unit}")), "{name} in {unit}");
+            }
+            assert!(
+                ["counter", "gauge", "histogram", "info", "unknown"].contains(&kind.as_str()),
+                "{kind}"
+            );
+        }
+    }
+
+    /// The families of all samples, after checking that each has a type, and the labels of a node in this
+    /// role.
+    fn families(&self, role: &str) -> BTreeSet<String> {
+        let family = |series: &String| {
+            let is_libp2ps = series.starts_with("perfrun_libp2p_");
+            let has_role = is_libp2ps || series.contains(&format!("role=\"{role}\""));
+            assert!(series.contains("run=\"a-run\"") && has_role, "{series}");
+            let name = series.split('{').next().unwrap();
+            let stem = |suffix| {
+                name.strip_suffix(suffix)
+                    .filter(|stem| self.types.contains_key(*stem))
+            };
+            let of = ["_total", "_sum", "_count", "_bucket", "_info"]
+                .into_iter()
+                .find_map(stem)
+                .unwrap_or(name);
+            assert!(self.types.contains_key(of), "{series} has no type");
+            of.to_owned()
+        };
+        self.samples.keys().map(family).collect()
+    }
 }
 
 #[tokio::test]
@@ -113,40 +156,8 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
             "not as docs/reference/metrics.md says"
         );
         let metrics = parse(&page);
-        for (name, kind) in &metrics.types {
-            assert!(name.starts_with("perfrun_"), "{name}");
-            assert!(!metrics.helps[name].is_empty(), "{name} has no help");
-            let unit = metrics.units.get(name).map(String::as_str);
-            for (ending, expected) in [("_bytes", "bytes"), ("_seconds", "seconds")] {
-                if name.ends_with(ending) && !name.contains("libp2p") {
-                    assert_eq!(unit, Some(expected), "{name}");
-                }
-            }
-            if let Some(unit) = unit {
-                assert!(name.ends_with(&format!("_{unit}")), "{name} in {unit}");
-            }
-            assert!(
-                ["counter", "gauge", "histogram", "info", "unknown"].contains(&kind.as_str()),
-                "{kind}"
-            );
-        }
-        let mut families = BTreeSet::new();
-        for series in metrics.samples.keys() {
-            let is_libp2ps = series.starts_with("perfrun_libp2p_");
-            let has_role = is_libp2ps || series.contains(&format!("role=\"{role}\""));
-            assert!(series.contains("run=\"a-run\"") && has_role, "{series}");
-            let name = series.split('{').next().unwrap();
-            let stem = |suffix| {
-                name.strip_suffix(suffix)
-                    .filter(|stem| metrics.types.contains_key(*stem))
-            };
-            let of = ["_total", "_sum", "_count", "_bucket", "_info"]
-                .into_iter()
-                .find_map(stem)
-                .unwrap_or(name);
-            assert!(metrics.types.contains_key(of), "{series} has no type");
-            families.insert(of.to_owned());
-        }
+        metrics.check_types();
+        let families = metrics.families(role);
         for expected in [
             "perfrun_payload_bytes",
             "perfrun_connections",

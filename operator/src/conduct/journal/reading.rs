@@ -9,6 +9,7 @@ use perfrun_api::{
     cluster::{JsonBytesLeft, RESULTS_BYTES, read_trials, trial_line},
     planning::TRIALS_MAX,
 };
+use perfrun_conductor::ATTEMPTS;
 use perfrun_contract::{plan::Plan, record::TrialRecord};
 use tokio::task::spawn_blocking;
 
@@ -21,8 +22,6 @@ const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
 const GROUP_BYTES: usize = 32 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
 const BRIEF_BYTES: u64 = 128 << 20;
-/// Most attempts at a trial.
-const ATTEMPTS: usize = 2;
 
 /// Parts with records, by their numbers: the name of each, and the number of the one that it continues.
 type Parts = BTreeMap<usize, (String, Option<usize>)>;
@@ -127,7 +126,7 @@ impl Contents {
             seen: BTreeSet::new(),
             bytes_left: JsonBytesLeft::default(),
             brief_bytes: 0,
-            records_max: plan.trials.len() * ATTEMPTS,
+            records_max: plan.trials.len() * ATTEMPTS as usize,
         }
     }
 

@@ -19,9 +19,8 @@ use perfrun_api::{
     planning,
     spec::{PerfRun, PerfRunStatus},
 };
-use perfrun_conductor::export::{RunView, encode_runs};
 use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
-use perfrun_metrics::{NO_LABELS, encode_samples};
+use perfrun_metrics::{NO_LABELS, RunView, encode_runs, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use crate::run::{conditions::counts, watched::WatchedRun};

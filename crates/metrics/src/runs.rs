@@ -19,15 +19,12 @@ use perfrun_contract::{
 };
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, registry::Registry};
 
-use perfrun_metrics::{encode, encode_samples};
-
-/// Where a run is that is on no cluster.
-pub const LOCAL: &str = "local";
+use crate::{encode, encode_samples};
 
 /// A run, as far as it got.
 #[derive(Clone, Debug)]
 pub struct RunView {
-    /// Its namespace, or [`LOCAL`].
+    /// Its namespace, or [`LOCAL`](perfrun_contract::metrics::LOCAL).
     pub namespace: String,
     /// Its name.
     pub name: String,

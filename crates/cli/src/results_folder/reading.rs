@@ -1,0 +1,167 @@
+//! Reading the results of a run, and finding them.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use perfrun_api::results::{Results, SCHEMA_VERSION, check_names_of};
+use perfrun_contract::{plan::Plan, profile::Profile, record::TrialRecord, run::Isolation};
+use serde::de::DeserializeOwned;
+
+use super::{COMPRESSED, Error, RESULTS, TRIALS, UNFINISHED, atomic, compressed, judged, lock};
+use crate::profile;
+
+/// Reads the results of a run, finished or not, from its folder or its results.json. Leaves out a file of a
+/// trial that cannot be read, with a warning.
+pub fn read(path: &Path) -> Result<Results, Error> {
+    let (file, mut results) = read_head(path)?;
+    let trials = file.with_file_name(TRIALS);
+    if let Ok(entries) = fs::read_dir(&trials) {
+        let known = results.trials.iter();
+        let mut known: HashSet<(String, u32)> = known
+            .map(|record| (record.trial.id.clone(), record.attempt))
+            .collect();
+        for entry in entries
+            .flatten()
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
+        {
+            let record = match read_record(entry.path()) {
+                Ok(record) => record,
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "left out the file of a trial, which counts as not measured"
+                    );
+                    continue;
+                }
+            };
+            if known.insert((record.trial.id.clone(), record.attempt)) {
+                results.trials.push(record);
+            }
+        }
+        results
+            .trials
+            .sort_by(|a, b| a.at_seconds.total_cmp(&b.at_seconds));
+        results.judged = judged(&results);
+    }
+    // The file tells of a run that was killed, unless its perfrun still holds the folder.
+    if results.reason.as_deref() == Some(UNFINISHED) && lock::is_in_use(atomic::folder_of(&file)) {
+        results.reason = None;
+        results.conclusion = Some(results.tally().in_progress());
+    }
+    // Statistics of an earlier version are not what reports of this one say they are.
+    results.summary = perfrun_report::summarize(&results.plan, &results.trials);
+    Ok(results)
+}
+
+/// What separated the nodes of a run, from its folder or its results.json.
+pub fn isolation(path: &Path) -> Result<Isolation, Error> {
+    Ok(read_head(path)?.1.environment.isolation)
+}
+
+/// The results.json of a run, and where it is. Records of trials may still be in their files.
+fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
+    let file = if path.is_dir() {
+        results_in(path).ok_or_else(|| match newest_in(path) {
+            Some(newest) => Error::Several {
+                folder: path.to_owned(),
+                newest,
+            },
+            None => empty(path),
+        })?
+    } else {
+        path.to_owned()
+    };
+    let results: Results = read_json(&file)?;
+    if results.schema_version != SCHEMA_VERSION {
+        return Err(Error::Version {
+            file,
+            version: results.schema_version,
+        });
+    }
+    match results.check_names() {
+        Ok(()) => Ok((file, results)),
+        Err(source) => Err(Error::Names { file, source }),
+    }
+}
+
+fn read_record(file: PathBuf) -> Result<TrialRecord, Error> {
+    let record = read_json(&file)?;
+    match check_names_of(&record) {
+        Ok(()) => Ok(record),
+        Err(source) => Err(Error::Names { file, source }),
+    }
+}
+
+fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, Error> {
+    let bytes = compressed::read(file).map_err(|source| Error::Read {
+        file: file.to_owned(),
+        source,
+    })?;
+    serde_json::from_slice(&bytes).map_err(|source| Error::Parse {
+        file: file.to_owned(),
+        source,
+    })
+}
+
+/// The profiles of a run, from its folder or its results.json.
+pub fn read_profiles(path: &Path, plan: &Plan) -> Vec<Profile> {
+    profile::read(folder_of(path), plan)
+}
+
+/// The folder of a run, from its folder or its results.json.
+pub(super) fn folder_of(path: &Path) -> &Path {
+    if path.is_dir() {
+        path
+    } else {
+        path.parent().unwrap_or(path)
+    }
+}
+
+/// The runs that a path names: that of a results folder or a results.json, or those of the results folders in
+/// it.
+pub fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let is_run = |folder: &Path| results_in(folder).is_some();
+    if !path.is_dir() || is_run(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path).map_err(|source| Error::Read {
+        file: path.to_owned(),
+        source,
+    })?;
+    let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    runs.retain(|run| is_run(run));
+    match runs.is_empty() {
+        true => Err(empty(path)),
+        false => Ok(runs),
+    }
+}
+
+/// The results folder in this folder that was changed last.
+fn newest_in(folder: &Path) -> Option<PathBuf> {
+    let changed = |run: &PathBuf| fs::metadata(run).and_then(|metadata| metadata.modified()).ok();
+    let runs = runs_in(folder).unwrap_or_default();
+    runs.into_iter().max_by_key(changed)
+}
+
+/// The file with the results in a folder.
+pub(super) fn results_in(folder: &Path) -> Option<PathBuf> {
+    let mut files = [RESULTS, COMPRESSED].map(|name| folder.join(name)).into_iter();
+    files.find(|file| file.is_file())
+}
+
+/// Why a folder shows no results: there are none, or this user may not search it.
+pub(super) fn empty(folder: &Path) -> Error {
+    match fs::metadata(folder.join(RESULTS)) {
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => Error::Read {
+            file: folder.to_owned(),
+            source,
+        },
+        _ => Error::Empty {
+            folder: folder.to_owned(),
+        },
+    }
+}
