@@ -22,6 +22,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::condition::{self, Reason, Type},
+    pod::Trouble,
     schedule::{EndedRun, PerfSchedule, due},
     spec::PerfRun,
 };
@@ -35,18 +36,14 @@ use crate::{
         events::{event, publish_event},
         objects::{self, Existing},
         publish::{self, Published, next_pass, publish},
+        watched::{WatchedRun, WatchedSchedule},
     },
     process::{
         clock::TimeSource,
         metrics::Metrics,
         watch::{note_failure, watch},
     },
-    run::{
-        conditions::has_ended,
-        plans,
-        stage::Trouble,
-        watched::{WatchedRun, WatchedSchedule},
-    },
+    run::{conditions::has_ended, plans},
 };
 
 /// Pause after a pass that failed.

@@ -20,7 +20,7 @@ use prometheus_client::{
 };
 
 use self::{runs::Runs, schedules::Schedules};
-use crate::run::watched::{WatchedRun, WatchedSchedule};
+use crate::api::watched::{WatchedRun, WatchedSchedule};
 
 pub(crate) struct Metrics {
     registry: Registry,

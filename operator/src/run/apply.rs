@@ -14,17 +14,19 @@ use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    api::objects::{Error, Existing, create_object, delete, remove_run},
+    api::{
+        objects::{Error, Existing, create_object, delete, remove_run},
+        watched::WatchedRun,
+    },
     build::{self, NewPod, RunIdentity},
     conduct::Job,
     names,
+    pods::NodePod,
     run::{
         context::Context,
         decide::{ConductorCommand, Decision},
         observe::Observed,
-        pods::NodePod,
         stage::last_progress,
-        watched::WatchedRun,
     },
     services::Services,
 };

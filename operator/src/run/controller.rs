@@ -23,6 +23,7 @@ use crate::{
     api::{
         objects,
         publish::{self, Published, next_pass, publish},
+        watched::WatchedRun,
     },
     run::{
         apply::apply,
@@ -34,7 +35,6 @@ use crate::{
         stage::Stage,
         status,
         unreadable::report_unreadable,
-        watched::WatchedRun,
     },
     services::Services,
 };

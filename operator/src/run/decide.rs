@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
-    pod::{PodState, store::STORE_NODE},
+    pod::{PodState, Trouble, store::STORE_NODE},
     spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_contract::{
@@ -17,12 +17,13 @@ use perfrun_contract::{
 
 use crate::{
     build::NewPod,
+    conduct::{ConductorState, Progress, RunOutcome},
+    pods::{NodePod, has_undeleted, live_pod},
     run::{
         conditions::{has_ended, since},
         plans::{Need, Planned},
-        pods::{NodePod, has_undeleted, live_pod},
         refusal::{REFUSALS, Refusal},
-        stage::{ConductorState, Progress, RunOutcome, Stage, Trouble, last_progress},
+        stage::{Stage, last_progress},
     },
 };
 

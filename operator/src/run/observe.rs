@@ -7,12 +7,12 @@ use thiserror::Error;
 
 use crate::{
     build::RunIdentity,
+    pods,
     run::{
         conditions::{has_ended, is_running},
         context::Context,
         decide::{self, Inputs},
         plans::{self, Need, Planned},
-        pods,
         turn_states::Reservation,
     },
 };

@@ -12,14 +12,12 @@ use parking_lot::{Mutex, MutexGuard};
 use perfrun_api::{
     cluster::condition::Reason,
     planning,
+    pod::Trouble,
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_contract::plan::Plan;
 
-use crate::{
-    build,
-    run::{stage::Trouble, verdict::Expected},
-};
+use crate::{build, run::verdict::Expected};
 
 /// The size of a plan, for the status of its run.
 #[derive(Clone, Debug, Eq, PartialEq)]

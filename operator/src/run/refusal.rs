@@ -1,14 +1,11 @@
 //! What an error of the API server means for the run whose object was not created.
 
-use perfrun_api::cluster::condition::Reason;
+use perfrun_api::{cluster::condition::Reason, pod::Trouble};
 use perfrun_contract::{plan::Plan, tally::EndReason};
 
-use crate::{
-    api::{
-        call::{CallError, NEVER_APPLIES},
-        objects::Error,
-    },
-    run::stage::Trouble,
+use crate::api::{
+    call::{CallError, NEVER_APPLIES},
+    objects::Error,
 };
 
 /// Reasons that only the status remembers, because the refused object does not exist.

@@ -14,14 +14,17 @@ use perfrun_api::{
 use perfrun_contract::{compare::Judged, metric::Metric, summary::SummaryRow, tally::EndReason};
 
 use crate::{
-    api::events::event,
+    api::{
+        conditions::{ConditionParts, condition},
+        events::event,
+    },
+    conduct::{NOT_EFFECTIVE, Progress},
+    pods::NodePod,
     run::{
-        conditions::{ConditionParts, condition, counts, has_ended, phase, since},
+        conditions::{counts, has_ended, phase, since},
         decide::Inputs,
-        links::NOT_EFFECTIVE,
         plans::Outline,
-        pods::NodePod,
-        stage::{Progress, Stage},
+        stage::Stage,
         verdict::{self, Expected},
     },
 };

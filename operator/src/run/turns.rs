@@ -11,14 +11,14 @@ use perfrun_api::spec::{PerfRun, PerfRunStatus};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
+    api::watched::WatchedRun,
     build::RunIdentity,
+    pods::{self, NodePod, has_undeleted},
     policy::Policy,
     run::{
         conditions::{has_ended, is_provisioning, is_running},
-        pods::{self, NodePod, has_undeleted},
         turn::{self, Contender, Limits, TurnState},
         turn_states::{Entries, Reservation, TurnStates},
-        watched::WatchedRun,
     },
 };
 

@@ -18,10 +18,10 @@ use self::scene::{POD, Scene, is_created};
 use super::*;
 use crate::{
     api::publish::CONFLICT_RETRY,
+    conduct::ConductorState,
     names,
     policy::Policy,
     process::lease::Leadership,
-    run::stage::ConductorState,
     test_server::{Answer, Call, LEASE, SYSTEM},
     token::KEY_SECRET,
 };
@@ -588,7 +588,7 @@ async fn an_operator_with_many_runs_makes_few_requests_at_a_time() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(
         scene.server.take_changes().len(),
-        usize::from(crate::process::operator::PASSES)
+        usize::from(crate::operator::PASSES)
     );
     tokio::time::sleep(Duration::from_secs(10)).await;
     let runs = scene.server.objects("/perfruns");

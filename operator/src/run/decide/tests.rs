@@ -18,7 +18,10 @@ use perfrun_contract::{
 };
 
 use super::*;
-use crate::run::{links::Links, plans::Outline, status};
+use crate::{
+    conduct::Links,
+    run::{plans::Outline, status},
+};
 
 const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1

@@ -20,11 +20,11 @@ use crate::{
     access::Access,
     args::Args,
     build::Site,
-    conduct::Conductors,
-    names,
+    conduct::{Conductors, Progress},
+    names, operator,
     policy::Policy,
-    process::{fence::Term, health::Health, metrics::Metrics, operator},
-    run::{plans::Plans, stage::Progress, turns::Turns},
+    process::{fence::Term, health::Health, metrics::Metrics},
+    run::{plans::Plans, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
 

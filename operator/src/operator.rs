@@ -21,7 +21,7 @@ use tokio_stream::wrappers::{IntervalStream, UnboundedReceiverStream};
 
 use crate::{
     access::Access,
-    api::call::within_timeout,
+    api::{call::within_timeout, watched::WatchedRun},
     args::Args,
     build::Site,
     conduct::Conductors,
@@ -39,7 +39,6 @@ use crate::{
         controller::{after_error, reconcile},
         plans::Plans,
         turns::Turns,
-        watched::WatchedRun,
     },
     schedule::{self, reconcile_schedules},
     services::Services,
