@@ -33,6 +33,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
 use crate::{
     api::{
+        call::Forbidden,
         events::{event, publish_event},
         objects::{self, Existing},
         publish::{self, Published, next_pass, publish},
@@ -226,9 +227,7 @@ fn refusal(error: &objects::Error) -> (Trouble, Option<Duration>) {
                 Some(_) => Reason::ApiServerRefuses,
                 None => Reason::ApiServerUnreachable,
             };
-            // A quota may be raised, and a right be granted.
-            let is_final = source.is_final() && source.answer().is_some_and(|answer| answer.code != 403);
-            (reason, is_final)
+            (reason, source.is_final(Forbidden::IsTemporary))
         }
     };
     let trouble = Trouble::new(reason, Report::new(error).to_string());

@@ -172,6 +172,21 @@ async fn a_lost_answer_to_a_creation_is_not_taken_for_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_of_another_owner_that_is_being_deleted_does_not_end_the_run() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    let name = scene.pod_name("a", "server-0", 0);
+    let pod = format!("/api/v1/namespaces/bench/pods/{name}");
+    scene.server.put(&pod, json!({"metadata": {"name": name}}));
+    scene
+        .server
+        .script(Method::GET, "/pods/", Answer::Refuse(404, "not found"));
+    scene.pass("a").await.unwrap();
+    let (status, reason, why) = scene.condition("a", Type::Provisioned);
+    assert_eq!((&*status, &*reason), ("False", "APIServerRefuses"), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_of_another_owner_ends_the_run() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
