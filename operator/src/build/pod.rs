@@ -391,3 +391,6 @@ pub(super) fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
 fn none_if_empty<T>(all: Vec<T>) -> Option<Vec<T>> {
     Some(all).filter(|all| !all.is_empty())
 }
+
+#[cfg(test)]
+mod tests;
