@@ -56,9 +56,9 @@ const RETRY: Duration = Duration::from_secs(2);
 /// or suspended, and then nothing else wakes the next.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// Passes over runs at the same time. Each may have a connection to the API server of its own: an operator
-/// that starts with a thousand runs must not open a thousand.
-pub(crate) const PASSES: u16 = 64;
+/// Most reconciliations of runs at the same time. Each may have a connection to the API server of its own: an
+/// operator that starts with a thousand runs must not open a thousand.
+pub(crate) const RECONCILIATIONS_MAX: u16 = 64;
 
 /// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -208,7 +208,7 @@ pub(crate) async fn reconcile_all(
         .reflect(pods_writer)
         .touched_objects();
     let runs = Controller::for_stream(runs_seen, runs)
-        .with_config(controller::Config::default().concurrency(PASSES))
+        .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
         .owns_stream(pods_seen)
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, context.clone())

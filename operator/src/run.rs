@@ -1,9 +1,9 @@
-//! A pass over one run, stage by stage, and what passes share.
+//! The reconciliation of a run, stage by stage, and what reconciliations share.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `controller` | the driver of a pass |
-//! | `context` | what passes share |
+//! | `controller` | the driver of a reconciliation |
+//! | `context` | what reconciliations share |
 //! | `observe` | stage 1: what is known of a run, its pods, its turn and its conductor |
 //! | `decide` | stage 2: what to do now: pure |
 //! | `apply` | stage 3: creates and deletes the objects of a run, and commands its conductor |

@@ -1,7 +1,7 @@
-//! Stage 3 of a pass: does what was decided, except for the status.
+//! Stage 3 of a reconciliation: does what was decided, except for the status.
 //!
-//! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer
-//! ones.
+//! Objects of a run are created and never changed, so that a reconciliation that saw old objects cannot
+//! overwrite newer ones.
 
 use std::{fmt::Debug, sync::Arc};
 

@@ -42,7 +42,8 @@ const PANICS_MAX: u32 = 3;
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 
-/// Pause between passes over a run whose `timeouts.run` is over while its conductor still keeps the results.
+/// Pause between reconciliations of a run whose `timeouts.run` is over while its conductor still keeps the
+/// results.
 const OVERTIME_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a decision depends on.
@@ -129,7 +130,7 @@ impl Decision {
     }
 
     /// The end of the run. Its pods are deleted once the status shows it, see [`clean_up`]: until then
-    /// another pass would take them for lost.
+    /// another reconciliation would take them for lost.
     fn end(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
         Self::new(Stage::Ended {
             reason: reason.into(),

@@ -128,7 +128,7 @@ impl Turns {
         self.turn_states.uids_except(uids)
     }
 
-    /// Wakes the waiting run that goes first. It wakes the next one when it begins. Passes over all waiting
+    /// Wakes the waiting run that goes first. It wakes the next one when it begins. Reconciling all waiting
     /// runs would delay the first.
     pub(crate) fn wake_first(&self) {
         if let Some(run) = self.first_waiting() {

@@ -29,7 +29,7 @@ use crate::api::{
 /// has stopped.
 const MISSED_MAX: usize = 100;
 
-/// The longest time until the next pass: clocks are set, and machines sleep.
+/// The longest time until the next reconciliation: clocks are set, and machines sleep.
 const WAKE_MAX: Duration = Duration::from_secs(300);
 
 /// What a decision depends on.

@@ -285,7 +285,7 @@ mod tests {
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
         metrics.export_runs(Some(store));
-        metrics.count_pass(std::time::Duration::from_millis(1));
+        metrics.count_reconciliation(std::time::Duration::from_millis(1));
         metrics.count_error("Create");
         let page = metrics.encode();
         assert_eq!(
