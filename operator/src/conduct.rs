@@ -6,6 +6,8 @@
 mod account;
 mod job;
 mod journal;
+mod links;
+mod outcome;
 mod pods;
 
 use std::{
@@ -32,12 +34,14 @@ use perfrun_contract::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::job::{Job, Wake};
-use self::{journal::Journal, pods::PodNodes};
-use crate::{
-    build::RunIdentity,
-    run::stage::{ConductorState, Progress, RunOutcome},
+pub(crate) use self::{
+    account::Progress,
+    job::{Job, Wake},
+    links::{Links, NOT_EFFECTIVE},
+    outcome::{ConductorState, RunOutcome},
 };
+use self::{journal::Journal, pods::PodNodes};
+use crate::build::RunIdentity;
 
 /// All conductors of this process, by the UIDs of their runs. Dropping it stops them.
 #[derive(Default)]

@@ -3,8 +3,7 @@
 use clap::Parser;
 use perfrun_operator::{
     args::{Args, Command},
-    process::operator,
-    self_test, store,
+    operator, self_test, store,
 };
 
 #[tokio::main]

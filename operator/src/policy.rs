@@ -6,10 +6,8 @@
 use std::time;
 
 use kube::core::Duration;
-use perfrun_api::{cluster::condition::Reason, spec::PerfRunSpec, store::Store};
+use perfrun_api::{cluster::condition::Reason, pod::Trouble, spec::PerfRunSpec, store::Store};
 use serde::Deserialize;
-
-use crate::run::stage::Trouble;
 
 /// What documents may request. The fields are those of `policy` in the chart's values. By default, everything
 /// is allowed.

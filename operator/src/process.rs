@@ -1,4 +1,4 @@
-//! The process: leadership, watches, metrics, graceful end.
+//! The process: leadership, watches, metrics, the signal to stop.
 
 pub(crate) mod admin;
 pub(crate) mod clock;
@@ -6,6 +6,5 @@ pub(crate) mod fence;
 pub(crate) mod health;
 pub(crate) mod lease;
 pub(crate) mod metrics;
-pub mod operator;
 pub(crate) mod signal;
 pub(crate) mod watch;

@@ -1,9 +1,9 @@
-//! A pass over one run, stage by stage, and what passes share.
+//! The reconciliation of a run, stage by stage, and what reconciliations share.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `controller` | the driver of a pass |
-//! | `context` | what passes share |
+//! | `controller` | the driver of a reconciliation |
+//! | `context` | what reconciliations share |
 //! | `observe` | stage 1: what is known of a run, its pods, its turn and its conductor |
 //! | `decide` | stage 2: what to do now: pure |
 //! | `apply` | stage 3: creates and deletes the objects of a run, and commands its conductor |
@@ -11,20 +11,16 @@
 //! | `refusal` | what an error of the API server means for a run: pure |
 //! | `plans` | plans of runs, each made once |
 //! | `turns`, `turn`, `turn_states` | which runs may be active together, and what the watches do not show yet |
-//! | `pods` | the pods of a run |
-//! | `links` | the state of a run's links: pure |
 //! | `verdict` | what a run found: pure |
-//! | `watched`, `unreadable` | a PerfRun as it is watched, readable or not |
+//! | `unreadable` | reports a PerfRun that cannot be read |
 
 pub(crate) mod apply;
 pub(crate) mod conditions;
 pub(crate) mod context;
 pub(crate) mod controller;
 pub(crate) mod decide;
-pub(crate) mod links;
 pub(crate) mod observe;
 pub(crate) mod plans;
-pub(crate) mod pods;
 pub(crate) mod refusal;
 pub(crate) mod stage;
 pub(crate) mod status;
@@ -33,4 +29,3 @@ pub(crate) mod turn_states;
 pub(crate) mod turns;
 pub(crate) mod unreadable;
 pub(crate) mod verdict;
-pub(crate) mod watched;

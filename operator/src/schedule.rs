@@ -1,6 +1,6 @@
-//! The driver of schedules: one pass over one schedule.
+//! The driver of schedules: reconciles one schedule.
 //!
-//! As a pass over a run, it observes, decides, applies and publishes. Runs are created and deleted, and never
+//! Like that of runs, it observes, decides, applies and publishes. Runs are created and deleted, and never
 //! changed: how a run proceeds does not depend on its schedule.
 
 mod decide;
@@ -22,6 +22,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::condition::{self, Reason, Type},
+    pod::Trouble,
     schedule::{EndedRun, PerfSchedule, due},
     spec::PerfRun,
 };
@@ -32,30 +33,27 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
 use crate::{
     api::{
+        call::Forbidden,
         events::{event, publish_event},
         objects::{self, Existing},
-        publish::{self, Published, next_pass, publish},
+        publish::{self, Published, next_action, publish},
+        watched::{WatchedRun, WatchedSchedule},
     },
     process::{
         clock::TimeSource,
         metrics::Metrics,
         watch::{note_failure, watch},
     },
-    run::{
-        conditions::has_ended,
-        plans,
-        stage::Trouble,
-        watched::{WatchedRun, WatchedSchedule},
-    },
+    run::{conditions::has_ended, plans},
 };
 
-/// Pause after a pass that failed.
+/// Pause after a reconciliation that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The longest sentence about a run in the history, in characters.
 const SENTENCE_MAX: usize = 200;
 
-/// What all passes share.
+/// What all reconciliations share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) clock: TimeSource,
@@ -118,10 +116,10 @@ fn owner(run: &WatchedRun) -> Option<ObjectRef<WatchedSchedule>> {
     Some(ObjectRef::new(&owner.name).within(&run.namespace()?))
 }
 
-/// One pass over one schedule.
+/// Reconciles one schedule.
 async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Result<Action, publish::Error> {
     let result = match &watched.0 {
-        Ok(schedule) => pass(schedule, &context).await,
+        Ok(schedule) => reconcile_readable(schedule, &context).await,
         Err(invalid) => {
             context.metrics.count_error("Unreadable");
             let message = format!(
@@ -146,7 +144,7 @@ fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, _: Arc<Co
     Action::requeue(RETRY)
 }
 
-async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
+async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
     if schedule.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
@@ -178,7 +176,7 @@ async fn pass(schedule: &PerfSchedule, context: &Context) -> Result<Action, publ
             }
         }
     }
-    Ok(next_pass(published, wake))
+    Ok(next_action(published, wake))
 }
 
 /// Creates the run that is due, in place of others.
@@ -229,9 +227,7 @@ fn refusal(error: &objects::Error) -> (Trouble, Option<Duration>) {
                 Some(_) => Reason::ApiServerRefuses,
                 None => Reason::ApiServerUnreachable,
             };
-            // A quota may be raised, and a right be granted.
-            let is_final = source.is_final() && source.answer().is_some_and(|answer| answer.code != 403);
-            (reason, is_final)
+            (reason, source.is_final(Forbidden::IsTemporary))
         }
     };
     let trouble = Trouble::new(reason, Report::new(error).to_string());

@@ -1,4 +1,4 @@
-//! What all passes and conductors share.
+//! What all reconciliations and conductors share.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     token::TokenKey,
 };
 
-/// What all passes and conductors share.
+/// What all reconciliations and conductors share.
 #[derive(Clone)]
 pub(crate) struct Services {
     /// Changes nothing after the term.

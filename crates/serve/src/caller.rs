@@ -10,7 +10,7 @@ use tokio::sync::SetOnce;
 
 /// The peer of a connection. Each request has it as an extension.
 #[derive(Clone, Debug, Default)]
-pub struct Caller(Arc<State>);
+pub(crate) struct Caller(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -23,8 +23,12 @@ struct State {
 
 impl Caller {
     /// The peer has proved that it may call. No stranger takes the place of its connection from now on.
-    pub fn trust(&self) {
+    pub(crate) fn trust(&self) {
         self.0.is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.0.is_trusted.load(Ordering::Relaxed)
     }
 
     /// Notes a request.
@@ -67,8 +71,7 @@ impl Places {
     pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
         let mut taken = self.taken.lock();
         if taken.len() >= self.most {
-            let is_stranger = |caller: &Caller| !caller.0.is_trusted.load(Ordering::Relaxed);
-            let oldest = taken.iter().position(is_stranger)?;
+            let oldest = taken.iter().position(|caller| !caller.is_trusted())?;
             let _ = taken.remove(oldest).0.replaced.set(());
         }
         let caller = Caller::default();

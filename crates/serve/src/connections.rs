@@ -50,7 +50,8 @@ impl Limits {
 ///
 /// A connection ends if the head of its first request takes longer than 5 s, that of a later one longer than
 /// the limit, and if its peer takes nothing of an answer for 30 s. Beyond the limit of connections, the
-/// oldest one whose [`Caller`] is not trusted ends in favour of the new one.
+/// oldest one without a call that passed [`require_token`](crate::require_token) ends in favour of the new
+/// one.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
     let places = Places::new(limits.connections);
     let connections = TaskTracker::new();

@@ -14,17 +14,14 @@ use axum::{
         DefaultBodyLimit, Path, Query, Request, State,
         rejection::{JsonRejection, QueryRejection},
     },
-    http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION},
+    http::{HeaderMap, StatusCode},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, put},
 };
-use perfrun_contract::node::{
-    Clock, EPOCH_HEADER, Info, Problem, Start, TOKEN_HEADER, TrialRequest, TrialState,
-};
-use perfrun_serve::{Caller, metrics_router};
+use perfrun_contract::node::{Clock, EPOCH_HEADER, Info, Problem, Start, TrialRequest, TrialState};
+use perfrun_serve::{metrics_router, require_token};
 use serde::Deserialize;
-use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -104,15 +101,15 @@ pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
     token: Arc<str>,
     latest: Arc<AtomicU64>,
 ) -> Router<S> {
-    routes
+    let routes = routes
         .fallback(async || Refused::new(StatusCode::NOT_FOUND, "unknown call".into()))
         .method_not_allowed_fallback(async || {
             let message = "this call does not have this method";
             Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .layer(middleware::from_fn_with_state(latest, fence))
-        .layer(middleware::from_fn_with_state(token, authorize))
+        .layer(middleware::from_fn_with_state(latest, fence));
+    require_token(routes, token)
 }
 
 /// A refused call.
@@ -128,28 +125,6 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         (self.0, Json(self.1)).into_response()
     }
-}
-
-/// Refuses calls without the token, which learn nothing, not even whether a path exists.
-async fn authorize(State(token): State<Arc<str>>, request: Request, next: Next) -> Response {
-    if carries_token(request.headers(), &token) {
-        if let Some(caller) = request.extensions().get::<Caller>() {
-            caller.trust();
-        }
-        next.run(request).await
-    } else {
-        let message = "this call needs the header Authorization: Bearer TOKEN, or X-Perfrun-Token: TOKEN, with the \
-                       run's token";
-        Refused::new(StatusCode::UNAUTHORIZED, message.into()).into_response()
-    }
-}
-
-/// Either header suffices: a proxy may put its own token into the first.
-fn carries_token(headers: &HeaderMap, token: &str) -> bool {
-    let has = |given: Option<&HeaderValue>, expected: &str| {
-        given.is_some_and(|given| given.as_bytes().ct_eq(expected.as_bytes()).into())
-    };
-    has(headers.get(AUTHORIZATION), &format!("Bearer {token}")) || has(headers.get(TOKEN_HEADER), token)
 }
 
 /// Refuses calls of a conductor that another has taken over from. `latest` is the largest epoch so far.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// The API server answers 500 to an object that can never be applied.
-pub(crate) const NEVER_APPLIES: &str = "failed to create typed patch object";
+const NEVER_APPLIES: &str = "failed to create typed patch object";
 
 /// The longest time that one call of the API server may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,14 +36,26 @@ impl CallError {
         }
     }
 
-    /// Whether the API server would give the same answer again: no right, no room, no namespace.
-    pub(crate) fn is_final(&self) -> bool {
+    /// Whether the API server would give the same answer again: the object is wrong, or its namespace does
+    /// not exist.
+    pub(crate) fn is_final(&self, forbidden: Forbidden) -> bool {
         self.answer().is_some_and(|answer| match answer.code {
-            409 | 429 => false,
+            403 => forbidden == Forbidden::IsFinal,
+            // The token of the operator is renewed in time.
+            401 | 408 | 409 | 429 => false,
             500 => answer.message.contains(NEVER_APPLIES),
             code => (400..500).contains(&code),
         })
     }
+}
+
+/// What a caller takes a missing right or an exceeded quota for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Forbidden {
+    /// Trials have been measured, and their nodes cannot hold them until an administrator has acted.
+    IsFinal,
+    /// Nothing has been measured. A quota may be raised, a namespace be relabelled, a right be granted.
+    IsTemporary,
 }
 
 /// A call of the API server, which may take [`CALL_TIMEOUT`].
@@ -53,5 +65,36 @@ pub(crate) async fn within_timeout<T>(
     match tokio::time::timeout(CALL_TIMEOUT, call).await {
         Ok(answer) => answer.map_err(CallError::Api),
         Err(_) => Err(CallError::TimedOut),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_final_if_only_another_object_could_get_another_one() {
+        let is_final = |code, message: &str, forbidden| {
+            let status = Status {
+                code,
+                message: message.to_owned(),
+                ..Status::default()
+            };
+            CallError::Api(kube::Error::Api(Box::new(status))).is_final(forbidden)
+        };
+        for forbidden in [Forbidden::IsFinal, Forbidden::IsTemporary] {
+            for code in [400, 404, 413, 422] {
+                assert!(is_final(code, "", forbidden), "{code}");
+            }
+            assert!(is_final(500, NEVER_APPLIES, forbidden));
+            for code in [401, 408, 409, 429, 500, 503, 504] {
+                assert!(!is_final(code, "", forbidden), "{code}");
+            }
+            assert!(!CallError::TimedOut.is_final(forbidden));
+        }
+        assert!(is_final(403, "exceeded quota", Forbidden::IsFinal));
+        assert!(!is_final(403, "exceeded quota", Forbidden::IsTemporary));
     }
 }

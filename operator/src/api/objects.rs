@@ -73,11 +73,13 @@ where
     };
     let result = match within_timeout(api.create(&params, &object)).await {
         Ok(_) => Ok(()),
-        Err(error) if error.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
+        Err(exists) if exists.answer().is_some_and(|answer| answer.is_already_exists()) => match existing {
             Existing::IsAccepted => Ok(()),
             Existing::MustBelongToOwner => match within_timeout(api.get_metadata(&name)).await {
                 Ok(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => Ok(()),
                 Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
+                // The next attempt finds it gone.
+                Err(error) if error.answer().is_some_and(|answer| answer.is_not_found()) => Err(exists),
                 Err(error) => Err(error),
             },
         },

@@ -110,8 +110,8 @@ where
     }
 }
 
-/// When the next pass is due.
-pub(crate) fn next_pass(published: Published, wake: Option<Duration>) -> Action {
+/// When the next reconciliation is due.
+pub(crate) fn next_action(published: Published, wake: Option<Duration>) -> Action {
     match (published, wake) {
         (Published::Conflict, _) => Action::requeue(CONFLICT_RETRY),
         (Published::Yes, Some(wake)) => Action::requeue(wake),

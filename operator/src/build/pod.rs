@@ -185,40 +185,8 @@ fn affinity(
     new: &NewPod,
 ) -> Affinity {
     let mut affinity = settings.affinity.clone().unwrap_or_default();
-    let role = new.node.role;
     match spec.topology.placement {
-        Placement::SpreadNodes => {
-            let (apart_from, on_its_own) = match role {
-                Role::Server => (Some(Role::Client), &[Role::Relay][..]),
-                Role::Client => (Some(Role::Server), &[Role::Relay][..]),
-                // A third Kubernetes node if the cluster has one.
-                Role::Relay => (None, &[Role::Server, Role::Client][..]),
-            };
-            let apart: &mut PodAntiAffinity = affinity.pod_anti_affinity.get_or_insert_default();
-            if let Some(other) = apart_from {
-                let required = &mut apart.required_during_scheduling_ignored_during_execution;
-                required.get_or_insert_default().push(beside(run, Some(other)));
-            }
-            if plan.nodes.iter().any(|node| node.role == Role::Relay) {
-                let preferred = &mut apart.preferred_during_scheduling_ignored_during_execution;
-                let weighted = |other: &Role| WeightedPodAffinityTerm {
-                    weight: 100,
-                    pod_affinity_term: beside(run, Some(*other)),
-                };
-                preferred
-                    .get_or_insert_default()
-                    .extend(on_its_own.iter().map(weighted));
-            }
-            if role == Role::Server {
-                // Servers share a Kubernetes node if they can, so that one is left for clients.
-                let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
-                let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
-                preferred.get_or_insert_default().push(WeightedPodAffinityTerm {
-                    weight: 100,
-                    pod_affinity_term: beside(run, Some(role)),
-                });
-            }
-        }
+        Placement::SpreadNodes => keep_apart(&mut affinity, run, plan, new.node.role),
         Placement::SameNode => {
             let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
             let required = &mut together.required_during_scheduling_ignored_during_execution;
@@ -246,6 +214,36 @@ fn affinity(
         });
     }
     affinity
+}
+
+/// Keeps servers, clients and relays on different Kubernetes nodes.
+fn keep_apart(affinity: &mut Affinity, run: &RunIdentity, plan: &Plan, role: Role) {
+    let (apart_from, on_its_own) = match role {
+        Role::Server => (Some(Role::Client), &[Role::Relay][..]),
+        Role::Client => (Some(Role::Server), &[Role::Relay][..]),
+        // A third Kubernetes node if the cluster has one.
+        Role::Relay => (None, &[Role::Server, Role::Client][..]),
+    };
+    let weighted = |other: Role| WeightedPodAffinityTerm {
+        weight: 100,
+        pod_affinity_term: beside(run, Some(other)),
+    };
+    let apart: &mut PodAntiAffinity = affinity.pod_anti_affinity.get_or_insert_default();
+    if let Some(other) = apart_from {
+        let required = &mut apart.required_during_scheduling_ignored_during_execution;
+        required.get_or_insert_default().push(beside(run, Some(other)));
+    }
+    if plan.nodes.iter().any(|node| node.role == Role::Relay) {
+        let preferred = &mut apart.preferred_during_scheduling_ignored_during_execution;
+        let others = on_its_own.iter().copied().map(weighted);
+        preferred.get_or_insert_default().extend(others);
+    }
+    if role == Role::Server {
+        // Servers share a Kubernetes node if they can, so that one is left for clients.
+        let together: &mut PodAffinity = affinity.pod_affinity.get_or_insert_default();
+        let preferred = &mut together.preferred_during_scheduling_ignored_during_execution;
+        preferred.get_or_insert_default().push(weighted(role));
+    }
 }
 
 /// Puts the pods of a pair of cells on one Kubernetes node, so that a comparison does not measure two
@@ -391,3 +389,6 @@ pub(super) fn tolerations(settings: &PodSettings) -> Vec<Toleration> {
 fn none_if_empty<T>(all: Vec<T>) -> Option<Vec<T>> {
     Some(all).filter(|all| !all.is_empty())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,21 @@
 //! How far a run is: its trials and its links.
 
-use perfrun_contract::{compare::NotNeeded, plan::Plan, record::TrialRecord, tally::Tally};
+use perfrun_contract::{
+    compare::NotNeeded,
+    plan::Plan,
+    record::TrialRecord,
+    tally::{Counts, Tally},
+};
 
-use crate::run::{links::Links, stage::Progress};
+use super::links::Links;
+
+/// How far a run's trials are.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Progress {
+    pub(crate) counts: Counts,
+    /// Empty if this process has measured no links.
+    pub(crate) links: Links,
+}
 
 /// What the records of a run amount to so far.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use perfrun_api::spec::PerfRunSpec;
 use perfrun_contract::plan::Plan;
 
-use crate::{build::RunIdentity, run::stage::Progress, services::Services};
+use super::account::Progress;
+use crate::{build::RunIdentity, services::Services};
 
 /// Wakes the reconciler of a run.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;

@@ -18,7 +18,7 @@ use crate::{
     access::Address,
     api::objects::delete,
     build::{LINK_PORT, control_port},
-    run::pods::{self, NodePod, live_pod},
+    pods::{self, NodePod, live_pod},
 };
 
 /// Pause between two checks of the watched pods.

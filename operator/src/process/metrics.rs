@@ -20,7 +20,7 @@ use prometheus_client::{
 };
 
 use self::{runs::Runs, schedules::Schedules};
-use crate::run::watched::{WatchedRun, WatchedSchedule};
+use crate::api::watched::{WatchedRun, WatchedSchedule};
 
 pub(crate) struct Metrics {
     registry: Registry,
@@ -68,13 +68,13 @@ impl Metrics {
         }
     }
 
-    /// Counts a pass.
-    pub(crate) fn count_pass(&self, took: Duration) {
+    /// Counts a reconciliation.
+    pub(crate) fn count_reconciliation(&self, took: Duration) {
         self.reconciles.inc();
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// Counts an error of a pass. The category comes from a bounded set.
+    /// Counts an error of a reconciliation. The category comes from a bounded set.
     pub(crate) fn count_error(&self, category: &'static str) {
         self.errors.get_or_create(&ErrorLabels { category }).inc();
     }

@@ -78,8 +78,8 @@ where
     events.flatten().boxed()
 }
 
-/// Logs and counts why a controller cannot watch. Failed passes are logged and counted where they happen, and
-/// objects may be deleted before their passes.
+/// Logs and counts why a controller cannot watch. Failed reconciliations are logged and counted where they
+/// happen, and objects may be deleted before their reconciliations.
 pub(crate) fn note_failure<T, R, Q>(result: Result<T, ControllerError<R, Q>>, metrics: &Metrics)
 where
     R: Error + 'static,

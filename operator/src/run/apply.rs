@@ -1,7 +1,7 @@
-//! Stage 3 of a pass: does what was decided, except for the status.
+//! Stage 3 of a reconciliation: does what was decided, except for the status.
 //!
-//! Objects of a run are created and never changed, so that a pass that saw old objects cannot overwrite newer
-//! ones.
+//! Objects of a run are created and never changed, so that a reconciliation that saw old objects cannot
+//! overwrite newer ones.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -14,17 +14,19 @@ use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    api::objects::{Error, Existing, create_object, delete, remove_run},
+    api::{
+        objects::{Error, Existing, create_object, delete, remove_run},
+        watched::WatchedRun,
+    },
     build::{self, NewPod, RunIdentity},
     conduct::Job,
     names,
+    pods::NodePod,
     run::{
         context::Context,
         decide::{ConductorCommand, Decision},
         observe::Observed,
-        pods::NodePod,
         stage::last_progress,
-        watched::WatchedRun,
     },
     services::Services,
 };

@@ -1,4 +1,4 @@
-//! What passes over runs share.
+//! What reconciliations of runs share.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,7 +8,7 @@ use crate::{
     services::Services,
 };
 
-/// What all passes share.
+/// What all reconciliations share.
 pub(crate) struct Context {
     pub(crate) services: Arc<Services>,
     pub(crate) turns: Turns,

@@ -1,4 +1,4 @@
-//! The driver: one pass over one run, stage by stage.
+//! The driver: reconciles one run, stage by stage.
 //!
 //! | stage | does | reaches the API server |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | [`apply`] | creates and deletes objects, commands the conductor | yes |
 //! | [`publish`] | writes the status and its events | yes |
 //!
-//! Every pass applies once and writes the status once. The status is written even if applying failed:
-//! whatever the API server answers becomes a condition, and with the condition the time that the run may take
-//! begins.
+//! Every reconciliation applies once and writes the status once. The status is written even if applying
+//! failed: whatever the API server answers becomes a condition, and with the condition the time that the run
+//! may take begins.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +22,8 @@ use thiserror::Error;
 use crate::{
     api::{
         objects,
-        publish::{self, Published, next_pass, publish},
+        publish::{self, Published, next_action, publish},
+        watched::WatchedRun,
     },
     run::{
         apply::apply,
@@ -34,15 +35,14 @@ use crate::{
         stage::Stage,
         status,
         unreadable::report_unreadable,
-        watched::WatchedRun,
     },
     services::Services,
 };
 
-/// Pause after a pass that failed.
+/// Pause after a reconciliation that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Why a pass failed, by stage.
+/// Why a reconciliation failed, by stage.
 #[derive(Debug, Error, IntoStaticStr)]
 pub(crate) enum Error {
     #[error("failed to observe the run")]
@@ -61,29 +61,29 @@ impl Error {
     }
 }
 
-/// One pass over one run.
+/// Reconciles one run.
 pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -> Result<Action, Error> {
     let began = tokio::time::Instant::now();
     let result = match &*watched {
-        WatchedRun::Readable(run) => pass(run, &context).await,
+        WatchedRun::Readable(run) => reconcile_readable(run, &context).await,
         WatchedRun::Unreadable(run) => {
             context.services.metrics.count_error("Unreadable");
             // What such a run would do is not known, so that no other run waits for it.
             context.forget(run.metadata.uid.as_deref().unwrap_or_default());
             let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
             published
-                .map(|published| next_pass(published, None))
+                .map(|published| next_action(published, None))
                 .map_err(Error::from)
         }
     };
-    context.services.metrics.count_pass(began.elapsed());
+    context.services.metrics.count_reconciliation(began.elapsed());
     if let Err(error) = &result {
         context.services.metrics.count_error(error.category());
     }
     result
 }
 
-/// What to do after a pass that failed.
+/// What to do after a reconciliation that failed.
 pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, _: Arc<Context>) -> Action {
     let (name, namespace) = (run.name_any(), run.namespace());
     let error = Report::new(error);
@@ -91,7 +91,7 @@ pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, _: Arc<Context>) 
     Action::requeue(RETRY)
 }
 
-async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
+async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, Error> {
     let previous = run.status.clone().unwrap_or_default();
     let observed = match observe(run, &previous, context) {
         // The watch wakes the run when it is up to date.
@@ -129,7 +129,7 @@ async fn pass(run: &PerfRun, context: &Context) -> Result<Action, Error> {
         // The API server refused the first object. Another run goes first now.
         context.turns.wake_first();
     }
-    Ok(next_pass(published, decision.wake))
+    Ok(next_action(published, decision.wake))
 }
 
 fn report(error: &objects::Error, run: &str) {

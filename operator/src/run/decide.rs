@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
-    pod::{PodState, store::STORE_NODE},
+    pod::{PodState, Trouble, store::STORE_NODE},
     spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_contract::{
@@ -17,12 +17,13 @@ use perfrun_contract::{
 
 use crate::{
     build::NewPod,
+    conduct::{ConductorState, Progress, RunOutcome},
+    pods::{NodePod, has_undeleted, live_pod},
     run::{
         conditions::{has_ended, since},
         plans::{Need, Planned},
-        pods::{NodePod, has_undeleted, live_pod},
         refusal::{REFUSALS, Refusal},
-        stage::{ConductorState, Progress, RunOutcome, Stage, Trouble, last_progress},
+        stage::{Stage, last_progress},
     },
 };
 
@@ -41,7 +42,8 @@ const PANICS_MAX: u32 = 3;
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 
-/// Pause between passes over a run whose `timeouts.run` is over while its conductor still keeps the results.
+/// Pause between reconciliations of a run whose `timeouts.run` is over while its conductor still keeps the
+/// results.
 const OVERTIME_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a decision depends on.
@@ -128,7 +130,7 @@ impl Decision {
     }
 
     /// The end of the run. Its pods are deleted once the status shows it, see [`clean_up`]: until then
-    /// another pass would take them for lost.
+    /// another reconciliation would take them for lost.
     fn end(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
         Self::new(Stage::Ended {
             reason: reason.into(),

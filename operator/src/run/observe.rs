@@ -1,5 +1,5 @@
-//! Stage 1 of a pass: what is known of a run, from the watched objects and from this process. Makes no
-//! request.
+//! Stage 1 of a reconciliation: what is known of a run, from the watched objects and from this process. Makes
+//! no request.
 
 use kube::Resource;
 use perfrun_api::spec::{PerfRun, PerfRunStatus};
@@ -7,12 +7,12 @@ use thiserror::Error;
 
 use crate::{
     build::RunIdentity,
+    pods,
     run::{
         conditions::{has_ended, is_running},
         context::Context,
         decide::{self, Inputs},
         plans::{self, Need, Planned},
-        pods,
         turn_states::Reservation,
     },
 };
@@ -30,7 +30,7 @@ pub(crate) enum Error {
 pub(crate) struct Observed<'a> {
     pub(crate) identity: RunIdentity,
     pub(crate) inputs: Inputs<'a>,
-    /// The turn of a run that may start now. Other runs wait while the pass holds it.
+    /// The turn of a run that may start now. Other runs wait while the reconciliation holds it.
     _reservation: Option<Reservation<'a>>,
 }
 

@@ -12,14 +12,12 @@ use parking_lot::{Mutex, MutexGuard};
 use perfrun_api::{
     cluster::condition::Reason,
     planning,
+    pod::Trouble,
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_contract::plan::Plan;
 
-use crate::{
-    build,
-    run::{stage::Trouble, verdict::Expected},
-};
+use crate::{build, run::verdict::Expected};
 
 /// The size of a plan, for the status of its run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -72,7 +70,7 @@ pub(crate) enum Need {
     Whole,
 }
 
-/// As much of a run's plan as a pass needs.
+/// As much of a run's plan as a reconciliation needs.
 #[derive(Clone, Debug)]
 pub(crate) enum Planned {
     /// The run has ended: no plan is needed.
@@ -94,7 +92,7 @@ impl Planned {
         }
     }
 
-    /// The plan. `None` if the pass needs none.
+    /// The plan. `None` if the reconciliation needs none.
     pub(crate) fn plan(&self) -> Option<&Arc<Plan>> {
         match self {
             Self::Whole(_, plan) => Some(plan),

@@ -1,14 +1,11 @@
 //! What an error of the API server means for the run whose object was not created.
 
-use perfrun_api::cluster::condition::Reason;
+use perfrun_api::{cluster::condition::Reason, pod::Trouble};
 use perfrun_contract::{plan::Plan, tally::EndReason};
 
-use crate::{
-    api::{
-        call::{CallError, NEVER_APPLIES},
-        objects::Error,
-    },
-    run::stage::Trouble,
+use crate::api::{
+    call::{CallError, Forbidden},
+    objects::Error,
 };
 
 /// Reasons that only the status remembers, because the refused object does not exist.
@@ -68,17 +65,15 @@ fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Ref
         );
         return Refusal::Final(Trouble::new(EndReason::ImpairmentUnsupported, message));
     }
-    let reason = match answer.code {
-        400..=408 | 410..=428 | 430..=499 if is_pod => Reason::PodRefused,
-        _ => Reason::ApiServerRefuses,
+    let reason = match is_pod && error.is_final(Forbidden::IsFinal) {
+        true => Reason::PodRefused,
+        // The pod may be in order, and the API server in trouble.
+        false => Reason::ApiServerRefuses,
     };
     let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));
-    match answer.code {
-        // A quota may be raised, a namespace be relabelled, a right be granted.
-        403 => Refusal::Temporary(Some(trouble)),
-        400 | 413 | 422 => Refusal::Final(trouble),
-        500 if text.contains(NEVER_APPLIES) => Refusal::Final(trouble),
-        _ => Refusal::Temporary(Some(trouble)),
+    match error.is_final(Forbidden::IsTemporary) {
+        true => Refusal::Final(trouble),
+        false => Refusal::Temporary(Some(trouble)),
     }
 }
 

@@ -14,14 +14,17 @@ use perfrun_api::{
 use perfrun_contract::{compare::Judged, metric::Metric, summary::SummaryRow, tally::EndReason};
 
 use crate::{
-    api::events::event,
+    api::{
+        conditions::{ConditionParts, condition},
+        events::event,
+    },
+    conduct::{NOT_EFFECTIVE, Progress},
+    pods::NodePod,
     run::{
-        conditions::{ConditionParts, condition, counts, has_ended, phase, since},
+        conditions::{has_ended, phase, since},
         decide::Inputs,
-        links::NOT_EFFECTIVE,
         plans::Outline,
-        pods::NodePod,
-        stage::{Progress, Stage},
+        stage::Stage,
         verdict::{self, Expected},
     },
 };
@@ -63,41 +66,18 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
         }),
         ..previous.clone()
     };
-    let mut set = |type_: Type, parts: ConditionParts<'_>| {
+    for (type_, parts) in conditions(inputs, stage) {
         let condition = condition(&previous.conditions, type_, parts, generation, now);
-        match status
-            .conditions
-            .iter_mut()
-            .find(|old| old.type_ == type_.as_ref())
-        {
+        let mut present = status.conditions.iter_mut();
+        match present.find(|old| old.type_ == condition.type_) {
             Some(old) => *old = condition,
             None => status.conditions.push(condition),
         }
-    };
-    set(Type::Accepted, accepted(outline, stage));
-    set(Type::Provisioned, provisioned(previous, outline, stage));
-    set(Type::Running, running(previous, stage));
-    if let Some(networks) = outline.map(|outline| outline.networks).filter(|count| *count > 0) {
-        set(Type::LinksVerified, links_verified(previous, networks, stage));
     }
-    if let Some(expected) = outline.and_then(|outline| outline.expected.as_deref()) {
-        set(Type::Verdict, verdict(expected, stage));
-    }
-    if let Some(message) = merged(stage) {
-        set(
-            Type::SamplesMerged,
-            (Status::True, Reason::ResultsTooLarge, message.into()),
-        );
-    }
-    if let Some(message) = injected_containers(&inputs.pods) {
-        set(
-            Type::ContainersInjected,
-            (Status::True, Reason::ForeignContainers, message.into()),
-        );
-    }
-    set(Type::Complete, complete(stage));
-    if let Stage::Ended { outcome, .. } = stage {
+    if matches!(stage, Stage::Rejected(_) | Stage::Ended { .. }) {
         status.completion_time = Some(Time(now));
+    }
+    if let Stage::Ended { outcome, .. } = stage {
         let measuring = since(previous, Type::Running, Status::True);
         status.duration = measuring.map(|since| age(now.duration_since(since).as_secs()));
         if let Some(outcome) = outcome {
@@ -110,12 +90,35 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
             }
         }
     }
-    if let Stage::Rejected(_) = stage {
-        status.completion_time = Some(Time(now));
-    }
     status.phase = Some(phase(&status.conditions));
     status.reason = condition::explaining_condition(&status.conditions).map(|main| main.reason.clone());
     status
+}
+
+/// The conditions that a stage sets, in the order in which the status has them.
+fn conditions<'a>(inputs: &'a Inputs<'_>, stage: &'a Stage) -> Vec<(Type, ConditionParts<'a>)> {
+    let (previous, outline) = (inputs.status, inputs.planned.outline());
+    let mut all = vec![
+        (Type::Accepted, accepted(outline, stage)),
+        (Type::Provisioned, provisioned(previous, outline, stage)),
+        (Type::Running, running(previous, stage)),
+    ];
+    if let Some(networks) = outline.map(|outline| outline.networks).filter(|count| *count > 0) {
+        all.push((Type::LinksVerified, links_verified(previous, networks, stage)));
+    }
+    if let Some(expected) = outline.and_then(|outline| outline.expected.as_deref()) {
+        all.push((Type::Verdict, verdict(expected, stage)));
+    }
+    if let Some(message) = merged(stage) {
+        let parts = (Status::True, Reason::ResultsTooLarge, message.into());
+        all.push((Type::SamplesMerged, parts));
+    }
+    if let Some(message) = injected_containers(&inputs.pods) {
+        let parts = (Status::True, Reason::ForeignContainers, message.into());
+        all.push((Type::ContainersInjected, parts));
+    }
+    all.push((Type::Complete, complete(stage)));
+    all
 }
 
 fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'a> {
@@ -279,7 +282,7 @@ fn trial_counts(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> T
             outcome: Some(outcome),
             ..
         } => outcome.progress.counts,
-        _ => counts(previous),
+        _ => previous.trials.counts(),
     };
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     TrialCounts {

@@ -38,7 +38,7 @@ impl Contender<'_> {
 pub(crate) enum TurnState {
     /// The run may not start yet.
     Waiting,
-    /// A pass creates the run's first objects now. It may fail.
+    /// A reconciliation creates the run's first objects now. It may fail.
     Starting,
     /// The run has objects.
     Active,

@@ -32,8 +32,8 @@ impl Entries {
     }
 }
 
-/// Holds the turn of a run during one pass. The run keeps the turn only if [`TurnStates::begin`] is called
-/// before the reservation is dropped.
+/// Holds the turn of a run during one reconciliation. The run keeps the turn only if [`TurnStates::begin`] is
+/// called before the reservation is dropped.
 pub(crate) struct Reservation<'a> {
     turn_states: &'a TurnStates,
     uid: String,

@@ -11,14 +11,14 @@ use perfrun_api::spec::{PerfRun, PerfRunStatus};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
+    api::watched::WatchedRun,
     build::RunIdentity,
+    pods::{self, NodePod, has_undeleted},
     policy::Policy,
     run::{
         conditions::{has_ended, is_provisioning, is_running},
-        pods::{self, NodePod, has_undeleted},
         turn::{self, Contender, Limits, TurnState},
         turn_states::{Entries, Reservation, TurnStates},
-        watched::WatchedRun,
     },
 };
 
@@ -128,7 +128,7 @@ impl Turns {
         self.turn_states.uids_except(uids)
     }
 
-    /// Wakes the waiting run that goes first. It wakes the next one when it begins. Passes over all waiting
+    /// Wakes the waiting run that goes first. It wakes the next one when it begins. Reconciling all waiting
     /// runs would delay the first.
     pub(crate) fn wake_first(&self) {
         if let Some(run) = self.first_waiting() {

@@ -9,11 +9,9 @@ use serde_json::json;
 
 use crate::{
     api::{
+        conditions::condition,
         events::{event, publish_event},
         publish::{Error, Published, write_status},
-    },
-    run::{
-        conditions::condition,
         watched::{Part, UnreadableRun},
     },
     services::Services,

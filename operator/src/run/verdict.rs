@@ -9,7 +9,7 @@ use perfrun_contract::{
     metric::Metric,
 };
 
-use crate::{api::events::event, run::conditions::ConditionParts};
+use crate::api::{conditions::ConditionParts, events::event};
 
 /// The largest number of rows in `status.comparisons`.
 const ROWS_MAX: usize = 64;

@@ -11,6 +11,7 @@ use kube::{Resource, ResourceExt, runtime::events::Event};
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
     planning::plan,
+    pod::Trouble,
     schedule::{
         ConcurrencyPolicy, EndedRun, Error, HISTORY_MAX, PerfSchedule, PerfScheduleStatus, Timetable,
         run_name,
@@ -19,16 +20,16 @@ use perfrun_api::{
 };
 use perfrun_contract::{compare::Verdict, run::Phase};
 
-use crate::{
-    api::events::event,
-    run::{conditions, conditions::ConditionParts, stage::Trouble},
+use crate::api::{
+    conditions::{ConditionParts, condition},
+    events::event,
 };
 
 /// How many runs may be missed without a warning, as in a CronJob. More show that the operator or its clock
 /// has stopped.
 const MISSED_MAX: usize = 100;
 
-/// The longest time until the next pass: clocks are set, and machines sleep.
+/// The longest time until the next reconciliation: clocks are set, and machines sleep.
 const WAKE_MAX: Duration = Duration::from_secs(300);
 
 /// What a decision depends on.
@@ -359,7 +360,7 @@ fn find(status: &PerfScheduleStatus, type_: Type) -> Option<&Condition> {
 
 fn set(status: &mut PerfScheduleStatus, type_: Type, parts: ConditionParts<'_>, inputs: &Inputs<'_>) {
     let generation = inputs.schedule.metadata.generation;
-    let condition = conditions::condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
+    let condition = condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
     status.conditions.retain(|old| old.type_ != type_.as_ref());
     status.conditions.push(condition);
     status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));

@@ -1,4 +1,4 @@
-//! Passes against a scripted API server.
+//! Reconciliations against a scripted API server.
 
 use http::Method;
 use kube::runtime::{reflector::store::Writer, watcher::Event as Watched};
@@ -58,8 +58,8 @@ impl Scene {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// One pass by a watch that has caught up.
-    async fn pass(&mut self) -> Result<Action, publish::Error> {
+    /// Reconciles by a watch that has caught up.
+    async fn reconcile(&mut self) -> Result<Action, publish::Error> {
         self.runs.apply_watcher_event(&Watched::Init);
         for run in self.server.objects("/perfruns") {
             let run = serde_json::from_value(run).unwrap();
@@ -100,13 +100,13 @@ impl Scene {
 async fn a_run_is_created_when_it_is_due_and_belongs_to_the_schedule() {
     let mut scene = Scene::new(json!({}));
     assert_eq!(
-        scene.pass().await.unwrap(),
+        scene.reconcile().await.unwrap(),
         Action::requeue(Duration::from_secs(60))
     );
     assert!(scene.names().is_empty());
     scene.later(60).await;
     scene.server.take_changes();
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     let changes = scene.server.take_changes();
     let made: Vec<_> = changes
         .iter()
@@ -121,11 +121,14 @@ async fn a_run_is_created_when_it_is_due_and_belongs_to_the_schedule() {
     );
     assert_eq!(run["metadata"]["labels"][SCHEDULE_LABEL], "often");
     assert_eq!(scene.server.event_reasons(), ["RunCreated"]);
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.status()["active"][0]["name"], FIRST);
     scene.server.take_changes();
-    scene.pass().await.unwrap();
-    assert!(scene.server.take_changes().is_empty(), "another pass is harmless");
+    scene.reconcile().await.unwrap();
+    assert!(
+        scene.server.take_changes().is_empty(),
+        "another reconciliation is harmless"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +138,7 @@ async fn an_operator_that_died_before_it_wrote_the_status_creates_no_second_run(
     scene
         .server
         .script_times(1, Method::PATCH, "/status", Answer::Refuse(500, "etcd is away"));
-    scene.pass().await.unwrap_err();
+    scene.reconcile().await.unwrap_err();
     let Scene { server, context, .. } = scene;
     let mut scene = Scene::on(server);
     Arc::get_mut(&mut scene.context).unwrap().clock = context.clock.clone();
@@ -148,7 +151,7 @@ async fn an_operator_that_died_before_it_wrote_the_status_creates_no_second_run(
         .unwrap();
     assert_eq!(scene.names(), [FIRST]);
     assert_eq!(scene.status()["lastScheduleTime"], "2026-01-01T00:01:00Z");
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST]);
 }
 
@@ -156,15 +159,15 @@ async fn an_operator_that_died_before_it_wrote_the_status_creates_no_second_run(
 async fn the_verdict_of_a_run_is_kept_when_the_run_is_deleted() {
     let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0}));
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     scene.end(FIRST, "Pass");
     scene.server.take_changes();
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     let changes = scene.server.take_changes();
     let made: Vec<_> = changes.iter().map(|call| call.method.as_str()).collect();
     assert_eq!(made, ["PATCH", "DELETE"], "it is kept before the run is deleted");
     assert!(scene.names().is_empty());
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     let status = scene.status();
     let ended = &status["history"][0];
     assert_eq!(
@@ -182,7 +185,7 @@ async fn the_verdict_of_a_run_is_kept_when_the_run_is_deleted() {
 async fn a_schedule_continues_and_keeps_what_a_newer_version_has_written() {
     let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0, "failedRunsHistoryLimit": 0}));
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     scene.end(FIRST, "Pass");
     let newer = json!({"name": "often-1", "scheduleTime": "2025-12-31T00:00:00Z", "phase": "Hibernating",
         "verdict": "Doubtful", "message": "all trials completed"});
@@ -192,7 +195,7 @@ async fn a_schedule_continues_and_keeps_what_a_newer_version_has_written() {
     scene.server.change(SCHEDULE, |schedule| {
         schedule["status"]["history"] = json!([newer]);
     });
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST], "whether it has succeeded is not known");
     let status = scene.status();
     let history = &status["history"];
@@ -202,7 +205,7 @@ async fn a_schedule_continues_and_keeps_what_a_newer_version_has_written() {
     );
     assert_eq!(history[1], newer);
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST, SECOND]);
 }
 
@@ -210,9 +213,9 @@ async fn a_schedule_continues_and_keeps_what_a_newer_version_has_written() {
 async fn a_run_with_a_verdict_of_a_newer_version_is_kept_and_is_not_counted_as_a_success() {
     let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0, "failedRunsHistoryLimit": 0}));
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     scene.end(FIRST, "Doubtful");
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST], "whether it has succeeded is not known");
     let status = scene.status();
     assert_eq!(status["history"][0]["verdict"], "Doubtful");
@@ -223,13 +226,13 @@ async fn a_run_with_a_verdict_of_a_newer_version_is_kept_and_is_not_counted_as_a
 async fn a_run_is_not_deleted_before_the_status_has_its_verdict() {
     let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0}));
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     scene.end(FIRST, "Pass");
     let refused = Answer::Refuse(500, "etcd is away");
     scene.server.script_times(1, Method::PATCH, "/status", refused);
-    scene.pass().await.unwrap_err();
+    scene.reconcile().await.unwrap_err();
     assert_eq!(scene.names(), [FIRST]);
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert!(scene.names().is_empty());
 }
 
@@ -237,9 +240,9 @@ async fn a_run_is_not_deleted_before_the_status_has_its_verdict() {
 async fn the_next_run_replaces_an_active_one() {
     let mut scene = Scene::new(json!({"concurrencyPolicy": "Replace"}));
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [SECOND]);
 }
 
@@ -249,13 +252,13 @@ async fn a_run_that_the_api_server_refuses_shows_in_the_status_and_is_tried_agai
     scene.later(60).await;
     let refused = Answer::Refuse(403, "exceeded quota: small");
     scene.server.script_times(1, Method::POST, "/perfruns", refused);
-    assert_eq!(scene.pass().await.unwrap(), Action::requeue(RETRY));
+    assert_eq!(scene.reconcile().await.unwrap(), Action::requeue(RETRY));
     let text = scene.status().to_string();
     assert!(
         text.contains("APIServerRefuses") && text.contains("exceeded quota: small"),
         "{text}"
     );
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST]);
 }
 
@@ -267,14 +270,14 @@ async fn a_run_of_another_owner_is_left_alone() {
         json!({"metadata": {"name": FIRST, "namespace": "bench"}, "spec": {"workload": {"ping": {}}}}),
     );
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     let text = scene.status().to_string();
     assert!(
         text.contains("NameConflict") && text.contains("does not belong to this schedule"),
         "{text}"
     );
     scene.later(60).await;
-    scene.pass().await.unwrap();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST, SECOND]);
 }
 
@@ -282,7 +285,7 @@ async fn a_run_of_another_owner_is_left_alone() {
 async fn an_unreadable_schedule_creates_nothing_and_has_an_event() {
     let mut scene = Scene::new(json!({"concurrencyPolicy": "Sometimes"}));
     scene.later(60).await;
-    assert_eq!(scene.pass().await.unwrap(), Action::await_change());
+    assert_eq!(scene.reconcile().await.unwrap(), Action::await_change());
     assert!(scene.server.take_changes().is_empty());
     assert_eq!(scene.server.event_reasons(), ["Unreadable"]);
 }

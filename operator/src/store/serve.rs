@@ -1,22 +1,18 @@
 //! The calls of the program: see [`super`].
 
-use std::sync::Arc;
-
 use axum::{
-    Extension, Json, Router,
+    Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, Request, State},
-    middleware::{self, Next},
+    extract::{DefaultBodyLimit, Path, State},
     response::{IntoResponse, Response},
     routing::get,
 };
 use error_reporter::Report;
-use http::{HeaderValue, StatusCode, header::AUTHORIZATION};
+use http::StatusCode;
 use object_store::Error;
 use perfrun_api::pod::store::{PARTS, STORED_PART_BYTES};
-use perfrun_contract::node::{Problem, TOKEN_HEADER};
-use perfrun_serve::Caller;
-use subtle::ConstantTimeEq;
+use perfrun_contract::node::Problem;
+use perfrun_serve::require_token;
 
 use super::parts::Parts;
 
@@ -61,32 +57,10 @@ pub(super) fn router(parts: Parts, token: Option<&str>, read_only: bool) -> Rout
         .layer(DefaultBodyLimit::max(STORED_PART_BYTES))
         .with_state(parts);
     let calls = match token {
-        Some(token) => calls.layer(middleware::from_fn_with_state(Arc::<str>::from(token), authorize)),
+        Some(token) => require_token(calls, token.into()),
         None => calls,
     };
     calls.route("/readyz", get(async || StatusCode::OK))
-}
-
-/// Refuses calls without the token. Either header suffices: a proxy may put its own token into the first.
-async fn authorize(
-    State(token): State<Arc<str>>,
-    caller: Option<Extension<Caller>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let has = |given: Option<&HeaderValue>, expected: &str| {
-        given.is_some_and(|given| given.as_bytes().ct_eq(expected.as_bytes()).into())
-    };
-    let headers = request.headers();
-    if !has(headers.get(AUTHORIZATION), &format!("Bearer {token}")) && !has(headers.get(TOKEN_HEADER), &token)
-    {
-        let message = "this call needs the token of the run".to_owned();
-        return Refused(StatusCode::UNAUTHORIZED, message).into_response();
-    }
-    if let Some(Extension(caller)) = caller {
-        caller.trust();
-    }
-    next.run(request).await
 }
 
 async fn list(State(parts): State<Parts>) -> Result<Json<Vec<String>>, Refused> {

@@ -11,6 +11,7 @@ use perfrun_contract::{
     newer,
     run::Phase,
     summary::SummaryRow,
+    tally::Counts,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -99,4 +100,16 @@ pub struct TrialCounts {
     pub not_needed: u32,
     /// Ended trials and all trials that are needed, e.g. `12/40`.
     pub progress: String,
+}
+
+impl TrialCounts {
+    /// The numbers without those of cells, and without the text.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            planned: self.total as usize,
+            completed: self.completed as usize,
+            failed: self.failed as usize,
+            not_needed: self.not_needed as usize,
+        }
+    }
 }

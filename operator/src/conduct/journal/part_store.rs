@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use self::{config_maps::ConfigMaps, store_pod::StorePod};
 use super::super::Job;
-use crate::api::call::CallError;
+use crate::api::call::{CallError, Forbidden};
 
 /// A place for parts. They never change.
 #[async_trait]
@@ -47,7 +47,7 @@ impl Error {
     /// Whether another attempt would fail as well.
     pub(super) fn is_final(&self) -> bool {
         match self {
-            Self::Api(error) => error.is_final(),
+            Self::Api(error) => error.is_final(Forbidden::IsFinal),
             Self::Late => false,
             Self::Store { is_final, .. } => *is_final,
         }

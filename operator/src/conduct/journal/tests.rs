@@ -29,10 +29,9 @@ use serde_json::json;
 use super::*;
 use crate::{
     conduct::{
-        RunOutcome, keep_results,
+        Links, RunOutcome, keep_results,
         tests::{job, record, urgent},
     },
-    run::links::Links,
     test_server::{Answer, TestServer},
 };
 

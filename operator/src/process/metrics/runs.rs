@@ -23,7 +23,7 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, RunView, encode_runs, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::run::{conditions::counts, watched::WatchedRun};
+use crate::api::watched::WatchedRun;
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const MOST_ROWS: usize = 10_000;
@@ -157,7 +157,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
         reason: ended.map(|condition| condition.reason.clone()),
         started: status.start_time.as_ref().map(seconds),
         ended: status.completion_time.as_ref().map(seconds),
-        trials: counts(status),
+        trials: status.trials.counts(),
         iterations: run.spec.iterations,
         skipped: status.trials.skipped as usize,
         summary: cells.as_ref().map(|_| status.summary.clone()).unwrap_or_default(),
@@ -282,7 +282,7 @@ mod tests {
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
         metrics.export_runs(Some(store));
-        metrics.count_pass(std::time::Duration::from_millis(1));
+        metrics.count_reconciliation(std::time::Duration::from_millis(1));
         metrics.count_error("Create");
         let page = metrics.encode();
         assert_eq!(

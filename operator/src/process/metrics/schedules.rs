@@ -12,7 +12,7 @@ use perfrun_contract::metrics::schedule;
 use perfrun_metrics::encode_samples;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::run::watched::WatchedSchedule;
+use crate::api::watched::WatchedSchedule;
 
 /// Exports schedules as they are at the time of a scrape.
 #[derive(Clone, Default)]

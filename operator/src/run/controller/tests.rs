@@ -1,4 +1,4 @@
-//! Passes against a scripted API server.
+//! Reconciliations against a scripted API server.
 
 mod leaders;
 mod rights;
@@ -18,10 +18,10 @@ use self::scene::{POD, Scene, is_created};
 use super::*;
 use crate::{
     api::publish::CONFLICT_RETRY,
+    conduct::ConductorState,
     names,
     policy::Policy,
     process::lease::Leadership,
-    run::stage::ConductorState,
     test_server::{Answer, Call, LEASE, SYSTEM},
     token::KEY_SECRET,
 };
@@ -35,7 +35,7 @@ const STATUS: &str = "/status";
 async fn objects_are_created_in_order_and_the_status_is_written_once() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let changes = scene.server.take_changes();
     let made: Vec<_> = changes
         .iter()
@@ -56,10 +56,10 @@ async fn objects_are_created_in_order_and_the_status_is_written_once() {
         scene.condition("a", Type::Provisioned),
         ("False".into(), "Starting".into(), "0 of 2 nodes are ready".into())
     );
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert!(
         scene.server.take_changes().is_empty(),
-        "the second pass is harmless"
+        "the second reconciliation is harmless"
     );
 }
 
@@ -83,7 +83,7 @@ async fn an_object_that_can_never_be_created_ends_the_run_with_the_message() {
         scene
             .server
             .script(Method::POST, path, Answer::Refuse(code, message));
-        scene.pass("a").await.unwrap();
+        scene.reconcile("a").await.unwrap();
         assert_eq!(scene.phase("a"), "Failed", "{message}");
         let (_, reason, why) = scene.condition("a", Type::Complete);
         assert!(why.ends_with(message), "{why}");
@@ -117,7 +117,7 @@ async fn a_temporarily_refused_object_is_retried_until_the_provision_timeout() {
             let mut scene = Scene::new().await;
             scene.create("a", json!({}));
             scene.server.script(Method::POST, path, answer);
-            let action = scene.pass("a").await.unwrap();
+            let action = scene.reconcile("a").await.unwrap();
             assert_ne!(action, Action::await_change(), "{path} {answer:?}");
             let (status, stated, why) = scene.condition("a", Type::Provisioned);
             assert_eq!(status, "False", "{path} {answer:?}");
@@ -126,7 +126,7 @@ async fn a_temporarily_refused_object_is_retried_until_the_provision_timeout() {
                 "{path} {answer:?}: {stated}: {why}"
             );
             scene.later(61).await;
-            scene.pass("a").await.unwrap();
+            scene.reconcile("a").await.unwrap();
             let (status, ended, why) = scene.condition("a", Type::Complete);
             assert_eq!((status.as_str(), ended), ("True", stated), "{path} {answer:?}");
             assert!(why.ends_with(message), "{path} {answer:?}: {why}");
@@ -145,11 +145,11 @@ async fn a_run_starts_when_the_api_server_has_recovered() {
         Answer::Refuse(500, "failed calling webhook"),
     );
     assert_eq!(
-        scene.pass("a").await.unwrap(),
+        scene.reconcile("a").await.unwrap(),
         Action::requeue(Duration::from_secs(2))
     );
     scene.later(2).await;
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert_eq!(scene.condition("a", Type::Provisioned).1, "Starting");
     assert_eq!(scene.server.objects(PODS).len(), 2);
 }
@@ -162,13 +162,28 @@ async fn a_lost_answer_to_a_creation_is_not_taken_for_a_conflict() {
         scene
             .server
             .script_times(1, Method::POST, path, Answer::DoSilently);
-        scene.pass_by_old_objects("a").await.unwrap();
+        scene.reconcile_by_old_objects("a").await.unwrap();
         scene.later(2).await;
         scene.sync_runs();
     }
-    scene.pass_by_old_objects("a").await.unwrap();
+    scene.reconcile_by_old_objects("a").await.unwrap();
     assert_eq!(scene.condition("a", Type::Provisioned).1, "Starting");
     assert_eq!(scene.server.objects(PODS).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_another_owner_that_is_being_deleted_does_not_end_the_run() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    let name = scene.pod_name("a", "server-0", 0);
+    let pod = format!("/api/v1/namespaces/bench/pods/{name}");
+    scene.server.put(&pod, json!({"metadata": {"name": name}}));
+    scene
+        .server
+        .script(Method::GET, "/pods/", Answer::Refuse(404, "not found"));
+    scene.reconcile("a").await.unwrap();
+    let (status, reason, why) = scene.condition("a", Type::Provisioned);
+    assert_eq!((&*status, &*reason), ("False", "APIServerRefuses"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +196,7 @@ async fn an_object_of_another_owner_ends_the_run() {
     scene
         .server
         .put(&format!("/api/v1/namespaces/bench/pods/{name}"), pod);
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let (_, reason, why) = scene.condition("a", Type::Complete);
     assert_eq!(reason, "NameConflict");
     assert!(
@@ -198,23 +213,23 @@ async fn a_run_whose_objects_were_refused_does_not_block_the_next_one() {
     scene
         .server
         .script_times(1, Method::POST, SECRETS, Answer::Refuse(403, "exceeded quota"));
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     assert_eq!(scene.condition("first", Type::Provisioned).1, "APIServerRefuses");
-    scene.pass("second").await.unwrap();
+    scene.reconcile("second").await.unwrap();
     assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     let (_, reason, why) = scene.condition("first", Type::Provisioned);
     assert_eq!(reason, "WaitingForOtherRuns");
     assert!(why.starts_with("bench/second is active"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_passes_at_the_same_time_start_one_exclusive_run() {
+async fn two_reconciliations_at_the_same_time_start_one_exclusive_run() {
     let mut scene = Scene::new().await;
     scene.create("first", json!({}));
     scene.create("second", json!({}));
     scene.sync();
-    // The first pass hangs in its first request.
+    // The first reconciliation hangs in its first request.
     scene
         .server
         .script_times(1, Method::POST, SECRETS, Answer::Silence);
@@ -227,7 +242,7 @@ async fn two_passes_at_the_same_time_start_one_exclusive_run() {
     assert_eq!(reason, "WaitingForOtherRuns");
     assert!(why.starts_with("bench/first is active"), "{why}");
     hanging.await.unwrap().unwrap();
-    scene.pass("second").await.unwrap();
+    scene.reconcile("second").await.unwrap();
     assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
 }
 
@@ -235,9 +250,9 @@ async fn two_passes_at_the_same_time_start_one_exclusive_run() {
 async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     let mut scene = Scene::new().await;
     scene.create("first", json!({}));
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     scene.create("second", json!({}));
-    scene.pass("second").await.unwrap();
+    scene.reconcile("second").await.unwrap();
     assert_eq!(
         scene.condition("second", Type::Provisioned).1,
         "WaitingForOtherRuns"
@@ -248,11 +263,11 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     });
     scene.server.take_changes();
     scene.woken();
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     let changes = scene.server.take_changes();
     assert!(are_deletions_of_pods(&changes), "{changes:?}");
     assert_eq!(scene.woken(), ["second"], "it may start now");
-    scene.pass("second").await.unwrap();
+    scene.reconcile("second").await.unwrap();
     assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
 }
 
@@ -260,28 +275,28 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
 async fn the_end_of_a_run_is_written_before_its_pods_are_deleted() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.later(61).await;
     scene.server.take_changes();
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let changes = scene.server.take_changes();
     assert!(
         matches!(&changes[..], [call] if call.path.ends_with(STATUS)),
         "{changes:?}"
     );
     assert_eq!(scene.phase("a"), "Failed");
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let changes = scene.server.take_changes();
     assert!(are_deletions_of_pods(&changes), "{changes:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_sees_an_old_version_of_an_ended_run_changes_nothing() {
+async fn a_reconciliation_that_sees_an_old_version_of_an_ended_run_changes_nothing() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.later(61).await;
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Failed");
     for pod in scene.pod_paths() {
         scene.server.remove(&pod);
@@ -289,10 +304,10 @@ async fn a_pass_that_sees_an_old_version_of_an_ended_run_changes_nothing() {
     scene.server.take_changes();
     // The watch of pods is ahead of that of runs.
     scene.sync_pods();
-    let action = scene.pass_by_old_objects("a").await.unwrap();
+    let action = scene.reconcile_by_old_objects("a").await.unwrap();
     assert_eq!(action, Action::await_change());
     assert!(scene.server.take_changes().is_empty());
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Failed");
 }
 
@@ -302,10 +317,10 @@ async fn a_conflict_of_the_status_is_tried_again() {
     scene.create("a", json!({}));
     scene.sync();
     scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
-    let action = scene.pass_by_old_objects("a").await.unwrap();
+    let action = scene.reconcile_by_old_objects("a").await.unwrap();
     assert_eq!(action, Action::requeue(CONFLICT_RETRY));
     assert_eq!(scene.status("a"), Value::Null);
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Provisioning");
 }
 
@@ -313,12 +328,12 @@ async fn a_conflict_of_the_status_is_tried_again() {
 async fn a_conflict_at_the_end_of_a_run_deletes_no_pods() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.later(61).await;
     scene.sync();
     scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
     scene.server.take_changes();
-    scene.pass_by_old_objects("a").await.unwrap();
+    scene.reconcile_by_old_objects("a").await.unwrap();
     let changes = scene.server.take_changes();
     assert!(
         matches!(&changes[..], [call] if call.path.ends_with(STATUS)),
@@ -337,32 +352,32 @@ async fn a_status_that_cannot_be_written_is_an_error_that_is_tried_again() {
         let mut scene = Scene::new().await;
         scene.create("a", json!({}));
         scene.server.script_times(1, Method::PATCH, STATUS, answer);
-        let error = scene.pass("a").await.unwrap_err();
+        let error = scene.reconcile("a").await.unwrap_err();
         assert_eq!(error.category(), "Status", "{answer:?}");
-        scene.pass("a").await.unwrap();
+        scene.reconcile("a").await.unwrap();
         assert_eq!(scene.phase("a"), "Provisioning", "{answer:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_deleted_during_its_pass_is_not_an_error() {
+async fn a_run_deleted_during_its_reconciliation_is_not_an_error() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
     scene.sync();
     scene.server.remove(&Scene::path("a"));
-    scene.pass_by_old_objects("a").await.unwrap();
+    scene.reconcile_by_old_objects("a").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_conductor_that_panics_repeatedly_ends_the_run() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.pods_are_ready();
     for _ in 0..3 {
         scene.panic("a").await;
     }
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let (_, reason, why) = scene.condition("a", Type::Complete);
     assert_eq!(reason, "Internal");
     assert!(why.contains("panicked 3 times"), "{why}");
@@ -372,17 +387,17 @@ async fn a_conductor_that_panics_repeatedly_ends_the_run() {
 async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retried() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene
         .server
         .script_times(1, Method::DELETE, "/pods/", Answer::Refuse(500, "etcd is away"));
     assert_eq!(
-        scene.pass("a").await.unwrap(),
+        scene.reconcile("a").await.unwrap(),
         Action::requeue(Duration::from_secs(2))
     );
     assert_eq!(scene.condition("a", Type::Provisioned).1, "Suspended");
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert!(
         scene
             .server
@@ -396,7 +411,7 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
 async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.sync();
     let [deleted, _] = &scene.pod_paths()[..] else {
         panic!("not two pods")
@@ -407,7 +422,7 @@ async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
         .change(deleted, |pod| pod[POD]["uid"] = "another".into());
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene.sync_runs();
-    scene.pass_by_old_objects("a").await.unwrap();
+    scene.reconcile_by_old_objects("a").await.unwrap();
     let is_deleted = |path: &str| {
         let pod = scene.server.object(path).unwrap();
         !pod[POD]["deletionTimestamp"].is_null()
@@ -421,13 +436,13 @@ async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
 async fn a_pod_with_the_labels_of_a_run_and_another_owner_stays() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let foreign = "/api/v1/namespaces/bench/pods/foreign";
     let mut pod = scene.server.object(&scene.pod_paths()[0]).unwrap();
     pod[POD] = json!({"name": "foreign", "namespace": "bench", "labels": pod[POD]["labels"]});
     scene.server.put(foreign, pod);
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let pod = scene.server.object(foreign).unwrap();
     assert!(pod[POD]["deletionTimestamp"].is_null(), "{pod}");
 }
@@ -439,7 +454,7 @@ async fn a_document_against_the_policy_is_refused_unless_its_trials_have_begun()
     let mut scene = Scene::new().await;
     scene.create("a", stacks.clone());
     scene.allow(policy(r#"{"allowedImages": []}"#));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let (status, reason, why) = scene.condition("a", Type::Accepted);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "NotAllowed"));
     assert!(why.contains("spec.stacks[0].image is \"node:mine\""), "{why}");
@@ -449,13 +464,13 @@ async fn a_document_against_the_policy_is_refused_unless_its_trials_have_begun()
 
     scene.allow(Policy::default());
     scene.create("b", stacks);
-    scene.pass("b").await.unwrap();
+    scene.reconcile("b").await.unwrap();
     scene.pods_are_ready();
     scene.server.script(Method::GET, "/proxy/", Answer::Silence);
-    scene.pass("b").await.unwrap();
+    scene.reconcile("b").await.unwrap();
     assert_eq!(scene.phase("b"), "Running");
     scene.allow(policy(r#"{"allowedImages": []}"#));
-    scene.pass("b").await.unwrap();
+    scene.reconcile("b").await.unwrap();
     assert_eq!(scene.phase("b"), "Running", "it costs no measurements");
 }
 
@@ -465,7 +480,7 @@ async fn a_run_that_cannot_end_in_its_time_is_refused_unless_its_trials_have_beg
         |run: &str| json!({"workload": {"ping": {"count": 61, "interval": "1s"}}, "timeouts": {"run": run}});
     let mut scene = Scene::new().await;
     scene.create("a", taking("10m"));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let (status, reason, why) = scene.condition("a", Type::Accepted);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Invalid"));
     assert!(
@@ -476,17 +491,17 @@ async fn a_run_that_cannot_end_in_its_time_is_refused_unless_its_trials_have_beg
     assert!(scene.server.objects(PODS).is_empty());
 
     scene.create("b", taking("20m"));
-    scene.pass("b").await.unwrap();
+    scene.reconcile("b").await.unwrap();
     scene.pods_are_ready();
     scene.server.script(Method::GET, "/proxy/", Answer::Silence);
-    scene.pass("b").await.unwrap();
+    scene.reconcile("b").await.unwrap();
     assert_eq!(scene.phase("b"), "Running");
     // As if an operator that did not refuse it had begun it.
     scene.change("b", |run| {
         run["spec"]["timeouts"]["run"] = "10m".into();
         run["metadata"]["generation"] = 2.into();
     });
-    scene.pass("b").await.unwrap();
+    scene.reconcile("b").await.unwrap();
     assert_eq!(scene.phase("b"), "Running", "what it has measured counts");
 }
 
@@ -497,11 +512,11 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
         scene.create(name, json!({}));
     }
     scene.create_in("others", "late", json!({}));
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     scene.change("first", |run| run["spec"]["cancel"] = true.into());
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     assert_eq!(scene.phase("first"), "Cancelled");
-    scene.pass("second").await.unwrap();
+    scene.reconcile("second").await.unwrap();
     let (_, reason, why) = scene.condition("second", Type::Provisioned);
     assert_eq!(reason, "WaitingForOtherRuns");
     assert_eq!(
@@ -510,7 +525,7 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     );
 }
 
-/// Passes over a thousand waiting runs would keep the first from starting.
+/// Reconciling a thousand waiting runs would keep the first from starting.
 #[tokio::test(start_paused = true)]
 async fn the_end_and_the_start_of_a_run_wake_only_the_one_that_goes_first() {
     let mut scene = Scene::new().await;
@@ -519,17 +534,17 @@ async fn the_end_and_the_start_of_a_run_wake_only_the_one_that_goes_first() {
         scene.create(name, json!({}));
     }
     for name in names {
-        scene.pass(name).await.unwrap();
+        scene.reconcile(name).await.unwrap();
     }
     assert_eq!(scene.woken(), ["run-2"], "it learns what it waits for");
     scene.change("run-1", |run| run["spec"]["cancel"] = true.into());
-    scene.pass("run-1").await.unwrap();
+    scene.reconcile("run-1").await.unwrap();
     assert_eq!(scene.phase("run-1"), "Cancelled");
     assert_eq!(scene.woken(), ["run-2"]);
-    scene.pass("run-2").await.unwrap();
+    scene.reconcile("run-2").await.unwrap();
     assert_eq!(scene.phase("run-2"), "Provisioning");
     assert_eq!(scene.woken(), ["run-3"]);
-    let action = scene.pass("run-3").await.unwrap();
+    let action = scene.reconcile("run-3").await.unwrap();
     assert_eq!(action, Action::await_change(), "it is woken when it goes first");
 }
 
@@ -544,12 +559,12 @@ async fn a_run_whose_first_object_is_refused_wakes_the_one_that_goes_first_now()
         SECRETS,
         Answer::Refuse(500, "failed calling webhook"),
     );
-    scene.pass("refused").await.unwrap();
+    scene.reconcile("refused").await.unwrap();
     assert_eq!(scene.phase("refused"), "Provisioning");
     assert_eq!(scene.woken(), ["refused"], "the watch shows the refusal later");
-    scene.pass("refused").await.unwrap();
+    scene.reconcile("refused").await.unwrap();
     assert_eq!(scene.woken(), ["waits"]);
-    scene.pass("waits").await.unwrap();
+    scene.reconcile("waits").await.unwrap();
     assert_eq!(scene.server.objects(PODS).len(), 2);
 }
 
@@ -588,7 +603,7 @@ async fn an_operator_with_many_runs_makes_few_requests_at_a_time() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(
         scene.server.take_changes().len(),
-        usize::from(crate::process::operator::PASSES)
+        usize::from(crate::operator::RECONCILIATIONS_MAX)
     );
     tokio::time::sleep(Duration::from_secs(10)).await;
     let runs = scene.server.objects("/perfruns");

@@ -18,7 +18,10 @@ use perfrun_contract::{
 };
 
 use super::*;
-use crate::run::{links::Links, plans::Outline, status};
+use crate::{
+    conduct::Links,
+    run::{plans::Outline, status},
+};
 
 const DOCUMENT: &str = "
 apiVersion: perfrun.io/v1alpha1
@@ -42,7 +45,7 @@ struct Life {
     conductor: ConductorState,
     turn: Result<(), String>,
     now: Timestamp,
-    /// The events of the last pass.
+    /// The events of the last reconciliation.
     events: Vec<Event>,
 }
 
@@ -81,13 +84,13 @@ impl Life {
         }
     }
 
-    /// One pass. Returns the decision, and keeps the new status.
-    fn pass(&mut self) -> Decision {
-        self.pass_with(None)
+    /// Reconciles. Returns the decision, and keeps the new status.
+    fn reconcile(&mut self) -> Decision {
+        self.reconcile_with(None)
     }
 
-    /// One pass in which the API server refuses pods.
-    fn pass_with(&mut self, refusal: Option<Refusal>) -> Decision {
+    /// Reconciles while the API server refuses pods.
+    fn reconcile_with(&mut self, refusal: Option<Refusal>) -> Decision {
         let outline = Outline::of(&self.plan, &self.spec);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
@@ -139,9 +142,9 @@ impl Life {
 
     fn started(self) -> Self {
         let mut life = self;
-        let first = life.pass();
+        let first = life.reconcile();
         life.create(&first, &ready());
-        assert_eq!(life.pass().command, ConductorCommand::Start);
+        assert_eq!(life.reconcile().command, ConductorCommand::Start);
         life.conductor = ConductorState::Running(Progress::default());
         life
     }
@@ -162,7 +165,7 @@ impl Life {
         (&condition.status, &condition.reason, &condition.message)
     }
 
-    /// The reasons of the events of the last pass.
+    /// The reasons of the events of the last reconciliation.
     fn reasons(&self) -> Vec<&str> {
         self.events.iter().map(|event| event.reason.as_str()).collect()
     }
@@ -229,33 +232,33 @@ fn names(new: &[NewPod]) -> Vec<String> {
 }
 
 #[test]
-fn a_run_passes_from_pods_to_trials_to_its_end() {
+fn a_run_goes_from_pods_to_trials_to_its_end() {
     let mut life = Life::new();
-    let first = life.pass();
+    let first = life.reconcile();
     assert_eq!(names(&first.create), ["server-0-0", "client-0-0"]);
     assert_eq!(life.status.phase, Some(Phase::Provisioning));
     life.create(&first, &PodState::Starting);
-    assert_eq!(life.later(3).pass().create, []);
+    assert_eq!(life.later(3).reconcile().create, []);
 
     life.pods[0].state = ready();
-    assert_eq!(life.pass().command, ConductorCommand::None);
+    assert_eq!(life.reconcile().command, ConductorCommand::None);
     assert_eq!(
         life.condition(Type::Provisioned).message,
         "1 of 2 nodes are ready"
     );
     life.pods[1].state = ready();
-    assert_eq!(life.pass().command, ConductorCommand::Start);
+    assert_eq!(life.reconcile().command, ConductorCommand::Start);
 
     life.conductor = ConductorState::Running(going(1, 0));
-    life.later(5).pass();
+    life.later(5).reconcile();
     assert_eq!(life.status.trials.progress, "1/2");
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
-    let last = life.later(5).pass();
+    let last = life.later(5).reconcile();
     assert!(!last.delete_pods, "not before the status shows the end");
     assert_eq!(life.end(), (Phase::Succeeded, "Succeeded"));
     assert_eq!(life.status.results, ["tcp-results-0"]);
     assert_eq!(life.status.completion_time.as_ref().unwrap().0, life.now);
-    assert!(life.pass().delete_pods);
+    assert!(life.reconcile().delete_pods);
 }
 
 #[test]
@@ -264,7 +267,7 @@ fn trials_that_are_not_needed_do_not_count_in_the_progress() {
     let mut progress = going(1, 0);
     progress.counts.not_needed = 1;
     life.conductor = ConductorState::Running(progress);
-    life.pass();
+    life.reconcile();
     let trials = &life.status.trials;
     assert_eq!((trials.total, trials.not_needed), (2, 1));
     assert_eq!(trials.progress, "1/1");
@@ -274,11 +277,11 @@ fn trials_that_are_not_needed_do_not_count_in_the_progress() {
 fn a_run_that_has_ended_needs_no_action() {
     let mut life = Life::running();
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
-    life.pass();
+    life.reconcile();
     life.pods.clear();
     life.conductor = ConductorState::None;
     let before = life.status.clone();
-    let after = life.later(3600).pass();
+    let after = life.later(3600).reconcile();
     assert_eq!(after, Decision::new(Stage::Over));
     assert_eq!(life.status, before);
 }
@@ -287,7 +290,7 @@ fn a_run_that_has_ended_needs_no_action() {
 fn trials_that_failed_make_the_run_fail_with_their_reason() {
     let mut life = Life::running();
     life.conductor = outcome(EndReason::TrialTimeout, 1, 1);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "TrialTimeout"));
     assert_eq!(life.condition(Type::Complete).message, "it ended as TrialTimeout");
 }
@@ -300,7 +303,7 @@ fn merged_samples_are_reported_in_the_status_of_a_run() {
     };
     ended.merged = Some("samples of 2 trials are merged".to_owned());
     life.conductor = ConductorState::Ended(ended);
-    life.pass();
+    life.reconcile();
     let merged = condition::find(&life.status.conditions, Type::SamplesMerged).unwrap();
     assert_eq!(
         (merged.status.as_str(), merged.reason.as_str()),
@@ -314,7 +317,7 @@ fn merged_samples_are_reported_in_the_status_of_a_run() {
 fn a_lost_node_is_replaced_while_trials_are_in_progress() {
     let mut life = Life::running();
     life.pods[1].state = gone();
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert_eq!(names(&decision.create), ["client-0-1"]);
     assert_eq!(life.status.phase, Some(Phase::Running));
 }
@@ -323,27 +326,27 @@ fn a_lost_node_is_replaced_while_trials_are_in_progress() {
 fn a_node_that_ends_at_every_start_ends_the_run() {
     let mut life = Life::new();
     for _ in 0..STARTS_MAX {
-        let decision = life.pass();
+        let decision = life.reconcile();
         life.create(&decision, &ready());
         life.pods.last_mut().unwrap().state = gone();
     }
-    life.pass();
+    life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
 }
 
 #[test]
 fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
     let mut life = Life::new();
-    let decision = life.pass();
+    let decision = life.reconcile();
     let stuck = PodState::Stuck(Trouble {
         reason: Reason::Unschedulable,
         message: "no Kubernetes node takes pod server-0-0".to_owned(),
     });
     life.create(&decision, &stuck);
-    let decision = life.later(1).pass();
+    let decision = life.later(1).reconcile();
     assert_eq!(life.condition(Type::Provisioned).reason, "Unschedulable");
     assert_eq!(decision.wake, Some(Duration::from_secs(59)));
-    life.later(59).pass();
+    life.later(59).reconcile();
     assert_eq!(life.end(), (Phase::Failed, "Unschedulable"));
     assert_eq!(
         life.condition(Type::Complete).message,
@@ -355,22 +358,22 @@ fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
 fn a_run_waits_for_its_turn_and_for_its_user() {
     let mut life = Life::new();
     life.turn = Err("ns/other is active".to_owned());
-    assert_eq!(life.pass().create, []);
+    assert_eq!(life.reconcile().create, []);
     assert_eq!(life.condition(Type::Provisioned).reason, "WaitingForOtherRuns");
     assert_eq!(life.status.phase, Some(Phase::Pending));
     life.spec.suspend = true;
-    life.pass();
+    life.reconcile();
     assert_eq!(life.condition(Type::Provisioned).reason, "Suspended");
     (life.spec.suspend, life.turn) = (false, Ok(()));
     // `timeouts.provision` starts now, and not when the run was first seen.
-    assert_eq!(life.later(3600).pass().create.len(), 2);
+    assert_eq!(life.later(3600).reconcile().create.len(), 2);
 }
 
 #[test]
 fn an_operator_that_takes_over_uses_the_existing_pods() {
     let mut life = Life::running();
     life.conductor = ConductorState::None;
-    let decision = life.later(60).pass();
+    let decision = life.later(60).reconcile();
     assert_eq!(
         (decision.command, decision.create.len()),
         (ConductorCommand::Start, 0)
@@ -383,24 +386,24 @@ fn a_run_that_cannot_be_resumed_ends_in_time() {
     let mut life = Life::running();
     life.conductor = ConductorState::None;
     life.pods[0].state = PodState::Starting;
-    assert_eq!(life.later(599).pass().command, ConductorCommand::None);
-    assert_eq!(life.later(1).pass().command, ConductorCommand::Conclude);
+    assert_eq!(life.later(599).reconcile().command, ConductorCommand::None);
+    assert_eq!(life.later(1).reconcile().command, ConductorCommand::Conclude);
 }
 
 #[test]
 fn a_run_can_be_cancelled_at_any_time() {
     let mut life = Life::new();
     life.spec.cancel = true;
-    assert!(life.pass().create.is_empty());
+    assert!(life.reconcile().create.is_empty());
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
 
     let mut life = Life::running();
     life.spec.cancel = true;
-    assert_eq!(life.pass().command, ConductorCommand::Cancel);
+    assert_eq!(life.reconcile().command, ConductorCommand::Cancel);
     life.conductor = ConductorState::None;
-    assert_eq!(life.pass().command, ConductorCommand::Conclude);
+    assert_eq!(life.reconcile().command, ConductorCommand::Conclude);
     life.conductor = outcome(EndReason::Cancelled, 1, 0);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
     assert_eq!(life.condition(Type::Complete).message, "it ended as Cancelled");
 }
@@ -410,10 +413,10 @@ fn pods_of_a_failed_run_are_kept_if_the_spec_requests_it() {
     let mut life = Life::running();
     life.spec.cleanup.keep_pods_on_failure = true;
     life.conductor = outcome(EndReason::Internal, 0, 0);
-    life.pass();
-    assert!(!life.later(9).pass().delete_pods);
+    life.reconcile();
+    assert!(!life.later(9).reconcile().delete_pods);
     life.spec.cleanup.keep_pods_on_failure = false;
-    assert!(life.pass().delete_pods);
+    assert!(life.reconcile().delete_pods);
 }
 
 #[test]
@@ -421,14 +424,14 @@ fn a_run_is_deleted_when_its_time_is_over() {
     let mut life = Life::running();
     life.spec.cleanup.ttl_seconds_after_success = Some(30);
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
-    life.pass();
+    life.reconcile();
     life.pods.clear();
-    let decision = life.later(10).pass();
+    let decision = life.later(10).reconcile();
     assert_eq!(
         (decision.delete_run, decision.wake),
         (false, Some(Duration::from_secs(20)))
     );
-    assert!(life.later(20).pass().delete_run);
+    assert!(life.later(20).reconcile().delete_run);
 }
 
 #[test]
@@ -439,9 +442,9 @@ fn a_run_that_ended_in_a_phase_of_a_newer_version_is_kept_with_its_pods() {
     cleanup.ttl_seconds_after_success = Some(30);
     cleanup.ttl_seconds_after_failure = Some(30);
     life.conductor = outcome(EndReason::Internal, 0, 0);
-    life.pass();
+    life.reconcile();
     life.status.phase = NewerName::new("Hibernating").map(Phase::Newer);
-    let decision = life.later(60).pass();
+    let decision = life.later(60).reconcile();
     assert_eq!((decision.delete_run, decision.delete_pods), (false, false));
 }
 
@@ -455,7 +458,7 @@ fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
         );
         Some(Refusal::Temporary(Some(trouble)))
     };
-    assert_eq!(life.pass_with(full()).wake, Some(RETRY_FIRST));
+    assert_eq!(life.reconcile_with(full()).wake, Some(RETRY_FIRST));
     let provisioned = life.condition(Type::Provisioned);
     assert_eq!(
         (provisioned.status.as_str(), provisioned.reason.as_str()),
@@ -463,14 +466,20 @@ fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
     );
     let pauses: Vec<_> = [5, 5, 20, 29]
         .iter()
-        .map(|seconds| life.later(*seconds).pass_with(full()).wake.unwrap().as_secs())
+        .map(|seconds| {
+            life.later(*seconds)
+                .reconcile_with(full())
+                .wake
+                .unwrap()
+                .as_secs()
+        })
         .collect();
     assert_eq!(
         pauses,
         [5, 10, 15, 1],
         "longer each time, and never beyond the limit"
     );
-    life.later(1).pass();
+    life.later(1).reconcile();
     assert_eq!(life.end(), (Phase::Failed, "PodRefused"));
     let message = &life.condition(Type::Complete).message;
     assert!(message.ends_with("exceeded quota"), "{message}");
@@ -481,7 +490,7 @@ fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
     let mut life = Life::running();
     life.pods[1].state = gone();
     let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
-    let decision = life.pass_with(Some(Refusal::Final(trouble)));
+    let decision = life.reconcile_with(Some(Refusal::Final(trouble)));
     assert_eq!(
         (decision.command, decision.wake),
         (ConductorCommand::None, Some(RETRY_FIRST))
@@ -498,10 +507,10 @@ fn a_conductor_that_panics_is_resumed_a_limited_number_of_times() {
     };
     for times in 1..PANICS_MAX {
         life.conductor = panicked(times);
-        assert_eq!(life.pass().command, ConductorCommand::Start);
+        assert_eq!(life.reconcile().command, ConductorCommand::Start);
     }
     life.conductor = panicked(PANICS_MAX);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "Internal"));
     let message = &life.condition(Type::Complete).message;
     assert!(
@@ -511,10 +520,10 @@ fn a_conductor_that_panics_is_resumed_a_limited_number_of_times() {
 }
 
 #[test]
-fn a_run_in_progress_has_a_pass_when_its_time_is_over() {
+fn a_run_in_progress_is_reconciled_when_its_time_is_over() {
     let mut life = Life::running();
-    assert_eq!(life.later(30).pass().wake, Some(Duration::from_secs(570)));
-    assert_eq!(life.later(600).pass().wake, Some(OVERTIME_PAUSE));
+    assert_eq!(life.later(30).reconcile().wake, Some(Duration::from_secs(570)));
+    assert_eq!(life.later(600).reconcile().wake, Some(OVERTIME_PAUSE));
 }
 
 #[test]
@@ -522,28 +531,28 @@ fn pods_of_a_run_that_is_being_deleted_are_deleted_at_any_time() {
     let mut life = Life::running();
     life.deleting = true;
     let before = life.status.clone();
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert!(decision.delete_pods && decision.create.is_empty());
     assert_eq!(life.status, before);
     life.pods.iter_mut().for_each(|pod| pod.deleting = true);
-    assert!(!life.pass().delete_pods);
+    assert!(!life.reconcile().delete_pods);
 }
 
 #[test]
 fn times_of_conditions_stay_while_they_do() {
     let mut life = Life::running();
     let since = life.condition(Type::Running).last_transition_time.clone();
-    life.later(60).pass();
+    life.later(60).reconcile();
     assert_eq!(life.condition(Type::Running).last_transition_time, since);
 }
 
 #[test]
 fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
     let mut life = Life::new();
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &PodState::Starting);
     life.pods[0].foreign_containers = vec!["istio-proxy".to_owned()];
-    life.pass();
+    life.reconcile();
     assert_eq!(life.reasons(), ["ForeignContainers"]);
     let (status, _, message) = life.parts(Type::ContainersInjected);
     assert!(
@@ -551,7 +560,7 @@ fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
         "{message}"
     );
     life.pods[0].foreign_containers.clear();
-    life.pass();
+    life.reconcile();
     assert!(life.reasons().is_empty());
     assert_eq!(life.parts(Type::ContainersInjected).0, "True");
 }
@@ -560,19 +569,19 @@ fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
 fn every_change_that_matters_is_one_event() {
     let mut life = Life::new();
     let mut reasons = vec![];
-    let mut pass = |life: &mut Life| {
-        let decision = life.pass();
+    let mut reconcile = |life: &mut Life| {
+        let decision = life.reconcile();
         reasons.extend(life.reasons().into_iter().map(str::to_owned));
         decision
     };
-    let first = pass(&mut life);
+    let first = reconcile(&mut life);
     life.create(&first, &PodState::Starting);
-    pass(&mut life);
+    reconcile(&mut life);
     life.pods.iter_mut().for_each(|pod| pod.state = ready());
-    pass(&mut life);
+    reconcile(&mut life);
     life.conductor = ConductorState::Running(Progress::default());
-    pass(&mut life);
+    reconcile(&mut life);
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
-    pass(&mut life);
+    reconcile(&mut life);
     assert_eq!(reasons, ["Starting", "Ready", "Measuring", "Succeeded"]);
 }

@@ -48,8 +48,8 @@ impl Scene {
         }
     }
 
-    /// One pass at a time, which succeeds. Returns when the created run was due.
-    fn pass(&mut self, now: &str) -> Option<String> {
+    /// Reconciles at this time, and succeeds. Returns when the created run was due.
+    fn reconcile(&mut self, now: &str) -> Option<String> {
         self.now = at(now);
         let Decision {
             replace,
@@ -93,12 +93,14 @@ impl Scene {
         (&condition.status, &condition.reason, &condition.message)
     }
 
-    /// Passes every minute, and returns when the created runs were due.
+    /// Reconciles every minute, and returns when the created runs were due.
     fn simulate(&mut self, from: &str, minutes: i64) -> Vec<String> {
         let from = at(from);
         self.schedule.metadata.creation_timestamp = Some(Time(from));
         let times = (0..minutes).map(|minute| from + SignedDuration::from_mins(minute));
-        times.filter_map(|time| self.pass(&time.to_string())).collect()
+        times
+            .filter_map(|time| self.reconcile(&time.to_string()))
+            .collect()
     }
 }
 
@@ -114,19 +116,19 @@ fn reasons(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<String> {
 #[test]
 fn a_run_is_created_when_it_is_due_and_once() {
     let mut scene = Scene::new("schedule: '30 3 * * *'");
-    assert_eq!(scene.pass("2026-11-26T00:00:01Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T00:00:01Z"), None);
     assert_eq!(
         scene.condition(Type::Accepted),
         ("True", "Valid", "the next run is due at 2026-11-26 03:30 UTC")
     );
     assert_eq!(scene.condition(Type::Scheduled).0, "Unknown");
-    assert_eq!(scene.pass("2026-11-26T03:29:59Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T03:29:59Z"), None);
     assert_eq!(scene.decide().wake, Some(Duration::from_secs(1)));
     assert_eq!(
-        scene.pass("2026-11-26T03:30:00Z").as_deref(),
+        scene.reconcile("2026-11-26T03:30:00Z").as_deref(),
         Some("2026-11-26T03:30:00Z")
     );
-    assert_eq!(scene.pass("2026-11-26T03:30:01Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T03:30:01Z"), None);
     let active: Vec<_> = scene
         .status
         .active
@@ -145,9 +147,9 @@ fn a_run_is_created_when_it_is_due_and_once() {
 fn a_run_whose_creation_was_not_recorded_is_not_created_again() {
     let mut scene = Scene::new("schedule: '@hourly'");
     let before = scene.status.clone();
-    scene.pass("2026-11-26T01:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T01:00:00Z").unwrap();
     scene.status = before;
-    assert_eq!(scene.pass("2026-11-26T01:00:02Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T01:00:02Z"), None);
     assert_eq!(
         scene.status.last_schedule_time,
         Some(Time(at("2026-11-26T01:00:00Z")))
@@ -178,7 +180,7 @@ fn of_runs_that_were_missed_only_the_last_is_created() {
 #[test]
 fn a_run_is_missed_when_its_deadline_is_over() {
     let mut scene = Scene::new("schedule: '@hourly', startingDeadlineSeconds: 60");
-    assert_eq!(scene.pass("2026-11-26T01:01:01Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T01:01:01Z"), None);
     let (status, reason, message) = scene.condition(Type::Scheduled);
     assert_eq!((status, reason), ("False", "DeadlineMissed"));
     assert_eq!(scene.status.reason.as_deref(), Some(reason));
@@ -195,7 +197,7 @@ fn a_run_is_missed_when_its_deadline_is_over() {
         "it is reported once"
     );
     assert_eq!(
-        scene.pass("2026-11-26T02:01:00Z").as_deref(),
+        scene.reconcile("2026-11-26T02:01:00Z").as_deref(),
         Some("2026-11-26T02:00:00Z")
     );
     scene.now = at("2026-12-26T02:00:10Z");
@@ -230,12 +232,12 @@ fn a_change_of_the_clock_neither_loses_nor_repeats_a_run() {
 #[test]
 fn a_suspended_schedule_creates_nothing_until_it_continues() {
     let mut scene = Scene::new("schedule: '@hourly', suspend: true");
-    assert_eq!(scene.pass("2026-11-26T02:10:00Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T02:10:00Z"), None);
     assert_eq!(scene.condition(Type::Accepted).1, "Suspended");
     assert_eq!(scene.status.reason.as_deref(), Some("Suspended"));
     scene.schedule.spec.suspend = false;
     assert_eq!(
-        scene.pass("2026-11-26T02:11:00Z").as_deref(),
+        scene.reconcile("2026-11-26T02:11:00Z").as_deref(),
         Some("2026-11-26T02:00:00Z")
     );
 }
@@ -243,13 +245,13 @@ fn a_suspended_schedule_creates_nothing_until_it_continues() {
 #[test]
 fn a_run_beside_another_depends_on_the_policy() {
     let mut scene = Scene::new("schedule: '@hourly'");
-    scene.pass("2026-11-26T01:00:00Z").unwrap();
-    scene.pass("2026-11-26T02:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T01:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T02:00:00Z").unwrap();
     assert_eq!(scene.runs.len(), 2);
 
     let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Replace");
-    scene.pass("2026-11-26T01:00:00Z").unwrap();
-    scene.pass("2026-11-26T02:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T01:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T02:00:00Z").unwrap();
     let names: Vec<_> = scene.runs.iter().map(|run| run.name.as_str()).collect();
     assert_eq!(names, ["nightly-29927640"]);
     let (_, _, message) = scene.condition(Type::Scheduled);
@@ -259,8 +261,8 @@ fn a_run_beside_another_depends_on_the_policy() {
     );
 
     let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Forbid");
-    scene.pass("2026-11-26T01:00:00Z").unwrap();
-    assert_eq!(scene.pass("2026-11-26T02:00:00Z"), None);
+    scene.reconcile("2026-11-26T01:00:00Z").unwrap();
+    assert_eq!(scene.reconcile("2026-11-26T02:00:00Z"), None);
     let (status, reason, message) = scene.condition(Type::Scheduled);
     assert_eq!((status, reason), ("False", "RunActive"));
     assert!(
@@ -269,7 +271,7 @@ fn a_run_beside_another_depends_on_the_policy() {
     );
     scene.end(Phase::Succeeded, None);
     assert_eq!(
-        scene.pass("2026-11-26T02:20:00Z").as_deref(),
+        scene.reconcile("2026-11-26T02:20:00Z").as_deref(),
         Some("2026-11-26T02:00:00Z")
     );
 }
@@ -277,12 +279,12 @@ fn a_run_beside_another_depends_on_the_policy() {
 #[test]
 fn a_clock_that_goes_back_creates_no_run_twice_and_does_not_stop_the_schedule() {
     let mut scene = Scene::new("schedule: '@hourly'");
-    scene.pass("2026-11-26T02:00:00Z").unwrap();
-    assert_eq!(scene.pass("2026-11-26T01:59:00Z"), None);
-    assert_eq!(scene.pass("2026-11-26T02:00:00Z"), None, "it exists");
+    scene.reconcile("2026-11-26T02:00:00Z").unwrap();
+    assert_eq!(scene.reconcile("2026-11-26T01:59:00Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T02:00:00Z"), None, "it exists");
     // Once the clock was a year ahead.
     scene.status.last_schedule_time = Some(Time(at("2027-11-26T02:00:00Z")));
-    assert_eq!(scene.pass("2026-11-26T02:30:00Z"), None);
+    assert_eq!(scene.reconcile("2026-11-26T02:30:00Z"), None);
     scene.now = at("2026-11-26T02:59:59Z");
     assert_eq!(scene.decide().wake, Some(Duration::from_secs(1)));
 }
@@ -290,12 +292,12 @@ fn a_clock_that_goes_back_creates_no_run_twice_and_does_not_stop_the_schedule() 
 #[test]
 fn the_history_keeps_what_a_newer_version_has_written_of_a_run() {
     let mut scene = Scene::new("schedule: '@hourly'");
-    scene.pass("2026-11-26T01:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T01:00:00Z").unwrap();
     scene.end(Phase::Succeeded, Some(Verdict::Pass));
-    scene.pass("2026-11-26T01:05:00Z");
+    scene.reconcile("2026-11-26T01:05:00Z");
     scene.status.history[0].message = "all trials completed, and nothing was too hot".to_owned();
     let written = scene.status.history.clone();
-    scene.pass("2026-11-26T01:10:00Z");
+    scene.reconcile("2026-11-26T01:10:00Z");
     assert_eq!(scene.status.history, written);
 }
 
@@ -311,9 +313,9 @@ fn verdicts_of_runs_outlive_them_in_the_status_of_their_schedule() {
         (Phase::Succeeded, Some(Verdict::Pass)),
     ];
     for (hour, (phase, verdict)) in (1..).zip(ends) {
-        scene.pass(&format!("2026-11-26T0{hour}:00:00Z")).unwrap();
+        scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).unwrap();
         scene.end(phase, verdict);
-        scene.pass(&format!("2026-11-26T0{hour}:05:00Z"));
+        scene.reconcile(&format!("2026-11-26T0{hour}:05:00Z"));
     }
     let kept: Vec<_> = scene.runs.iter().map(|run| run.name.as_str()).collect();
     assert_eq!(kept, ["nightly-29927700", "nightly-29927760", "nightly-29927820"]);
@@ -339,10 +341,12 @@ fn verdicts_of_runs_outlive_them_in_the_status_of_their_schedule() {
 fn the_history_is_bounded() {
     let mut scene = Scene::new("schedule: '* * * * *', successfulRunsHistoryLimit: 60");
     for minute in 1..60 {
-        scene.pass(&format!("2026-11-26T00:{minute:02}:00Z")).unwrap();
+        scene
+            .reconcile(&format!("2026-11-26T00:{minute:02}:00Z"))
+            .unwrap();
         scene.end(Phase::Succeeded, None);
     }
-    scene.pass("2026-11-26T00:59:30Z");
+    scene.reconcile("2026-11-26T00:59:30Z");
     assert_eq!(scene.runs.len(), 59);
     assert_eq!(scene.status.history.len(), HISTORY_MAX);
     assert_eq!(
@@ -354,7 +358,7 @@ fn the_history_is_bounded() {
 #[test]
 fn the_end_of_a_run_is_an_event_that_warns_of_failures() {
     let mut scene = Scene::new("schedule: '@hourly'");
-    scene.pass("2026-11-26T01:00:00Z").unwrap();
+    scene.reconcile("2026-11-26T01:00:00Z").unwrap();
     scene.end(Phase::Succeeded, Some(Verdict::Fail));
     let events = events(&scene.status, &scene.decide());
     let [event] = &events[..] else { panic!("one event") };
@@ -377,7 +381,7 @@ fn an_invalid_schedule_creates_nothing_and_reports_the_reason() {
         ),
     ] {
         let mut scene = Scene::new(fields);
-        assert_eq!(scene.pass("2026-11-28T00:00:00Z"), None);
+        assert_eq!(scene.reconcile("2026-11-28T00:00:00Z"), None);
         let (status, stated, message) = scene.condition(Type::Accepted);
         assert_eq!((status, stated), ("False", reason));
         assert!(message.contains(words), "{message}");
@@ -390,7 +394,7 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
     let mut scene = Scene::new("schedule: '@daily'");
     let iterations = scene.schedule.spec.run_template.spec.iterations;
     scene.schedule.spec.run_template.spec.iterations = u32::MAX;
-    assert_eq!(scene.pass("2026-11-28T00:00:00Z"), None);
+    assert_eq!(scene.reconcile("2026-11-28T00:00:00Z"), None);
     let (status, reason, message) = scene.condition(Type::Accepted);
     assert_eq!((status, reason), ("False", "InvalidTemplate"));
     assert!(
@@ -399,7 +403,7 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
     );
     scene.schedule.spec.run_template.spec.iterations = iterations;
     scene.schedule.metadata.generation = Some(2);
-    assert!(scene.pass("2026-11-28T00:00:01Z").is_some());
+    assert!(scene.reconcile("2026-11-28T00:00:01Z").is_some());
 }
 
 #[test]
@@ -421,7 +425,7 @@ fn a_run_that_was_refused_stays_due() {
         ("False", "APIServerRefuses", "exceeded quota: small")
     );
     assert_eq!(
-        scene.pass("2026-11-26T01:00:02Z").as_deref(),
+        scene.reconcile("2026-11-26T01:00:02Z").as_deref(),
         Some("2026-11-26T01:00:00Z")
     );
     let forever = after_failure(scene.decide(), trouble(), None, &scene.inputs());

@@ -369,6 +369,26 @@ fn a_module_may_name_items_of_the_file_that_declares_it_and_of_no_file_further_u
     }
 }
 
+/// The wings of the operator. Each imports only those before it.
+const WINGS: [&str; 16] = [
+    "api",
+    "names",
+    "access",
+    "policy",
+    "token",
+    "process",
+    "store",
+    "args",
+    "self_test",
+    "build",
+    "pods",
+    "services",
+    "conduct",
+    "run",
+    "schedule",
+    "operator",
+];
+
 /// The imports that the walls between the wings of the operator forbid.
 fn breaches(imports: &Imports, source: &Path) -> Vec<String> {
     imports.lines(|from, to| {
@@ -376,12 +396,18 @@ fn breaches(imports: &Imports, source: &Path) -> Vec<String> {
             let wing = source.join(wing);
             file.starts_with(&wing) || *file == wing.with_extension("rs")
         };
-        let leaves = |wing| within(from, wing) && !within(to, wing);
+        // The root, and a wing that the list lacks, come last.
+        let order = |file| {
+            WINGS
+                .iter()
+                .position(|wing| within(file, wing))
+                .unwrap_or(WINGS.len())
+        };
         let is_stage = within(from, "run") && !within(from, "run/controller");
-        is_stage && within(to, "run/controller")
-            || within(from, "conduct") && (within(to, "run/apply") || within(to, "run/controller"))
-            || leaves("store") && *to != source.join("process/signal.rs")
-            || leaves("api")
+        let leaves_store = within(from, "store") && !within(to, "store");
+        order(from) < order(to)
+            || is_stage && within(to, "run/controller")
+            || leaves_store && *to != source.join("process/signal.rs")
     })
 }
 
@@ -392,8 +418,8 @@ fn the_wings_of_the_operator_keep_apart() {
     let breaches = breaches(&imports, &source);
     assert!(
         breaches.is_empty(),
-        "no stage imports the controller, conduct no stage that changes objects, store only the stop signal, and \
-         api nobody:\n{}",
+        "no wing imports a later one ({}), no stage the controller, and store only the stop signal:\n{}",
+        WINGS.join(", "),
         breaches.join("\n")
     );
 }
@@ -405,7 +431,11 @@ fn a_wall_of_the_operator_holds_whatever_leads_through_it() {
         ("run/turn.rs", "run::apply", false),
         ("conduct/pods.rs", "run::controller", true),
         ("conduct/pods.rs", "run::apply", true),
-        ("conduct/pods.rs", "run::turn", false),
+        ("conduct/pods.rs", "run::turn", true),
+        ("conduct/pods.rs", "process::signal", false),
+        ("run/turn.rs", "conduct::pods", false),
+        ("process/signal.rs", "run::turn", true),
+        ("process/signal.rs", "api::call", false),
         ("store/serve.rs", "run::turn", true),
         ("store/serve.rs", "process::signal", false),
         ("api/call.rs", "process::signal", true),

@@ -20,8 +20,8 @@ use crate::{
     access::{Access, Address},
     build::RunIdentity,
     conduct::Job,
+    pods::{self, live_pod},
     process::fence::Term,
-    run::pods::{self, live_pod},
 };
 
 /// How long a call may take. The pod itself repeats requests to the store.

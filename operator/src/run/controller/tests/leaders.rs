@@ -6,13 +6,13 @@ use super::*;
 async fn an_operator_that_no_longer_leads_changes_nothing() {
     let mut scene = Scene::new().await;
     scene.create("begun", json!({"topology": {"exclusive": false}}));
-    scene.pass("begun").await.unwrap();
+    scene.reconcile("begun").await.unwrap();
     scene.later(61).await;
     scene.create("a", json!({"topology": {"exclusive": false}}));
     scene.depose();
     scene.server.take_changes();
     for run in ["a", "begun"] {
-        let error = scene.pass(run).await.unwrap_err();
+        let error = scene.reconcile(run).await.unwrap_err();
         assert_eq!(error.category(), "Status", "{run}");
     }
     assert!(scene.server.take_changes().is_empty());
@@ -29,19 +29,19 @@ async fn two_operators_that_both_believe_to_lead_create_nothing_twice() {
     first.create("a", json!({}));
     let mut second = Scene::beside(&first.server).await;
     second.sync();
-    first.pass("a").await.unwrap();
+    first.reconcile("a").await.unwrap();
     let status = first.status("a");
-    let action = second.pass_by_old_objects("a").await.unwrap();
+    let action = second.reconcile_by_old_objects("a").await.unwrap();
     assert_eq!(action, Action::requeue(CONFLICT_RETRY));
     assert_eq!(first.server.objects(PODS).len(), 2);
     assert_eq!(first.status("a"), status);
     // The first ends the run, which the second still sees as begun.
     second.sync();
     first.later(61).await;
-    first.pass("a").await.unwrap();
+    first.reconcile("a").await.unwrap();
     assert_eq!(first.phase("a"), "Failed");
     let status = first.status("a");
-    second.pass_by_old_objects("a").await.unwrap();
+    second.reconcile_by_old_objects("a").await.unwrap();
     assert_eq!(first.status("a"), status);
     let pods = first.server.objects(PODS);
     assert!(
@@ -54,7 +54,7 @@ async fn two_operators_that_both_believe_to_lead_create_nothing_twice() {
 async fn a_conductor_whose_node_knows_a_later_one_waits_for_the_lease() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.pods_are_ready();
     scene.server.script(
         Method::GET,
@@ -62,7 +62,7 @@ async fn a_conductor_whose_node_knows_a_later_one_waits_for_the_lease() {
         Answer::Refuse(412, "another has taken over"),
     );
     scene.renew(Duration::ZERO);
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     tokio::time::sleep(Duration::from_secs(120)).await;
     let ends = |scene: &Scene| {
         !matches!(
@@ -74,7 +74,7 @@ async fn a_conductor_whose_node_knows_a_later_one_waits_for_the_lease() {
     scene.renew(Duration::from_secs(60));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(ends(&scene));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let (_, reason, why) = scene.condition("a", Type::Complete);
     assert_eq!(reason, "NodeNotReady");
     assert!(

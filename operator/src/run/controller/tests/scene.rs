@@ -20,11 +20,11 @@ use crate::{
     access::Access,
     args::Args,
     build::Site,
-    conduct::Conductors,
-    names,
+    conduct::{Conductors, Progress},
+    names, operator,
     policy::Policy,
-    process::{fence::Term, health::Health, metrics::Metrics, operator},
-    run::{plans::Plans, stage::Progress, turns::Turns},
+    process::{fence::Term, health::Health, metrics::Metrics},
+    run::{plans::Plans, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
 
@@ -158,14 +158,14 @@ impl Scene {
         self.context.turns.runs.get(&object).unwrap()
     }
 
-    /// One pass by watches that have caught up.
-    pub(super) async fn pass(&mut self, name: &str) -> Result<Action, Error> {
+    /// Reconciles by watches that have caught up.
+    pub(super) async fn reconcile(&mut self, name: &str) -> Result<Action, Error> {
         self.sync();
-        self.pass_by_old_objects(name).await
+        self.reconcile_by_old_objects(name).await
     }
 
-    /// One pass by what the watches have shown before. The first one shows the run.
-    pub(super) async fn pass_by_old_objects(&mut self, name: &str) -> Result<Action, Error> {
+    /// Reconciles by what the watches have shown before. The first one shows the run.
+    pub(super) async fn reconcile_by_old_objects(&mut self, name: &str) -> Result<Action, Error> {
         if self.context.turns.runs.state().is_empty() {
             self.sync();
         }

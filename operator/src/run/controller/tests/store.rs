@@ -15,7 +15,7 @@ async fn one_pod_of_the_run_mounts_the_secret_and_is_deleted_with_the_others() {
             "template": {"server": {"tolerations": tolerations}},
         }),
     );
-    scene.pass("run").await.unwrap();
+    scene.reconcile("run").await.unwrap();
     let pods = scene.server.objects("/pods");
     let mounts = |pod: &&Value| pod["spec"]["volumes"].to_string().contains("\"s3\"");
     let with_secret: Vec<_> = pods.iter().filter(mounts).collect();
@@ -68,7 +68,7 @@ async fn one_pod_of_the_run_mounts_the_secret_and_is_deleted_with_the_others() {
 
     scene.change("run", |run| run["spec"]["cancel"] = true.into());
     for _ in 0..2 {
-        scene.pass("run").await.unwrap();
+        scene.reconcile("run").await.unwrap();
     }
     let pods = scene.server.objects("/pods");
     assert!(pods.iter().all(|pod| !pod[POD]["deletionTimestamp"].is_null()));

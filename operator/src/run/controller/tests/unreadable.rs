@@ -6,11 +6,11 @@ use super::*;
 async fn an_unreadable_status_is_never_written_and_does_not_block_other_runs() {
     let mut scene = Scene::new().await;
     scene.create("tomorrow", json!({}));
-    scene.pass("tomorrow").await.unwrap();
+    scene.reconcile("tomorrow").await.unwrap();
     scene.change("tomorrow", |run| run["status"]["phase"] = 42.into());
     let before = scene.status("tomorrow");
     scene.server.take_changes();
-    scene.pass("tomorrow").await.unwrap();
+    scene.reconcile("tomorrow").await.unwrap();
     assert!(scene.server.take_changes().is_empty());
     assert_eq!(scene.status("tomorrow"), before);
     assert!(
@@ -20,7 +20,7 @@ async fn an_unreadable_status_is_never_written_and_does_not_block_other_runs() {
             .contains(&"StatusUnreadable".to_owned())
     );
     scene.create("today", json!({}));
-    scene.pass("today").await.unwrap();
+    scene.reconcile("today").await.unwrap();
     assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
 }
 
@@ -30,7 +30,7 @@ async fn a_run_of_a_newer_version_is_continued_and_left_as_it_is_once_it_has_end
     scene.create("going", json!({}));
     scene.create("ended", json!({"cancel": true}));
     for name in ["going", "ended"] {
-        scene.pass(name).await.unwrap();
+        scene.reconcile(name).await.unwrap();
         let summary = json!([{"cell": "a", "metric": "jitterP50", "unit": "seconds", "count": 1, "median": 1.0,
             "mean": 1.0, "min": 1.0, "max": 1.0, "flags": {"Overheated": 1}}]);
         scene.change(name, |run| {
@@ -40,10 +40,10 @@ async fn a_run_of_a_newer_version_is_continued_and_left_as_it_is_once_it_has_end
     }
     let before = scene.status("ended");
     scene.server.take_changes();
-    scene.pass("ended").await.unwrap();
+    scene.reconcile("ended").await.unwrap();
     assert!(scene.server.take_changes().is_empty());
     assert_eq!(scene.status("ended"), before);
-    scene.pass("going").await.unwrap();
+    scene.reconcile("going").await.unwrap();
     assert_eq!(scene.phase("going"), "Provisioning");
     assert_eq!(scene.status("going")["summary"], before["summary"]);
 }
@@ -58,7 +58,7 @@ async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
     });
     // Of two runs that wait, this one would go first.
     scene.create("first", json!({}));
-    scene.pass("first").await.unwrap();
+    scene.reconcile("first").await.unwrap();
     assert_eq!(
         scene.condition("first", Type::Provisioned).1,
         "WaitingForOtherRuns"
@@ -69,10 +69,10 @@ async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
 async fn an_unreadable_spec_only_gets_a_condition() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     scene.change("a", |run| run["spec"]["workload"] = 42.into());
     let before = scene.status("a");
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     let after = scene.status("a");
     let (status, reason, why) = scene.condition("a", Type::Accepted);
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Malformed"));
@@ -82,7 +82,7 @@ async fn an_unreadable_spec_only_gets_a_condition() {
     }
     scene.server.take_changes();
     scene.later(60).await;
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert!(scene.server.take_changes().is_empty(), "it is written once");
 }
 
@@ -90,10 +90,10 @@ async fn an_unreadable_spec_only_gets_a_condition() {
 async fn an_unreadable_run_that_has_ended_is_left_alone() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({"suspend": true, "cancel": true}));
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Cancelled");
     scene.change("a", |run| run["spec"]["workload"] = 42.into());
     scene.server.take_changes();
-    scene.pass("a").await.unwrap();
+    scene.reconcile("a").await.unwrap();
     assert!(scene.server.take_changes().is_empty());
 }

@@ -30,27 +30,27 @@ fn links_are_verified_network_by_network() {
         ..Progress::default()
     };
     life.conductor = ConductorState::Running(progress.clone());
-    life.pass();
+    life.reconcile();
     let message = "1 of 2 networks were measured and are as configured";
     assert_eq!(life.links(), ("True", "AsConfigured", message));
     assert_eq!(life.reasons(), ["AsConfigured"]);
 
     // Another operator takes over, and has not read the journal yet.
     life.conductor = ConductorState::None;
-    life.pass();
+    life.reconcile();
     life.conductor = ConductorState::Running(Progress::default());
-    life.pass();
+    life.reconcile();
     assert_eq!(life.links(), ("True", "AsConfigured", message));
 
     let wrong = "network wan, client-0 to server-0: median round trip (ms): 0.100, expected 59 to 61";
     links.add("wan", &checked(Some(wrong)));
     progress.links = links;
     life.conductor = ConductorState::Running(progress.clone());
-    life.pass();
+    life.reconcile();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
     assert_eq!(life.events[0].type_, EventType::Warning);
     life.conductor = ConductorState::None;
-    life.pass();
+    life.reconcile();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
 
     let ConductorState::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
@@ -58,7 +58,7 @@ fn links_are_verified_network_by_network() {
     };
     outcome.progress.links = progress.links;
     life.conductor = ConductorState::Ended(outcome);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
 }
@@ -67,7 +67,7 @@ fn links_are_verified_network_by_network() {
 fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
     let mut life = Life::impaired().started();
     life.conductor = outcome(EndReason::ImpairmentUnsupported, 0, 0);
-    life.pass();
+    life.reconcile();
     let message = "it ended as ImpairmentUnsupported";
     assert_eq!(life.links(), ("False", "ImpairmentUnsupported", message));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
@@ -77,7 +77,7 @@ fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
 fn a_namespace_that_does_not_allow_link_agents_ends_the_run_immediately() {
     let mut life = Life::impaired();
     let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
-    life.pass_with(Some(Refusal::Final(trouble)));
+    life.reconcile_with(Some(Refusal::Final(trouble)));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
     assert_eq!(
         life.links(),

@@ -25,61 +25,65 @@ impl Life {
 #[test]
 fn trials_begin_when_results_can_be_kept() {
     let mut life = Life::with_store();
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &ready());
     life.create_store(&first, PodState::Starting);
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert_eq!(
         (decision.command, decision.create_store),
         (ConductorCommand::None, None)
     );
     life.pods[2].state = ready();
-    assert_eq!(life.pass().command, ConductorCommand::Start);
-    assert_eq!(Life::new().pass().create_store, None, "a run without a store");
+    assert_eq!(life.reconcile().command, ConductorCommand::Start);
+    assert_eq!(
+        Life::new().reconcile().create_store,
+        None,
+        "a run without a store"
+    );
 }
 
 #[test]
 fn a_lost_pod_is_replaced_while_trials_are_in_progress_or_taken_over() {
     let mut life = Life::with_store();
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &ready());
     life.create_store(&first, ready());
-    life.pass();
+    life.reconcile();
     life.conductor = ConductorState::Running(Progress::default());
-    life.pass();
+    life.reconcile();
     life.pods[2].state = gone();
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert_eq!(
         (decision.create_store, names(&decision.create)),
         (Some(1), vec![])
     );
     life.conductor = ConductorState::None;
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert_eq!(
         (decision.create_store, decision.command),
         (Some(1), ConductorCommand::None)
     );
     life.create_store(&decision, ready());
-    assert_eq!(life.pass().command, ConductorCommand::Start);
+    assert_eq!(life.reconcile().command, ConductorCommand::Start);
 }
 
 #[test]
 fn a_pod_that_ends_again_and_again_is_given_up() {
     let mut life = Life::with_store();
-    let mut decision = life.pass();
+    let mut decision = life.reconcile();
     life.create(&decision, &ready());
     life.create_store(&decision, ready());
-    life.pass();
+    life.reconcile();
     life.conductor = ConductorState::Running(Progress::default());
     life.pods[2].state = gone();
-    decision = life.pass();
+    decision = life.reconcile();
     for _ in 1..STORE_STARTS_MAX {
         life.create_store(&decision, gone());
-        decision = life.pass();
+        decision = life.reconcile();
     }
     assert_eq!(decision.create_store, None);
     life.conductor = ConductorState::None;
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert_eq!(
         (decision.create_store, decision.command),
         (None, ConductorCommand::Conclude)
@@ -89,13 +93,13 @@ fn a_pod_that_ends_again_and_again_is_given_up() {
 #[test]
 fn a_cancelled_run_that_is_taken_over_needs_the_pod_to_keep_results() {
     let mut life = Life::with_store();
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &ready());
     life.create_store(&first, ready());
-    life.pass();
+    life.reconcile();
     life.pods[2].state = gone();
     life.spec.cancel = true;
-    let decision = life.pass();
+    let decision = life.reconcile();
     assert_eq!(
         (decision.create_store, decision.command),
         (Some(1), ConductorCommand::Conclude)
@@ -106,11 +110,11 @@ fn a_cancelled_run_that_is_taken_over_needs_the_pod_to_keep_results() {
 #[test]
 fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
     let mut life = Life::with_store();
-    let mut decision = life.pass();
+    let mut decision = life.reconcile();
     life.create(&decision, &ready());
     for _ in 0..STARTS_MAX {
         life.create_store(&decision, gone());
-        decision = life.pass();
+        decision = life.reconcile();
     }
     assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
     let message = &life.condition(Type::Complete).message;
@@ -120,11 +124,11 @@ fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
 #[test]
 fn a_missing_claim_ends_the_run_in_time_with_advice() {
     let mut life = Life::with_store();
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &ready());
     life.create_store(&first, PodState::Starting);
-    life.pass();
-    life.later(61).pass();
+    life.reconcile();
+    life.later(61).reconcile();
     assert_eq!(life.end(), (Phase::Failed, "StoreNotReady"));
     let message = &life.condition(Type::Complete).message;
     assert!(
@@ -136,11 +140,11 @@ fn a_missing_claim_ends_the_run_in_time_with_advice() {
 #[test]
 fn a_node_that_never_starts_is_not_the_fault_of_the_store() {
     let mut life = Life::with_store();
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &PodState::Starting);
     life.create_store(&first, PodState::Starting);
-    life.pass();
-    life.later(61).pass();
+    life.reconcile();
+    life.later(61).reconcile();
     assert_eq!(life.end(), (Phase::Failed, "ProvisionTimeout"));
 }
 
@@ -148,16 +152,16 @@ fn a_node_that_never_starts_is_not_the_fault_of_the_store() {
 fn the_pod_is_deleted_even_if_others_of_a_failed_run_are_kept() {
     let mut life = Life::with_store();
     life.spec.cleanup.keep_pods_on_failure = true;
-    let first = life.pass();
+    let first = life.reconcile();
     life.create(&first, &ready());
     life.create_store(&first, ready());
-    life.pass();
+    life.reconcile();
     life.conductor = outcome(EndReason::Internal, 0, 0);
-    life.pass();
-    let decision = life.pass();
+    life.reconcile();
+    let decision = life.reconcile();
     assert!(decision.delete_store && !decision.delete_pods);
     life.pods[2].deleting = true;
-    assert!(!life.pass().delete_store);
+    assert!(!life.reconcile().delete_store);
 }
 
 #[test]
@@ -173,6 +177,6 @@ fn the_status_has_the_location_of_results() {
     };
     ended.stored = Some(stored.clone());
     life.conductor = ConductorState::Ended(ended);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.status.store, Some(stored));
 }

@@ -60,7 +60,7 @@ fn comparison(candidate: &str, finding: Finding) -> Comparison {
 fn a_run_that_expects_nothing_has_no_verdict() {
     let mut life = Life::running();
     life.conductor = outcome(EndReason::Succeeded, 2, 0);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.status.verdict, None);
     assert_eq!(condition::find(&life.status.conditions, Type::Verdict), None);
 }
@@ -68,7 +68,7 @@ fn a_run_that_expects_nothing_has_no_verdict() {
 #[test]
 fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
     let mut life = Life::comparing(EXPECT);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.verdict(), ("Unknown", "InProgress", "the run has not ended"));
     assert_eq!(life.reasons(), ["Starting"]);
     life.pods.clear();
@@ -78,7 +78,7 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
         None,
         &[(0, "pr", Verdict::Pass), (1, "main", Verdict::Pass)],
     );
-    life.pass();
+    life.reconcile();
     assert_eq!(life.status.verdict, Some(Verdict::Pass));
     assert_eq!(
         life.verdict(),
@@ -89,21 +89,21 @@ fn the_verdict_is_open_until_the_run_has_ended_and_then_stays() {
     let ended = life.status.clone();
     // Another operator takes over, and knows nothing of the results.
     life.conductor = ConductorState::None;
-    life.later(3600).pass();
+    life.later(3600).reconcile();
     assert_eq!(life.status, ended);
 }
 
 #[test]
 fn the_columns_of_a_run_show_why_its_verdict_is_not_pass() {
     let mut life = Life::comparing(EXPECT);
-    life.pass();
+    life.reconcile();
     let columns = |status: &PerfRunStatus| (status.reason.clone(), status.duration.clone());
     assert_eq!(columns(&life.status), (Some("Starting".to_owned()), None));
     assert_eq!(life.status.workload.as_deref(), Some("ping"));
     life.pods.clear();
     let mut life = life.started();
     life.conductor = found(Finding::Worse, None, &[(0, "pr", Verdict::Fail)]);
-    life.later(185).pass();
+    life.later(185).reconcile();
     assert_eq!(
         columns(&life.status),
         (Some("Regressed".to_owned()), Some("3m5s".to_owned()))
@@ -122,7 +122,7 @@ fn each_expectation_that_does_not_hold_is_an_event() {
             (1, "pr", Verdict::Fail),
         ],
     );
-    life.pass();
+    life.reconcile();
     assert_eq!(life.status.verdict, Some(Verdict::Fail));
     let sentence = "roundTripP50 of main: it is Fail";
     assert_eq!(life.verdict(), ("False", "AboveMaximum", sentence));
@@ -138,7 +138,7 @@ fn many_expectations_that_do_not_hold_are_some_events_that_differ() {
     let mut life = Life::comparing(&format!("[{expect}]")).started();
     let gates: Vec<_> = (0..12).map(|index| (index, "pr", Verdict::Fail)).collect();
     life.conductor = found(Finding::Same, None, &gates);
-    life.pass();
+    life.reconcile();
     let warnings: Vec<_> = life
         .events
         .iter()
@@ -164,14 +164,14 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
         let mut life = Life::comparing(EXPECT).started();
         let gates = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
         life.conductor = found(Finding::Inconclusive, why, &gates);
-        life.pass();
+        life.reconcile();
         assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
         let sentence = "roundTripP50 of pr: it is Inconclusive";
         assert_eq!(life.verdict(), ("Unknown", reason, sentence));
     }
     let mut life = Life::comparing(EXPECT).started();
     life.conductor = outcome(EndReason::RecordNotKept, 0, 0);
-    life.pass();
+    life.reconcile();
     assert_eq!(
         life.verdict(),
         ("Unknown", "NotMeasured", "the run ended without results")
@@ -190,7 +190,7 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
     };
     (ended.conclusion.phase, ended.conclusion.reason) = (Phase::Cancelled, EndReason::Cancelled);
     life.conductor = ConductorState::Ended(ended);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.end(), (Phase::Cancelled, "Cancelled"));
     assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
     let sentence = "roundTripP50 of pr: it is Inconclusive";
@@ -201,7 +201,7 @@ fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
 fn comparisons_without_expectations_report_their_findings() {
     let mut life = Life::comparing("[]").started();
     life.conductor = found(Finding::Better, None, &[]);
-    life.pass();
+    life.reconcile();
     assert_eq!(life.status.verdict, None);
     assert_eq!(
         life.verdict(),
@@ -219,7 +219,7 @@ fn comparisons_that_are_not_the_same_stay_in_the_status_if_not_all_fit() {
     let others = [Finding::Worse, Finding::Inconclusive].map(|finding| comparison(finding.as_ref(), finding));
     ended.judged.as_mut().unwrap().comparisons = same.chain(others).collect();
     life.conductor = ConductorState::Ended(ended);
-    life.pass();
+    life.reconcile();
     let rows: Vec<_> = life
         .status
         .comparisons

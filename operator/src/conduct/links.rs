@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfrun_api::cluster::condition::{self, Status};
 use perfrun_contract::{node::Reason, record::TrialRecord, tally::EndReason};
 
-use crate::run::conditions::ConditionParts;
+use crate::api::conditions::ConditionParts;
 
 /// Reason of the condition about links that are not as configured.
 pub(crate) const NOT_EFFECTIVE: condition::Reason = condition::Reason::End(EndReason::ImpairmentNotEffective);

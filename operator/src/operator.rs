@@ -5,23 +5,27 @@ use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
-use futures::{StreamExt, TryStreamExt, future, join};
+use futures::{Stream, StreamExt, TryStreamExt, future, join};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
 use kube::{
     Client, ResourceExt,
     runtime::{
         Controller, WatchStreamExt, controller,
         events::{Recorder, Reporter},
-        reflector, watcher,
+        reflector::{self, ObjectRef, Store, store::Writer},
+        watcher,
     },
 };
 use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::{IntervalStream, UnboundedReceiverStream};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::{
     access::Access,
-    api::call::within_timeout,
+    api::{
+        call::within_timeout,
+        watched::{WatchedRun, WatchedSchedule},
+    },
     args::Args,
     build::Site,
     conduct::Conductors,
@@ -39,7 +43,6 @@ use crate::{
         controller::{after_error, reconcile},
         plans::Plans,
         turns::Turns,
-        watched::WatchedRun,
     },
     schedule::{self, reconcile_schedules},
     services::Services,
@@ -53,9 +56,9 @@ const RETRY: Duration = Duration::from_secs(2);
 /// or suspended, and then nothing else wakes the next.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// Passes over runs at the same time. Each may have a connection to the API server of its own: an operator
-/// that starts with a thousand runs must not open a thousand.
-pub(crate) const PASSES: u16 = 64;
+/// Most reconciliations of runs at the same time. Each may have a connection to the API server of its own: an
+/// operator that starts with a thousand runs must not open a thousand.
+pub(crate) const RECONCILIATIONS_MAX: u16 = 64;
 
 /// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
@@ -177,15 +180,60 @@ pub(crate) async fn reconcile_all(
     health: &Arc<Health>,
 ) {
     let client = &term.fenced(client);
-    let (wake, woken) = mpsc::unbounded_channel();
+    let namespaces = &args.watch_namespaces;
     let (runs, runs_writer) = reflector::store::<WatchedRun>();
     let (pods, pods_writer) = reflector::store::<Pod>();
     metrics.export_runs(Some(runs.clone()));
+    let services = services(args, client, term, key, site, metrics, pods.clone());
+    let schedules = schedule::Context {
+        client: client.clone(),
+        clock: services.clock.clone(),
+        recorder: services.recorder.clone(),
+        metrics: metrics.clone(),
+        runs: runs.clone(),
+    };
+    let (wake, woken) = mpsc::unbounded_channel();
+    let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
+    let context = Arc::new(Context {
+        services: Arc::new(services),
+        turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
+        plans: Plans::default(),
+        conductors: Conductors::default(),
+    });
+    let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
+    let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
+    let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule, health.clone());
+    let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+    let pods_seen = watch::<Pod>(client, namespaces, managed)
+        .reflect(pods_writer)
+        .touched_objects();
+    let runs = Controller::for_stream(runs_seen, runs)
+        .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
+        .owns_stream(pods_seen)
+        .reconcile_on(UnboundedReceiverStream::new(woken))
+        .run(reconcile, after_error, context.clone())
+        .for_each(|result| {
+            note_failure(result, metrics);
+            future::ready(())
+        });
+    join!(runs, schedules, recheck(&context));
+}
+
+/// The services of a term. `client` is that of the term.
+fn services(
+    args: &Args,
+    client: &Client,
+    term: &Term,
+    key: &TokenKey,
+    site: &Site,
+    metrics: &Arc<Metrics>,
+    pods: Store<Pod>,
+) -> Services {
     let reporter = Reporter {
         controller: MANAGER.to_owned(),
         instance: std::env::var("HOSTNAME").ok(),
     };
-    let services = Services {
+    Services {
         client: client.clone(),
         term: term.clone(),
         clock: clock::system(),
@@ -196,62 +244,46 @@ pub(crate) async fn reconcile_all(
         result_bytes: u64::from(args.max_result_bytes),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
-        pods: pods.clone(),
-    };
-    let schedules = schedule::Context {
-        client: client.clone(),
-        clock: services.clock.clone(),
-        recorder: services.recorder.clone(),
-        metrics: metrics.clone(),
-        runs: runs.clone(),
-    };
-    let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
-    let context = Arc::new(Context {
-        services: Arc::new(services),
-        turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
-        plans: Plans::default(),
-        conductors: Conductors::default(),
-    });
-    let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
-    let schedules = reconcile_schedules(schedules, &args.watch_namespaces, woken_schedules);
-    let (watched, stored, health) = (context.clone(), runs.clone(), health.clone());
-    let mut listed = BTreeSet::new();
-    let runs_seen = watch::<WatchedRun>(client, &args.watch_namespaces, watcher::Config::default())
-        .reflect(runs_writer)
-        // A deleted run is not reconciled, so that its conductor is stopped here, when the store no longer
-        // has the run. A run that was deleted during an outage of the watch has no event, but is missing in
-        // the next list.
-        .inspect_ok(move |event| match event {
-            watcher::Event::Init => listed.clear(),
-            watcher::Event::InitApply(run) => listed.extend(run.uid()),
-            watcher::Event::InitDone => {
-                watched.remove_all_except(&mem::take(&mut listed));
-                health.note_listed();
+        pods,
+    }
+}
+
+/// Watches runs. A deleted run is not reconciled, so that its conductor is stopped here, when the store no
+/// longer has the run. A run that was deleted during an outage of the watch has no event, but is missing in
+/// the next list.
+fn watch_runs(
+    context: &Arc<Context>,
+    namespaces: &[String],
+    writer: Writer<WatchedRun>,
+    wake_schedule: mpsc::UnboundedSender<ObjectRef<WatchedSchedule>>,
+    health: Arc<Health>,
+) -> impl Stream<Item = watcher::Result<WatchedRun>> + use<> {
+    let (context, mut listed) = (context.clone(), BTreeSet::new());
+    watch::<WatchedRun>(&context.services.client, namespaces, watcher::Config::default())
+        .reflect(writer)
+        .inspect_ok(move |event| {
+            match event {
+                watcher::Event::Init => listed.clear(),
+                watcher::Event::InitApply(run) => listed.extend(run.uid()),
+                watcher::Event::InitDone => {
+                    context.remove_all_except(&mem::take(&mut listed));
+                    health.note_listed();
+                }
+                watcher::Event::Apply(_) => {}
+                watcher::Event::Delete(run) => context.remove(&run.uid().unwrap_or_default()),
             }
-            watcher::Event::Apply(_) => {}
-            watcher::Event::Delete(run) => watched.remove(&run.uid().unwrap_or_default()),
+            schedule::wake(event, &context.turns.runs, &wake_schedule);
         })
-        .inspect_ok(move |event| schedule::wake(event, &stored, &wake_schedule))
-        .applied_objects();
-    let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-    let pods_seen = watch::<Pod>(client, &args.watch_namespaces, managed)
-        .reflect(pods_writer)
-        .touched_objects();
-    let rechecked = context.clone();
-    let recheck = IntervalStream::new(tokio::time::interval(RECHECK)).for_each(|_| {
-        rechecked.turns.wake_first();
-        future::ready(())
-    });
-    let runs = Controller::for_stream(runs_seen, runs)
-        .with_config(controller::Config::default().concurrency(PASSES))
-        .owns_stream(pods_seen)
-        .reconcile_on(UnboundedReceiverStream::new(woken))
-        .run(reconcile, after_error, context)
-        .for_each(|result| {
-            note_failure(result, metrics);
-            future::ready(())
-        });
-    join!(runs, schedules, recheck);
+        .applied_objects()
+}
+
+/// Wakes the first waiting run every [`RECHECK`].
+async fn recheck(context: &Context) {
+    let mut ticks = tokio::time::interval(RECHECK);
+    loop {
+        ticks.tick().await;
+        context.turns.wake_first();
+    }
 }
 
 #[cfg(test)]
