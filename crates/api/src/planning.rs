@@ -30,6 +30,7 @@ use perfrun_contract::{
 };
 use thiserror::Error;
 
+pub(crate) use self::stacks::ResolvedStack;
 use self::{
     bounds::Size,
     cell_pairs::{Comparisons, Ids, Others},
@@ -43,7 +44,6 @@ use self::{
 pub use self::{
     bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
     feasibility::check,
-    stacks::ResolvedStack,
 };
 use crate::{
     compare::{Compare, Replaces},

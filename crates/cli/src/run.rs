@@ -5,7 +5,6 @@
 //! | `local_run` | one run, from its first node to its report |
 //! | `programs` | which program each node executes |
 //! | `load_check` | whether the machine is quiet enough |
-//! | `versus` | what the command line compares and expects besides the document |
 //! | `profiler` | the extra trials of --profile |
 //! | `watchers` | metrics and the web page |
 //! | `exporter` | the metrics for Prometheus |
@@ -15,7 +14,6 @@ mod load_check;
 mod local_run;
 mod profiler;
 pub(crate) mod programs;
-pub(crate) mod versus;
 mod watchers;
 
 use std::{
@@ -26,7 +24,6 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
-    planning::plan,
     results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
@@ -42,7 +39,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{load_check::LoadCheck, local_run::LocalRun, watchers::Watchers};
 use crate::{
-    args, label, profile, report,
+    args,
+    documents::{self, label, runnable},
+    profile, report,
     results_folder::{self, ResultsFolder},
     signals::HangUp,
 };
@@ -128,10 +127,10 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run_documents(&self, load_check: LoadCheck) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
-        let given = [&self.args.node[..], &versus::programs(&self.args.versus)].concat();
+        let given = [&self.args.node[..], &self.args.versus.programs()].concat();
         let named = programs::resolve(&given)?;
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
-        let documents = versus::read(file, &self.args.versus)?
+        let documents = documents::read_versus(file, &self.args.versus)?
             .into_iter()
             .map(|run| Document::of(self.seeded(run), self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()
@@ -254,20 +253,6 @@ impl Document {
             programs,
         })
     }
-}
-
-/// The plan of a document, if it can be run now.
-pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
-    let name = run.metadata.name.as_deref().unwrap_or_default();
-    ensure!(
-        !run.spec.suspend,
-        "perfrun/{name} is suspended: set spec.suspend to false to run it"
-    );
-    ensure!(
-        !run.spec.cancel,
-        "perfrun/{name} is cancelled: set spec.cancel to false to run it"
-    );
-    plan(&run.spec).with_context(|| format!("perfrun/{name}"))
 }
 
 /// Cancels the run at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM exits immediately. A

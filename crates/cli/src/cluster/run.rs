@@ -21,9 +21,10 @@ use super::{
 };
 use crate::{
     args::{self, InvalidCommandLine, Output},
-    label, read_documents, report,
+    documents::{self, label, runnable},
+    report,
     results_folder::{self, ResultsFolder},
-    run::{cancel_on_signal, runnable, worse},
+    run::{cancel_on_signal, worse},
     tell,
     ui::Screen,
     words::{counted, few_pairs, least_time, skipped, trials},
@@ -38,7 +39,7 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
     }
     let stop = stop_on_signal();
     let file = args.file.as_deref().context("name a file to run")?;
-    let documents = read_documents(file)?;
+    let documents = documents::read(file)?;
     for document in &documents {
         runnable(document).with_context(|| label(file))?;
     }
