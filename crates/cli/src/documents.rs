@@ -16,13 +16,8 @@ use perfrun_contract::plan::Plan;
 
 use crate::args;
 
-/// Reads and checks runs.
-pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
-    document::parse(&text(file)?).with_context(|| label(file))
-}
-
 /// Reads runs, changes them as the options say, and checks what they have become.
-pub(crate) fn read_versus(file: &Path, options: &args::Versus) -> anyhow::Result<Vec<PerfRun>> {
+pub(crate) fn read(file: &Path, options: &args::Versus) -> anyhow::Result<Vec<PerfRun>> {
     document::parse_versus(&text(file)?, &options.of_document()).with_context(|| label(file))
 }
 

@@ -8,14 +8,17 @@ pub mod compare;
 pub mod conformance;
 pub mod describe;
 mod documents;
+mod executable;
+mod exit_status;
 pub mod link;
 pub mod page;
 pub mod plan;
+mod printing;
 pub mod profile;
 pub mod report;
 pub mod results_folder;
 pub mod run;
-pub mod signals;
+mod signals;
 pub mod ui;
 mod words;
 

@@ -21,7 +21,7 @@ use crate::{
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
-    for mut run in documents::read_versus(&args.file, &args.versus)? {
+    for mut run in documents::read(&args.file, &args.versus)? {
         run.spec.seed = args.seed.or(run.spec.seed);
         let name = run.metadata.name.unwrap_or_default();
         let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;

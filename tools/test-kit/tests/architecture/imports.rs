@@ -1,4 +1,4 @@
-//! Which file of a crate imports which: no circles, and the walls of the operator.
+//! Which file of a crate imports which: no circles, the walls of the operator, and commands that keep apart.
 //!
 //! A file imports another one if it names something that the other one defines, under whatever name. What a
 //! file takes from the file that declares it makes no circle, because both are one subject. What it takes
@@ -369,13 +369,15 @@ fn a_module_may_name_items_of_the_file_that_declares_it_and_of_no_file_further_u
     }
 }
 
+/// Whether a file is that of a module, or below it.
+fn within(file: &Path, module: &Path) -> bool {
+    file.starts_with(module) || *file == module.with_extension("rs")
+}
+
 /// The imports that the walls between the wings of the operator forbid.
 fn breaches(imports: &Imports, source: &Path) -> Vec<String> {
     imports.lines(|from, to| {
-        let within = |file: &Path, wing: &str| {
-            let wing = source.join(wing);
-            file.starts_with(&wing) || *file == wing.with_extension("rs")
-        };
+        let within = |file: &Path, wing: &str| within(file, &source.join(wing));
         let leaves = |wing| within(from, wing) && !within(to, wing);
         let is_stage = within(from, "run") && !within(from, "run/controller");
         is_stage && within(to, "run/controller")
@@ -467,4 +469,45 @@ fn the_root_of_the_operator_leads_through_no_wall() {
         ]);
         assert_eq!(breaches(&imports, folder.path()).len(), 1, "{api} {call}");
     }
+}
+
+/// The commands of perfrun, by their modules.
+const COMMANDS: [&str; 16] = [
+    "cluster/cancel",
+    "cluster/conformance",
+    "cluster/get",
+    "cluster/list",
+    "cluster/logs",
+    "cluster/run",
+    "compare",
+    "conformance",
+    "describe",
+    "link/clear",
+    "link/probe",
+    "link/set",
+    "link/show",
+    "plan",
+    "report",
+    "run",
+];
+
+#[test]
+fn no_command_imports_another() {
+    let source = super::workspace().join("crates/cli/src");
+    let imports = Imports::of(&source.join("lib.rs"));
+    let commands = COMMANDS.map(|command| source.join(command));
+    for command in &commands {
+        assert!(command.with_extension("rs").is_file(), "{}", command.display());
+    }
+    let command = |file: &Path| commands.iter().find(|command| within(file, command));
+    let shared = imports.lines(|from, to| {
+        command(from)
+            .zip(command(to))
+            .is_some_and(|(from, to)| from != to)
+    });
+    assert!(
+        shared.is_empty(),
+        "move what commands share to a module with a name of its own:\n{}",
+        shared.join("\n")
+    );
 }
