@@ -2,7 +2,7 @@
 
 use perfrun_contract::{plan::Cell, units::Unit};
 
-use super::source::{Source, told_apart};
+use super::{Source, told_apart};
 use crate::{
     order::distinct,
     statistics::Statistics,
