@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{rule, spec::Selector, structural::is_default};
 
+/// The most entries that `compare` of a document may have.
+pub(crate) const COMPARISONS_MAX: usize = 4;
+
 /// Two variants to compare, of one stack or of two. A cell that one of them cannot do is skipped, with the
 /// reason. The same cell with the other variant is measured, and compared with nothing.
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]

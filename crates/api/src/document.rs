@@ -4,6 +4,7 @@
 //! itself: first what does not fit the schema, then the rules. Messages of rules are those of the CRD.
 
 mod schema;
+mod versus;
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::LazyLock};
 
@@ -18,6 +19,7 @@ use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 use thiserror::Error;
 
+pub use self::versus::{BASE, CANDIDATE, Compared, Versus};
 use crate::{
     schedule::PerfSchedule,
     spec::{PerfRun, PerfRunSpec},
@@ -50,7 +52,7 @@ pub enum Error {
         /// A path and a message for each problem.
         problems: Vec<FieldProblem>,
     },
-    /// The change of [`parse_changed`] is impossible.
+    /// The document cannot become what [`Versus`] says.
     #[error("{name}: {reason}")]
     Change {
         /// The document, likewise.
@@ -107,19 +109,15 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
 }
 
 /// Reads every document of a stream of PerfRuns, changes it, and then judges by the rules what it has become.
-/// The error of `change` says why a document cannot be changed.
-pub fn parse_changed(
-    text: &str,
-    change: impl Fn(&mut PerfRunSpec) -> Result<(), String>,
-) -> Result<Vec<PerfRun>, Error> {
-    stream(text, |index, value| {
+pub fn parse_versus(text: &str, versus: &Versus) -> Result<Vec<PerfRun>, Error> {
+    let mut runs = stream(text, |index, value| {
         let mut document = Fitting::of::<PerfRun>(index, value, &RUN)?;
         let Ok(mut spec) = PerfRunSpec::deserialize(&document.value["spec"]) else {
             // A value that no type can hold breaks a rule, which says what is right.
             return document.lawful(&RUN);
         };
         let before = spec.clone();
-        change(&mut spec).map_err(|reason| Error::Change {
+        versus.apply(&mut spec).map_err(|reason| Error::Change {
             name: document.label.clone(),
             reason,
         })?;
@@ -130,7 +128,9 @@ pub fn parse_changed(
         let changed = Fitting::of::<PerfRun>(index, document.value, &RUN)?;
         let empty = document.empty;
         Fitting { empty, ..changed }.lawful(&RUN)
-    })
+    })?;
+    runs.iter_mut().for_each(|run| versus.name(run));
+    Ok(runs)
 }
 
 /// Reads and validates every document of a stream of PerfSchedules.

@@ -1,5 +1,5 @@
 //! The exit statuses of every command of `perfrun`: its `--help` and `docs/reference/exit-statuses.md` show
-//! them.
+//! them. They are in this crate because the generator of that page does not depend on the command line.
 
 /// The command has done its work, and nothing is wrong with what it found.
 pub const SUCCESS: u8 = 0;

@@ -30,6 +30,7 @@ use perfrun_contract::{
 };
 use thiserror::Error;
 
+pub(crate) use self::stacks::ResolvedStack;
 use self::{
     bounds::Size,
     cell_pairs::{Comparisons, Ids, Others},
@@ -43,7 +44,6 @@ use self::{
 pub use self::{
     bounds::{CELLS_MAX, MEASUREMENTS_MAX, NODES_MAX, TRIALS_MAX},
     feasibility::check,
-    stacks::ResolvedStack,
 };
 use crate::{
     compare::{Compare, Replaces},
@@ -295,13 +295,7 @@ struct Content {
 
 fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
     let loads = loads(&spec.workload, &spec.topology);
-    if loads.is_empty() {
-        return Err(Error::NoWorkload);
-    }
-    check_plateaus(&loads)?;
-    for load in &loads {
-        load.check().map_err(Error::Parameters)?;
-    }
+    check_loads(&loads)?;
     let axes = Axes::of(spec)?;
     let networks = networks(spec, &axes)?;
     let comparisons = Comparisons::of(spec)?;
@@ -355,9 +349,26 @@ fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
             Error::NoRunnableCell(skipped)
         });
     }
+    check_compared(spec, &cells, &skipped, &cell_pairs)?;
     let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
     let networks = networks.into_iter();
     let networks = networks.filter(|network| used.contains(network.name.as_str()));
+    Ok(Content {
+        networks: networks.collect(),
+        nodes: sides.nodes(&cells),
+        cells,
+        skipped,
+        cell_pairs,
+    })
+}
+
+/// Refuses a comparison without a pair of cells.
+fn check_compared(
+    spec: &PerfRunSpec,
+    cells: &[Cell],
+    skipped: &[Skipped],
+    cell_pairs: &[Ids],
+) -> Result<(), Error> {
     let compared: HashSet<&str> = cell_pairs
         .iter()
         .map(|cell_pair| cell_pair.candidate.as_str())
@@ -366,16 +377,10 @@ fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
         let has_candidate = |cell: &Cell| [&cell.client, &cell.server].contains(&&compare.candidate);
         let is_compared = |cell: &Cell| has_candidate(cell) && compared.contains(cell.id.as_str());
         if !cells.iter().any(is_compared) {
-            return Err(incomparable(compare, &skipped));
+            return Err(incomparable(compare, skipped));
         }
     }
-    Ok(Content {
-        networks: networks.collect(),
-        nodes: sides.nodes(&cells),
-        cells,
-        skipped,
-        cell_pairs,
-    })
+    Ok(())
 }
 
 /// Why nothing is compared with a baseline.
@@ -402,6 +407,17 @@ fn incomparable(compare: &Compare, skipped: &[Skipped]) -> Error {
         candidate,
         skipped,
     }
+}
+
+/// Refuses loads that nodes would refuse, or that measure nothing.
+fn check_loads(loads: &[Parameters]) -> Result<(), Error> {
+    if loads.is_empty() {
+        return Err(Error::NoWorkload);
+    }
+    check_plateaus(loads)?;
+    loads
+        .iter()
+        .try_for_each(|load| load.check().map_err(Error::Parameters))
 }
 
 /// Checks that all streams of an echo are open before it ends. Without a plateau, nothing could be

@@ -27,7 +27,7 @@ pub use self::{
 };
 pub(crate) use self::{pods::no_reserved_key, rules::resource_name};
 use crate::{
-    compare::{self, Compare, Expect},
+    compare::{self, COMPARISONS_MAX, Compare, Expect},
     network::Network,
     rule,
     store::{ResultsSettings, Store},
@@ -37,6 +37,9 @@ use crate::{
 
 /// The longest name of a run: it is the value of a label of its pods.
 const NAME_MAX: usize = 63;
+
+/// The largest `timeouts.run`.
+pub(crate) const RUN_MAX: &str = "168h";
 
 /// One benchmark: its stacks, transports and networks, its workload, and the number of iterations.
 #[serde_with_macros::skip_serializing_none]
@@ -172,7 +175,7 @@ pub struct PerfRunSpec {
     /// of a control may be between them. At least 10 iterations are needed to say anything, and 20
     /// to 40 to find differences of 5 to 10 %.
     #[serde(default)]
-    #[schemars(length(max = 4))]
+    #[schemars(length(max = COMPARISONS_MAX))]
     pub compare: Vec<Compare>,
     /// What is expected of the results. The verdict of the run is `Pass` if all of it is proved to hold,
     /// `Fail` if some of it does not hold, and `Inconclusive` if the trials do not tell.
@@ -252,7 +255,7 @@ pub struct Timeouts {
     /// Time for the whole run, from the start of the first node. Its trials must not be known to take longer.
     #[serde(default = "default_run")]
     #[schemars(length(max = 64), extend("default" = "1h"))]
-    #[x_kube(validation = rule::duration("1ms", "168h"))]
+    #[x_kube(validation = rule::duration("1ms", RUN_MAX))]
     pub run: Duration,
 }
 

@@ -36,7 +36,7 @@ pub use self::link::{
     Set as SetLink, Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
-pub use self::versus::{MaxRegression, Versus};
+pub use self::versus::Versus;
 
 const RUN_NOTES: &str = "\
 The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \

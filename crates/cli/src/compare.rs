@@ -26,9 +26,9 @@ use serde::Serialize;
 
 use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
-    ci, print, report, results_folder,
-    run::exit_status,
-    tell, terminal_width,
+    ci, exit_status, print,
+    printing::{PrintedResults, rendered, report_all, resume},
+    results_folder, tell, terminal_width,
     words::{counted, named},
 };
 
@@ -65,14 +65,14 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         "{} compares nothing and expects nothing: name another run to compare it with",
         run.display()
     );
-    let printed = report::PrintedResults {
+    let printed = PrintedResults {
         results: &results,
         profiles: &results_folder::read_profiles(run, &results.plan),
         verdict_of_whole_run: None,
     };
     // Without expectations, the findings decide.
     let verdict = results.verdict().or_else(|| results.judged.as_ref().map(verdict));
-    let status = exit_status(results.conclusion().phase, verdict);
+    let status = exit_status::of_run(results.conclusion().phase, verdict);
     let status = match (status, args.shown.inconclusive) {
         (INCONCLUSIVE, Inconclusive::Pass) => SUCCESS,
         // It was the run that was stopped, and not this command.
@@ -80,12 +80,12 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         _ => status,
     };
     let form = Form {
-        all: report::report_all(run),
-        resume: report::resume(run, &results),
+        all: report_all(run),
+        resume: resume(run, &results),
         ending: vec![format!("exit {status}")],
         ..Form::default()
     };
-    print(&report::rendered(printed, args.shown, form)?)?;
+    print(&rendered(printed, args.shown, form)?)?;
     Ok(status)
 }
 

@@ -12,20 +12,16 @@ use perfrun_local::nodes;
 
 use crate::{
     args::{self, InvalidCommandLine},
-    cluster, print,
-    run::programs,
+    executable, print,
 };
 
-/// Checks a node program, here or on a cluster, and prints each check as it ends. Returns the exit status.
-pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
-    let Some(node) = &args.node else {
-        return cluster::conformance(args, |place| check(args, place)).await;
-    };
+/// Checks a node program on this machine. Returns the exit status.
+pub async fn conformance(node: &str, args: &args::Conformance) -> anyhow::Result<u8> {
     let words: Vec<&str> = node.split_whitespace().collect();
     let program = words.split_first();
     let (program, first) = program.ok_or_else(|| InvalidCommandLine("--node names no program".to_owned()))?;
     let tested = Program {
-        path: programs::in_path(program).with_context(|| format!("unable to run {program}"))?,
+        path: executable::in_path(program).with_context(|| format!("unable to run {program}"))?,
         args: first.iter().map(|word| (*word).to_owned()).collect(),
     };
     let reference = Program {
@@ -39,8 +35,8 @@ pub async fn conformance(args: &args::Conformance) -> anyhow::Result<u8> {
     check(args, Arc::new(local)).await
 }
 
-/// Makes the selected checks with nodes of this place. Returns the exit status.
-async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
+/// Makes the selected checks with nodes of this place, and prints each as it ends. Returns the exit status.
+pub async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
     let selected =
         |name: &str| name.contains(&args.filter) && !args.skip.iter().any(|text| name.contains(text));
     let all = run(Bench::new(place), selected, |checked| {

@@ -16,7 +16,7 @@ use perfrun_local::{
 };
 use serde::Serialize;
 
-use crate::{args, print, run};
+use crate::{args, executable, print};
 
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ pub async fn describe(args: &args::Describe) -> anyhow::Result<()> {
 async fn info(command: &[String]) -> anyhow::Result<Info> {
     const NODE: &str = "node";
     let (program, first) = command.split_first().context("name the program of the node")?;
-    let path = run::programs::in_path(program).with_context(|| format!("unable to run {program}"))?;
+    let path = executable::in_path(program).with_context(|| format!("unable to run {program}"))?;
     let plan = Plan {
         nodes: vec![PlannedNode {
             name: NODE.to_owned(),

@@ -7,56 +7,30 @@ pub mod cluster;
 pub mod compare;
 pub mod conformance;
 pub mod describe;
+mod documents;
+mod executable;
+mod exit_status;
 pub mod link;
 pub mod page;
 pub mod plan;
+mod printing;
 pub mod profile;
 pub mod report;
 pub mod results_folder;
 pub mod run;
-pub mod signals;
+mod signals;
 pub mod ui;
 mod words;
 
 use std::{
     borrow::Cow,
     fmt::Display,
-    fs,
     future::Future,
-    io::{self, IsTerminal, Read, Write},
-    path::Path,
+    io::{self, IsTerminal, Write},
 };
 
 use anyhow::Context;
-use perfrun_api::{document, spec::PerfRun};
 use perfrun_contract::text::plain;
-
-/// Reads and checks the documents of a file, or of standard input for `-`.
-pub fn read_documents(file: &Path) -> anyhow::Result<Vec<PerfRun>> {
-    document::parse(&read_text(file)?).with_context(|| label(file))
-}
-
-/// The text of a file, or of standard input for `-`.
-fn read_text(file: &Path) -> anyhow::Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        io::stdin()
-            .read_to_string(&mut text)
-            .context("failed to read standard input")?;
-        Ok(text)
-    } else {
-        fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
-    }
-}
-
-/// The name of a file in messages.
-pub fn label(file: &Path) -> String {
-    if file == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        file.display().to_string()
-    }
-}
 
 /// Runs a command that waits for the network or for signals.
 pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

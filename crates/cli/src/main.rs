@@ -41,7 +41,12 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         .init();
     match cli.command {
         Command::Plan(args) => plan::print_plans(&args).map(|()| 0),
-        Command::Conformance(args) => block_on(conformance::conformance(&args)),
+        Command::Conformance(args) => block_on(async {
+            match &args.node {
+                Some(node) => conformance::conformance(node, &args).await,
+                None => cluster::conformance(&args, |place| conformance::check(&args, place)).await,
+            }
+        }),
         Command::Describe(args) => block_on(describe::describe(&args)).map(|()| 0),
         Command::Validate(args) => plan::validate(&args),
         Command::Report(args) => report::report(&args).map(|()| 0),

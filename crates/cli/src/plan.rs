@@ -4,20 +4,16 @@ use std::{collections::BTreeSet, path::Path};
 
 use anyhow::Context;
 use kube::ResourceExt;
-use perfrun_api::{
-    document::{self, Document},
-    planning::plan,
-    schedule::Timetable,
-};
+use perfrun_api::{document::Document, planning::plan, schedule::Timetable};
 use perfrun_contract::{
     matrix::IpFamily,
     plan::{Cell, Plan},
 };
 
 use crate::{
-    args, label, print, read_text,
-    run::versus,
-    tell,
+    args,
+    documents::{self, label},
+    print, tell,
     words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 
@@ -25,7 +21,7 @@ use crate::{
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
     let mut out = String::new();
-    for mut run in versus::read(&args.file, &args.versus)? {
+    for mut run in documents::read(&args.file, &args.versus)? {
         run.spec.seed = args.seed.or(run.spec.seed);
         let name = run.metadata.name.unwrap_or_default();
         let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;
@@ -64,7 +60,6 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
 /// What is known in advance of each document in a file, in lines, if all of them can be run, or be run when
 /// they are due.
 fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
-    let documents = document::parse_any(&read_text(file)?).with_context(|| label(file))?;
     let known = |document: &Document| {
         let (name, spec, schedule) = match document {
             Document::Run(run) => (format!("perfrun/{}", run.name_any()), &run.spec, None),
@@ -82,7 +77,7 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
         let facts = [least_time_if_known(&plan)].into_iter().chain(few_pairs(&plan));
         Ok(facts.map(|fact| format!("  {name} {fact}")).collect())
     };
-    documents.iter().map(known).collect()
+    documents::read_any(file)?.iter().map(known).collect()
 }
 
 /// Names of an axis are listed up to this number, and counted beyond it.

@@ -5,7 +5,6 @@
 //! | `local_run` | one run, from its first node to its report |
 //! | `programs` | which program each node executes |
 //! | `load_check` | whether the machine is quiet enough |
-//! | `versus` | what the command line compares and expects besides the document |
 //! | `profiler` | the extra trials of --profile |
 //! | `watchers` | metrics and the web page |
 //! | `exporter` | the metrics for Prometheus |
@@ -14,59 +13,36 @@ mod exporter;
 mod load_check;
 mod local_run;
 mod profiler;
-pub(crate) mod programs;
-pub(crate) mod versus;
+mod programs;
 mod watchers;
 
 use std::{
-    io::{self, Write, stderr},
+    io::{Write, stderr},
     path::Path,
 };
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
-    exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
-    planning::plan,
+    exit_status::INTERRUPTED,
     results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_conductor::RunEnd;
 use perfrun_contract::{
-    compare::Verdict,
     plan::Plan,
-    run::{self, NodeProgram, Phase, RunState},
+    run::{self, NodeProgram, RunState},
 };
 use perfrun_local::{LocalIsolation, nodes::Programs};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{load_check::LoadCheck, local_run::LocalRun, watchers::Watchers};
 use crate::{
-    args, label, profile, report,
+    args,
+    documents::{self, label, runnable},
+    exit_status, printing, profile,
     results_folder::{self, ResultsFolder},
-    signals::HangUp,
+    signals::cancel_on_signal,
 };
-
-/// The exit status of a run that ended in this phase, with these findings.
-pub fn exit_status(phase: Phase, verdict: Option<Verdict>) -> u8 {
-    match (phase, verdict) {
-        (Phase::Cancelled, _) => INTERRUPTED,
-        (Phase::Succeeded, Some(Verdict::Fail)) => FAIL,
-        (Phase::Succeeded, Some(Verdict::Inconclusive | Verdict::Newer(_))) => INCONCLUSIVE,
-        (Phase::Succeeded, Some(Verdict::Pass) | None) => SUCCESS,
-        _ => INCOMPLETE,
-    }
-}
-
-/// The exit status of two runs: an error outweighs a finding.
-pub fn worse(a: u8, b: u8) -> u8 {
-    let weight = |status| {
-        [SUCCESS, INCONCLUSIVE, FAIL, INCOMPLETE, INTERRUPTED]
-            .iter()
-            .position(|known| *known == status)
-    };
-    if weight(b) > weight(a) { b } else { a }
-}
 
 /// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be
 /// comparable.
@@ -100,8 +76,7 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
     if let Some(call_graph) = args.profile {
         profile::check(call_graph).await?;
     }
-    let cancel = CancellationToken::new();
-    tokio::spawn(cancel_on_signal(cancel.clone()));
+    let cancel = cancel_on_signal();
     let watchers = Watchers::serve(&args).await?;
     let session = Session {
         args: &args,
@@ -128,10 +103,10 @@ struct Session<'a> {
 impl Session<'_> {
     async fn run_documents(&self, load_check: LoadCheck) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
-        let given = [&self.args.node[..], &versus::programs(&self.args.versus)].concat();
+        let given = [&self.args.node[..], &self.args.versus.programs()].concat();
         let named = programs::resolve(&given)?;
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
-        let documents = versus::read(file, &self.args.versus)?
+        let documents = documents::read(file, &self.args.versus)?
             .into_iter()
             .map(|run| Document::of(self.seeded(run), self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()
@@ -156,7 +131,7 @@ impl Session<'_> {
             let results = &self.args.output.results;
             let isolation = recorded(self.isolation);
             let results_folder = ResultsFolder::create(results, &name, spec, plan, isolation, named.clone())?;
-            status = worse(status, self.run(results_folder, programs, left == 0).await?);
+            status = exit_status::worse(status, self.run(results_folder, programs, left == 0).await?);
         }
         Ok(status)
     }
@@ -180,8 +155,8 @@ impl Session<'_> {
             results_folder.finish(RunEnd::without_nodes(RunState::Complete))?;
             let _ = writeln!(stderr(), "all trials are complete: nothing left to run");
             let results = results_folder.results();
-            let status = exit_status(results.conclusion().phase, results.verdict());
-            report::show(&results_folder, &self.args.output, status)?;
+            let status = exit_status::of_run(results.conclusion().phase, results.verdict());
+            printing::show(&results_folder, &self.args.output, status)?;
             return Ok(status);
         }
         if !self.check_load(load_check).await? {
@@ -253,43 +228,6 @@ impl Document {
             plan,
             programs,
         })
-    }
-}
-
-/// The plan of a document, if it can be run now.
-pub fn runnable(run: &PerfRun) -> anyhow::Result<Plan> {
-    let name = run.metadata.name.as_deref().unwrap_or_default();
-    ensure!(
-        !run.spec.suspend,
-        "perfrun/{name} is suspended: set spec.suspend to false to run it"
-    );
-    ensure!(
-        !run.spec.cancel,
-        "perfrun/{name} is cancelled: set spec.cancel to false to run it"
-    );
-    plan(&run.spec).with_context(|| format!("perfrun/{name}"))
-}
-
-/// Cancels the run at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM exits immediately. A
-/// second SIGHUP does not, because both the kernel and the shell may send one when a terminal is closed.
-pub async fn cancel_on_signal(cancel: CancellationToken) -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = HangUp::listen()?;
-    loop {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            () = hang_up.recv() => {
-                cancel.cancel();
-                continue;
-            }
-        }
-        if cancel.is_cancelled() {
-            // Nodes die with this process, and every file is complete at all times.
-            std::process::exit(INTERRUPTED.into());
-        }
-        cancel.cancel();
     }
 }
 

@@ -2,16 +2,47 @@
 
 use std::{fs, io};
 
+use perfrun_api::exit_status::INTERRUPTED;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
+use tokio_util::sync::CancellationToken;
+
+/// A token that the first SIGINT, SIGTERM or SIGHUP cancels. A second SIGINT or SIGTERM exits immediately. A
+/// second SIGHUP does not, because both the kernel and the shell may send one when a terminal is closed.
+pub(crate) fn cancel_on_signal() -> CancellationToken {
+    let cancel = CancellationToken::new();
+    tokio::spawn(watch(cancel.clone()));
+    cancel
+}
+
+async fn watch(cancel: CancellationToken) -> io::Result<()> {
+    let mut interrupt = unix::signal(SignalKind::interrupt())?;
+    let mut terminate = unix::signal(SignalKind::terminate())?;
+    let mut hang_up = HangUp::listen()?;
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = hang_up.recv() => {
+                cancel.cancel();
+                continue;
+            }
+        }
+        if cancel.is_cancelled() {
+            // Nodes die with this process, and every file is complete at all times.
+            std::process::exit(INTERRUPTED.into());
+        }
+        cancel.cancel();
+    }
+}
 
 /// Closed terminals, which send SIGHUP.
-pub struct HangUp(Option<unix::Signal>);
+pub(crate) struct HangUp(Option<unix::Signal>);
 
 impl HangUp {
     /// Starts to wait for SIGHUP, unless this process ignores it, as under `nohup`. Listening to a signal
     /// would end that.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let heard = !is_ignored(&status, Signal::HUP);
         heard
@@ -21,7 +52,7 @@ impl HangUp {
     }
 
     /// Waits for the next SIGHUP; forever, if it is ignored.
-    pub async fn recv(&mut self) {
+    pub(crate) async fn recv(&mut self) {
         match &mut self.0 {
             Some(signal) => {
                 signal.recv().await;

@@ -5,10 +5,12 @@ pub(crate) mod comparisons;
 mod echo;
 pub(crate) mod environment;
 mod failures;
+mod grid;
 mod handshakes;
 mod lateness;
 pub(crate) mod links;
 mod messages;
+mod notes;
 mod ping;
 mod problems;
 mod profiles;
@@ -34,9 +36,13 @@ use perfrun_judge::{LEAST_VALUES, runs::Basis, summary, verdict};
 pub use comparisons::change;
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
+pub(crate) use grid::paths;
+use grid::{Column, Grid, detail, told_apart};
 pub use links::line as links_line;
-use source::explained;
-pub(crate) use source::{Notes, Pair, Source, Style, paths};
+pub(crate) use notes::Notes;
+use notes::explained;
+use source::Ratios;
+pub(crate) use source::{Pair, Source, Style};
 
 use crate::{ranking, selection::ShownResults, table::Table};
 

@@ -33,22 +33,7 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
             "of {metric}, neither a higher nor a lower value is better"
         ));
     }
-    let parsed = |text: &str| {
-        value(text, metric.unit()).map_err(|how| format!("{text} is not a value of {metric}: write {how}"))
-    };
-    let bound = match expect {
-        Expect {
-            max_regression: Some(share),
-            ..
-        } => Bound::MaxRegression(share.ratio().get()),
-        Expect {
-            min_share_of_raw: Some(share),
-            ..
-        } => Bound::MinShareOfRaw(share.ratio().get()),
-        Expect { min: Some(text), .. } => Bound::Min(parsed(text)?),
-        Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
-        _ => return Err("it has no bound".to_owned()),
-    };
+    let bound = bound(expect)?;
     // If no cell can have the metric, `feasibility` refuses the document, but not a run that has begun.
     let is_measured = cells.iter().any(|cell| cell.parameters.may_have(metric));
     let is_meant = |cell: &Cell| {
@@ -85,6 +70,27 @@ fn expectation(expect: &Expect, cells: &[Cell], cell_pairs: &[CellPair]) -> Resu
         ));
     }
     Ok(Expectation { metric, cells, bound })
+}
+
+/// What bounds the metric.
+fn bound(expect: &Expect) -> Result<Bound, String> {
+    let metric = expect.metric;
+    let parsed = |text: &str| {
+        value(text, metric.unit()).map_err(|how| format!("{text} is not a value of {metric}: write {how}"))
+    };
+    Ok(match expect {
+        Expect {
+            max_regression: Some(share),
+            ..
+        } => Bound::MaxRegression(share.ratio().get()),
+        Expect {
+            min_share_of_raw: Some(share),
+            ..
+        } => Bound::MinShareOfRaw(share.ratio().get()),
+        Expect { min: Some(text), .. } => Bound::Min(parsed(text)?),
+        Expect { max: Some(text), .. } => Bound::Max(parsed(text)?),
+        _ => return Err("it has no bound".to_owned()),
+    })
 }
 
 /// Whether a cell is meant. The raw reference is, only if the document names it.

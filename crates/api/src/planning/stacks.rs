@@ -15,7 +15,7 @@ const CONTROL: &str = "_control";
 
 /// A stack that cells have: a built-in one, a variant of one, or the control of either.
 #[derive(Clone, Copy, Debug)]
-pub struct ResolvedStack<'a> {
+pub(crate) struct ResolvedStack<'a> {
     /// The built-in stack that it is, or is a variant of.
     pub stack: Stack,
     /// Its entry of `stacks`. `None` for built-in stacks.
@@ -32,7 +32,7 @@ impl<'a> ResolvedStack<'a> {
     };
 
     /// The stack with a name of the matrix. `None` if the name is neither built in nor listed.
-    pub fn of(spec: &'a PerfRunSpec, name: &str) -> Option<Self> {
+    pub(crate) fn of(spec: &'a PerfRunSpec, name: &str) -> Option<Self> {
         let variant = spec.variant(name);
         let built_in = || Stack::built_in().find(|stack| stack.as_ref() == name);
         Some(Self {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use kube::ResourceExt;
 use perfrun_contract::tally::EndReason;
 
@@ -52,13 +52,21 @@ pub fn state(pod: &Pod) -> PodState {
     let Some(status) = &pod.status else {
         return PodState::Starting;
     };
-    let container = status
-        .container_statuses
-        .iter()
-        .flatten()
-        .find(|container| container.name == NODE_CONTAINER);
-    let detail = |message: Option<&String>| message.map(|text| format!(": {text}")).unwrap_or_default();
-    if let Some(ended) = container.and_then(|container| container.state.as_ref()?.terminated.as_ref()) {
+    let container = container(status.container_statuses.as_ref(), NODE_CONTAINER);
+    if let Some(end) = end(&name, status, container) {
+        return PodState::Gone(end);
+    }
+    let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
+    let is_ready = condition(status, "Ready").is_some_and(|ready| ready.status == "True");
+    if let (Some(ip), true) = (ip, is_ready) {
+        return PodState::Ready(ip);
+    }
+    hindrance(&name, status, container).map_or(PodState::Starting, PodState::Stuck)
+}
+
+/// Why the node of a pod has ended. `None` if it has not.
+fn end(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
+    if let Some(ended) = node.and_then(|node| node.state.as_ref()?.terminated.as_ref()) {
         let what = match ended.signal {
             Some(signal) => format!("signal {signal}"),
             None => format!("exit code {}", ended.exit_code),
@@ -66,55 +74,55 @@ pub fn state(pod: &Pod) -> PodState {
         let why = ended.reason.as_deref().filter(|reason| *reason != "Error");
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         let text = detail(ended.message.as_ref());
-        return PodState::Gone(Trouble::new(
+        return Some(Trouble::new(
             Reason::NodeCrashed,
-            format!("the node in pod {name} ended with {what}{why}{text}; see kubectl logs {name}"),
+            format!("the node in pod {pod} ended with {what}{why}{text}; see kubectl logs {pod}"),
         ));
     }
-    if matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
+    matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")).then(|| {
         let why = status.reason.as_deref().unwrap_or("no reason given");
         let text = detail(status.message.as_ref());
-        return PodState::Gone(Trouble::new(
-            EndReason::NodeLost,
-            format!("pod {name} has ended: {why}{text}"),
-        ));
-    }
-    let condition = |type_: &str| status.conditions.iter().flatten().find(|c| c.type_ == type_);
-    let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
-    if let (Some(ip), true) = (ip, condition("Ready").is_some_and(|c| c.status == "True")) {
-        return PodState::Ready(ip);
-    }
-    if let Some(scheduled) =
-        condition("PodScheduled").filter(|c| c.reason.as_deref() == Some("Unschedulable"))
-    {
+        Trouble::new(EndReason::NodeLost, format!("pod {pod} has ended: {why}{text}"))
+    })
+}
+
+/// What keeps a pod from starting. `None` if it is just starting.
+fn hindrance(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
+    let scheduled = condition(status, "PodScheduled");
+    if let Some(scheduled) = scheduled.filter(|c| c.reason.as_deref() == Some("Unschedulable")) {
         let text = detail(scheduled.message.as_ref());
-        return PodState::Stuck(Trouble::new(
+        return Some(Trouble::new(
             Reason::Unschedulable,
-            format!("no Kubernetes node takes pod {name}{text}"),
+            format!("no Kubernetes node takes pod {pod}{text}"),
         ));
     }
     // The node does not start before its link agent.
-    let agent = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .find(|container| container.name == LINK_CONTAINER);
+    let agent = container(status.init_container_statuses.as_ref(), LINK_CONTAINER);
     let agent = agent.and_then(|agent| stuck(agent, Reason::LinkAgentCrashed));
     let agent =
-        agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {name}: {why}")));
-    let node = container.and_then(|node| stuck(node, Reason::NodeCrashed));
-    let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {name}: {why}")));
-    agent.or(node).map_or(PodState::Starting, PodState::Stuck)
+        agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {pod}: {why}")));
+    let node = node.and_then(|node| stuck(node, Reason::NodeCrashed));
+    let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {pod}: {why}")));
+    agent.or(node)
+}
+
+fn container<'a>(statuses: Option<&'a Vec<ContainerStatus>>, name: &str) -> Option<&'a ContainerStatus> {
+    statuses?.iter().find(|container| container.name == name)
+}
+
+fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<&'a PodCondition> {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.find(|condition| condition.type_ == type_)
+}
+
+fn detail(message: Option<&String>) -> String {
+    message.map(|text| format!(": {text}")).unwrap_or_default()
 }
 
 /// Why Kubernetes deletes a pod: preemption, an eviction, or a Kubernetes node that does not answer.
 fn disrupted(pod: &Pod) -> Option<String> {
-    let mut conditions = pod
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten());
     let target =
-        conditions.find(|condition| condition.type_ == "DisruptionTarget" && condition.status == "True")?;
+        condition(pod.status.as_ref()?, "DisruptionTarget").filter(|target| target.status == "True")?;
     let words = [target.reason.as_deref(), target.message.as_deref()];
     Some(
         words

@@ -149,7 +149,7 @@ mod tests {
         super::{Cli, Command as Chosen},
         *,
     };
-    use crate::run::versus;
+    use crate::documents;
 
     /// All commands without subcommands of their own, by their paths.
     fn leaves(command: &Command, path: &str) -> Vec<String> {
@@ -221,7 +221,7 @@ mod tests {
                 panic!("{line}")
             };
             let Some(file) = args.file else { continue };
-            for run in versus::read(&root.join(file), &args.versus).unwrap() {
+            for run in documents::read(&root.join(file), &args.versus).unwrap() {
                 plan(&run.spec).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }

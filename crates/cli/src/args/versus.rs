@@ -1,13 +1,16 @@
 //! Options that compare programs, and expect something of the comparison, without an edit of the document.
 
-use std::{path::PathBuf, str::FromStr};
+use std::path::PathBuf;
 
 use clap::Args;
-use perfrun_api::nearest::did_you_mean;
-use perfrun_contract::{
-    metric::Metric,
-    quantity::{InvalidPercent, Percent},
+use perfrun_api::{
+    compare::Expect,
+    document::{self, BASE, CANDIDATE, Compared},
+    nearest::did_you_mean,
 };
+use perfrun_contract::{metric::Metric, quantity::InvalidPercent};
+
+use super::NodeArg;
 
 const HEADING: &str = "Comparison";
 
@@ -33,56 +36,107 @@ pub struct Versus {
     /// Expect that the candidate of each comparison is worse by at most this share, as `maxRegression` of a
     /// document does. `perfrun run` then exits with 0, 3 or 4. Without an expectation its exit status does
     /// not depend on what is found. May be repeated. For example: `--max-regression uploadGoodput=10%`
-    #[arg(long, value_name = "METRIC=SHARE", help_heading = HEADING)]
-    pub max_regression: Vec<MaxRegression>,
+    #[arg(long, value_name = "METRIC=SHARE", value_parser = max_regression, help_heading = HEADING)]
+    pub max_regression: Vec<Expect>,
 }
 
-/// How much worse a metric of a candidate may be.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MaxRegression {
-    pub metric: Metric,
-    pub share: Percent,
-}
-
-impl FromStr for MaxRegression {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, share) = text
-            .split_once('=')
-            .ok_or("name a metric and a share, for example uploadGoodput=10%")?;
-        let metric = Metric::judged().find(|metric| metric.as_ref() == name);
-        let metric = metric.ok_or_else(|| {
-            let names: Vec<String> = Metric::judged().map(|metric| metric.to_string()).collect();
-            format!(
-                "{name:?} is not a metric of which a higher or a lower value is better{}\nThose metrics are: {}",
-                did_you_mean(name, names.iter().map(String::as_str)),
-                names.join(", ")
-            )
-        })?;
-        let share = share
-            .parse()
-            .map_err(|wrong: InvalidPercent| format!("{metric}: {wrong}"))?;
-        Ok(Self { metric, share })
+impl Versus {
+    /// What the options make of a document.
+    pub fn of_document(&self) -> document::Versus {
+        let programs = self.candidate.as_ref().map(|_| Compared::Programs);
+        document::Versus {
+            compared: if self.aa { Some(Compared::Itself) } else { programs },
+            expect: self.max_regression.clone(),
+        }
     }
+
+    /// The programs of the two variants.
+    pub fn programs(&self) -> Vec<NodeArg> {
+        let given = [
+            (BASE, &self.base, "--base"),
+            (CANDIDATE, &self.candidate, "--candidate"),
+        ];
+        let program = |(variant, path, option): (&str, &Option<PathBuf>, _)| {
+            Some(NodeArg {
+                variant: Some(variant.to_owned()),
+                path: path.clone()?,
+                option,
+            })
+        };
+        given.into_iter().filter_map(program).collect()
+    }
+}
+
+/// How much worse a metric of a candidate may be: `uploadGoodput=10%`.
+fn max_regression(text: &str) -> Result<Expect, String> {
+    let (name, share) = text
+        .split_once('=')
+        .ok_or("name a metric and a share, for example uploadGoodput=10%")?;
+    let metric = Metric::judged().find(|metric| metric.as_ref() == name);
+    let metric = metric.ok_or_else(|| {
+        let names: Vec<String> = Metric::judged().map(|metric| metric.to_string()).collect();
+        format!(
+            "{name:?} is not a metric of which a higher or a lower value is better{}\nThose metrics are: {}",
+            did_you_mean(name, names.iter().map(String::as_str)),
+            names.join(", ")
+        )
+    })?;
+    let share = share
+        .parse()
+        .map_err(|wrong: InvalidPercent| format!("{metric}: {wrong}"))?;
+    Ok(Expect {
+        metric,
+        cells: None,
+        max_regression: Some(share),
+        min: None,
+        max: None,
+        min_share_of_raw: None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clap::Parser;
+
+    use super::{
+        super::{Cli, Command},
+        *,
+    };
+
+    #[test]
+    fn options_say_what_is_compared_and_expected() {
+        for (line, compared, expected) in [
+            ("--aa", Some(Compared::Itself), 0),
+            ("--candidate next", Some(Compared::Programs), 0),
+            (
+                "--max-regression roundTripP50=10% --max-regression roundTripP99=20%",
+                None,
+                2,
+            ),
+        ] {
+            let words = ["perfrun", "plan", "a.yaml"].into_iter().chain(line.split(' '));
+            let Command::Plan(plan) = Cli::parse_from(words).command else {
+                panic!("{line}")
+            };
+            let versus = plan.versus.of_document();
+            assert_eq!(
+                (versus.compared, versus.expect.len()),
+                (compared, expected),
+                "{line}"
+            );
+        }
+    }
 
     #[test]
     fn a_regression_has_a_metric_and_a_share() {
-        let expected = MaxRegression {
-            metric: Metric::UploadGoodput,
-            share: "10%".parse().unwrap(),
-        };
-        assert_eq!("uploadGoodput=10%".parse(), Ok(expected));
+        let expected = max_regression("uploadGoodput=10%").unwrap();
+        assert_eq!(expected.metric, Metric::UploadGoodput);
+        assert_eq!(expected.max_regression, "10%".parse().ok());
     }
 
     #[test]
     fn an_invalid_regression_is_refused_with_valid_metrics_or_shares() {
-        let refusal = |text: &str| text.parse::<MaxRegression>().unwrap_err();
+        let refusal = |text: &str| max_regression(text).unwrap_err();
         assert!(refusal("uploadGoodput").contains("for example uploadGoodput=10%"));
         for metric in ["goodput", "clientCpuCores", "newer"] {
             let said = refusal(&format!("{metric}=10%"));

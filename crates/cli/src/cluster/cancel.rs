@@ -10,15 +10,14 @@ use super::{
     apply::patch_params,
     error::{Call, RUNS},
     find::find,
-    follow::{Followed, follow},
-    run::{screen, stop_on_signal},
+    follow::{Followed, follow, screen},
     status::StatusSummary,
 };
-use crate::{args, tell};
+use crate::{args, signals::cancel_on_signal, tell};
 
 /// Cancels a run. Returns the exit status.
 pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
-    let stop = stop_on_signal();
+    let stop = cancel_on_signal();
     let cluster = Cluster::find(&args.target).await?;
     let run = find(&cluster, &args.name).await?;
     let name = run.name_any();

@@ -26,9 +26,8 @@ use self::node::PodNode;
 use super::{
     access::{Cluster, FIELD_MANAGER},
     error::Call,
-    run::stop_on_signal,
 };
-use crate::{args, tell};
+use crate::{args, signals::cancel_on_signal, tell};
 
 /// How long deleted pods may take until they are gone.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
@@ -41,7 +40,7 @@ pub async fn conformance(
     args: &args::Conformance,
     check: impl AsyncFnOnce(Arc<dyn Place>) -> anyhow::Result<u8>,
 ) -> anyhow::Result<u8> {
-    let stop = stop_on_signal();
+    let stop = cancel_on_signal();
     let suite = Suite {
         cluster: Cluster::find(&args.target).await?,
         name: format!("conformance-{:08x}", rand::random::<u32>()),

@@ -4,12 +4,12 @@ use perfrun_api::{exit_status::INCOMPLETE, spec::PerfRun};
 use perfrun_contract::{compare::Verdict, run::Phase};
 
 use super::status::{PhaseReason, StatusSummary};
-use crate::run;
+use crate::exit_status;
 
 /// The exit status of a run that has ended.
 pub(super) fn exit_status(phase: Option<Phase>, verdict: Option<Verdict>) -> u8 {
     match phase {
-        Some(Phase::Succeeded) => run::exit_status(Phase::Succeeded, verdict),
+        Some(Phase::Succeeded) => exit_status::of_run(Phase::Succeeded, verdict),
         // A run with a failed trial is `Failed`, too.
         _ => INCOMPLETE,
     }

@@ -6,7 +6,7 @@ use anyhow::bail;
 use backon::{ExponentialBuilder, Retryable};
 use futures::StreamExt;
 use kube::{ResourceExt, runtime::watcher::watch_object};
-use perfrun_api::spec::PerfRun;
+use perfrun_api::{planning::draft, spec::PerfRun};
 use perfrun_contract::run::Phase;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,13 @@ pub(super) enum Followed {
     Deleted,
     /// The user has stopped following.
     Stopped,
+}
+
+/// A display for the progress of a run.
+pub(super) fn screen(run: &PerfRun, quiet: bool) -> Screen {
+    // A run without a plan has no trials, and ends soon.
+    let trials = draft(&run.spec).map_or(0, |plan| plan.trials.len());
+    Screen::new(quiet, trials as u64)
 }
 
 /// Shows the progress of a run until it ends.

@@ -4,12 +4,11 @@ use anyhow::{Context, bail, ensure};
 use perfrun_api::exit_status::INTERRUPTED;
 use perfrun_report::Form;
 
-use super::{
-    access::Cluster, end::complaint, fetch::fetch, find::find, run::stop_on_signal, status::StatusSummary,
-};
+use super::{access::Cluster, end::complaint, fetch::fetch, find::find, status::StatusSummary};
 use crate::{
     args, print,
-    report::{PrintedResults, rendered},
+    printing::{PrintedResults, rendered},
+    signals::cancel_on_signal,
     tell,
     ui::Screen,
 };
@@ -27,7 +26,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         status.progress(),
         cluster.command(&format!("watch {name}"))
     );
-    let stop = stop_on_signal();
+    let stop = cancel_on_signal();
     let fetched = fetch(&cluster, &run, &Screen::new(true, 0), &stop).await;
     if stop.is_cancelled() {
         return Ok(INTERRUPTED);

@@ -25,10 +25,9 @@ use super::{
     error::{Call, Error},
     find::find,
     follow::{follow, patiently},
-    run::stop_on_signal,
     status::StatusSummary,
 };
-use crate::{args, ui::Screen};
+use crate::{args, signals::cancel_on_signal, ui::Screen};
 
 /// The pause between two searches for new pods.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -38,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Prints the logs of a run's nodes. Returns the exit status.
 pub async fn logs(args: &args::Logs) -> anyhow::Result<u8> {
-    let stop = stop_on_signal();
+    let stop = cancel_on_signal();
     let cluster = Cluster::find(&args.target).await?;
     let run = find(&cluster, &args.name).await?;
     let request = Request {

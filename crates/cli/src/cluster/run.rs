@@ -16,16 +16,17 @@ use super::{
     end::{complaint, exit_status},
     fetch::fetch,
     find::{self, find, readable},
-    follow::{Followed, follow},
+    follow::{Followed, follow, screen},
     status::StatusSummary,
 };
 use crate::{
     args::{self, InvalidCommandLine, Output},
-    label, read_documents, report,
+    documents::{self, label, runnable},
+    exit_status::worse,
+    printing,
     results_folder::{self, ResultsFolder},
-    run::{cancel_on_signal, runnable, worse},
+    signals::cancel_on_signal,
     tell,
-    ui::Screen,
     words::{counted, few_pairs, least_time, skipped, trials},
 };
 
@@ -36,9 +37,9 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
                        one Linux machine, without --cluster";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let stop = stop_on_signal();
+    let stop = cancel_on_signal();
     let file = args.file.as_deref().context("name a file to run")?;
-    let documents = read_documents(file)?;
+    let documents = documents::read(file, &args.versus)?;
     for document in &documents {
         runnable(document).with_context(|| label(file))?;
     }
@@ -75,7 +76,7 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
 
 /// Follows a run until it ends. Returns the exit status.
 pub async fn watch(args: &args::Watch) -> anyhow::Result<u8> {
-    let stop = stop_on_signal();
+    let stop = cancel_on_signal();
     results_folder::check_writable(&args.output.results)?;
     let cluster = Cluster::find(&args.target).await?;
     let run = find(&cluster, &args.name).await?;
@@ -84,20 +85,6 @@ pub async fn watch(args: &args::Watch) -> anyhow::Result<u8> {
         explain_return(&cluster, &run);
     }
     Ok(status)
-}
-
-/// A token that Ctrl-C cancels. A second Ctrl-C exits immediately.
-pub(super) fn stop_on_signal() -> CancellationToken {
-    let stop = CancellationToken::new();
-    tokio::spawn(cancel_on_signal(stop.clone()));
-    stop
-}
-
-/// A display for the progress of a run.
-pub(super) fn screen(run: &PerfRun, quiet: bool) -> Screen {
-    // A run without a plan has no trials, and ends soon.
-    let trials = draft(&run.spec).map_or(0, |plan| plan.trials.len());
-    Screen::new(quiet, trials as u64)
 }
 
 /// The namespace that a document names, or the default one.
@@ -176,7 +163,7 @@ async fn to_the_end(
     };
     let results_folder = ResultsFolder::keep(&output.results, results).with_context(advice)?;
     let status = exit_status(status.phase, results_folder.results().verdict());
-    report::show(&results_folder, output, status)?;
+    printing::show(&results_folder, output, status)?;
     Ok(status)
 }
 

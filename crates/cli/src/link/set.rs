@@ -11,7 +11,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{namespace::check_interface, show, words};
+use super::{namespace::check_interface, words};
 use crate::{
     args::{self, InvalidCommandLine},
     block_on, print,
@@ -142,7 +142,7 @@ async fn wait(emulator: SharedEmulator) -> anyhow::Result<u8> {
 
 fn print_state(args: &args::SetLink, state: &LinkState) -> anyhow::Result<()> {
     if args.json {
-        print(&(show::state_object(&args.interface, state).to_string() + "\n"))
+        print(&(words::state_object(&args.interface, state).to_string() + "\n"))
     } else {
         print(&words::state(&args.interface, state, None))
     }

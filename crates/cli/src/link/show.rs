@@ -28,17 +28,11 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// The state of an impaired interface, for programs.
-pub(super) fn state_object(interface: &str, state: &LinkState) -> Value {
-    let concerns: Vec<String> = state.concerns().iter().map(ToString::to_string).collect();
-    json!({"interface": interface, "found": state.backend, "state": state, "concerns": concerns})
-}
-
 fn object(interface: &str, found: &Inspection, capabilities: Option<&Capabilities>) -> Value {
     let mut object = match found {
         Inspection::Unimpaired => json!({"interface": interface, "found": "nothing"}),
         Inspection::Kernel(state) => {
-            let mut object = state_object(interface, state);
+            let mut object = words::state_object(interface, state);
             // The distribution in the state is only the default.
             if has_jitter(state) {
                 object["untold"] = json!(["distribution"]);
@@ -46,7 +40,7 @@ fn object(interface: &str, found: &Inspection, capabilities: Option<&Capabilitie
             object
         }
         Inspection::Userspace { state, process } => {
-            let mut object = state_object(interface, state);
+            let mut object = words::state_object(interface, state);
             object["process"] = json!(process);
             object
         }

@@ -1,9 +1,10 @@
-//! Text about links for people.
+//! Links in words, and in JSON for programs.
 
 use perfrun_link::{
     Link, LinkState, Mode, Prefix, Scheduling,
     state::{Lateness, Traffic, Worker},
 };
+use serde_json::{Value, json};
 
 /// An impaired link, with a line for each of its routes and each concern. `process` is the one that impairs
 /// it in user space, if that is not this process; its number may not be known.
@@ -26,6 +27,12 @@ pub(super) fn state(interface: &str, state: &LinkState, process: Option<Option<u
         text += &format!("Warning: {concern}\n");
     }
     text
+}
+
+/// The state of an impaired interface, for programs.
+pub(super) fn state_object(interface: &str, state: &LinkState) -> Value {
+    let concerns: Vec<String> = state.concerns().iter().map(ToString::to_string).collect();
+    json!({"interface": interface, "found": state.backend, "state": state, "concerns": concerns})
 }
 
 /// A process whose number may not be known.

@@ -9,11 +9,10 @@ use perfrun_local::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{exit_status, profiler::Profiler, watchers::Watchers};
+use super::{profiler::Profiler, watchers::Watchers};
 use crate::{
-    args,
+    args, exit_status, printing,
     profile::CallGraph,
-    report,
     results_folder::ResultsFolder,
     tell,
     ui::Ui,
@@ -151,9 +150,9 @@ impl LocalRun<'_> {
         if let (RunState::Failed, Some(reason)) = (state, &reason) {
             tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
         }
-        let status = exit_status(results.conclusion().phase, results.verdict());
+        let status = exit_status::of_run(results.conclusion().phase, results.verdict());
         // Even if they could not be saved: it may have taken hours to measure them.
-        report::show(&self.results_folder, self.output, status)?;
+        printing::show(&self.results_folder, self.output, status)?;
         self.watchers.show_report(results).await;
         saved?;
         Ok(status)

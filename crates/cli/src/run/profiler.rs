@@ -1,13 +1,14 @@
 //! The extra trials of a run with --profile. They enter no statistic, tally or record.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use async_trait::async_trait;
-use perfrun_conductor::{Conductor, Durability, RecordSink, RunOptions};
+use perfrun_conductor::{Conductor, Durability, NodeHandle, RecordSink, RunOptions};
 use perfrun_contract::{
     plan::{Cell, Plan, Trial},
     record::TrialRecord,
+    role::Role,
 };
 use perfrun_local::LocalNodes;
 use tokio_util::sync::CancellationToken;
@@ -50,19 +51,7 @@ impl Profiler<'_> {
 
     async fn profile(&self, index: usize, cell: &Cell) -> anyhow::Result<()> {
         let handles = self.nodes.ready().await?;
-        let mut of_roles = vec![];
-        for (role, names) in profile::nodes(cell) {
-            let mut pids = vec![];
-            for name in names.iter() {
-                pids.push(
-                    self.nodes
-                        .pid(name)
-                        .await
-                        .with_context(|| format!("{name} does not run"))?,
-                );
-            }
-            of_roles.push((role, pids));
-        }
+        let of_roles = self.pids(cell).await?;
         let all: Vec<u32> = of_roles
             .iter()
             .flat_map(|(_, pids)| pids.iter().copied())
@@ -72,10 +61,36 @@ impl Profiler<'_> {
             profile::recording_file(results, cell).context("failed to create a folder for profiles")?;
 
         let recording = Recording::start(self.call_graph, &all, file).await?;
+        let trial = self.run_trial(index, handles).await;
+        let recorded = recording.stop().await?;
+        trial?;
+        for (role, pids) in of_roles {
+            let script = recorded.script(&pids).await?;
+            profile::write(results, cell, role, &script).with_context(|| format!("{role} nodes"))?;
+        }
+        Ok(())
+    }
+
+    /// The processes of a cell's nodes, by role.
+    async fn pids(&self, cell: &Cell) -> anyhow::Result<Vec<(Role, Vec<u32>)>> {
+        let mut of_roles = vec![];
+        for (role, names) in profile::nodes(cell) {
+            let mut pids = vec![];
+            for name in names.iter() {
+                let pid = self.nodes.pid(name).await;
+                pids.push(pid.with_context(|| format!("{name} does not run"))?);
+            }
+            of_roles.push((role, pids));
+        }
+        Ok(of_roles)
+    }
+
+    /// Runs the extra trial of a cell, which must complete with these nodes.
+    async fn run_trial(&self, cell: usize, nodes: BTreeMap<String, NodeHandle>) -> anyhow::Result<()> {
         let plan = Plan {
             trials: vec![Trial {
-                id: format!("c{index}.profile"),
-                cell: index,
+                id: format!("c{cell}.profile"),
+                cell,
                 iteration: 0,
                 warmup: true,
             }],
@@ -90,22 +105,16 @@ impl Profiler<'_> {
             on_event: &|_| {},
             cancel: self.cancel.clone(),
         };
-        let end = conductor.run(handles).await;
-        let recorded = recording.stop().await?;
-
+        let end = conductor.run(nodes).await;
         let reason = end.reason.unwrap_or_else(|| "it was stopped".to_owned());
         let record = observed
             .0
             .pop()
             .with_context(|| format!("its trial did not run: {reason}"))?;
         if let Some(failure) = record.failure {
-            anyhow::bail!("its trial failed: {} ({})", failure.message, failure.reason);
+            bail!("its trial failed: {} ({})", failure.message, failure.reason);
         }
         ensure!(record.attempt == 0, "a node was lost, and perf with it");
-        for (role, pids) in of_roles {
-            let script = recorded.script(&pids).await?;
-            profile::write(results, cell, role, &script).with_context(|| format!("{role} nodes"))?;
-        }
         Ok(())
     }
 }

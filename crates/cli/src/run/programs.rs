@@ -1,11 +1,7 @@
 //! Which program each node of a local run executes: named on the command line, or the one beside this
 //! program.
 
-use std::{
-    collections::BTreeSet,
-    io,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use perfrun_api::{
@@ -21,16 +17,15 @@ use perfrun_local::{
     LocalIsolation,
     nodes::{Program, Programs},
 };
-use rustix::fs::Access;
 
-use crate::args;
+use crate::{args, executable};
 
 /// The programs of `--node`, as results record them. Each of them is an executable file.
 pub(super) fn resolve(named: &[args::NodeArg]) -> anyhow::Result<Vec<NodeProgram>> {
     named
         .iter()
         .map(|program| {
-            let path = executable(&program.path).with_context(|| {
+            let path = executable::at(&program.path).with_context(|| {
                 format!(
                     "unable to run {} as a node (`cargo build --release -p perfrun-node` builds one)",
                     program.written()
@@ -43,15 +38,6 @@ pub(super) fn resolve(named: &[args::NodeArg]) -> anyhow::Result<Vec<NodeProgram
             })
         })
         .collect()
-}
-
-fn executable(path: &Path) -> io::Result<PathBuf> {
-    let path = path.canonicalize()?;
-    if path.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    rustix::fs::access(&path, Access::EXEC_OK)?;
-    Ok(path)
 }
 
 /// The programs of a plan, which may be started: this process may open files enough.
@@ -90,8 +76,8 @@ fn own_or_default(
     given: &[NodeProgram],
 ) -> anyhow::Result<(PathBuf, Vec<String>)> {
     if let Some((program, args)) = stack.and_then(|stack| stack.command.split_first()) {
-        let path =
-            in_path(program).with_context(|| format!("unable to run {program}, the command of a stack"))?;
+        let path = executable::in_path(program)
+            .with_context(|| format!("unable to run {program}, the command of a stack"))?;
         return Ok((path, args.to_vec()));
     }
     if let Some(stack) = stack.filter(|stack| stack.image.is_some()) {
@@ -111,19 +97,6 @@ fn own_or_default(
         ),
     };
     Ok((path, vec![]))
-}
-
-/// An executable file, searched for in the PATH if its name has no slash, as a shell would.
-pub(crate) fn in_path(program: &str) -> io::Result<PathBuf> {
-    if program.contains('/') {
-        return executable(Path::new(program));
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let mut found =
-        std::env::split_paths(&folders).filter_map(|folder| executable(&folder.join(program)).ok());
-    found
-        .next()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it is not in the PATH"))
 }
 
 /// The program given for a variant, or for all nodes without one of their own.

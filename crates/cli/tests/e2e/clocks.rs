@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, entries, node_program, results},
+    perfrun::{Mode, Scratch, entries, node_program, results},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -64,13 +64,13 @@ fn a_node_whose_clock_is_an_hour_ahead_starts_with_the_others() {
         );
     }
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let script = format!(
             "exec unshare {} {} \"$@\"",
             unshare.join(" "),
             node_program().display()
         );
-        let ahead = place.script("ahead", &script);
+        let ahead = scratch.script("ahead", &script);
         let document = document::run("hours")
             .with("stacks", json!([{ "name": "ahead", "stack": "raw" }]))
             .with(
@@ -80,8 +80,8 @@ fn a_node_whose_clock_is_an_hour_ahead_starts_with_the_others() {
             .with("topology", json!({ "clients": 3 }))
             .with("iterations", json!(2));
         let program = format!("ahead={}", ahead.display());
-        place.run(mode, &document, &["--node", &program]).expect(0);
-        for record in results(&place.only_run()).trials {
+        scratch.run(mode, &document, &["--node", &program]).expect(0);
+        for record in results(&scratch.only_run()).trials {
             let (skew, lateness) = (
                 record.start_skew_seconds.unwrap(),
                 record.start_lateness_seconds.unwrap(),

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kept::{Kept, compared, run},
-    perfrun::{PERFRUN, Place, Running},
+    perfrun::{PERFRUN, Running, Scratch},
 };
 
 /// Part of the data of a ConfigMap, which is far smaller than any of these results.
@@ -103,7 +103,7 @@ fn ended(kept: &Kept, phase: &str) -> Objects {
 }
 
 /// A command with this API server, as `kubectl perfrun` starts it.
-fn command(place: &Place, objects: Objects, args: &[&str]) -> Command {
+fn command(scratch: &Scratch, objects: Objects, args: &[&str]) -> Command {
     let address = serve(objects);
     let kubeconfig = json!({
         "clusters": [{"name": "a", "cluster": {"server": format!("http://{address}")}}],
@@ -111,15 +111,15 @@ fn command(place: &Place, objects: Objects, args: &[&str]) -> Command {
         "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": NAMESPACE}}],
         "current-context": "a",
     });
-    let kubeconfig = place.write("kubeconfig", &kubeconfig.to_string());
-    let plugin = place.path().join("kubectl-perfrun");
+    let kubeconfig = scratch.write("kubeconfig", &kubeconfig.to_string());
+    let plugin = scratch.path().join("kubectl-perfrun");
     if !plugin.exists() {
         symlink(PERFRUN, &plugin).unwrap();
     }
     let mut command = Command::new(plugin);
     command
         .args(args)
-        .current_dir(place.path())
+        .current_dir(scratch.path())
         .env_remove("RUST_LOG")
         .env("KUBECONFIG", kubeconfig);
     command
@@ -139,30 +139,30 @@ fn the_exit_status_of_watch_is_that_of_the_run() {
         (bound("20%"), "Failed", 1),
         (bound("20%"), "Cancelled", 1),
     ] {
-        let place = Place::new();
-        let watch = command(&place, ended(&kept, phase), &["watch", "uploads", "--quiet"]);
+        let scratch = Scratch::new();
+        let watch = command(&scratch, ended(&kept, phase), &["watch", "uploads", "--quiet"]);
         Running::start(watch).ended().expect(status);
-        let get = command(&place, ended(&kept, phase), &["get", "results", "uploads"]);
+        let get = command(&scratch, ended(&kept, phase), &["get", "results", "uploads"]);
         let printed = Running::start(get).ended().expect(0);
         assert!(!printed.stdout.is_empty(), "{printed}");
     }
-    let place = Place::new();
-    let watch = command(&place, ended(&bound("20%"), "Succeeded"), &["watch", "other"]);
+    let scratch = Scratch::new();
+    let watch = command(&scratch, ended(&bound("20%"), "Succeeded"), &["watch", "other"]);
     let missing = Running::start(watch).ended().expect(1);
     assert!(
         missing.stderr.contains("perfrun/other does not exist"),
         "{missing}"
     );
-    let usage = command(&place, Objects::new(), &["watch"]);
+    let usage = command(&scratch, Objects::new(), &["watch"]);
     let refused = Running::start(usage).ended().expect(2);
     assert!(refused.stderr.contains("kubectl perfrun watch"), "{refused}");
 }
 
 #[test]
 fn the_list_has_the_columns_of_kubectl() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let kept = run(&compared(), 1, |_| 1.0);
-    let list = command(&place, ended(&kept, "Succeeded"), &["list", "-o", "wide"]);
+    let list = command(&scratch, ended(&kept, "Succeeded"), &["list", "-o", "wide"]);
     let printed = Running::start(list).ended().expect(0);
     let lines: Vec<Vec<&str>> = printed
         .stdout

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     document::{self, Document},
     kept,
-    perfrun::{Mode, Place, Running, entries, parsed, results},
+    perfrun::{Mode, Running, Scratch, entries, parsed, results},
 };
 
 fn sweep() -> Document {
@@ -21,9 +21,9 @@ fn sweep() -> Document {
 
 #[test]
 fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
-    let place = Place::new();
-    place.write("sweep.yaml", &sweep().text());
-    let short = place.call(&["plan", "sweep.yaml"]).expect(0);
+    let scratch = Scratch::new();
+    scratch.write("sweep.yaml", &sweep().text());
+    let short = scratch.call(&["plan", "sweep.yaml"]).expect(0);
     for line in [
         "  44 cells, 176 trials: upload-1Ki, upload-1Mi, download-1Ki, download-1Mi; each 3 × measured, 1 × warm-up",
         "    raw, libp2p → litep2p, litep2p → libp2p, litep2p → litep2p: tcp, quic-v1",
@@ -38,15 +38,15 @@ fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
     }
     let excluded = sweep().with("workload", json!({"ping": {}}));
     let matrix = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp", "ws"], "networks": ["lan", "satellite"], "exclude": [{"network": "lan", "transport": "ws"}]});
-    place.write("excluded.yaml", &excluded.with("matrix", matrix).text());
-    let part = place.call(&["plan", "excluded.yaml"]).expect(0);
+    scratch.write("excluded.yaml", &excluded.with("matrix", matrix).text());
+    let part = scratch.call(&["plan", "excluded.yaml"]).expect(0);
     assert!(
         part.stdout
             .contains("; lan, satellite (not all of these combinations); each "),
         "{part}"
     );
-    fs::remove_file(place.path().join("excluded.yaml")).unwrap();
-    let plan = place.call(&["plan", "sweep.yaml", "--all"]).expect(0);
+    fs::remove_file(scratch.path().join("excluded.yaml")).unwrap();
+    let plan = scratch.call(&["plan", "sweep.yaml", "--all"]).expect(0);
     assert_eq!(plan.stderr, "");
     for line in [
         "perfrun/sweep",
@@ -63,15 +63,15 @@ fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
             .contains("litep2p.libp2p.tcp-tls.upload-1Ki  litep2p secures TCP by Noise only"),
         "{plan}"
     );
-    assert_eq!(entries(place.path()).len(), 1, "a plan leaves nothing behind");
+    assert_eq!(entries(scratch.path()).len(), 1, "a plan leaves nothing behind");
 }
 
 #[test]
 fn a_plan_as_json_is_the_one_that_is_run() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::run("short").with("iterations", json!(2));
-    place.write("both.yaml", &(document.text() + &sweep().text()));
-    let printed = place
+    scratch.write("both.yaml", &(document.text() + &sweep().text()));
+    let printed = scratch
         .call(&["plan", "both.yaml", "--json", "--seed", "7"])
         .expect(0)
         .stdout;
@@ -81,16 +81,16 @@ fn a_plan_as_json_is_the_one_that_is_run() {
         .collect();
     assert_eq!(plans.len(), 2);
     assert_eq!(plans[1].cells.len(), 44);
-    place
+    scratch
         .run(Mode::Loopback, &document, &["--quiet", "--seed", "7"])
         .expect(0);
-    assert_eq!(results(&place.only_run()).plan, plans[0]);
+    assert_eq!(results(&scratch.only_run()).plan, plans[0]);
 }
 
 #[test]
 fn a_plan_of_standard_input_is_shown() {
-    let place = Place::new();
-    let command = place.perfrun(&["plan", "-"]);
+    let scratch = Scratch::new();
+    let command = scratch.perfrun(&["plan", "-"]);
     let plan = Running::start_with_input(command, &document::run("piped").text())
         .ended()
         .expect(0);
@@ -99,13 +99,13 @@ fn a_plan_of_standard_input_is_shown() {
 
 #[test]
 fn validate_checks_every_file() {
-    let place = Place::new();
-    place.write("one.yaml", &document::run("one").text());
-    place.write(
+    let scratch = Scratch::new();
+    scratch.write("one.yaml", &document::run("one").text());
+    scratch.write(
         "two.yaml",
         &(document::run("two").text() + &document::run("three").text()),
     );
-    let good = place.call(&["validate", "one.yaml", "two.yaml"]).expect(0);
+    let good = scratch.call(&["validate", "one.yaml", "two.yaml"]).expect(0);
     let time = |name: &str| format!("  perfrun/{name} takes a time that is not known before the run\n");
     let [one, two, three] = ["one", "two", "three"].map(time);
     assert_eq!(
@@ -114,11 +114,11 @@ fn validate_checks_every_file() {
     );
     assert_eq!(good.stderr, "");
 
-    place.write(
+    scratch.write(
         "bad.yaml",
         &document::run("bad").with("iterations", json!(0)).text(),
     );
-    let bad = place
+    let bad = scratch
         .call(&["validate", "bad.yaml", "one.yaml", "none.yaml"])
         .expect(1);
     assert_eq!(bad.stdout, format!("one.yaml: 1 valid document\n{one}"));
@@ -133,7 +133,7 @@ fn validate_checks_every_file() {
         "{bad}"
     );
 
-    let command = place.perfrun(&["validate", "-"]);
+    let command = scratch.perfrun(&["validate", "-"]);
     let piped = Running::start_with_input(command, &document::run("piped").text())
         .ended()
         .expect(0);
@@ -143,21 +143,21 @@ fn validate_checks_every_file() {
 
 #[test]
 fn a_run_announces_how_long_it_takes_at_least() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::steady("timed", 60, 2);
-    place.write("timed.yaml", &document.text());
+    scratch.write("timed.yaml", &document.text());
     let least = "takes at least 0.1 s (2 trials)";
-    let valid = place.call(&["validate", "timed.yaml"]).expect(0);
+    let valid = scratch.call(&["validate", "timed.yaml"]).expect(0);
     assert_eq!(
         valid.stdout,
         format!("timed.yaml: 1 valid document\n  perfrun/timed {least}\n")
     );
-    let plan = place.call(&["plan", "timed.yaml"]).expect(0);
+    let plan = scratch.call(&["plan", "timed.yaml"]).expect(0);
     assert!(plan.stdout.contains(&format!("\n  {least}\n")), "{plan}");
-    let ended = place.run(Mode::Loopback, &document, &[]).expect(0);
+    let ended = scratch.run(Mode::Loopback, &document, &[]).expect(0);
     assert!(ended.stderr.contains(&format!("\n{least}\n")), "{ended}");
 
-    let unknown = place
+    let unknown = scratch
         .run(Mode::Loopback, &document::run("unknown"), &[])
         .expect(0);
     assert!(!unknown.stderr.contains("at least"), "{unknown}");
@@ -165,13 +165,13 @@ fn a_run_announces_how_long_it_takes_at_least() {
 
 #[test]
 fn validate_checks_the_times_and_the_template_of_a_schedule() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/schedule.yaml");
     let text = fs::read_to_string(example).unwrap();
-    place.write("good.yaml", &text);
-    place.write("zone.yaml", &text.replace("Europe/Berlin", "Mars/Olympus"));
-    place.write("large.yaml", &text.replace("[tcp, quic-v1]", "[webtransport]"));
-    let checked = place
+    scratch.write("good.yaml", &text);
+    scratch.write("zone.yaml", &text.replace("Europe/Berlin", "Mars/Olympus"));
+    scratch.write("large.yaml", &text.replace("[tcp, quic-v1]", "[webtransport]"));
+    let checked = scratch
         .call(&["validate", "good.yaml", "zone.yaml", "large.yaml"])
         .expect(1);
     assert_eq!(
@@ -184,7 +184,7 @@ fn validate_checks_the_times_and_the_template_of_a_schedule() {
     ] {
         assert!(checked.stderr.contains(words), "{checked}");
     }
-    let run = place.call(&["run", "good.yaml"]).expect(1);
+    let run = scratch.call(&["run", "good.yaml"]).expect(1);
     assert!(
         run.stderr
             .contains("it is a PerfSchedule, which a cluster runs: apply it with `kubectl apply -f FILE`"),
@@ -194,13 +194,13 @@ fn validate_checks_the_times_and_the_template_of_a_schedule() {
 
 #[test]
 fn a_report_shows_kept_results_in_every_form() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = sweep().with("iterations", json!(1)).with("warmup", json!(0));
-    let ran = place.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
-    let kept = place.only_run();
-    let folder = kept.strip_prefix(place.path()).unwrap().to_str().unwrap();
+    let ran = scratch.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
+    let kept = scratch.only_run();
+    let folder = kept.strip_prefix(scratch.path()).unwrap().to_str().unwrap();
     let report = |args: &[&str]| {
-        let ended = place.call(&[&["report", folder], args].concat()).expect(0);
+        let ended = scratch.call(&[&["report", folder], args].concat()).expect(0);
         assert_eq!(ended.stderr, "");
         ended.stdout
     };
@@ -215,10 +215,10 @@ fn a_report_shows_kept_results_in_every_form() {
     assert_eq!(report(&["--output", "csv"]), file("samples.csv"));
     assert_eq!(parsed(&report(&["-o", "json"])), parsed(&file("results.json")));
 
-    let by_file = place
+    let by_file = scratch
         .call(&["report", &format!("{folder}/results.json"), "--svg", "plots"])
         .expect(0);
-    let plots = entries(&place.path().join("plots"));
+    let plots = entries(&scratch.path().join("plots"));
     assert!(!plots.is_empty());
     assert_eq!(by_file.stderr.lines().count(), plots.len(), "{by_file}");
     for plot in plots {
@@ -229,9 +229,9 @@ fn a_report_shows_kept_results_in_every_form() {
 
 #[test]
 fn a_report_may_show_some_cells() {
-    let place = Place::new();
-    kept::run(&kept::uploads(), 0, |_| 1.0).keep(&place, "uploads");
-    let report = |args: &[&str]| place.call(&[&["report", "uploads"], args].concat());
+    let scratch = Scratch::new();
+    kept::run(&kept::uploads(), 0, |_| 1.0).keep(&scratch, "uploads");
+    let report = |args: &[&str]| scratch.call(&[&["report", "uploads"], args].concat());
     let whole = report(&["--output", "md"]).expect(0).stdout;
     assert!(
         whole.contains("| tcp |") && whole.contains("| quic-v1 |"),
@@ -263,9 +263,9 @@ fn a_report_may_show_some_cells() {
 
 #[test]
 fn a_report_of_something_else_is_refused() {
-    let place = Place::new();
-    place.write("document.yaml", &document::run("no-results").text());
-    place.write("old.json", "{}");
+    let scratch = Scratch::new();
+    scratch.write("document.yaml", &document::run("no-results").text());
+    scratch.write("old.json", "{}");
     for (argument, sentence) in [
         (
             "nowhere",
@@ -284,7 +284,7 @@ fn a_report_of_something_else_is_refused() {
             "unable to read old.json as results of schema version 2: something else wrote it",
         ),
     ] {
-        let ended = place.call(&["report", argument]).expect(1);
+        let ended = scratch.call(&["report", argument]).expect(1);
         assert!(ended.stderr.contains(sentence), "{ended}");
         assert_eq!(ended.stdout, "");
     }
@@ -292,9 +292,9 @@ fn a_report_of_something_else_is_refused() {
 
 #[test]
 fn the_help_lists_the_exit_statuses() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for args in [&["--help"][..], &["run", "--help"]] {
-        let help = place.call(args).expect(0).stdout;
+        let help = scratch.call(args).expect(0).stdout;
         assert!(help.contains("Exit status:"), "{help}");
         for status in ["  0  ", "  1  ", "  2  ", "  130  "] {
             assert!(

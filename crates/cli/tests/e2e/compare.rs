@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kept::{Kept, compared, keep, run, uploads},
-    perfrun::{Ended, Place},
+    perfrun::{Ended, Scratch},
 };
 
 /// What two runs never tell, in the words of the tables.
@@ -37,16 +37,16 @@ fn refused(ended: Ended, sentence: &str) -> Ended {
 }
 
 /// Keeps runs of both sides in turn, in the folders `main` and `pr`.
-fn in_turn(place: &Place, count: u32, candidate: fn(&Cell) -> f64) {
+fn in_turn(scratch: &Scratch, count: u32, candidate: fn(&Cell) -> f64) {
     for number in 0..count {
-        run(&uploads(), 2 * number, as_fast).keep(place, &format!("main/{number}"));
-        run(&uploads(), 2 * number + 1, candidate).keep(place, &format!("pr/{number}"));
+        run(&uploads(), 2 * number, as_fast).keep(scratch, &format!("main/{number}"));
+        run(&uploads(), 2 * number + 1, candidate).keep(scratch, &format!("pr/{number}"));
     }
 }
 
-fn earlier(place: &Place, count: u32) {
+fn earlier(scratch: &Scratch, count: u32) {
     for number in 0..count {
-        run(&uploads(), number, as_fast).keep(place, &format!("kept/{number}"));
+        run(&uploads(), number, as_fast).keep(scratch, &format!("kept/{number}"));
     }
 }
 
@@ -56,24 +56,24 @@ fn parsed(ended: &Ended) -> Value {
 
 #[test]
 fn two_runs_are_shown_as_inconclusive() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "a");
-    run(&uploads(), 2, slower).keep(&place, "b");
-    let table = place.call(&["compare", "a", "b"]).expect(4);
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "a");
+    run(&uploads(), 2, slower).keep(&scratch, "b");
+    let table = scratch.call(&["compare", "a", "b"]).expect(4);
     assert!(table.stdout.contains("Inconclusive: 4 of 4."), "{table}");
     let words = table.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(TWO_RUNS), "{table}");
-    place
+    scratch
         .call(&["compare", "a", "b/results.json", "--inconclusive", "pass"])
         .expect(0);
-    let json = parsed(&place.call(&["compare", "a", "b", "-o", "json"]).expect(4));
+    let json = parsed(&scratch.call(&["compare", "a", "b", "-o", "json"]).expect(4));
     assert_eq!(
         (&json["basis"], &json["verdict"]),
         (&json!("twoRuns"), &json!("Inconclusive"))
     );
     let ratio = json["comparisons"][0]["ratio"]["value"].as_f64().unwrap();
     assert!((0.65..0.75).contains(&ratio), "{json}");
-    let md = place
+    let md = scratch
         .call(&["compare", "--base", "a", "--candidate", "b", "-o", "md"])
         .expect(4);
     assert!(
@@ -84,42 +84,45 @@ fn two_runs_are_shown_as_inconclusive() {
 
 #[test]
 fn compressed_results_are_read_like_others() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "plain");
-    let plain = fs::read(place.path().join("plain/results.json")).unwrap();
-    let folder = place.path().join("kept/1");
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "plain");
+    let plain = fs::read(scratch.path().join("plain/results.json")).unwrap();
+    let folder = scratch.path().join("kept/1");
     fs::create_dir_all(&folder).unwrap();
     let mut compressed = GzEncoder::new(vec![], Compression::best());
     compressed.write_all(&plain).unwrap();
     let compressed = compressed.finish().unwrap();
     fs::write(folder.join("results.json.gz"), &compressed).unwrap();
 
-    let report = |results: &str| place.call(&["report", results, "-o", "md"]).expect(0).stdout;
+    let report = |results: &str| scratch.call(&["report", results, "-o", "md"]).expect(0).stdout;
     for results in ["kept/1", "kept/1/results.json.gz"] {
         assert_eq!(report(results), report("plain"), "{results}");
     }
-    let history = |folder: &str| place.call(&["history", folder]).expect(0).stdout;
+    let history = |folder: &str| scratch.call(&["history", folder]).expect(0).stdout;
     assert_eq!(history("kept"), history("plain"));
 
     fs::write(folder.join("results.json.gz"), &plain[..100]).unwrap();
     refused(
-        place.call(&["report", "kept/1"]),
+        scratch.call(&["report", "kept/1"]),
         "unable to read kept/1/results.json.gz: the file is damaged",
     );
-    refused(place.call(&["run", "--resume", "kept/1"]), "the file is damaged");
+    refused(
+        scratch.call(&["run", "--resume", "kept/1"]),
+        "the file is damaged",
+    );
     fs::write(folder.join("results.json.gz"), compressed).unwrap();
     refused(
-        place.call(&["run", "--resume", "kept/1"]),
+        scratch.call(&["run", "--resume", "kept/1"]),
         "its results are compressed: run `gunzip kept/1/results.json.gz` first",
     );
-    fs::create_dir(place.path().join("empty")).unwrap();
+    fs::create_dir(scratch.path().join("empty")).unwrap();
     for command in [
         &["history", "empty"][..],
         &["compare", "empty", "plain"],
         &["report", "empty"],
     ] {
         refused(
-            place.call(command),
+            scratch.call(command),
             "unable to read empty: it has no results.json",
         );
     }
@@ -127,12 +130,12 @@ fn compressed_results_are_read_like_others() {
 
 #[test]
 fn a_candidate_that_is_the_baseline_is_refused() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "a");
-    run(&uploads(), 1, as_fast).keep(&place, "copy");
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "a");
+    run(&uploads(), 1, as_fast).keep(&scratch, "copy");
     for other in ["a", "a/results.json", "copy"] {
         refused(
-            place.call(&["compare", "a", other]),
+            scratch.call(&["compare", "a", other]),
             "are the same run: name each run once",
         );
     }
@@ -140,22 +143,22 @@ fn a_candidate_that_is_the_baseline_is_refused() {
 
 #[test]
 fn two_runs_of_the_same_program_are_reported_as_such() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "a");
-    run(&uploads(), 2, as_fast).keep(&place, "b");
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "a");
+    run(&uploads(), 2, as_fast).keep(&scratch, "b");
     let is_aa = "Baseline and candidate are the same program";
-    let same = place.call(&["compare", "a", "b"]).expect(4);
+    let same = scratch.call(&["compare", "a", "b"]).expect(4);
     assert!(same.stdout.contains(is_aa), "{same}");
     let next = |info: &mut perfrun_contract::node::Info| info.program_sha256 = Some("c".repeat(64));
-    run(&uploads(), 2, as_fast).where_nodes(next).keep(&place, "b");
-    let other = place.call(&["compare", "a", "b"]).expect(4);
+    run(&uploads(), 2, as_fast).where_nodes(next).keep(&scratch, "b");
+    let other = scratch.call(&["compare", "a", "b"]).expect(4);
     assert!(!other.stdout.contains(is_aa), "{other}");
 }
 
 #[test]
 fn unlike_runs_are_refused_with_what_differs() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "a");
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "a");
     let other = run(&uploads(), 2, as_fast).where_nodes(|info| {
         info.kernel = "6.13.0".to_owned();
         info.cpus = 4;
@@ -163,9 +166,9 @@ fn unlike_runs_are_refused_with_what_differs() {
         info.commit = Some("1234567".to_owned());
         info.stacks.insert("litep2p".to_owned(), "0.17.0".to_owned());
     });
-    other.keep(&place, "b");
+    other.keep(&scratch, "b");
     let ended = refused(
-        place.call(&["compare", "a", "b"]),
+        scratch.call(&["compare", "a", "b"]),
         "measure them alike, or accept it with --allow cpus,kernel\n",
     );
     for row in ["kernel", "6.12.48", "6.13.0"] {
@@ -178,18 +181,20 @@ fn unlike_runs_are_refused_with_what_differs() {
         );
     }
     refused(
-        place.call(&["compare", "a", "b", "--allow", "cpus"]),
+        scratch.call(&["compare", "a", "b", "--allow", "cpus"]),
         "--allow kernel\n",
     );
-    place
+    scratch
         .call(&["compare", "a", "b", "--allow", "cpus,kernel"])
         .expect(4);
-    place.call(&["compare", "a", "b", "--allow", "colour"]).expect(2);
+    scratch
+        .call(&["compare", "a", "b", "--allow", "colour"])
+        .expect(2);
 }
 
 #[test]
 fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let version = |version: &'static str| {
         move |info: &mut perfrun_contract::node::Info| {
             let names = ["litep2p", "libp2p"].map(str::to_owned);
@@ -201,35 +206,35 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
     let document = uploads().with("matrix", matrix);
     run(&document, 1, as_fast)
         .where_nodes(version("1"))
-        .keep(&place, "a");
+        .keep(&scratch, "a");
     run(&document, 2, as_fast)
         .where_nodes(version("2"))
-        .keep(&place, "b");
-    refused(place.call(&["compare", "a", "b"]), "--allow stacks\n");
+        .keep(&scratch, "b");
+    refused(scratch.call(&["compare", "a", "b"]), "--allow stacks\n");
     let compat = json!({"bandwidth": {"directions": ["upload"], "duration": "1s", "timing": "compat"}});
     run(&document.clone().with("workload", compat), 3, as_fast)
         .where_nodes(version("1"))
-        .keep(&place, "c");
-    let ended = refused(place.call(&["compare", "a", "c"]), "--allow workload\n");
+        .keep(&scratch, "c");
+    let ended = refused(scratch.call(&["compare", "a", "c"]), "--allow workload\n");
     for field in ["timing: strict", "timing: compat"] {
         assert!(ended.stderr.contains(field), "{field}: {ended}");
     }
     assert!(!ended.stderr.contains("chunk"), "only what differs: {ended}");
-    run(&compared(), 4, as_fast).keep(&place, "d");
+    run(&compared(), 4, as_fast).keep(&scratch, "d");
     refused(
-        place.call(&["compare", "a", "d"]),
+        scratch.call(&["compare", "a", "d"]),
         "the runs have no cell in common, beside the raw reference, since a has litep2p.libp2p.tcp.upload-1s, and d has \
          main.main.tcp.upload-1s, pr.pr.tcp.upload-1s: compare runs of one document",
     );
     let ping = json!({"ping": {"count": 20}});
-    run(&document.with("workload", ping), 4, as_fast).keep(&place, "ping");
+    run(&document.with("workload", ping), 4, as_fast).keep(&scratch, "ping");
     refused(
-        place.call(&["compare", "a", "ping"]),
+        scratch.call(&["compare", "a", "ping"]),
         "since a measures bandwidth (upload-1s), and ping measures ping (ping-20): compare runs of one document",
     );
     let stacks = json!([{"name": "main", "stack": "libp2p"}, {"name": "pr", "stack": "litep2p"}]);
-    run(&compared().with("stacks", stacks), 5, as_fast).keep(&place, "e");
-    let ended = refused(place.call(&["compare", "d", "e"]), "--allow settings\n");
+    run(&compared().with("stacks", stacks), 5, as_fast).keep(&scratch, "e");
+    let ended = refused(scratch.call(&["compare", "d", "e"]), "--allow settings\n");
     for field in ["client.stack: litep2p", "client.stack: libp2p"] {
         assert!(ended.stderr.contains(field), "{field}: {ended}");
     }
@@ -237,89 +242,89 @@ fn other_workloads_and_other_versions_of_two_stacks_are_unlike() {
 
 #[test]
 fn runs_of_two_sides_are_compared_in_pairs() {
-    let place = Place::new();
-    in_turn(&place, 9, slower);
-    let ended = place
+    let scratch = Scratch::new();
+    in_turn(&scratch, 9, slower);
+    let ended = scratch
         .call(&["compare", "--base", "main", "--candidate", "pr"])
         .expect(3);
     assert!(ended.stdout.contains("Worse: upload over tcp, "), "{ended}");
     assert!(ended.stdout.contains("(9 pairs of runs)."), "{ended}");
-    let place = Place::new();
-    in_turn(&place, 9, as_fast);
+    let scratch = Scratch::new();
+    in_turn(&scratch, 9, as_fast);
     let named = ["0", "1", "2", "3", "4", "5", "6", "7", "8"];
     let mut args = vec!["compare".to_owned(), "--base".to_owned()];
     args.extend(named.map(|number| format!("main/{number}")));
     args.push("--candidate".to_owned());
     args.extend(named.map(|number| format!("pr/{number}")));
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let same = place.call(&args).expect(0);
+    let same = scratch.call(&args).expect(0);
     assert!(same.stdout.contains("4 of 4 the same within 5 %."), "{same}");
 }
 
 #[test]
 fn too_few_runs_are_refused() {
-    let place = Place::new();
-    in_turn(&place, 5, slower);
+    let scratch = Scratch::new();
+    in_turn(&scratch, 5, slower);
     refused(
-        place.call(&["compare", "--base", "main", "--candidate", "pr"]),
+        scratch.call(&["compare", "--base", "main", "--candidate", "pr"]),
         "5 runs of the baseline and 5 of the candidate: name one of each, or as many of each and at least 6",
     );
-    let three = place.call(&["compare", "main/0", "main/1", "pr/0"]).expect(2);
+    let three = scratch.call(&["compare", "main/0", "main/1", "pr/0"]).expect(2);
     let sentence = "3 results: name those of each side with --base and --candidate";
     assert!(three.stderr.contains(sentence), "{three}");
-    earlier(&place, 4);
-    run(&uploads(), 50, slower).keep(&place, "new");
+    earlier(&scratch, 4);
+    run(&uploads(), 50, slower).keep(&scratch, "new");
     refused(
-        place.call(&["compare", "--history", "kept", "new"]),
+        scratch.call(&["compare", "--history", "kept", "new"]),
         "kept has 4 earlier runs of uploads, and at least 5 are needed",
     );
 }
 
 #[test]
 fn runs_that_do_not_take_turns_are_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for number in 0..6 {
-        run(&uploads(), number, as_fast).keep(&place, &format!("main/{number}"));
-        run(&uploads(), 10 + number, slower).keep(&place, &format!("pr/{number}"));
+        run(&uploads(), number, as_fast).keep(&scratch, &format!("main/{number}"));
+        run(&uploads(), 10 + number, slower).keep(&scratch, &format!("pr/{number}"));
     }
-    refused(place.call(&["compare", "main", "pr"]), "do not take turns");
+    refused(scratch.call(&["compare", "main", "pr"]), "do not take turns");
 }
 
 #[test]
 fn a_new_run_is_compared_with_earlier_runs() {
-    let place = Place::new();
-    earlier(&place, 6);
+    let scratch = Scratch::new();
+    earlier(&scratch, 6);
     // Neither itself, nor what came after it, nor another run is part of its history.
-    run(&uploads(), 10, slower).keep(&place, "kept/new");
-    run(&uploads(), 20, slower).keep(&place, "kept/later");
+    run(&uploads(), 10, slower).keep(&scratch, "kept/new");
+    run(&uploads(), 20, slower).keep(&scratch, "kept/later");
     let mut other = run(&uploads(), 3, slower);
     other.0.name = "another".to_owned();
-    other.keep(&place, "kept/another");
-    let ended = place
+    other.keep(&scratch, "kept/another");
+    let ended = scratch
         .call(&["compare", "--history", "kept", "kept/new"])
         .expect(3);
     assert!(ended.stdout.contains("Worse: upload over tcp, "), "{ended}");
     assert!(ended.stdout.contains("(6 earlier runs)."), "{ended}");
-    run(&uploads(), 11, as_fast).keep(&place, "usual");
-    let usual = place
+    run(&uploads(), 11, as_fast).keep(&scratch, "usual");
+    let usual = scratch
         .call(&["compare", "--history", "kept", "usual", "-o", "json"])
         .expect(4);
     assert_eq!(
         parsed(&usual)["comparisons"][0]["finding"],
         json!(Finding::Inconclusive)
     );
-    place.call(&["compare", "--history", "kept"]).expect(2);
+    scratch.call(&["compare", "--history", "kept"]).expect(2);
 }
 
 #[test]
 fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let both = json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "quic-v1"], "rawReference": false});
     let expects = json!([{"metric": "uploadGoodput", "maxRegression": "5%"}]);
     let document = compared().with("matrix", both).with("expect", expects);
     let is_worse = |cell: &Cell| cell.client.0 == "pr" && cell.transport == Transport::QuicV1;
-    run(&document, 1, |cell| if is_worse(cell) { 0.7 } else { 1.0 }).keep(&place, "a");
-    let report = |args: &[&str]| place.call(&[&["report", "a"], args].concat()).expect(0).stdout;
+    run(&document, 1, |cell| if is_worse(cell) { 0.7 } else { 1.0 }).keep(&scratch, "a");
+    let report = |args: &[&str]| scratch.call(&[&["report", "a"], args].concat()).expect(0).stdout;
     let verdict = "Fail · 1 of 2 expectations does not hold";
     assert!(report(&[]).contains(&format!("Verdict: {verdict}")));
     for output in ["table", "md", "html"] {
@@ -330,8 +335,8 @@ fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
     }
     let some: Value = serde_json::from_str(&report(&["--where", "transport=tcp", "-o", "json"])).unwrap();
     assert_eq!(some["judged"], json!({"comparisons": [], "verdict": "Fail"}));
-    run(&uploads(), 1, as_fast).keep(&place, "plain");
-    let plain = place
+    run(&uploads(), 1, as_fast).keep(&scratch, "plain");
+    let plain = scratch
         .call(&["report", "plain", "--where", "transport=tcp"])
         .expect(0);
     assert!(!plain.stdout.contains("Verdict"), "it expects nothing: {plain}");
@@ -339,7 +344,7 @@ fn a_report_of_some_cells_has_the_verdict_of_the_whole_run() {
 
 #[test]
 fn compare_with_one_run_shows_its_own_findings() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let bound = |bound: &str| {
         compared().with(
             "expect",
@@ -349,34 +354,34 @@ fn compare_with_one_run_shows_its_own_findings() {
     let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.9 } else { 1.0 };
     for (share, status) in [("20%", 0), ("5%", 3), ("10%", 4)] {
         let run = run(&bound(share), 1, by_variant);
-        run.keep(&place, "a");
-        let ended = place.call(&["compare", "a"]).expect(status);
-        let report = place.call(&["report", "a"]).expect(0);
+        run.keep(&scratch, "a");
+        let ended = scratch.call(&["compare", "a"]).expect(status);
+        let report = scratch.call(&["report", "a"]).expect(0);
         let shown = report.stdout.trim_end();
         assert_eq!(ended.stdout, format!("{shown} · exit {status}\n"));
         let passes = i32::from(status == 3) * 3;
-        place
+        scratch
             .call(&["compare", "a", "--inconclusive", "pass"])
             .expect(passes);
     }
     let mut stopped = run(&bound("20%"), 1, by_variant);
     stopped.0.state = RunState::Interrupted;
-    stopped.keep(&place, "stopped");
-    place.call(&["compare", "stopped"]).expect(1);
-    run(&uploads(), 1, as_fast).keep(&place, "plain");
+    stopped.keep(&scratch, "stopped");
+    scratch.call(&["compare", "stopped"]).expect(1);
+    run(&uploads(), 1, as_fast).keep(&scratch, "plain");
     refused(
-        place.call(&["compare", "plain"]),
+        scratch.call(&["compare", "plain"]),
         "plain compares nothing and expects nothing",
     );
     let aa = run(&compared(), 1, as_fast).where_nodes(|info| info.program_sha256 = Some("a".repeat(64)));
-    aa.keep(&place, "aa");
-    let ended = place.call(&["compare", "aa"]).expect(0);
+    aa.keep(&scratch, "aa");
+    let ended = scratch.call(&["compare", "aa"]).expect(0);
     assert!(ended.stdout.contains("are the same program"), "{ended}");
     let stacks = json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "libp2p"}]);
     let two = run(&compared().with("stacks", stacks), 1, as_fast);
     two.where_nodes(|info| info.program_sha256 = Some("a".repeat(64)))
-        .keep(&place, "two");
-    let ended = place.call(&["compare", "two"]).expect(0);
+        .keep(&scratch, "two");
+    let ended = scratch.call(&["compare", "two"]).expect(0);
     assert!(
         !ended.stdout.contains("the same program"),
         "its stacks differ: {ended}"
@@ -395,9 +400,9 @@ fn cells_of_a_pair_on_two_machines_are_not_comparable() {
             info.host = "another".to_owned();
         }
     }
-    let place = Place::new();
-    kept.keep(&place, "a");
-    let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
+    let scratch = Scratch::new();
+    kept.keep(&scratch, "a");
+    let ended = scratch.call(&["compare", "a", "-o", "json"]).expect(4);
     let judged = &parsed(&ended)["judged"];
     assert_eq!(
         judged["comparisons"][0]["reason"],
@@ -408,21 +413,21 @@ fn cells_of_a_pair_on_two_machines_are_not_comparable() {
 
 #[test]
 fn systems_for_continuous_integration_get_their_forms() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = compared().with(
         "expect",
         json!([{"metric": "uploadGoodput", "maxRegression": "5%"}, {"metric": "uploadGoodput", "min": "1Gbit"}]),
     );
     let by_variant = |cell: &Cell| if cell.client.0 == "pr" { 0.8 } else { 1.0 };
-    run(&document, 1, by_variant).keep(&place, "a");
+    run(&document, 1, by_variant).keep(&scratch, "a");
     for (command, status) in [("compare", 3), ("report", 0)] {
-        let junit = place.call(&[command, "a", "-o", "junit"]).expect(status).stdout;
+        let junit = scratch.call(&[command, "a", "-o", "junit"]).expect(status).stdout;
         assert!(
             junit.contains(r#"tests="3""#) && junit.contains(r#"failures="1""#),
             "{junit}"
         );
         assert!(junit.contains("uploadGoodput worse by at most 5 %"), "{junit}");
-        let github = place.call(&[command, "a", "-o", "github"]).expect(status);
+        let github = scratch.call(&[command, "a", "-o", "github"]).expect(status);
         assert!(github.stdout.contains("## Expectations"), "{github}");
         let commands = [
             "::error title=perfrun uploads::Not as expected: upload",
@@ -434,18 +439,21 @@ fn systems_for_continuous_integration_get_their_forms() {
         assert!(github.stderr.contains("5 %25"), "{github}");
         assert!(!github.stderr.contains("Worse: upload"), "said twice: {github}");
     }
-    run(&uploads(), 2, as_fast).keep(&place, "b");
-    run(&uploads(), 3, as_fast).keep(&place, "c");
-    let open = place.call(&["compare", "b", "c", "-o", "junit"]).expect(4).stdout;
+    run(&uploads(), 2, as_fast).keep(&scratch, "b");
+    run(&uploads(), 3, as_fast).keep(&scratch, "c");
+    let open = scratch
+        .call(&["compare", "b", "c", "-o", "junit"])
+        .expect(4)
+        .stdout;
     assert!(
         open.contains(r#"tests="4""#) && open.contains(r#"failures="4""#),
         "{open}"
     );
-    let skipped = place
+    let skipped = scratch
         .call(&["compare", "b", "c", "-o", "junit", "--inconclusive", "pass"])
         .expect(0);
     assert!(skipped.stdout.contains(r#"failures="0""#), "{skipped}");
-    let github = place.call(&["compare", "b", "c", "-o", "github"]).expect(4);
+    let github = scratch.call(&["compare", "b", "c", "-o", "github"]).expect(4);
     assert!(
         github
             .stderr
@@ -455,36 +463,36 @@ fn systems_for_continuous_integration_get_their_forms() {
     let samples = place.call(&["report", "b", "-o", "csv"]).expect(0);
     assert!(samples.stderr.contains("uploads has no samples"), "{samples}");
     refused(
-        place.call(&["report", "b", "-o", "junit"]),
+        scratch.call(&["report", "b", "-o", "junit"]),
         "uploads compares nothing and expects nothing",
     );
-    let ended = place.call(&["compare", "b", "c", "-o", "csv"]).expect(2);
+    let ended = scratch.call(&["compare", "b", "c", "-o", "csv"]).expect(2);
     assert!(ended.stderr.contains("csv and html show one run"), "{ended}");
 }
 
 #[test]
 fn failed_trials_are_the_worst_values() {
-    let place = Place::new();
-    earlier(&place, 6);
-    run(&uploads(), 10, as_fast).all_failed().keep(&place, "new");
-    let ended = place.call(&["compare", "--history", "kept", "new"]).expect(3);
+    let scratch = Scratch::new();
+    earlier(&scratch, 6);
+    run(&uploads(), 10, as_fast).all_failed().keep(&scratch, "new");
+    let ended = scratch.call(&["compare", "--history", "kept", "new"]).expect(3);
     assert!(ended.stdout.contains("failed trials 0 → 12"), "{ended}");
-    place.call(&["compare", "kept/0", "new"]).expect(4);
-    run(&uploads(), 11, as_fast).all_failed().keep(&place, "other");
-    place.call(&["compare", "new", "other"]).expect(4);
+    scratch.call(&["compare", "kept/0", "new"]).expect(4);
+    run(&uploads(), 11, as_fast).all_failed().keep(&scratch, "other");
+    scratch.call(&["compare", "new", "other"]).expect(4);
 }
 
 #[test]
 fn values_that_no_metric_has_are_refused() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "a");
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "a");
     for value in ["null", "1e999", "-1e999", "\"NaN\""] {
         let mut broken = run(&uploads(), 2, as_fast).json();
         broken["trials"][3]["metrics"]["uploadGoodput"] = json!("here");
-        keep(&place, "b", &broken.to_string().replace("\"here\"", value));
+        keep(&scratch, "b", &broken.to_string().replace("\"here\"", value));
         for command in [&["compare", "a", "b"][..], &["compare", "b"], &["report", "b"]] {
             refused(
-                place.call(command),
+                scratch.call(command),
                 "unable to read b/results.json as results of schema version 2",
             );
         }
@@ -493,15 +501,15 @@ fn values_that_no_metric_has_are_refused() {
 
 #[test]
 fn a_metric_without_a_direction_is_not_judged() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = compared().with(
         "expect",
         json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),
     );
     let mut kept = run(&document, 1, as_fast);
     kept.0.plan.judging.expect[0].metric = Metric::ClientCpuCores;
-    kept.keep(&place, "a");
-    let ended = place.call(&["compare", "a", "-o", "json"]).expect(4);
+    kept.keep(&scratch, "a");
+    let ended = scratch.call(&["compare", "a", "-o", "json"]).expect(4);
     assert_eq!(
         parsed(&ended)["judged"]["comparisons"][0]["finding"],
         json!(Finding::NotComparable)
@@ -510,8 +518,8 @@ fn a_metric_without_a_direction_is_not_judged() {
 
 #[test]
 fn results_of_older_versions_are_read_or_refused_with_a_reason() {
-    let place = Place::new();
-    run(&uploads(), 1, as_fast).keep(&place, "a");
+    let scratch = Scratch::new();
+    run(&uploads(), 1, as_fast).keep(&scratch, "a");
     let mut older = run(&uploads(), 2, as_fast).json();
     for node in older["environment"]["nodes"]
         .as_object_mut()
@@ -523,33 +531,33 @@ fn results_of_older_versions_are_read_or_refused_with_a_reason() {
             node.remove(field);
         }
     }
-    keep(&place, "old", &older.to_string());
+    keep(&scratch, "old", &older.to_string());
     let ended = refused(
-        place.call(&["compare", "a", "old"]),
+        scratch.call(&["compare", "a", "old"]),
         "--allow compiler,governor\n",
     );
     assert!(ended.stderr.contains("performance"), "{ended}");
-    let allowed = place
+    let allowed = scratch
         .call(&["compare", "a", "old", "--allow", "governor,compiler"])
         .expect(4);
     assert!(!allowed.stdout.contains("A/A"), "{allowed}");
     older["schemaVersion"] = json!(0);
-    keep(&place, "older", &older.to_string());
+    keep(&scratch, "older", &older.to_string());
     refused(
-        place.call(&["compare", "a", "older"]),
+        scratch.call(&["compare", "a", "older"]),
         "older/results.json has results of schema version 0, and this perfrun reads 2: use the perfrun that wrote it",
     );
 }
 
 #[test]
 fn history_is_a_line_for_each_run_cell_and_metric() {
-    let place = Place::new();
-    earlier(&place, 2);
+    let scratch = Scratch::new();
+    earlier(&scratch, 2);
     let mut few = run(&uploads(), 7, as_fast);
     let unmeasured = few.0.plan.cells[1].id.clone();
     few.0.trials.retain(|record| record.trial.id == "c0.i0");
-    few.keep(&place, "kept/few");
-    let csv = place.call(&["history", "kept"]).expect(0).stdout;
+    few.keep(&scratch, "kept/few");
+    let csv = scratch.call(&["history", "kept"]).expect(0).stdout;
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
         lines[0],
@@ -567,7 +575,7 @@ fn history_is_a_line_for_each_run_cell_and_metric() {
     );
     assert!(!last.contains(&unmeasured), "{csv}");
     refused(
-        place.call(&["history", "nowhere"]),
+        scratch.call(&["history", "nowhere"]),
         "unable to read nowhere: name the results folder",
     );
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, Place, node_program, results},
+    perfrun::{Mode, Scratch, node_program, results},
 };
 
 fn compared(name: &str) -> Document {
@@ -31,9 +31,9 @@ fn compared(name: &str) -> Document {
 #[test]
 fn each_iteration_is_a_pair_of_neighbours_in_new_processes() {
     for mode in Mode::available() {
-        let place = Place::new();
-        place.run(mode, &compared("pairs"), &["--seed", "7"]).expect(0);
-        let results = results(&place.only_run());
+        let scratch = Scratch::new();
+        scratch.run(mode, &compared("pairs"), &["--seed", "7"]).expect(0);
+        let results = results(&scratch.only_run());
         assert_eq!(
             (results.plan.seed, results.plan.renew),
             (Some(7), Renew::Iteration)
@@ -51,7 +51,7 @@ fn each_iteration_is_a_pair_of_neighbours_in_new_processes() {
         }
         let disturbed = counting(&results.trials).filter(|record| record.flags.contains(&Flag::Disturbed));
         assert!(trips.excluded_pairs as usize <= disturbed.count(), "{trips:?}");
-        let report = place.only_run().join("report.md");
+        let report = scratch.only_run().join("report.md");
         let report = std::fs::read_to_string(report).unwrap();
         assert!(report.contains("## Comparisons"), "{report}");
     }
@@ -62,11 +62,11 @@ fn a_control_takes_part_in_each_iteration() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
-    let place = Place::new();
+    let scratch = Scratch::new();
     let compare = json!([{"baseline": "main", "candidate": "pr", "control": true}]);
     let document = compared("control").with("compare", compare);
-    place.run(mode, &document, &[]).expect(0);
-    let results = results(&place.only_run());
+    scratch.run(mode, &document, &[]).expect(0);
+    let results = results(&scratch.only_run());
     let ids: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
     assert_eq!(
         ids,
@@ -81,7 +81,7 @@ fn a_control_takes_part_in_each_iteration() {
     for compared in judged.comparisons.iter().chain(&judged.controls) {
         assert_eq!(compared.pairs + compared.excluded_pairs, 10, "{compared:?}");
     }
-    let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
+    let report = std::fs::read_to_string(scratch.only_run().join("report.md")).unwrap();
     assert!(report.contains("The control "), "{report}");
 }
 
@@ -90,7 +90,7 @@ fn two_stacks_are_compared_on_the_transport_that_both_have() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = compared("stacks")
         .with(
             "stacks",
@@ -100,8 +100,8 @@ fn two_stacks_are_compared_on_the_transport_that_both_have() {
             "matrix",
             json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp", "tcp-tls"], "rawReference": false}),
         );
-    place.run(mode, &document, &[]).expect(0);
-    let results = results(&place.only_run());
+    scratch.run(mode, &document, &[]).expect(0);
+    let results = results(&scratch.only_run());
     let judged = results.judged.as_ref().unwrap();
     assert_eq!(judged.comparisons.len(), 2);
     for compared in &judged.comparisons {
@@ -109,7 +109,7 @@ fn two_stacks_are_compared_on_the_transport_that_both_have() {
         assert_eq!(compared.candidate, "pr.pr.tcp.ping-20");
         assert_eq!(compared.pairs + compared.excluded_pairs, 10, "{compared:?}");
     }
-    let report = std::fs::read_to_string(place.only_run().join("report.md")).unwrap();
+    let report = std::fs::read_to_string(scratch.only_run().join("report.md")).unwrap();
     for words in [
         "Baseline main → main, candidate pr → pr; medians",
         "litep2p secures TCP by Noise only, it has no TLS",
@@ -124,10 +124,10 @@ fn the_verdict_is_the_exit_status() {
         return;
     };
     for (limit, verdict, status) in [("1m", Verdict::Pass, 0), ("1us", Verdict::Fail, 3)] {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = compared("verdict").with("expect", json!([{"metric": "roundTripP50", "max": limit}]));
-        let ended = place.run(mode, &document, &[]);
-        let results = results(&place.only_run());
+        let ended = scratch.run(mode, &document, &[]);
+        let results = results(&scratch.only_run());
         let found = results.judged.as_ref().unwrap().verdict.unwrap();
         // Six trials that other tests do not disturb are enough for an interval of the median.
         let undisturbed = |cell| {
@@ -148,10 +148,10 @@ fn the_verdict_is_the_exit_status() {
 
 #[test]
 fn a_plan_lists_interim_checks() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = compared("interim").with("maxIterations", json!(40));
-    place.write("interim.yaml", &document.text());
-    let plan = place.call(&["plan", "interim.yaml"]).expect(0);
+    scratch.write("interim.yaml", &document.text());
+    let plan = scratch.call(&["plan", "interim.yaml"]).expect(0);
     for line in [
         "  2 cells, up to 80 trials: main → main, pr → pr; tcp; ping-20; each 40 × measured, 0 × warm-up",
         "  interim checks after 10, 20 and 40 iterations; settled comparisons stop early",
@@ -162,12 +162,12 @@ fn a_plan_lists_interim_checks() {
 
 #[test]
 fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for iterations in [9, 10] {
         let document = compared("few").with("iterations", json!(iterations));
-        place.write("few.yaml", &document.text());
+        scratch.write("few.yaml", &document.text());
         for command in ["plan", "validate"] {
-            let ended = place.call(&[command, "few.yaml"]).expect(0);
+            let ended = scratch.call(&[command, "few.yaml"]).expect(0);
             let is_mentioned = ended.stdout.contains("10 iterations or more, and this run has 9");
             assert_eq!(is_mentioned, iterations < 10, "{ended}");
         }
@@ -177,12 +177,12 @@ fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
 #[test]
 fn a_pair_settled_at_an_interim_check_is_measured_no_longer() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = compared("interim")
             .with("expect", json!([{"metric": "roundTripP50", "max": "1m"}]))
             .with("maxIterations", json!(20));
-        let ended = place.run(mode, &document, &[]);
-        let results = results(&place.only_run());
+        let ended = scratch.run(mode, &document, &[]);
+        let results = results(&scratch.only_run());
         let iterations = |cell| {
             counting(&results.trials).filter(move |record| record.trial.cell == cell && !record.trial.warmup)
         };
@@ -227,9 +227,9 @@ fn a_program_is_compared_with_itself() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
-    let place = Place::new();
-    place.run(mode, &of_one_stack("aa"), &["--aa"]).expect(0);
-    let results = results(&place.only_run());
+    let scratch = Scratch::new();
+    scratch.run(mode, &of_one_stack("aa"), &["--aa"]).expect(0);
+    let results = results(&scratch.only_run());
     let ids: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
     assert_eq!(ids, ["base.base.tcp.ping-20", "candidate.candidate.tcp.ping-20"]);
     assert_eq!(results.judged.unwrap().comparisons.len(), 2);
@@ -237,10 +237,10 @@ fn a_program_is_compared_with_itself() {
 
 #[test]
 fn each_stack_is_compared_with_itself_and_raw_if_it_is_alone() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let two = json!({"clients": ["litep2p", "libp2p"], "servers": ["litep2p", "libp2p"], "transports": ["tcp"], "rawReference": false});
-    place.write("two.yaml", &of_one_stack("two").with("matrix", two).text());
-    place.write("raw.yaml", &document::run("raw").text());
+    scratch.write("two.yaml", &of_one_stack("two").with("matrix", two).text());
+    scratch.write("raw.yaml", &document::run("raw").text());
     for (file, cells) in [
         (
             "two.yaml",
@@ -254,7 +254,7 @@ fn each_stack_is_compared_with_itself_and_raw_if_it_is_alone() {
             &["base.base.tcp.ping-1", "candidate.candidate.tcp.ping-1"],
         ),
     ] {
-        let plan = place.call(&["plan", file, "--aa", "--all"]).expect(0);
+        let plan = scratch.call(&["plan", file, "--aa", "--all"]).expect(0);
         for cell in cells {
             assert!(plan.stdout.contains(cell), "{cell}: {plan}");
         }
@@ -274,9 +274,9 @@ fn a_regression_of_the_command_line_is_in_the_verdict() {
         (candidate.to_vec(), None, 0),
         ([candidate, regression].concat(), Some(Verdict::Inconclusive), 4),
     ] {
-        let place = Place::new();
-        place.run(mode, &of_one_stack("bound"), &args).expect(status);
-        let results = results(&place.only_run());
+        let scratch = Scratch::new();
+        scratch.run(mode, &of_one_stack("bound"), &args).expect(status);
+        let results = results(&scratch.only_run());
         assert_eq!(results.judged.unwrap().verdict, verdict);
     }
 }
@@ -286,16 +286,16 @@ fn two_programs_are_compared_with_a_document_without_compare() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
-    let place = Place::new();
+    let scratch = Scratch::new();
     let base = node_program().canonicalize().unwrap();
-    let candidate = place
+    let candidate = scratch
         .script("next-node", &format!("exec {} \"$@\"", base.display()))
         .canonicalize()
         .unwrap();
     let [base, candidate] = [base, candidate].map(|path| path.into_os_string().into_string().unwrap());
     let args = ["--base", &base, "--candidate", &candidate];
-    place.run(mode, &of_one_stack("two"), &args).expect(0);
-    let results = results(&place.only_run());
+    scratch.run(mode, &of_one_stack("two"), &args).expect(0);
+    let results = results(&scratch.only_run());
     let programs = &results.environment.programs;
     let named: Vec<(Option<&str>, &str)> = programs
         .iter()

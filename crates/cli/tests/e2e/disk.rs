@@ -8,25 +8,25 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Ended, Mode, Place, Running, entries, results},
+    perfrun::{Ended, Mode, Running, Scratch, entries, results},
 };
 use perfrun_test_kit::{Need, skip};
 
 /// Runs perfrun with results in a file system of this size, together with a shell command, and copies the
 /// files left at the end to `kept`. `None` if this machine cannot make such a file system.
-fn with_disk(place: &Place, mode: Mode, document: &Document, bytes: u32, beside: &str) -> Option<Ended> {
-    fs::create_dir(place.path().join("disk")).unwrap();
-    fs::create_dir(place.path().join("kept")).unwrap();
+fn with_disk(scratch: &Scratch, mode: Mode, document: &Document, bytes: u32, beside: &str) -> Option<Ended> {
+    fs::create_dir(scratch.path().join("disk")).unwrap();
+    fs::create_dir(scratch.path().join("kept")).unwrap();
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
     }
     let mount = format!("mount -t tmpfs -o size={bytes} none disk");
-    unshare.args(["--mount", "sh", "-c"]).current_dir(place.path());
+    unshare.args(["--mount", "sh", "-c"]).current_dir(scratch.path());
     let script = format!(
         "{mount} || exit 77; {beside} \"$@\" 2>said; code=$?; wait; cat said >&2; cp -r disk/. kept; exit $code"
     );
-    let perfrun = place.command(mode, document, &["--results", "disk/results"]);
+    let perfrun = scratch.command(mode, document, &["--results", "disk/results"]);
     unshare
         .args([&script, "sh"])
         .arg(perfrun.get_program())
@@ -42,9 +42,9 @@ fn with_disk(place: &Place, mode: Mode, document: &Document, bytes: u32, beside:
 #[test]
 fn a_disk_without_room_is_refused_before_the_run() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = document::run("large").with("iterations", json!(100));
-        let Some(ended) = with_disk(&place, mode, &document, 1 << 20, "") else {
+        let Some(ended) = with_disk(&scratch, mode, &document, 1 << 20, "") else {
             return;
         };
         let ended = ended.expect(1);
@@ -56,7 +56,7 @@ fn a_disk_without_room_is_refused_before_the_run() {
         );
         assert!(ended.stderr.contains("No space left on device"), "{ended}");
         assert_eq!(ended.stdout, "");
-        let left = entries(&place.path().join("kept"));
+        let left = entries(&scratch.path().join("kept"));
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -67,9 +67,9 @@ fn a_disk_that_becomes_full_fails_the_run_and_keeps_what_was_measured() {
     let fill = "(for i in $(seq 600); do grep -q '^.2/10' said && break; sleep 0.1; done; \
                 cat /dev/zero >disk/fill 2>/dev/null; true) &";
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = document::steady("crowded", 500, 10);
-        let Some(ended) = with_disk(&place, mode, &document, 2 << 20, fill) else {
+        let Some(ended) = with_disk(&scratch, mode, &document, 2 << 20, fill) else {
             return;
         };
         let ended = ended.expect(1);
@@ -84,7 +84,7 @@ fn a_disk_that_becomes_full_fails_the_run_and_keeps_what_was_measured() {
             ended.stdout.contains("Round trips"),
             "what there is is shown: {ended}"
         );
-        let runs = entries(&place.path().join("kept/results"));
+        let runs = entries(&scratch.path().join("kept/results"));
         assert_eq!(runs.len(), 1, "{ended}");
         let kept = perfrun_cli::results_folder::read(&runs[0]).unwrap();
         assert_eq!(kept.state, RunState::Failed, "{ended}");
@@ -95,7 +95,7 @@ fn a_disk_that_becomes_full_fails_the_run_and_keeps_what_was_measured() {
         );
 
         // With room again, the run resumes.
-        place
+        scratch
             .call(&["run", "--resume", runs[0].to_str().unwrap()])
             .expect(0);
         let done = results(&runs[0]);

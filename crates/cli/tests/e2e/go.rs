@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     document,
     links::is_impaired,
-    perfrun::{Mode, Place, node_program, results},
+    perfrun::{Mode, Scratch, node_program, results},
 };
 
 /// The program, if it was built: tests do not build it, and not everybody has Go.
@@ -66,10 +66,10 @@ fn completes_with(workload: &Value, topology: &Value, pairs: &[(&str, &str)]) {
                 "rawReference": false,
             }),
         );
-    let place = Place::new();
-    let run = place.run(mode, &document, &[]);
+    let scratch = Scratch::new();
+    let run = scratch.run(mode, &document, &[]);
     run.expect(0);
-    let results = results(&place.only_run());
+    let results = results(&scratch.only_run());
     let of = |client: &str, server: &str, transport: &str| {
         let prefix = format!("{client}.{server}.{transport}.");
         results
@@ -158,9 +158,9 @@ fn the_go_node_reports_the_capabilities_that_plans_rely_on() {
         "matrix",
         json!({"clients": stacks, "servers": stacks, "transports": ["tcp"], "rawReference": false}),
     );
-    let place = Place::new();
-    place.run(mode, &document, &[]).expect(0);
-    let results = results(&place.only_run());
+    let scratch = Scratch::new();
+    scratch.run(mode, &document, &[]).expect(0);
+    let results = results(&scratch.only_run());
     let info = &results.environment.nodes["client-0-go-libp2p"];
     assert_eq!(
         info.capabilities.get("go-libp2p"),
@@ -187,13 +187,13 @@ fn go_libp2p_sends_no_more_in_a_round_trip_than_the_window_of_yamux() {
             "matrix",
             json!({"clients": ["narrow"], "servers": ["go-libp2p"], "networks": ["far"], "rawReference": false}),
         );
-    let place = Place::new();
-    let ended = place.run(Mode::Namespaces, &document, &[]);
+    let scratch = Scratch::new();
+    let ended = scratch.run(Mode::Namespaces, &document, &[]);
     if !is_impaired(&ended) {
         return;
     }
     ended.expect(0);
-    let results = results(&place.only_run());
+    let results = results(&scratch.only_run());
     let goodput = results.trials[0].metrics[&Metric::DownloadGoodput];
     // 31 of the 32 windows are read, a round trip before the next, until the last one can be sent. The probe
     // lets a round trip be a hundredth shorter than 100 ms.
@@ -211,9 +211,9 @@ fn a_trial_with_go_libp2p_is_flagged_if_udp_buffers_are_too_small() {
         "matrix",
         json!({"clients": stacks, "servers": stacks, "transports": ["quic-v1"], "rawReference": false}),
     );
-    let place = Place::new();
-    place.run(mode, &document, &[]).expect(0);
-    for trial in results(&place.only_run()).trials {
+    let scratch = Scratch::new();
+    scratch.run(mode, &document, &[]).expect(0);
+    for trial in results(&scratch.only_run()).trials {
         let buffers: Vec<UdpBuffers> = trial
             .nodes
             .values()

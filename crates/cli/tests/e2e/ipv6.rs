@@ -14,7 +14,7 @@ use crate::{
     document::{self, Document},
     go::go_program,
     links::{checks, is_impaired, round_trip},
-    perfrun::{Mode, Place, Running, results},
+    perfrun::{Mode, Running, Scratch, results},
     workloads::{in_all_modes, records},
 };
 
@@ -119,7 +119,7 @@ fn both_ip_families_have_the_delay_of_the_network() {
     }
     // The emulator in user space reads packets itself; netem does not.
     for backend in ["kernel", "userspace"] {
-        let place = Place::alone();
+        let scratch = Scratch::alone();
         let document = document::run("delayed")
             .with("workload", json!({ "ping": { "count": 5 } }))
             .with(
@@ -133,7 +133,7 @@ fn both_ip_families_have_the_delay_of_the_network() {
                     "networks": ["far"], "ipFamilies": ["IPv4", "IPv6"],
                 }),
             );
-        let ended = place.run(Mode::Namespaces, &document, &[]);
+        let ended = scratch.run(Mode::Namespaces, &document, &[]);
         if !is_impaired(&ended) {
             continue;
         }
@@ -142,7 +142,7 @@ fn both_ip_families_have_the_delay_of_the_network() {
             continue;
         }
         let ended = ended.expect(0);
-        let results = results(&place.only_run());
+        let results = results(&scratch.only_run());
         assert_eq!(results.state, RunState::Complete, "{ended}");
         for cell in ["raw.raw.tcp.ping-5.far", "raw.raw.tcp.ping-5.far.IPv6"] {
             // What is lost is sent again.
@@ -173,10 +173,10 @@ fn both_ip_families_have_the_delay_of_the_network() {
 
 #[test]
 fn a_machine_without_ipv6_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let matrix =
         json!({ "clients": ["raw"], "servers": ["raw"], "transports": ["tcp"], "ipFamilies": ["IPv6"] });
-    let perfrun = place.command(Mode::Loopback, &document::run("none").with("matrix", matrix), &[]);
+    let perfrun = scratch.command(Mode::Loopback, &document::run("none").with("matrix", matrix), &[]);
     let mut unshare = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         unshare.args(["--user", "--map-root-user"]);
@@ -186,7 +186,7 @@ fn a_machine_without_ipv6_is_refused() {
         .arg("--net")
         .arg(perfrun.get_program())
         .args(perfrun.get_args());
-    unshare.current_dir(place.path());
+    unshare.current_dir(scratch.path());
     let ended = Running::start(unshare).ended();
     if ended.stderr.starts_with("unshare: ") {
         return skip(Need::Namespaces, "all", ended.stderr.trim());

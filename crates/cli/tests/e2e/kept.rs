@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     document::{self, Document},
-    perfrun::Place,
+    perfrun::Scratch,
 };
 
 /// A run under construction.
@@ -141,14 +141,14 @@ impl Kept {
         serde_json::to_value(results).unwrap()
     }
 
-    /// Keeps the results in a folder of a place, below its own.
-    pub(crate) fn keep(&self, place: &Place, folder: &str) {
-        keep(place, folder, &self.json().to_string());
+    /// Keeps the results in a folder of the scratch folder.
+    pub(crate) fn keep(&self, scratch: &Scratch, folder: &str) {
+        keep(scratch, folder, &self.json().to_string());
     }
 }
 
 /// Keeps a text as results.
-pub(crate) fn keep(place: &Place, folder: &str, results: &str) {
-    fs::create_dir_all(place.path().join(folder)).unwrap();
-    place.write(&format!("{folder}/results.json"), results);
+pub(crate) fn keep(scratch: &Scratch, folder: &str, results: &str) {
+    fs::create_dir_all(scratch.path().join(folder)).unwrap();
+    scratch.write(&format!("{folder}/results.json"), results);
 }

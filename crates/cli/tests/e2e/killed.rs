@@ -18,14 +18,14 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, Running, by_attempt, entries, results, send},
+    perfrun::{Mode, Running, Scratch, by_attempt, entries, results, send},
 };
 
 #[test]
 fn a_trial_whose_node_is_killed_is_retried() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let mut perfrun = place.start(mode, &document::steady("mortal", 1500, 3));
+        let scratch = Scratch::new();
+        let mut perfrun = scratch.start(mode, &document::steady("mortal", 1500, 3));
         perfrun.says("[1/3]");
         send(perfrun.client_in_a_trial(None), Signal::KILL);
         perfrun.says("client-0 was restarted");
@@ -47,7 +47,7 @@ fn a_trial_whose_node_is_killed_is_retried() {
             );
         }
         assert!(ended.stdout.contains("tried again and"), "{ended}");
-        let results = results(&place.only_run());
+        let results = results(&scratch.only_run());
         assert_eq!(results.state, RunState::Complete);
         let records = by_attempt(&results);
         assert_eq!(records.len(), 5, "{:?}", records.keys());
@@ -67,15 +67,15 @@ fn a_trial_whose_node_is_killed_is_retried() {
 #[test]
 fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let mut perfrun = place.start(mode, &document::steady("doomed", 1500, 2));
+        let scratch = Scratch::new();
+        let mut perfrun = scratch.start(mode, &document::steady("doomed", 1500, 2));
         let first = perfrun.client_in_a_trial(None);
         send(first, Signal::KILL);
         perfrun.says("client-0 was restarted");
         send(perfrun.client_in_a_trial(Some(first)), Signal::KILL);
         let ended = perfrun.ended().expect(1);
         assert!(ended.stdout.contains("NodeLost: 1 of 2 trials failed"), "{ended}");
-        let results = results(&place.only_run());
+        let results = results(&scratch.only_run());
         assert_eq!(results.state, RunState::Complete);
         let records = by_attempt(&results);
         assert_eq!(lost_node(records[&("c0.i0", 0)]), Some("client-0"));
@@ -85,12 +85,12 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
 
         // What failed is given another chance, and the rest is kept.
         let kept = (*records[&("c0.i1", 0)]).clone();
-        let completed = place.resume().expect(0);
+        let completed = scratch.resume().expect(0);
         assert!(
             !completed.stderr.contains("[1/2]"),
             "one trial was left: {completed}"
         );
-        let results = self::results(&place.only_run());
+        let results = self::results(&scratch.only_run());
         let records = by_attempt(&results);
         assert_eq!(
             records.keys().copied().collect::<Vec<_>>(),
@@ -104,11 +104,11 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
 #[test]
 fn a_run_in_which_all_trials_failed_reports_why() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = document::run("hopeless")
             .with("workload", json!({ "ping": { "count": 10_000_000 } }))
             .with("timeouts", json!({ "trial": "100ms" }));
-        let ended = place.run(mode, &document, &["--quiet"]).expect(1);
+        let ended = scratch.run(mode, &document, &["--quiet"]).expect(1);
         assert!(
             ended.stderr.contains("[1/1] raw.raw.tcp.ping-10000000 failed"),
             "{ended}"
@@ -133,19 +133,19 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
         .iter()
         .map(|mode| {
             let begun = Instant::now();
-            Place::new().run(*mode, &document, &[]).expect(0);
+            Scratch::new().run(*mode, &document, &[]).expect(0);
             begun.elapsed()
         })
         .collect();
     let mut interrupted = 0;
     for moment in 0..MOMENTS {
         let mode = modes[moment % modes.len()];
-        let place = Place::new();
+        let scratch = Scratch::new();
         let delay = whole[moment % modes.len()].mul_f64(random.random_range(0.0..1.0));
-        let perfrun = place.start(mode, &document);
+        let perfrun = scratch.start(mode, &document);
         thread::sleep(delay);
         kill(perfrun);
-        let runs = entries(&place.results());
+        let runs = entries(&scratch.results());
         assert!(runs.len() <= 1, "{runs:?}");
         let Some(folder) = runs.first() else { continue };
         assert_whole(folder);
@@ -157,10 +157,10 @@ fn perfrun_killed_at_any_moment_leaves_nothing_half_done() {
             continue;
         }
         let before: Results = perfrun_cli::results_folder::read(folder).unwrap();
-        place.call(&["report", folder.to_str().unwrap()]).expect(0);
+        scratch.call(&["report", folder.to_str().unwrap()]).expect(0);
         interrupted += usize::from(before.state == RunState::Interrupted);
 
-        place.resume().expect(0);
+        scratch.resume().expect(0);
         assert_whole(folder);
         let after = results(folder);
         assert_eq!((after.state, after.trials.len()), (RunState::Complete, 20));

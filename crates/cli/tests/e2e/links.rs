@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Ended, Mode, Place, Running, by_attempt, children, eventually, results, send},
+    perfrun::{Ended, Mode, Running, Scratch, by_attempt, children, eventually, results, send},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -79,9 +79,9 @@ fn round_trips_take_the_delay_of_the_network_and_results_show_it() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
-    let place = Place::alone();
+    let scratch = Scratch::alone();
     let pings = document::run("links").with("workload", json!({ "ping": { "count": 10 } }));
-    let perfrun = place.start(Mode::Namespaces, &on(pings, &["none", "there", "far", "lossy"]));
+    let perfrun = scratch.start(Mode::Namespaces, &on(pings, &["none", "there", "far", "lossy"]));
     let belongings = perfrun.belongings();
     let ended = perfrun.ended();
     belongings.vanish();
@@ -89,7 +89,7 @@ fn round_trips_take_the_delay_of_the_network_and_results_show_it() {
         return;
     }
     let ended = ended.expect(0);
-    let results = results(&place.only_run());
+    let results = results(&scratch.only_run());
     assert_eq!(results.state, RunState::Complete);
     let windows = results.plan.tcp_window_bytes().map(|most| [most, most]);
     for (name, node) in &results.environment.nodes {
@@ -136,7 +136,7 @@ fn each_leg_of_a_relay_has_the_delay_of_its_network() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
-    let place = Place::alone();
+    let scratch = Scratch::alone();
     let far = json!({
         "name": "far",
         "delay": "100ms",
@@ -148,12 +148,12 @@ fn each_leg_of_a_relay_has_the_delay_of_its_network() {
         .with("workload", json!({ "relay": { "sizes": ["100k"], "pings": 2 } }))
         .with("matrix", matrix)
         .with("networks", json!([far]));
-    let ended = place.run(Mode::Namespaces, &document, &[]);
+    let ended = scratch.run(Mode::Namespaces, &document, &[]);
     if !is_impaired(&ended) {
         return;
     }
     let ended = ended.expect(0);
-    let results = results(&place.only_run());
+    let results = results(&scratch.only_run());
     // Between sink and source 100 ms each way; between sink and relay 100, between relay and source 50.
     for (path, metric, milliseconds) in [
         ("direct", Metric::RoundTripP50, 200.0),
@@ -171,12 +171,12 @@ fn each_leg_of_a_relay_has_the_delay_of_its_network() {
 
 #[test]
 fn loopback_has_no_links_to_impair() {
-    let place = Place::new();
-    let ended = place
+    let scratch = Scratch::new();
+    let ended = scratch
         .run(Mode::Loopback, &on(document::run("loopback"), &["lat10"]), &[])
         .expect(1);
     assert!(ended.stderr.contains("run it without --loopback"), "{ended}");
-    assert!(!place.results().exists(), "nothing was begun");
+    assert!(!scratch.results().exists(), "nothing was begun");
 }
 
 #[test]
@@ -184,12 +184,12 @@ fn an_unavailable_back_end_is_reported_with_its_reason_before_any_trial() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
-    let place = Place::alone();
+    let scratch = Scratch::alone();
     let document = on(document::run("kernel"), &["far"]).with(
         "networks",
         json!([{ "name": "far", "delay": "100ms", "backend": "kernel" }]),
     );
-    let ended = place.run(Mode::Namespaces, &document, &[]);
+    let ended = scratch.run(Mode::Namespaces, &document, &[]);
     if ended.code() == Some(0) {
         return skip(Need::NoNetem, "a kernel without netem", "this one has it");
     }
@@ -197,7 +197,7 @@ fn an_unavailable_back_end_is_reported_with_its_reason_before_any_trial() {
     for words in ["network far on client-0: ", "failed: "] {
         assert!(ended.stderr.contains(words), "{ended}");
     }
-    let results = results(&place.only_run());
+    let results = results(&scratch.only_run());
     assert!(results.trials.is_empty());
     assert_eq!(results.state, RunState::Failed);
 }
@@ -216,12 +216,12 @@ fn a_node_whose_link_agent_is_killed_is_replaced_and_its_trial_run_again() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
-    let place = Place::alone();
+    let scratch = Scratch::alone();
     let pings = document::run("mortal")
         .with("workload", json!({ "ping": { "count": 15 } }))
         .with("iterations", json!(2));
     let document = on(pings, &["there"]).with("timeouts", json!({ "trial": "10s" }));
-    let perfrun = place.start(Mode::Namespaces, &document);
+    let perfrun = scratch.start(Mode::Namespaces, &document);
     let agent = eventually("there is a link agent, or the run has ended", || {
         link_agent(&perfrun, "10.99.0.2")
             .map(Some)
@@ -238,7 +238,7 @@ fn a_node_whose_link_agent_is_killed_is_replaced_and_its_trial_run_again() {
         ended.stderr.contains("its link agent: signal: 9 (SIGKILL)"),
         "{ended}"
     );
-    let results = results(&place.only_run());
+    let results = results(&scratch.only_run());
     let records = by_attempt(&results);
     let failure = records[&("c0.i0", 0)].failure.as_ref().unwrap();
     assert_eq!(

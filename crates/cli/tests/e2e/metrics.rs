@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, Place, Running, entries, eventually, results},
+    perfrun::{Mode, Running, Scratch, entries, eventually, results},
 };
 
 /// Runs that together measure all that there is. Each takes six seconds or more on any machine, so that it is
@@ -84,11 +84,11 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
     let address = free_address();
     let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
     // One of the runs measures links.
-    let place = Place::alone();
+    let scratch = Scratch::alone();
     let from = now();
-    let command = place.command(Mode::Namespaces, &documents()[0], &["--metrics-listen", &address]);
+    let command = scratch.command(Mode::Namespaces, &documents()[0], &["--metrics-listen", &address]);
     let all_of_them: String = documents().iter().map(Document::text).collect();
-    place.write("document.yaml", &all_of_them);
+    scratch.write("document.yaml", &all_of_them);
     let ended = Running::start(command).ended();
     if let Some(refusal) = ended
         .stderr
@@ -101,7 +101,7 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
     // A machine that other tests keep busy leaves what is expected inconclusive.
     assert!(matches!(ended.code(), Some(0 | 4)), "{ended}");
     let to = now();
-    let folders = entries(&place.results());
+    let folders = entries(&scratch.results());
     assert_eq!(folders.len(), documents().len(), "{folders:?}");
     let mut has_intervals = false;
     for folder in folders {
@@ -166,9 +166,9 @@ fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
     let address = free_address();
     let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
     let from = now();
-    let place = Place::new();
+    let scratch = Scratch::new();
     let steady = document::steady("stopped", 500, 100);
-    let command = place.command(Mode::Loopback, &steady, &["--metrics-listen", &address]);
+    let command = scratch.command(Mode::Loopback, &steady, &["--metrics-listen", &address]);
     let mut perfrun = Running::start(command);
     perfrun.says("[6/100]");
     // Prometheus takes its time to look at a target for the first time.
@@ -198,10 +198,10 @@ fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
 #[test]
 fn a_run_serves_metrics_and_does_not_wait_for_a_scraper_that_never_came() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let address = free_address();
         let steady = document::steady("steady", 300, 2);
-        let command = place.command(mode, &steady, &["--metrics-listen", &address]);
+        let command = scratch.command(mode, &steady, &["--metrics-listen", &address]);
         let begun = std::time::Instant::now();
         let ended = Running::start(command).ended().expect(0);
         assert!(!ended.stderr.contains("waiting"), "nobody has asked: {ended}");
@@ -213,8 +213,8 @@ fn a_run_serves_metrics_and_does_not_wait_for_a_scraper_that_never_came() {
 fn an_address_that_is_taken_is_refused_before_anything_runs() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let place = Place::new();
-    let ended = place.run(
+    let scratch = Scratch::new();
+    let ended = scratch.run(
         Mode::Loopback,
         &document::run("taken"),
         &["--metrics-listen", &address],
@@ -227,7 +227,7 @@ fn an_address_that_is_taken_is_refused_before_anything_runs() {
                 .contains("choose another address with --metrics-listen"),
         "{ended}"
     );
-    assert_eq!(entries(&place.results()), Vec::<std::path::PathBuf>::new());
+    assert_eq!(entries(&scratch.results()), Vec::<std::path::PathBuf>::new());
 }
 
 /// A configuration that has one target scraped every second.

@@ -7,20 +7,20 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, Running, entries, parsed, results},
+    perfrun::{Mode, Running, Scratch, entries, parsed, results},
 };
 use perfrun_test_kit::{Need, skip};
 
 #[test]
 fn tables_go_to_standard_output_and_progress_to_standard_error() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = document::run("lines")
             .with("iterations", json!(2))
             .with("warmup", json!(1));
-        let ended = place.run(mode, &document, &[]).expect(0);
-        let folder = place.only_run();
-        let shown = folder.strip_prefix(place.path()).unwrap().display();
+        let ended = scratch.run(mode, &document, &[]).expect(0);
+        let folder = scratch.only_run();
+        let shown = folder.strip_prefix(scratch.path()).unwrap().display();
         let lines: Vec<&str> = ended.stderr.lines().collect();
         let kind = match mode {
             Mode::Namespaces => "each in a network namespace",
@@ -60,7 +60,7 @@ fn a_run_beside_busy_processes_warns_before_it_begins_and_in_its_tables() {
     let Some(mode) = Mode::available().next() else {
         return;
     };
-    let place = Place::alone();
+    let scratch = Scratch::alone();
     let busy = || {
         let mut shell = Command::new("sh");
         shell.args(["-c", "while :; do :; done"]);
@@ -68,11 +68,11 @@ fn a_run_beside_busy_processes_warns_before_it_begins_and_in_its_tables() {
     };
     let cpus = std::thread::available_parallelism().unwrap().get();
     let half_of_the_cpus: Vec<Running> = (0..cpus.div_ceil(2)).map(|_| busy()).collect();
-    let mut run = Running::start(place.command(mode, &document::steady("beside", 300, 2), &[]));
+    let mut run = Running::start(scratch.command(mode, &document::steady("beside", 300, 2), &[]));
     run.says("this machine is busy: ");
     run.ended().expect(0);
     drop(half_of_the_cpus);
-    let report = fs::read_to_string(place.only_run().join("report.md")).unwrap();
+    let report = fs::read_to_string(scratch.only_run().join("report.md")).unwrap();
     let warning = "The machine was busy: other work disturbed all 2 trials that count, ";
     assert!(report.contains(warning), "{report}");
 }
@@ -80,7 +80,7 @@ fn a_run_beside_busy_processes_warns_before_it_begins_and_in_its_tables() {
 #[test]
 fn a_file_name_with_escape_sequences_cannot_control_the_terminal() {
     // Terminals copy what follows OSC 52 to the clipboard.
-    let ended = Place::new()
+    let ended = Scratch::new()
         .call(&["validate", "\x1b]52;c;AA\x07.yaml"])
         .expect(1);
     assert!(ended.stderr.contains(" ]52;c;AA .yaml"), "{ended}");
@@ -90,8 +90,8 @@ fn a_file_name_with_escape_sequences_cannot_control_the_terminal() {
 #[test]
 fn quiet_shows_the_result_only() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let ended = place.run(mode, &document::run("still"), &["--quiet"]).expect(0);
+        let scratch = Scratch::new();
+        let ended = scratch.run(mode, &document::run("still"), &["--quiet"]).expect(0);
         assert_eq!(ended.stderr, "");
         assert!(ended.stdout.contains("Round trips"), "{ended}");
     }
@@ -100,10 +100,12 @@ fn quiet_shows_the_result_only() {
 #[test]
 fn the_json_output_is_results_json_on_one_line() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let ended = place.run(mode, &document::run("machine"), &["--json"]).expect(0);
+        let scratch = Scratch::new();
+        let ended = scratch
+            .run(mode, &document::run("machine"), &["--json"])
+            .expect(0);
         assert_eq!(ended.stdout.lines().count(), 1, "{ended}");
-        assert_eq!(parsed(&ended.stdout), results(&place.only_run()));
+        assert_eq!(parsed(&ended.stdout), results(&scratch.only_run()));
         assert!(ended.stderr.contains("[1/1]"), "progress is still shown: {ended}");
     }
 }
@@ -111,27 +113,27 @@ fn the_json_output_is_results_json_on_one_line() {
 #[test]
 fn a_document_is_taken_from_standard_input() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let mut command = place.perfrun(&["run", "-", "--results", "results"]);
+        let scratch = Scratch::new();
+        let mut command = scratch.perfrun(&["run", "-", "--results", "results"]);
         command.args(mode.flag());
         let text = document::run("piped").text();
         Running::start_with_input(command, &text).ended().expect(0);
-        assert_eq!(results(&place.only_run()).name, "piped");
+        assert_eq!(results(&scratch.only_run()).name, "piped");
     }
 }
 
 #[test]
 fn each_document_of_a_file_is_run_into_its_own_folder() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let both = document::run("first").text() + &document::run("second").text();
-        place.write("both.yaml", &both);
-        let mut command = place.perfrun(&["run", "both.yaml", "--results", "deep/results", "--json"]);
+        scratch.write("both.yaml", &both);
+        let mut command = scratch.perfrun(&["run", "both.yaml", "--results", "deep/results", "--json"]);
         command.args(mode.flag());
         let ended = Running::start(command).ended().expect(0);
         let printed: Vec<String> = ended.stdout.lines().map(|line| parsed(line).name).collect();
         assert_eq!(printed, ["first", "second"]);
-        let kept: Vec<String> = entries(&place.path().join("deep/results"))
+        let kept: Vec<String> = entries(&scratch.path().join("deep/results"))
             .iter()
             .map(|folder| results(folder).name)
             .collect();
@@ -142,8 +144,8 @@ fn each_document_of_a_file_is_run_into_its_own_folder() {
 #[test]
 fn readers_that_leave_early_do_not_end_the_run() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let mut perfrun = place.command(mode, &document::run("unheard").with("iterations", json!(3)), &[]);
+        let scratch = Scratch::new();
+        let mut perfrun = scratch.command(mode, &document::run("unheard").with("iterations", json!(3)), &[]);
         let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
         // Both pipes are closed before perfrun has written anything.
         let line = format!(
@@ -152,10 +154,10 @@ fn readers_that_leave_early_do_not_end_the_run() {
             arguments.join(" ")
         );
         perfrun = Command::new("/bin/sh");
-        perfrun.args(["-c", &line]).current_dir(place.path());
+        perfrun.args(["-c", &line]).current_dir(scratch.path());
         Running::start(perfrun).ended();
-        assert_eq!(fs::read_to_string(place.path().join("status")).unwrap(), "0\n");
-        assert_eq!(results(&place.only_run()).state, RunState::Complete);
+        assert_eq!(fs::read_to_string(scratch.path().join("status")).unwrap(), "0\n");
+        assert_eq!(results(&scratch.only_run()).state, RunState::Complete);
     }
 }
 
@@ -169,9 +171,9 @@ fn a_terminal_gets_a_bar_with_the_time_that_is_left() {
         );
     }
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let document = document::steady("watched", 700, 3);
-        let perfrun = place.command(mode, &document, &[]);
+        let perfrun = scratch.command(mode, &document, &[]);
         let arguments: Vec<_> = perfrun.get_args().map(|arg| arg.to_str().unwrap()).collect();
         let line = format!(
             "stty cols 100; {} {} >table",
@@ -182,14 +184,14 @@ fn a_terminal_gets_a_bar_with_the_time_that_is_left() {
         terminal
             .args(["--quiet", "--return", "--command", &line, "/dev/null"])
             .env("TERM", "xterm")
-            .current_dir(place.path());
+            .current_dir(scratch.path());
         let ended = Running::start(terminal).ended().expect(0);
         let seen = &ended.stdout;
         assert!(seen.contains("0/3 trials, 0s  raw.raw.tcp.ping-70 #1"), "{ended}");
         assert!(seen.contains("1/3 trials, "), "{ended}");
         assert!(seen.contains(" left  raw.raw.tcp.ping-70 #2"), "{ended}");
         assert!(!seen.contains("[1/3]"), "lines are for logs: {ended}");
-        let table = fs::read_to_string(place.path().join("table")).unwrap();
+        let table = fs::read_to_string(scratch.path().join("table")).unwrap();
         assert!(
             table.contains("Round trips") && !table.contains('\u{1b}'),
             "{table}"

@@ -7,16 +7,16 @@ use fantoccini::Locator;
 use crate::{
     browser::{Driver, Screen},
     document,
-    perfrun::{Mode, PATIENCE, Place, Running},
+    perfrun::{Mode, PATIENCE, Running, Scratch},
 };
 
 #[tokio::test]
 async fn a_browser_shows_the_run_and_then_its_report() {
     let Some(driver) = Driver::start() else { return };
     let browser = driver.open(Screen::Desktop).await;
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::steady("shown", 1000, 15);
-    let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &["--ui"]));
+    let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &["--ui"]));
     perfrun.says("watch it at http://127.0.0.1:");
     let stderr = perfrun.stderr();
     let url = stderr
@@ -65,7 +65,7 @@ async fn a_browser_shows_the_run_and_then_its_report() {
     // It stays, and so does the file.
     let shown = browser.source().await.unwrap();
     browser
-        .goto(&format!("file://{}/report.html", place.only_run().display()))
+        .goto(&format!("file://{}/report.html", scratch.only_run().display()))
         .await
         .unwrap();
     assert_eq!(browser.source().await.unwrap(), shown);
@@ -74,8 +74,8 @@ async fn a_browser_shows_the_run_and_then_its_report() {
 
 #[test]
 fn the_page_is_for_this_machine_only() {
-    let place = Place::new();
-    let ended = place
+    let scratch = Scratch::new();
+    let ended = scratch
         .run(Mode::Loopback, &document::run("open"), &["--ui=0.0.0.0:0"])
         .expect(2);
     assert!(ended.stderr.contains("use a loopback address"), "{ended}");

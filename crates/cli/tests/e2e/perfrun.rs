@@ -45,8 +45,8 @@ impl Mode {
     pub(crate) fn available() -> impl Iterator<Item = Self> {
         static REFUSAL: OnceLock<Option<String>> = OnceLock::new();
         let refusal = REFUSAL.get_or_init(|| {
-            let place = Place::new();
-            let ended = place.run(Self::Namespaces, &document::run("probe"), &[]);
+            let scratch = Scratch::new();
+            let ended = scratch.run(Self::Namespaces, &document::run("probe"), &[]);
             (!ended.status.success()).then(|| {
                 assert!(ended.stderr.contains(NO_NAMESPACES), "{ended}");
                 ended.stderr
@@ -75,8 +75,8 @@ pub(crate) fn node_program() -> PathBuf {
     program
 }
 
-/// The folder of a test, removed when the test ends.
-pub(crate) struct Place {
+/// The scratch folder of a test, removed when the test ends.
+pub(crate) struct Scratch {
     folder: TempDir,
     _turn: Turn,
 }
@@ -90,15 +90,15 @@ enum Turn {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
-impl Place {
+impl Scratch {
     pub(crate) fn new() -> Self {
         // A test may have several.
         Self::with(Turn::Shared(MACHINE.read_recursive()))
     }
 
-    /// Waits until no other test has a place, and keeps others from getting one.
+    /// Waits until no other test has a scratch folder, and keeps others from getting one.
     pub(crate) fn alone() -> Self {
-        // Also finds out what there is here, which takes a place.
+        // Also finds out what there is here, which takes a scratch folder.
         let _ = Mode::available().count();
         Self::with(Turn::Alone(MACHINE.write()))
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, Place, Running, entries, results},
+    perfrun::{Mode, Running, Scratch, entries, results},
 };
 
 /// Enough bytes for a few hundred samples on any machine.
@@ -47,8 +47,8 @@ fn a_profile_leaves_flame_graphs_that_the_report_links() {
         return;
     }
     for mode in Mode::available() {
-        let place = Place::new();
-        let ended = place.run(mode, &busy("profiled"), &["--profile"]).expect(0);
+        let scratch = Scratch::new();
+        let ended = scratch.run(mode, &busy("profiled"), &["--profile"]).expect(0);
         assert!(
             ended.stderr.contains("profiling raw.raw.tcp.upload-512Mi"),
             "{ended}"
@@ -59,7 +59,7 @@ fn a_profile_leaves_flame_graphs_that_the_report_links() {
             "{ended}"
         );
 
-        let folder = place.only_run();
+        let folder = scratch.only_run();
         let results = results(&folder);
         assert_eq!(
             results.trials.len(),
@@ -82,10 +82,10 @@ fn a_profile_leaves_flame_graphs_that_the_report_links() {
 
         // The profiles are there already.
         let flags = ["run", "--profile", "--resume", folder.to_str().unwrap()];
-        let again = place.call(&flags).expect(0);
+        let again = scratch.call(&flags).expect(0);
         assert!(again.stderr.contains("nothing left to run"), "{again}");
         assert!(again.stdout.contains("Profiles"), "{again}");
-        let shown = place.call(&["report", folder.to_str().unwrap()]).expect(0);
+        let shown = scratch.call(&["report", folder.to_str().unwrap()]).expect(0);
         assert!(
             shown.stdout.contains("Functions with the most CPU time"),
             "{shown}"
@@ -98,12 +98,12 @@ fn a_complete_run_can_be_profiled_later() {
     if !has_perf() {
         return;
     }
-    let place = Place::new();
-    place.run(Mode::Loopback, &busy("later"), &[]).expect(0);
-    let folder = place.only_run();
+    let scratch = Scratch::new();
+    scratch.run(Mode::Loopback, &busy("later"), &[]).expect(0);
+    let folder = scratch.only_run();
     let before = results(&folder).trials;
     let flags = ["run", "--profile=fp", "--resume", folder.to_str().unwrap()];
-    let ended = place.call(&flags).expect(0);
+    let ended = scratch.call(&flags).expect(0);
     assert!(
         ended.stderr.contains("profiling raw.raw.tcp.upload-512Mi"),
         "{ended}"
@@ -114,9 +114,9 @@ fn a_complete_run_can_be_profiled_later() {
 
 #[test]
 fn a_trial_without_samples_does_not_spoil_the_run() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     // As if perf recorded and then found nothing.
-    let perf = place.script(
+    let perf = scratch.script(
         "perf",
         "case \"$1\" in script) exit 0;; esac\nfor last; do true; done\n[ \"$last\" = true ] && exit 0\n\
          echo x >\"$last\"; exec sleep 600",
@@ -126,7 +126,7 @@ fn a_trial_without_samples_does_not_spoil_the_run() {
         perf.parent().unwrap().display(),
         env::var("PATH").unwrap()
     );
-    let mut command = place.command(Mode::Loopback, &document::run("idle"), &["--profile"]);
+    let mut command = scratch.command(Mode::Loopback, &document::run("idle"), &["--profile"]);
     command.env("PATH", path);
     let ended = Running::start(command).ended().expect(0);
     assert!(
@@ -135,12 +135,12 @@ fn a_trial_without_samples_does_not_spoil_the_run() {
             .contains("no profile of raw.raw.tcp.ping-1: server nodes: perf took no sample"),
         "{ended}"
     );
-    assert_eq!(results(&place.only_run()).trials.len(), 1);
+    assert_eq!(results(&scratch.only_run()).trials.len(), 1);
 }
 
 #[test]
 fn without_perf_a_profiled_run_is_refused_before_any_trial() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for (lines, sentence) in [
         (None, "there is no `perf` on PATH; install it"),
         (
@@ -149,22 +149,22 @@ fn without_perf_a_profiled_run_is_refused_before_any_trial() {
         ),
     ] {
         if let Some(lines) = lines {
-            place.script("perf", lines);
+            scratch.script("perf", lines);
         }
-        let mut command = place.command(Mode::Loopback, &document::run("unprofiled"), &["--profile"]);
-        command.env("PATH", place.path());
+        let mut command = scratch.command(Mode::Loopback, &document::run("unprofiled"), &["--profile"]);
+        command.env("PATH", scratch.path());
         let ended = Running::start(command).ended().expect(1);
         assert!(ended.stderr.contains(sentence), "{ended}");
         assert_eq!(ended.stderr.lines().count(), 1, "a sentence: {ended}");
-        assert!(!place.results().exists(), "nothing was made");
+        assert!(!scratch.results().exists(), "nothing was made");
     }
 }
 
 #[test]
 fn a_cluster_is_not_profiled() {
-    let place = Place::new();
-    place.write("document.yaml", &document::run("pods").text());
-    let ended = place
+    let scratch = Scratch::new();
+    scratch.write("document.yaml", &document::run("pods").text());
+    let ended = scratch
         .call(&["run", "document.yaml", "--cluster", "--profile"])
         .expect(2);
     assert!(

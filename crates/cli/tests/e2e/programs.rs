@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, PATIENCE, Place, Running, entries, node_program, results},
+    perfrun::{Mode, PATIENCE, Running, Scratch, entries, node_program, results},
 };
 
 fn with_variant(name: &str, variant: serde_json::Value) -> Document {
@@ -21,17 +21,17 @@ fn with_variant(name: &str, variant: serde_json::Value) -> Document {
 #[test]
 fn a_variant_runs_its_own_program_with_its_own_settings() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let script = format!(
             "echo \"the colour is $COLOUR\" >&2; exec {} \"$@\"",
             node_program().display()
         );
-        let program = place.script("next-node", &script);
+        let program = scratch.script("next-node", &script);
         let given = format!("next={}", program.display());
         let variant = json!({ "name": "next", "stack": "raw", "image": "example.org/next", "env": { "COLOUR": "blue" } });
         let document = with_variant("variant", variant);
-        place.run(mode, &document, &["--node", &given]).expect(0);
-        let folder = place.only_run();
+        scratch.run(mode, &document, &["--node", &given]).expect(0);
+        let folder = scratch.only_run();
         let results = results(&folder);
         let cells: Vec<&str> = results.plan.cells.iter().map(|cell| cell.id.as_str()).collect();
         assert_eq!(
@@ -61,9 +61,9 @@ fn a_variant_runs_its_own_program_with_its_own_settings() {
 
 #[test]
 fn a_resumed_run_uses_the_programs_it_started_with() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let script = format!("echo started >&2; exec {} \"$@\"", node_program().display());
-    let program = place.script("next-node", &script);
+    let program = scratch.script("next-node", &script);
     let given = format!("next={}", program.display());
     // An image: without a program it is refused.
     let variant = json!({ "name": "next", "stack": "raw", "image": "example.org/next" });
@@ -73,27 +73,27 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
             "matrix",
             json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawReference": false }),
         );
-    let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &["--node", &given]));
+    let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &["--node", &given]));
     perfrun.says("[1/4]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
-    let folder = place.only_run();
+    let folder = scratch.only_run();
     let before = results(&folder).environment.programs;
     assert_eq!(before.len(), 1);
 
-    let moved = place.path().join("moved-node");
+    let moved = scratch.path().join("moved-node");
     fs::rename(&program, &moved).unwrap();
     let resume = ["run", "--resume", folder.to_str().unwrap()];
-    let ended = place.call(&resume).expect(1);
+    let ended = scratch.call(&resume).expect(1);
     let missing = format!("unable to run --node next={} as a node", program.display());
     assert!(ended.stderr.contains(&missing), "{ended}");
 
     let given = format!("next={}", moved.display());
-    let mut perfrun = Running::start(place.perfrun(&[&resume[..], &["--node", &given]].concat()));
+    let mut perfrun = Running::start(scratch.perfrun(&[&resume[..], &["--node", &given]].concat()));
     perfrun.says("[2/4]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
-    place.resume().expect(0);
+    scratch.resume().expect(0);
     let results = results(&folder);
     assert_eq!(results.state, RunState::Complete);
     let [now] = &results.environment.programs[..] else {
@@ -107,12 +107,12 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
 #[test]
 fn a_program_that_ends_early_is_reported_with_the_end_of_its_log() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let program = place.script("broken", "echo 'libfoo.so.1 is missing' >&2; exit 3");
+        let scratch = Scratch::new();
+        let program = scratch.script("broken", "echo 'libfoo.so.1 is missing' >&2; exit 3");
         let program = format!("next={}", program.display());
         let document = with_variant("broken", json!({ "name": "next", "stack": "raw" }));
         let begun = Instant::now();
-        let ended = place.run(mode, &document, &["--node", &program]).expect(1);
+        let ended = scratch.run(mode, &document, &["--node", &program]).expect(1);
         assert!(
             begun.elapsed() < PATIENCE,
             "not after timeouts.provision, 5 minutes"
@@ -130,7 +130,7 @@ fn a_program_that_ends_early_is_reported_with_the_end_of_its_log() {
                 .contains("exit status: 3; the end of its log:\n  libfoo.so.1 is missing"),
             "{ended}"
         );
-        let results = results(&place.only_run());
+        let results = results(&scratch.only_run());
         assert_eq!(results.state, RunState::Failed);
         assert!(results.reason.unwrap().contains("libfoo.so.1 is missing"));
         assert_eq!(results.trials, []);
@@ -139,11 +139,11 @@ fn a_program_that_ends_early_is_reported_with_the_end_of_its_log() {
 
 #[test]
 fn a_program_does_not_get_the_digest_of_another_one() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let told = "echo \"digest: ${PERFRUN_PROGRAM_SHA256-none}\" >&2; exit 3";
-    let program = place.script("asked", told);
+    let program = scratch.script("asked", told);
     let node = ["--node", program.to_str().unwrap()];
-    let mut command = place.command(Mode::Loopback, &document::run("asked"), &node);
+    let mut command = scratch.command(Mode::Loopback, &document::run("asked"), &node);
     command.env("PERFRUN_PROGRAM_SHA256", "ab".repeat(32));
     let ended = Running::start(command).ended().expect(1);
     assert!(ended.stderr.contains("digest: none"), "{ended}");
@@ -152,10 +152,10 @@ fn a_program_does_not_get_the_digest_of_another_one() {
 #[test]
 fn a_program_that_never_answers_is_given_up_after_timeouts_provision() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let program = place.script("mute", "echo 'thinking' >&2; exec sleep 1000");
+        let scratch = Scratch::new();
+        let program = scratch.script("mute", "echo 'thinking' >&2; exec sleep 1000");
         let document = document::run("mute").with("timeouts", json!({ "provision": "1s" }));
-        let ended = place
+        let ended = scratch
             .run(mode, &document, &["--node", program.to_str().unwrap()])
             .expect(1);
         assert!(
@@ -164,6 +164,6 @@ fn a_program_that_never_answers_is_given_up_after_timeouts_provision() {
                 .contains("was not ready within timeouts.provision, 1s; the end of its log:\n  thinking"),
             "{ended}"
         );
-        assert_eq!(results(&place.only_run()).state, RunState::Failed);
+        assert_eq!(results(&scratch.only_run()).state, RunState::Failed);
     }
 }

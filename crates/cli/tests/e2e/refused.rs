@@ -6,37 +6,37 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Ended, Mode, NO_NAMESPACES, Place, Running, entries},
+    perfrun::{Ended, Mode, NO_NAMESPACES, Running, Scratch, entries},
 };
 use perfrun_test_kit::{Need, skip};
 
 /// Expects that a document is refused by `validate` and by `run`, with the same sentence, and that nothing is
 /// left.
 fn refuse(text: &str, sentence: &str) {
-    let place = Place::new();
-    place.write("document.yaml", text);
+    let scratch = Scratch::new();
+    scratch.write("document.yaml", text);
     for args in [
         &["validate", "document.yaml"][..],
         &["run", "document.yaml", "--loopback"],
     ] {
-        let ended = place.call(args).expect(1);
+        let ended = scratch.call(args).expect(1);
         assert!(ended.stderr.contains(sentence), "{sentence:?} is not in: {ended}");
         assert!(ended.stderr.starts_with("perfrun: document.yaml: "), "{ended}");
         assert_eq!(ended.stdout, "");
     }
-    assert_eq!(entries(place.path()).len(), 1, "nothing was made");
+    assert_eq!(entries(scratch.path()).len(), 1, "nothing was made");
 }
 
 /// Expects that a valid document is not run.
-fn refuse_to_run(place: &Place, document: &Document, args: &[&str], sentence: &str) -> Ended {
-    let before = entries(place.path()).len();
-    let ended = place.run(Mode::Loopback, document, args).expect(1);
+fn refuse_to_run(scratch: &Scratch, document: &Document, args: &[&str], sentence: &str) -> Ended {
+    let before = entries(scratch.path()).len();
+    let ended = scratch.run(Mode::Loopback, document, args).expect(1);
     assert!(ended.stderr.contains(sentence), "{sentence:?} is not in: {ended}");
     assert_eq!(ended.stderr.lines().count(), 1, "a sentence: {ended}");
     assert_eq!(ended.stdout, "");
     let document = 1;
     assert!(
-        entries(place.path()).len() <= before + document,
+        entries(scratch.path()).len() <= before + document,
         "nothing was made"
     );
     ended
@@ -87,11 +87,11 @@ fn a_regression_without_a_comparison_is_refused() {
                     compare two programs by `perfrun run --candidate PATH`";
     let expects = json!([{ "metric": "roundTripP50", "maxRegression": "10%" }]);
     refuse(&document::run("alone").with("expect", expects).text(), sentence);
-    let place = Place::new();
-    place.write("alone.yaml", &document::run("alone").text());
+    let scratch = Scratch::new();
+    scratch.write("alone.yaml", &document::run("alone").text());
     let with = |regression: &str, more: &[&str]| {
         let args = [&["plan", "alone.yaml", "--max-regression", regression], more].concat();
-        place.call(&args)
+        scratch.call(&args)
     };
     let ended = with("roundTripP50=10%", &[]).expect(1);
     assert!(
@@ -111,14 +111,14 @@ fn a_document_with_more_cells_than_allowed_is_refused() {
     let sentence = "perfrun/too-large: too many cells: 96768, with the raw reference and skipped cells, but at \
                     most 4096 are allowed; shorten the lists of matrix or workload\n";
     refuse(text, sentence);
-    let place = Place::new();
-    place.write("document.yaml", text);
+    let scratch = Scratch::new();
+    scratch.write("document.yaml", text);
     // The document is refused before a cluster is looked for.
     for args in [
         &["plan", "document.yaml"][..],
         &["run", "document.yaml", "--cluster"],
     ] {
-        let ended = place.call(args).expect(1);
+        let ended = scratch.call(args).expect(1);
         assert_eq!(ended.stderr, format!("perfrun: document.yaml: {sentence}"));
         assert_eq!(ended.stdout, "");
     }
@@ -151,16 +151,16 @@ fn a_suspended_or_cancelled_document_is_valid_and_not_run() {
         ),
     ] {
         let document = document::run("held").with(field, json!(true));
-        let place = Place::new();
-        refuse_to_run(&place, &document, &[], sentence);
-        place.call(&["validate", "document.yaml"]).expect(0);
+        let scratch = Scratch::new();
+        refuse_to_run(&scratch, &document, &[], sentence);
+        scratch.call(&["validate", "document.yaml"]).expect(0);
     }
 }
 
 #[test]
 fn a_missing_file_is_refused() {
-    let place = Place::new();
-    let ended = place.call(&["run", "nowhere.yaml", "--loopback"]).expect(1);
+    let scratch = Scratch::new();
+    let ended = scratch.call(&["run", "nowhere.yaml", "--loopback"]).expect(1);
     assert!(
         ended
             .stderr
@@ -171,22 +171,22 @@ fn a_missing_file_is_refused() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::run("unkept");
-    place.write("file", "");
+    scratch.write("file", "");
     for folder in ["file", "file/below", "/proc/perfrun-results", "/sys"] {
         let sentence = format!(
             "unable to keep results in {folder}: make it writable, or choose another folder with --results"
         );
-        refuse_to_run(&place, &document, &["--results", folder], &sentence);
+        refuse_to_run(&scratch, &document, &["--results", folder], &sentence);
     }
     // Root may write anyway: for an ordinary user see `users`.
     if !rustix::process::geteuid().is_root() {
-        let sealed = place.path().join("sealed");
+        let sealed = scratch.path().join("sealed");
         fs::create_dir(&sealed).unwrap();
         fs::set_permissions(&sealed, fs::Permissions::from_mode(0o555)).unwrap();
         refuse_to_run(
-            &place,
+            &scratch,
             &document,
             &["--results", "sealed"],
             "unable to keep results in sealed:",
@@ -196,9 +196,9 @@ fn a_folder_that_cannot_be_written_is_refused() {
 
 #[test]
 fn a_path_that_is_not_a_node_program_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::run("unstarted");
-    place.write("plain", "");
+    scratch.write("plain", "");
     for (path, why) in [
         ("nowhere/perfrun-node", "No such file or directory"),
         ("plain", "Permission denied"),
@@ -207,23 +207,23 @@ fn a_path_that_is_not_a_node_program_is_refused() {
         let sentence = format!(
             "unable to run --node {path} as a node (`cargo build --release -p perfrun-node` builds one): {why}"
         );
-        refuse_to_run(&place, &document, &["--node", path], &sentence);
+        refuse_to_run(&scratch, &document, &["--node", path], &sentence);
     }
 }
 
 #[test]
 fn a_node_program_for_an_unknown_variant_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let stacks = json!([{ "name": "next", "stack": "raw" }]);
     let document = document::run("misspelt").with("stacks", stacks);
     refuse_to_run(
-        &place,
+        &scratch,
         &document,
         &["--node", "nxt=/bin/true"],
         "--node nxt=..: the document has no stack variant nxt, it has next",
     );
     refuse_to_run(
-        &place,
+        &scratch,
         &document,
         &["--node", "/bin/true", "--node", "/bin/false"],
         "--node was given twice for all nodes",
@@ -232,7 +232,7 @@ fn a_node_program_for_an_unknown_variant_is_refused() {
 
 #[test]
 fn an_image_without_a_program_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let stacks = json!([{ "name": "next", "stack": "raw", "image": "example.org/node:next" }]);
     let matrix = json!({ "clients": ["next"], "servers": ["raw"], "transports": ["tcp"] });
     let document = document::run("image")
@@ -240,21 +240,21 @@ fn an_image_without_a_program_is_refused() {
         .with("matrix", matrix);
     let sentence = "stack next is a container image, and a local run needs a program: set its command, or name one with \
                     --node next=PATH";
-    refuse_to_run(&place, &document, &[], sentence);
+    refuse_to_run(&scratch, &document, &[], sentence);
     // The program of the others is not that of the image.
-    refuse_to_run(&place, &document, &["--node", "/bin/true"], sentence);
+    refuse_to_run(&scratch, &document, &["--node", "/bin/true"], sentence);
 }
 
 #[test]
 fn a_run_without_perfrun_node_beside_perfrun_is_refused() {
-    let place = Place::new();
-    let alone = place.path().join("perfrun");
+    let scratch = Scratch::new();
+    let alone = scratch.path().join("perfrun");
     fs::copy(env!("CARGO_BIN_EXE_perfrun"), &alone).unwrap();
-    place.write("document.yaml", &document::run("alone").text());
+    scratch.write("document.yaml", &document::run("alone").text());
     let mut command = Command::new(&alone);
     command
         .args(["run", "document.yaml", "--loopback"])
-        .current_dir(place.path());
+        .current_dir(scratch.path());
     let ended = Running::start(command).ended().expect(1);
     assert!(
         ended.stderr.ends_with(
@@ -262,7 +262,7 @@ fn a_run_without_perfrun_node_beside_perfrun_is_refused() {
         ),
         "{ended}"
     );
-    assert_eq!(entries(place.path()).len(), 2, "nothing was made");
+    assert_eq!(entries(scratch.path()).len(), 2, "nothing was made");
 }
 
 #[test]
@@ -289,9 +289,9 @@ fn refused_namespaces_name_the_reason_and_the_way_without() {
             "user namespaces cannot be had",
         );
     }
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::run("confined");
-    let command = place.command(Mode::Namespaces, &document, &[]);
+    let command = scratch.command(Mode::Namespaces, &document, &[]);
     let ended = Running::start(confined(&command)).ended().expect(1);
     assert!(ended.stderr.contains(NO_NAMESPACES), "{ended}");
     assert!(ended.stderr.contains("or use --loopback"), "{ended}");
@@ -299,25 +299,25 @@ fn refused_namespaces_name_the_reason_and_the_way_without() {
         ended.stderr.contains("sysctl user.max_"),
         "what to change: {ended}"
     );
-    assert!(!place.results().exists());
+    assert!(!scratch.results().exists());
 
-    let command = place.command(Mode::Loopback, &document, &[]);
+    let command = scratch.command(Mode::Loopback, &document, &[]);
     Running::start(confined(&command)).ended().expect(0);
 }
 
 #[test]
 fn an_unknown_option_is_a_usage_error() {
-    let place = Place::new();
-    place.call(&["run"]).expect(2);
-    place.call(&["run", "document.yaml", "--fast"]).expect(2);
-    place
+    let scratch = Scratch::new();
+    scratch.call(&["run"]).expect(2);
+    scratch.call(&["run", "document.yaml", "--fast"]).expect(2);
+    scratch
         .call(&["run", "document.yaml", "--resume", "results"])
         .expect(2);
-    let ended = place
+    let ended = scratch
         .call(&["--log", "][", "validate", "document.yaml"])
         .expect(2);
     assert!(ended.stderr.contains("unable to read --log"), "{ended}");
-    let mut command = place.perfrun(&["validate", "document.yaml"]);
+    let mut command = scratch.perfrun(&["validate", "document.yaml"]);
     command.env("RUST_LOG", "][");
     let ended = Running::start(command).ended().expect(2);
     assert!(
@@ -330,8 +330,8 @@ fn an_unknown_option_is_a_usage_error() {
 
 #[test]
 fn options_that_exclude_each_other_are_usage_errors_and_missing_files_are_not() {
-    let place = Place::new();
-    place.write("document.yaml", &document::run("pods").text());
+    let scratch = Scratch::new();
+    scratch.write("document.yaml", &document::run("pods").text());
     for (line, sentence) in [
         (
             "report nowhere --where transport=tcp -o junit",
@@ -355,11 +355,11 @@ fn options_that_exclude_each_other_are_usage_errors_and_missing_files_are_not() 
         ),
     ] {
         let args: Vec<&str> = line.split(' ').collect();
-        let ended = place.call(&args).expect(2);
+        let ended = scratch.call(&args).expect(2);
         assert!(ended.stderr.contains(sentence), "{line}: {ended}");
         assert_eq!(ended.stdout, "", "{line}");
     }
-    let ended = place.call(&["conformance", "--node", " "]).expect(2);
+    let ended = scratch.call(&["conformance", "--node", " "]).expect(2);
     assert!(ended.stderr.contains("--node names no program"), "{ended}");
     for line in [
         "report nowhere",
@@ -373,19 +373,19 @@ fn options_that_exclude_each_other_are_usage_errors_and_missing_files_are_not() 
         "link set --netns nowhere --to 10.0.0.2 --delay 5ms",
     ] {
         let args: Vec<&str> = line.split(' ').collect();
-        place.call(&args).expect(1);
+        scratch.call(&args).expect(1);
     }
 }
 
 #[test]
 fn a_program_to_compare_that_is_not_there_is_named_by_its_option() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::run("compared");
     for (option, other) in [("--candidate", "--base"), ("--base", "--candidate")] {
         let sentence = format!(
             "unable to run {option} nowhere as a node (`cargo build --release -p perfrun-node` builds one): No such file"
         );
         let args = [option, "nowhere", other, "/bin/true"];
-        refuse_to_run(&place, &document, &args, &sentence);
+        refuse_to_run(&scratch, &document, &args, &sentence);
     }
 }

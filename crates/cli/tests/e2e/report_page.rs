@@ -13,7 +13,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     browser::{Driver, PHONE_WIDTH, Screen},
-    perfrun::Place,
+    perfrun::Scratch,
 };
 
 const SPEC: &str = "
@@ -157,21 +157,21 @@ fn results() -> Results {
 }
 
 /// The page that perfrun makes of these results, as a URL.
-fn page(place: &Place, results: &Results) -> String {
-    let file = place.write("results.json", &serde_json::to_string(results).unwrap());
-    let report = place
+fn page(scratch: &Scratch, results: &Results) -> String {
+    let file = scratch.write("results.json", &serde_json::to_string(results).unwrap());
+    let report = scratch
         .call(&["report", file.to_str().unwrap(), "--output", "html"])
         .expect(0);
-    let page = place.write("report.html", &report.stdout);
+    let page = scratch.write("report.html", &report.stdout);
     format!("file://{}", page.display())
 }
 
 #[tokio::test]
 async fn a_browser_shows_the_values_of_results() {
     let Some(driver) = Driver::start() else { return };
-    let (place, results) = (Place::new(), results());
+    let (scratch, results) = (Scratch::new(), results());
     let browser = driver.open(Screen::Desktop).await;
-    browser.goto(&page(&place, &results)).await.unwrap();
+    browser.goto(&page(&scratch, &results)).await.unwrap();
 
     let values: Vec<(String, String, f64, String)> = read(&browser, VALUES).await;
     assert!(values.len() > 20, "{values:?}");
@@ -297,9 +297,9 @@ fn shows_medians_by_delay_and_loss(drawn: &Drawn, results: &Results) {
 #[tokio::test]
 async fn a_phone_shows_a_dark_page_that_does_not_scroll_sideways_and_can_be_read() {
     let Some(driver) = Driver::start() else { return };
-    let (place, results) = (Place::new(), results());
+    let (scratch, results) = (Scratch::new(), results());
     let browser = driver.open(Screen::DarkPhone).await;
-    browser.goto(&page(&place, &results)).await.unwrap();
+    browser.goto(&page(&scratch, &results)).await.unwrap();
     let (width, content): (u32, u32) = read(
         &browser,
         "return [innerWidth, document.documentElement.scrollWidth]",

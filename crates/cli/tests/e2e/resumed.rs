@@ -9,26 +9,26 @@ use serde_json::{Value, json};
 
 use crate::{
     document,
-    perfrun::{Mode, Place, Running, by_attempt, entries, node_program, results},
+    perfrun::{Mode, Running, Scratch, by_attempt, entries, node_program, results},
     users::NOBODY,
 };
 
 #[test]
 fn a_stopped_or_killed_run_resumes_where_it_ended() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let mut perfrun = place.start(mode, &document::steady("patchy", 300, 8));
+        let scratch = Scratch::new();
+        let mut perfrun = scratch.start(mode, &document::steady("patchy", 300, 8));
         perfrun.says("[2/8]");
         perfrun.signal(Signal::INT);
         perfrun.ended().expect(130);
-        let folder = place.only_run();
+        let folder = scratch.only_run();
         let first = results(&folder);
 
         let resume = ["run", "--resume", folder.to_str().unwrap()];
-        let mut perfrun = Running::start(place.perfrun(&resume));
+        let mut perfrun = Running::start(scratch.perfrun(&resume));
         perfrun.says("[5/8]");
         // Two at the same time would write over each other.
-        let second = place.call(&resume).expect(1);
+        let second = scratch.call(&resume).expect(1);
         assert!(
             second.stderr.contains("another perfrun process is using it"),
             "{second}"
@@ -36,7 +36,7 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
         perfrun.signal(Signal::KILL);
         perfrun.ended();
 
-        let ended = place.resume().expect(0);
+        let ended = scratch.resume().expect(0);
         assert!(
             !ended.stderr.contains("[5/8]"),
             "that was measured before: {ended}"
@@ -53,7 +53,7 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
         assert!(last.environment.nodes.contains_key("client-0"));
         assert_eq!(entries(&folder).len(), 4);
 
-        let again = place.resume().expect(0);
+        let again = scratch.resume().expect(0);
         assert!(again.stderr.contains("nothing left to run"), "{again}");
         assert!(again.stdout.contains("Round trips"), "{again}");
         assert_eq!(results(&folder).trials, last.trials);
@@ -62,34 +62,34 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
 
 #[test]
 fn a_resumed_run_keeps_its_isolation() {
-    let place = Place::new();
-    let mut perfrun = place.start(Mode::Loopback, &document::steady("loops", 300, 3));
+    let scratch = Scratch::new();
+    let mut perfrun = scratch.start(Mode::Loopback, &document::steady("loops", 300, 3));
     perfrun.says("[1/3]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
     // Without --loopback, and without a right to namespaces.
-    let ended = place.resume().expect(0);
+    let ended = scratch.resume().expect(0);
     assert!(ended.stderr.contains("all on one loopback interface"), "{ended}");
 
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
-    let place = Place::new();
-    let mut perfrun = place.start(Mode::Namespaces, &document::steady("spaces", 300, 3));
+    let scratch = Scratch::new();
+    let mut perfrun = scratch.start(Mode::Namespaces, &document::steady("spaces", 300, 3));
     perfrun.says("[1/3]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
-    let folder = place.only_run();
-    let ended = place
+    let folder = scratch.only_run();
+    let ended = scratch
         .call(&["run", "--loopback", "--resume", folder.to_str().unwrap()])
         .expect(1);
     assert!(ended.stderr.contains("resume it without --loopback"), "{ended}");
-    place.resume().expect(0);
+    scratch.resume().expect(0);
 }
 
 /// A node program with another digest.
-fn built_again(place: &Place) -> PathBuf {
-    let other = place.path().join("other-node");
+fn built_again(scratch: &Scratch) -> PathBuf {
+    let other = scratch.path().join("other-node");
     fs::copy(node_program(), &other).unwrap();
     let mut file = fs::OpenOptions::new().append(true).open(&other).unwrap();
     file.write_all(b"built again").unwrap();
@@ -98,15 +98,15 @@ fn built_again(place: &Place) -> PathBuf {
 
 #[test]
 fn a_program_that_is_built_again_during_a_run_is_not_measured() {
-    let place = Place::new();
-    let [program, kept] = ["node", "kept-node"].map(|name| place.path().join(name));
+    let scratch = Scratch::new();
+    let [program, kept] = ["node", "kept-node"].map(|name| scratch.path().join(name));
     for copy in [&program, &kept] {
         fs::copy(node_program(), copy).unwrap();
     }
-    let other = built_again(&place);
+    let other = built_again(&scratch);
     let document = document::steady("rebuilt", 300, 8).with("renew", json!("iteration"));
     let given = ["--node", program.to_str().unwrap()];
-    let mut perfrun = Running::start(place.command(Mode::Loopback, &document, &given));
+    let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &given));
     perfrun.says("[1/8]");
     fs::rename(&other, &program).unwrap();
     let ended = perfrun.ended().expect(1);
@@ -116,32 +116,32 @@ fn a_program_that_is_built_again_during_a_run_is_not_measured() {
             .contains(" runs another program than in earlier trials"),
         "{ended}"
     );
-    let resume = ["run", "--resume", place.only_run().to_str().unwrap()].map(str::to_owned);
+    let resume = ["run", "--resume", scratch.only_run().to_str().unwrap()].map(str::to_owned);
     let resume = resume.each_ref().map(String::as_str);
-    let ended = place.call(&resume).expect(1);
+    let ended = scratch.call(&resume).expect(1);
     assert!(
         ended.stderr.contains(" would run another program (sha256 "),
         "{ended}"
     );
     fs::rename(&kept, &program).unwrap();
-    place.call(&resume).expect(0);
+    scratch.call(&resume).expect(0);
 }
 
 #[test]
 fn a_run_is_not_resumed_with_another_program() {
-    let place = Place::new();
-    let mut perfrun = place.start(Mode::Loopback, &document::steady("mixed", 300, 4));
+    let scratch = Scratch::new();
+    let mut perfrun = scratch.start(Mode::Loopback, &document::steady("mixed", 300, 4));
     perfrun.says("[1/4]");
     perfrun.signal(Signal::KILL);
     perfrun.ended();
-    let folder = place.only_run();
+    let folder = scratch.only_run();
     let environment = results(&folder).environment;
     assert!(
         environment.nodes.contains_key("client-0"),
         "although it was killed"
     );
 
-    let other = built_again(&place);
+    let other = built_again(&scratch);
     let resume = [
         "run",
         "--resume",
@@ -149,7 +149,7 @@ fn a_run_is_not_resumed_with_another_program() {
         "--node",
         other.to_str().unwrap(),
     ];
-    let ended = place.call(&resume).expect(1);
+    let ended = scratch.call(&resume).expect(1);
     assert!(
         ended
             .stderr
@@ -158,51 +158,51 @@ fn a_run_is_not_resumed_with_another_program() {
     );
     assert!(ended.stderr.contains("or start a new run"), "{ended}");
     assert_eq!(results(&folder).environment, environment);
-    place.resume().expect(0);
+    scratch.resume().expect(0);
 }
 
 #[test]
 fn a_complete_run_is_resumed_with_the_exit_status_of_its_verdict() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::run("wanting").with("iterations", json!(6)).with(
         "expect",
         json!([{ "metric": "roundTripP50", "max": "1ns", "where": { "client": "raw" } }]),
     );
-    place.run(Mode::Loopback, &document, &[]).expect(3);
-    let again = place.resume().expect(3);
+    scratch.run(Mode::Loopback, &document, &[]).expect(3);
+    let again = scratch.resume().expect(3);
     assert!(again.stderr.contains("nothing left to run"), "{again}");
 }
 
 #[test]
 fn something_else_than_a_run_is_refused() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     for folder in [".", "nowhere"] {
-        let ended = place.call(&["run", "--resume", folder]).expect(1);
+        let ended = scratch.call(&["run", "--resume", folder]).expect(1);
         assert!(
             ended.stderr.contains("name the results folder of a run"),
             "{ended}"
         );
     }
-    assert!(entries(place.path()).is_empty(), "nothing was made");
+    assert!(entries(scratch.path()).is_empty(), "nothing was made");
 }
 
 /// The folder of a run that was killed after some of its trials.
-fn killed(place: &Place) -> PathBuf {
-    let mut perfrun = place.start(Mode::Loopback, &document::steady("torn", 300, 6));
+fn killed(scratch: &Scratch) -> PathBuf {
+    let mut perfrun = scratch.start(Mode::Loopback, &document::steady("torn", 300, 6));
     perfrun.says("[3/6]");
     perfrun.signal(Signal::KILL);
     perfrun.ended();
-    place.only_run()
+    scratch.only_run()
 }
 
 #[test]
 fn a_torn_file_costs_one_trial() {
-    let place = Place::new();
-    let folder = killed(&place);
+    let scratch = Scratch::new();
+    let folder = killed(&scratch);
     let whole = perfrun_cli::results_folder::read(&folder).unwrap().trials.len();
     // As file systems leave a file whose data were not on the disk when the machine crashed.
     fs::write(&entries(&folder.join("trials"))[0], "").unwrap();
-    let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
+    let report = scratch.call(&["report", folder.to_str().unwrap()]).expect(0);
     assert_eq!(
         report.stderr.matches("left out the file of a trial").count(),
         1,
@@ -211,7 +211,7 @@ fn a_torn_file_costs_one_trial() {
     let left = perfrun_cli::results_folder::read(&folder).unwrap().trials.len();
     assert_eq!(left, whole - 1, "{report}");
 
-    let ended = place.resume().expect(0);
+    let ended = scratch.resume().expect(0);
     assert_eq!(
         ended.stderr.matches("left out the file of a trial").count(),
         1,
@@ -222,11 +222,11 @@ fn a_torn_file_costs_one_trial() {
 
 #[test]
 fn a_folder_whose_names_are_paths_is_refused() {
-    let place = Place::new();
-    let folder = killed(&place);
+    let scratch = Scratch::new();
+    let folder = killed(&scratch);
     let file = folder.join("results.json");
     let written = fs::read_to_string(&file).unwrap();
-    let before = entries(place.path());
+    let before = entries(scratch.path());
     for (name, path) in [
         (r#""id": "c0.i4""#, r#""id": "../../stolen""#),
         (r#""id": "raw.raw"#, r#""id": "/stolen/raw.raw"#),
@@ -236,7 +236,7 @@ fn a_folder_whose_names_are_paths_is_refused() {
         assert!(written.contains(name), "{name}");
         fs::write(&file, written.replacen(name, path, 1)).unwrap();
         for command in [&["report"][..], &["report", "--csv=csv"], &["run", "--resume"]] {
-            let refused = place
+            let refused = scratch
                 .call(&[command, &[folder.to_str().unwrap()]].concat())
                 .expect(1);
             assert!(
@@ -249,18 +249,18 @@ fn a_folder_whose_names_are_paths_is_refused() {
     let trial = &entries(&folder.join("trials"))[0];
     let text = fs::read_to_string(trial).unwrap();
     fs::write(trial, text.replacen(r#""id":"c0."#, r#""id":"../../c0."#, 1)).unwrap();
-    let resumed = place.resume().expect(0);
+    let resumed = scratch.resume().expect(0);
     assert!(
         resumed.stderr.contains("left out the file of a trial"),
         "{resumed}"
     );
-    assert_eq!(entries(place.path()), before);
+    assert_eq!(entries(scratch.path()), before);
 }
 
 #[test]
 fn a_run_that_a_newer_version_has_ended_is_left_as_it_is() {
-    let place = Place::new();
-    let folder = killed(&place);
+    let scratch = Scratch::new();
+    let folder = killed(&scratch);
     let file = folder.join("results.json");
     let mut results: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     results["state"] = json!("complete");
@@ -269,7 +269,7 @@ fn a_run_that_a_newer_version_has_ended_is_left_as_it_is() {
     let written = results.to_string();
     fs::write(&file, &written).unwrap();
     let before = entries(&folder.join("trials"));
-    let refused = place.resume().expect(1);
+    let refused = scratch.resume().expect(1);
     assert!(
         refused
             .stderr
@@ -285,8 +285,8 @@ fn the_folder_of_another_user_is_shown_and_not_resumed() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "of another user", "only root can give a file away");
     }
-    let place = Place::new();
-    let folder = killed(&place);
+    let scratch = Scratch::new();
+    let folder = killed(&scratch);
     let listed = || -> Vec<_> {
         [&folder, &folder.join("trials")]
             .map(|folder| entries(folder))
@@ -304,11 +304,11 @@ fn the_folder_of_another_user_is_shown_and_not_resumed() {
             "--resume",
             folder.to_str().unwrap(),
         ];
-        let refused = place.call(&command).expect(1);
+        let refused = scratch.call(&command).expect(1);
         assert!(refused.stderr.contains("it belongs to another user"), "{refused}");
         assert_eq!(listed(), before);
-        place.call(&["report", folder.to_str().unwrap()]).expect(0);
+        scratch.call(&["report", folder.to_str().unwrap()]).expect(0);
         chown(&owned, Some(0), None).unwrap();
     }
-    place.resume().expect(0);
+    scratch.resume().expect(0);
 }

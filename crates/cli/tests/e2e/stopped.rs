@@ -16,15 +16,15 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{Mode, Place, Running, by_attempt, entries, parsed, results, send},
+    perfrun::{Mode, Running, Scratch, by_attempt, entries, parsed, results, send},
 };
 
 #[test]
 fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
     for mode in Mode::available() {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-            let place = Place::new();
-            let command = place.command(mode, &document::steady("long", 500, 100), &[]);
+            let scratch = Scratch::new();
+            let command = scratch.command(mode, &document::steady("long", 500, 100), &[]);
             let mut perfrun = Running::start(started_by(&TERMINAL, &command));
             perfrun.says("[2/100]");
             let belongings = perfrun.belongings();
@@ -51,8 +51,8 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
                 "what there is is shown: {ended}"
             );
 
-            let folder = place.only_run();
-            let shown = folder.strip_prefix(place.path()).unwrap().display();
+            let folder = scratch.only_run();
+            let shown = folder.strip_prefix(scratch.path()).unwrap().display();
             let advice = format!(" run --resume {shown}\n\nCancelled");
             assert!(ended.stdout.contains(&advice), "{ended}");
             let results = results(&folder);
@@ -71,8 +71,8 @@ fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
 #[test]
 fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let mut perfrun = place.start(mode, &document::steady("stuck", 500, 100));
+        let scratch = Scratch::new();
+        let mut perfrun = scratch.start(mode, &document::steady("stuck", 500, 100));
         perfrun.says("[1/100]");
         let belongings = perfrun.belongings();
         let client = perfrun.node("client", None);
@@ -85,8 +85,8 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
         assert_eq!(ended.stdout, "", "{ended}");
         belongings.vanish();
         // The trials are there.
-        let folder = place.only_run();
-        let report = place.call(&["report", folder.to_str().unwrap()]).expect(0);
+        let folder = scratch.only_run();
+        let report = scratch.call(&["report", folder.to_str().unwrap()]).expect(0);
         assert!(
             report
                 .stdout
@@ -99,9 +99,9 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
 #[test]
 fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
     for mode in Mode::available() {
-        let place = Place::new();
-        let program = place.script("mute", "echo thinking >&2; exec sleep 1000");
-        let mut command = place.command(mode, &document::run("early"), &[]);
+        let scratch = Scratch::new();
+        let program = scratch.script("mute", "echo thinking >&2; exec sleep 1000");
+        let mut command = scratch.command(mode, &document::run("early"), &[]);
         command.arg("--node").arg(program);
         let mut perfrun = Running::start(command);
         perfrun.says("perfrun/early: ");
@@ -109,7 +109,7 @@ fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
         perfrun.signal(Signal::INT);
         perfrun.ended().expect(130);
         belongings.vanish();
-        assert_eq!(results(&place.only_run()).state, RunState::Interrupted);
+        assert_eq!(results(&scratch.only_run()).state, RunState::Interrupted);
     }
 }
 
@@ -133,9 +133,12 @@ const TERMINAL: [&str; 2] = ["env", "--default-signal=HUP"];
 
 #[test]
 fn a_run_under_nohup_outlives_its_terminal() {
-    let place = Place::new();
+    let scratch = Scratch::new();
     let document = document::steady("detached", 500, 100);
-    let mut perfrun = Running::start(started_by(&NOHUP, &place.command(Mode::Loopback, &document, &[])));
+    let mut perfrun = Running::start(started_by(
+        &NOHUP,
+        &scratch.command(Mode::Loopback, &document, &[]),
+    ));
     perfrun.says("[1/100]");
     perfrun.signal(Signal::HUP);
     perfrun.says("[4/100]");
@@ -146,8 +149,8 @@ fn a_run_under_nohup_outlives_its_terminal() {
 
 #[test]
 fn a_second_hangup_signal_does_not_cut_off_the_results() {
-    let place = Place::new();
-    let command = place.command(Mode::Loopback, &document::steady("closed", 500, 100), &[]);
+    let scratch = Scratch::new();
+    let command = scratch.command(Mode::Loopback, &document::steady("closed", 500, 100), &[]);
     let mut perfrun = Running::start(started_by(&TERMINAL, &command));
     perfrun.says("[1/100]");
     perfrun.signal(Signal::HUP);
@@ -162,20 +165,20 @@ fn a_second_hangup_signal_does_not_cut_off_the_results() {
 
 #[test]
 fn a_report_of_a_run_in_progress_shows_its_progress() {
-    let place = Place::new();
-    let mut perfrun = place.start(Mode::Loopback, &document::steady("measuring", 500, 100));
+    let scratch = Scratch::new();
+    let mut perfrun = scratch.start(Mode::Loopback, &document::steady("measuring", 500, 100));
     perfrun.says("[2/100]");
-    let folder = place.only_run();
+    let folder = scratch.only_run();
     let folder = folder.to_str().unwrap();
     for path in [folder.to_owned(), format!("{folder}/results.json")] {
-        let report = place.call(&["report", &path]).expect(0);
+        let report = scratch.call(&["report", &path]).expect(0);
         assert!(
             report.stdout.contains("The run is in progress: ")
                 && report.stdout.contains(" of 100 trials completed."),
             "{report}"
         );
     }
-    let json = place
+    let json = scratch
         .call(&["report", folder, "--output", "json"])
         .expect(0)
         .stdout;
@@ -187,7 +190,7 @@ fn a_report_of_a_run_in_progress_shows_its_progress() {
     // It does not disturb the run.
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
-    let report = place.call(&["report", folder]).expect(0);
+    let report = scratch.call(&["report", folder]).expect(0);
     assert!(
         report.stdout.contains("Cancelled: stopped on request after "),
         "{report}"
@@ -197,9 +200,9 @@ fn a_report_of_a_run_in_progress_shows_its_progress() {
 #[test]
 fn a_node_that_was_stopped_for_a_while_is_named_in_the_results() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let upload = json!({ "bandwidth": { "duration": "6s", "directions": ["upload"] } });
-        let perfrun = place.start(mode, &document::run("still").with("workload", upload));
+        let perfrun = scratch.start(mode, &document::run("still").with("workload", upload));
         perfrun.client_in_a_trial(None);
         let server = perfrun.node("server", None);
         // Samples before and after, which show how long they are without a stop.
@@ -208,7 +211,7 @@ fn a_node_that_was_stopped_for_a_while_is_named_in_the_results() {
         thread::sleep(Duration::from_secs(3));
         send(server, Signal::CONT);
         let ended = perfrun.ended().expect(0);
-        let results = results(&place.only_run());
+        let results = results(&scratch.only_run());
         let record = &results.trials[0];
         let still = record.standstill.as_ref().expect("a standstill");
         assert_eq!(still.node, "server-0");

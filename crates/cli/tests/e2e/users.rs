@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::{
     document,
-    perfrun::{NO_NAMESPACES, Place, Running, entries, node_program, results},
+    perfrun::{NO_NAMESPACES, Running, Scratch, entries, node_program, results},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -26,13 +26,13 @@ fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "as another user", "only root can become nobody");
     }
-    let place = Place::new();
-    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     // Those that were built may be in a folder that only root can enter.
-    let perfrun = place.path().join("perfrun");
+    let perfrun = scratch.path().join("perfrun");
     fs::copy(env!("CARGO_BIN_EXE_perfrun"), &perfrun).unwrap();
-    fs::copy(node_program(), place.path().join("perfrun-node")).unwrap();
-    let home = place.path().join("home");
+    fs::copy(node_program(), scratch.path().join("perfrun-node")).unwrap();
+    let home = scratch.path().join("home");
     fs::create_dir(&home).unwrap();
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
     let document = document::run("theirs")
@@ -53,7 +53,7 @@ fn an_ordinary_user_gets_namespaces_and_owns_the_results() {
             .contains("unable to keep results in ..: make it writable"),
         "{refused}"
     );
-    assert_eq!(entries(place.path()).len(), 3, "nothing was made");
+    assert_eq!(entries(scratch.path()).len(), 3, "nothing was made");
 
     let ended = run(&[]);
     if ended.stderr.contains(NO_NAMESPACES) {

@@ -18,15 +18,15 @@ use perfrun_test_kit::documents::TIMES_OUT;
 use crate::{
     document::Document,
     metrics::free_address,
-    perfrun::{Mode, Place, Running, eventually, results},
+    perfrun::{Mode, Running, Scratch, eventually, results},
 };
 
 #[test]
 fn results_report_page_and_metrics_have_one_reason() {
     for mode in Mode::available() {
-        let place = Place::new();
+        let scratch = Scratch::new();
         let metrics = free_address();
-        let command = place.command(
+        let command = scratch.command(
             mode,
             &Document::parsed(TIMES_OUT),
             &["--ui", "--metrics-listen", &metrics],
@@ -51,7 +51,7 @@ fn results_report_page_and_metrics_have_one_reason() {
         let ended = perfrun.ended().expect(1);
         let events = events.join().unwrap();
 
-        let folder = place.only_run();
+        let folder = scratch.only_run();
         let results = results(&folder);
         let counts = Counts {
             planned: 2,

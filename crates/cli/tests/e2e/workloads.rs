@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, Place, results},
+    perfrun::{Mode, Scratch, results},
 };
 use perfrun_test_kit::{Need, skip};
 
@@ -316,11 +316,11 @@ fn an_echo_is_written_in_the_published_columns() {
             "streamInterval": "10ms", "pause": "50ms", "duration": "8s", "sampleInterval": "1s",
         } }),
     );
-    let place = Place::new();
-    place.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
-    let folder = place.only_run();
+    let scratch = Scratch::new();
+    scratch.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
+    let folder = scratch.only_run();
     let results = results(&folder);
-    place
+    scratch
         .call(&["report", folder.to_str().unwrap(), "--csv", "published"])
         .expect(0);
     let measured = results
@@ -328,7 +328,7 @@ fn an_echo_is_written_in_the_published_columns() {
         .iter()
         .filter(|record| !record.trial.warmup)
         .count();
-    let files = fs::read_dir(place.path().join("published")).unwrap();
+    let files = fs::read_dir(scratch.path().join("published")).unwrap();
     let (summaries, files): (Vec<_>, Vec<_>) = files
         .map(|file| file.unwrap().path())
         .partition(|file| file.ends_with("summary.csv"));
@@ -506,10 +506,10 @@ fn a_relay_is_stressed_level_by_level() {
 
 pub(crate) fn in_all_modes(document: &Document) -> impl Iterator<Item = Results> {
     Mode::available().map(|mode| {
-        let place = Place::new();
-        let ended = place.run(mode, document, &["--quiet"]).expect(0);
+        let scratch = Scratch::new();
+        let ended = scratch.run(mode, document, &["--quiet"]).expect(0);
         assert_eq!(ended.stderr, "", "nothing to complain of");
-        let folder = place.only_run();
+        let folder = scratch.only_run();
         let results = results(&folder);
         assert_eq!((results.state, &results.reason), (RunState::Complete, &None));
         assert_eq!(results.trials.len(), results.plan.trials.len());

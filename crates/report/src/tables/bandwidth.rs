@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::{Direction, Timing},
 };
 
-use super::source::{Grid, Notes, Pair, Source, Style};
+use super::{Grid, Notes, Pair, Source, Style};
 use crate::{
     order::{distinct, grouped},
     path::Path,

@@ -9,7 +9,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::runs::Basis;
 
-use super::source::Source;
+use super::Source;
 use crate::{
     path::Path,
     table::{self, Kind, NOTHING, Table},

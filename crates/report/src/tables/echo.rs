@@ -8,7 +8,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::source::{Notes, Pair, Ratios, Source, detail, told_apart};
+use super::{Notes, Pair, Ratios, Source, detail, told_apart};
 use crate::{
     order::{distinct, grouped},
     path::Path,

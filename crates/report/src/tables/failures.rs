@@ -9,7 +9,7 @@ use perfrun_contract::{
     role::Role,
 };
 
-use super::source::{Source, told_apart};
+use super::{Source, told_apart};
 use crate::table::{self, Kind, Table};
 
 /// A row for each reason at each side of a cell. `None` if nothing failed.

@@ -2,7 +2,7 @@
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
-use super::source::{Source, detail, told_apart};
+use super::{Source, detail, told_apart};
 use crate::table::Table;
 
 pub(super) fn table(source: &Source<'_>) -> Option<Table> {

@@ -3,7 +3,7 @@
 use perfrun_contract::{plan::Cell, units::Unit};
 use perfrun_judge::Statistics;
 
-use super::source::{Source, told_apart};
+use super::{Source, told_apart};
 use crate::{
     order::distinct,
     table::{self, Kind, Table},

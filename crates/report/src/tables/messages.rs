@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::source::{Column, Grid, Notes, Pair, Source, detail};
+use super::{Column, Grid, Notes, Pair, Source, detail};
 use crate::{
     path::Path,
     table::{self, Kind, Table},

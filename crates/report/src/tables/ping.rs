@@ -6,7 +6,7 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use super::source::{Pair, Source, detail};
+use super::{Pair, Source, detail};
 use crate::{path::Path, table::Table, units};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {

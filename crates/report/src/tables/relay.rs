@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::source::{Notes, Pair, Ratios, Source, Style, detail};
+use super::{Notes, Pair, Ratios, Source, Style, detail};
 use crate::{
     order::grouped,
     path::Path,

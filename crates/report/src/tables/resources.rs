@@ -2,7 +2,7 @@
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
-use super::source::{Column, Source, detail, told_apart};
+use super::{Column, Source, detail, told_apart};
 use crate::table::{Kind, Table};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {

@@ -8,17 +8,18 @@ use perfrun_contract::{
     metric::Metric,
     parameters::Parameters,
     plan::{Cell, Plan, cell_id},
-    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord},
+    record::{Flag, TrialRecord},
     role::Role,
     summary::SummaryRow,
     tally::counting,
 };
 use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
 
+use super::notes::{Notes, Standstills, disturbed, explained};
 use crate::{
     order::distinct,
     path::Path,
-    table::{self, Kind, NOTHING, Origin, SKIPPED, Table},
+    table::{self, NOTHING, Origin, SKIPPED},
     units::{self, PERCENT, SECONDS, Scale},
 };
 
@@ -381,30 +382,6 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Completed trials of a cell in which a node stood still.
-#[derive(Default)]
-struct Standstills<'a> {
-    trials: u32,
-    /// Those that nothing else disturbed.
-    only: u32,
-    longest: Option<&'a Standstill>,
-}
-
-impl<'a> Standstills<'a> {
-    fn of(records: impl Iterator<Item = &'a TrialRecord>) -> Self {
-        let mut all = Self::default();
-        for record in records.filter(|record| record.failure.is_none()) {
-            let Some(found) = &record.standstill else { continue };
-            all.trials += 1;
-            all.only += u32::from(!record.disturbance.is_some_and(|other| other.is_too_much()));
-            if all.longest.is_none_or(|longest| longest.seconds < found.seconds) {
-                all.longest = Some(found);
-            }
-        }
-        all
-    }
-}
-
 /// The trials by cell, to compare two cells in the same iterations.
 pub(crate) struct Ratios<'a> {
     source: &'a Source<'a>,
@@ -437,160 +414,4 @@ fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
         path.network,
         path.ip_family,
     )
-}
-
-/// The note about disturbed trials. On a busy machine, most values have it, so it has only two forms.
-fn disturbed(trials: u32, of: u32) -> String {
-    let many = if trials > of / 2 {
-        "more than half"
-    } else {
-        "up to half"
-    };
-    format!("{many} of the trials: {}", explained(Flag::Disturbed))
-}
-
-/// What a flag means, for people.
-pub(super) fn explained(flag: Flag) -> String {
-    match flag {
-        Flag::LateStart => {
-            format!(
-                "a client started more than {:.0} ms, and {:.0} % of the trial's time, after the requested moment",
-                LATE_START_SECONDS * 1e3,
-                NOTABLE_SHARE * 1e2
-            )
-        }
-        Flag::Throttled => format!(
-            "a control group held a node back for at least {:.0} % of the time (CPU limit)",
-            NOTABLE_SHARE * 1e2
-        ),
-        Flag::Retried => "measured in a second attempt, after a node was lost".to_owned(),
-        Flag::PartialFailures => "some operations failed; the numbers are of the others".to_owned(),
-        Flag::DebugBuild => "a node was a debug build".to_owned(),
-        Flag::ImpairmentLate => {
-            "packets left an impaired link later than they should have (busy machine)".to_owned()
-        }
-        Flag::ImpairmentDrops => {
-            "an impaired link lost packets that it should not have (busy machine)".to_owned()
-        }
-        Flag::BelowNominal => format!(
-            "streams echoed at less than {:.0} % of the nominal rate",
-            LEAST_ACHIEVED * 1e2
-        ),
-        Flag::Disturbed => {
-            "other processes or the hypervisor kept the machine busy, or a node had to wait for its CPUs"
-                .to_owned()
-        }
-        Flag::WindowLimited => "the kernel's TCP window may have been the limit, not the link".to_owned(),
-        Flag::UdpBuffersLimited => {
-            "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
-        }
-        Flag::Newer(name) => format!("{name}, a flag of a newer version of perfrun"),
-    }
-}
-
-/// The footnotes of a table, numbered as they come up.
-#[derive(Default)]
-pub(crate) struct Notes(Vec<String>);
-
-impl Notes {
-    fn index(&mut self, text: String) -> usize {
-        self.0.iter().position(|known| *known == text).unwrap_or_else(|| {
-            self.0.push(text);
-            self.0.len() - 1
-        })
-    }
-}
-
-impl From<Notes> for Vec<String> {
-    fn from(Notes(texts): Notes) -> Self {
-        texts
-    }
-}
-
-/// Columns and rows of a table that has a column for each pair.
-pub(crate) struct Grid<'a> {
-    pub(crate) pairs: Vec<Pair<'a>>,
-    pub(crate) lines: Vec<(Path<'a>, &'a Parameters)>,
-}
-
-impl<'a> Grid<'a> {
-    /// Pairs in the plan's order, which begins with the raw reference; a line for each set of parameters
-    /// and transport.
-    pub(crate) fn new(cells: &[&'a Cell]) -> Self {
-        let paths = paths(cells);
-        let parameters = distinct(cells.iter().map(|cell| &cell.parameters)).into_iter();
-        Self {
-            pairs: distinct(cells.iter().map(|cell| Pair::of(cell))),
-            lines: parameters
-                .flat_map(|p| paths.iter().map(move |&path| (path, p)))
-                .collect(),
-        }
-    }
-
-    /// The names of the columns.
-    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        self.pairs.iter().map(|pair| pair.header())
-    }
-}
-
-/// The paths of these cells. That of the raw reference is one of them only where nothing stands beside it.
-pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
-    let compared = cells.iter().filter(|cell| !cell.is_raw());
-    let mut paths: Vec<Path<'a>> = distinct(compared.map(|cell| Path::of(cell)));
-    for cell in cells.iter().filter(|cell| cell.is_raw()) {
-        if !paths.iter().any(|path| path.raw() == Path::of(cell)) {
-            paths.push(Path::of(cell));
-        }
-    }
-    paths
-}
-
-/// What tells cells apart in most tables: the path, something about the load, and the pair.
-pub(super) fn told_apart(cell: &Cell, load: impl Into<table::Cell>) -> Vec<table::Cell> {
-    vec![
-        Path::of(cell).to_string().into(),
-        load.into(),
-        Pair::of(cell).header().into(),
-    ]
-}
-
-/// A column of a table that has a row for each cell: its name and its metric.
-pub(super) type Column = (&'static str, Metric);
-
-/// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared
-/// stand together; columns without any value, or without any failure, are left out.
-pub(super) fn detail<'a>(
-    source: &Source<'a>,
-    cells: &[&'a Cell],
-    keys: &[&str],
-    key: impl Fn(&Cell) -> Vec<table::Cell>,
-    columns: &[Column],
-) -> Table {
-    let grid = Grid::new(cells);
-    let mut cells = cells.to_vec();
-    cells.sort_by_cached_key(|cell| {
-        let place = |line: &(Path<'_>, &Parameters)| line.0 == Path::of(cell) && *line.1 == cell.parameters;
-        let path = grid.lines.iter().position(|line| line.0 == Path::of(cell));
-        (path, grid.lines.iter().position(place))
-    });
-    // A column of failures that never happened would only take the room of others.
-    let says = |row: &SummaryRow| row.metric != Metric::Failures || row.max != 0.0;
-    let has_values = |(_, metric): &&Column| {
-        let mut rows = cells.iter().filter_map(|cell| source.row(cell, *metric));
-        rows.any(says)
-    };
-    let columns: Vec<&Column> = columns.iter().filter(has_values).collect();
-    let mut notes = Notes::default();
-    let rows = cells.iter().map(|cell| {
-        let values = columns.iter().map(|(_, metric)| {
-            let missing = || source.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
-            let measured = source.row(cell, Metric::ClientPeakRss).is_some();
-            source
-                .value(&mut notes, cell, *metric, Style::Scaled)
-                .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
-        });
-        key(cell).into_iter().chain(values).collect()
-    });
-    let names = columns.iter().map(|(name, _)| *name);
-    Table::new(Kind::Detail, keys, names, rows).with_footnotes(notes)
 }

@@ -4,7 +4,7 @@ use perfrun_contract::{
     matrix::Negotiation, metric::Metric, parameters::Parameters, plan::Cell, workload::OpenMode,
 };
 
-use super::source::{Grid, Notes, Source, Style, detail, told_apart};
+use super::{Grid, Notes, Source, Style, detail, told_apart};
 use crate::{
     order::{distinct, grouped},
     table::{self, Kind, Table},

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which: no circles, and the walls of the operator.
+//! Which file of a crate imports which: no circles, the walls of the operator, and commands that keep apart.
 //!
 //! A file imports another one if it names something that the other one defines, under whatever name. What a
 //! file takes from the file that declares it makes no circle, because both are one subject. What it takes
@@ -389,13 +389,15 @@ const WINGS: [&str; 16] = [
     "operator",
 ];
 
+/// Whether a file is that of a module, or below it.
+fn within(file: &Path, module: &Path) -> bool {
+    file.starts_with(module) || *file == module.with_extension("rs")
+}
+
 /// The imports that the walls between the wings of the operator forbid.
 fn breaches(imports: &Imports, source: &Path) -> Vec<String> {
     imports.lines(|from, to| {
-        let within = |file: &Path, wing: &str| {
-            let wing = source.join(wing);
-            file.starts_with(&wing) || *file == wing.with_extension("rs")
-        };
+        let within = |file: &Path, wing: &str| within(file, &source.join(wing));
         // The root, and a wing that the list lacks, come last.
         let order = |file| {
             WINGS
@@ -497,4 +499,45 @@ fn the_root_of_the_operator_leads_through_no_wall() {
         ]);
         assert_eq!(breaches(&imports, folder.path()).len(), 1, "{api} {call}");
     }
+}
+
+/// The commands of perfrun, by their modules.
+const COMMANDS: [&str; 16] = [
+    "cluster/cancel",
+    "cluster/conformance",
+    "cluster/get",
+    "cluster/list",
+    "cluster/logs",
+    "cluster/run",
+    "compare",
+    "conformance",
+    "describe",
+    "link/clear",
+    "link/probe",
+    "link/set",
+    "link/show",
+    "plan",
+    "report",
+    "run",
+];
+
+#[test]
+fn no_command_imports_another() {
+    let source = super::workspace().join("crates/cli/src");
+    let imports = Imports::of(&source.join("lib.rs"));
+    let commands = COMMANDS.map(|command| source.join(command));
+    for command in &commands {
+        assert!(command.with_extension("rs").is_file(), "{}", command.display());
+    }
+    let command = |file: &Path| commands.iter().find(|command| within(file, command));
+    let shared = imports.lines(|from, to| {
+        command(from)
+            .zip(command(to))
+            .is_some_and(|(from, to)| from != to)
+    });
+    assert!(
+        shared.is_empty(),
+        "move what commands share to a module with a name of its own:\n{}",
+        shared.join("\n")
+    );
 }

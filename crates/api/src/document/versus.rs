@@ -1,137 +1,115 @@
-//! `--base`, `--candidate`, `--aa` and `--max-regression`: the document that compares and expects what these
-//! options say.
+//! `--base`, `--candidate`, `--aa` and `--max-regression` of `perfrun`: what they make of a document.
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context, bail, ensure};
-use perfrun_api::{
-    compare::{Compare, Expect, Replaces},
-    document,
-    planning::{ResolvedStack, cells},
-    spec::{PerfRun, PerfRunSpec, Selector, StackVariant},
-};
 use perfrun_contract::{
+    compare::LEAST_PAIRS,
     matrix::{Stack, StackName},
     plan::Cell,
 };
 
 use crate::{
-    args::{self, MaxRegression},
-    label, read_text,
+    compare::{COMPARISONS_MAX, Compare, Expect, Replaces},
+    planning::{ResolvedStack, cells},
+    spec::{PerfRun, PerfRunSpec, RUN_MAX, Selector, StackVariant},
 };
 
 /// The variant that is compared with. If there are several, the end of their names.
-const BASE: &str = "base";
+pub const BASE: &str = "base";
 /// The variant that is compared. If there are several, the end of their names.
-const CANDIDATE: &str = "candidate";
-
-/// The most entries that `compare` of a document may have.
-const COMPARISONS_MAX: usize = 4;
+pub const CANDIDATE: &str = "candidate";
 
 /// The fewest iterations of what these options compare. A finding needs half of them, and more of them find
 /// smaller differences.
-const ITERATIONS: u32 = 20;
+const ITERATIONS: u32 = 2 * LEAST_PAIRS;
 
-/// The largest `timeouts.run` of a document.
-const RUN_MAX: Duration = Duration::from_secs(168 * 60 * 60);
-
-/// Reads the documents of a file, changes them as the options say, and checks the changed documents.
-pub(crate) fn read(file: &Path, options: &args::Versus) -> anyhow::Result<Vec<PerfRun>> {
-    let change = |spec: &mut PerfRunSpec| apply(options, spec).map_err(|error| format!("{error:#}"));
-    let mut runs = document::parse_changed(&read_text(file)?, change).with_context(|| label(file))?;
-    runs.iter_mut().for_each(|run| name(options, run));
-    Ok(runs)
+/// What is compared and expected besides what a document says.
+#[derive(Clone, Debug, Default)]
+pub struct Versus {
+    /// `None` if it is only what the document compares.
+    pub compared: Option<Compared>,
+    /// What is expected of each comparison.
+    pub expect: Vec<Expect>,
 }
 
-/// Changes a document as the options say.
-fn apply(options: &args::Versus, spec: &mut PerfRunSpec) -> anyhow::Result<()> {
-    if options.aa {
-        spec.compare.clear();
-        let stacks = covering(spec);
-        ensure!(
-            stacks.len() <= COMPARISONS_MAX,
-            "--aa compares at most {COMPARISONS_MAX} stacks with themselves, but the matrix names {}: name fewer",
-            joined(stacks)
-        );
-        compare(spec, stacks)?;
-    } else if options.candidate.is_some() {
-        ensure!(
-            spec.compare.is_empty(),
-            "the document has compare: name its programs with --node VARIANT=PATH, without --base and --candidate"
-        );
-        let stacks = measured(spec);
-        if stacks.len() > 1 {
-            bail!(
-                "--base and --candidate compare two programs with one stack, but the matrix names {}: name one of \
-                 them in matrix.clients and matrix.servers",
-                joined(stacks)
-            );
+/// What stands on the two sides of a comparison that a document does not have.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Compared {
+    /// Each stack of the matrix and the same once more, in place of what the document compares.
+    Itself,
+    /// Two programs with the only stack of the matrix.
+    Programs,
+}
+
+impl Versus {
+    /// Changes a document. The error says why that is impossible.
+    pub(super) fn apply(&self, spec: &mut PerfRunSpec) -> Result<(), String> {
+        match self.compared {
+            Some(Compared::Itself) => {
+                spec.compare.clear();
+                let stacks = covering(spec);
+                if stacks.len() > COMPARISONS_MAX {
+                    return Err(format!(
+                        "--aa compares at most {COMPARISONS_MAX} stacks with themselves, but the matrix names {}: \
+                         name fewer",
+                        joined(stacks)
+                    ));
+                }
+                compare(spec, stacks)?;
+            }
+            Some(Compared::Programs) => {
+                if !spec.compare.is_empty() {
+                    return Err("the document has compare: name its programs with --node VARIANT=PATH, without --base \
+                                and --candidate"
+                        .to_owned());
+                }
+                let stacks = measured(spec);
+                if stacks.len() > 1 {
+                    return Err(format!(
+                        "--base and --candidate compare two programs with one stack, but the matrix names {}: name \
+                         one of them in matrix.clients and matrix.servers",
+                        joined(stacks)
+                    ));
+                }
+                compare(spec, stacks)?;
+            }
+            None => {}
         }
-        compare(spec, stacks)?;
+        if !self.expect.is_empty() && spec.compare.is_empty() {
+            return Err("--max-regression needs a comparison: add `compare` to the document, or use --candidate PATH \
+                        or --aa"
+                .to_owned());
+        }
+        spec.expect.extend_from_slice(&self.expect);
+        Ok(())
     }
-    ensure!(
-        options.max_regression.is_empty() || !spec.compare.is_empty(),
-        "--max-regression needs a comparison: add `compare` to the document, or use --candidate PATH or --aa"
-    );
-    let expected = options.max_regression.iter();
-    spec.expect
-        .extend(expected.map(|MaxRegression { metric, share }| Expect {
-            metric: *metric,
-            cells: None,
-            max_regression: Some(*share),
-            min: None,
-            max: None,
-            min_share_of_raw: None,
-        }));
-    Ok(())
-}
 
-/// Names a run after the option, so that its results are told from those of the document as it is.
-fn name(options: &args::Versus, run: &mut PerfRun) {
-    let suffix = match options {
-        args::Versus { aa: true, .. } => "aa",
-        args::Versus {
-            candidate: Some(_), ..
-        } => CANDIDATE,
-        _ => return,
-    };
-    let name = run.metadata.name.get_or_insert_default();
-    *name = format!("{name}-{suffix}");
+    /// Names a run after the option, so that its results are told from those of the document as it is.
+    pub(super) fn name(&self, run: &mut PerfRun) {
+        let Some(compared) = self.compared else { return };
+        let name = run.metadata.name.get_or_insert_default();
+        *name += match compared {
+            Compared::Itself => "-aa",
+            Compared::Programs => "-candidate",
+        };
+    }
 }
 
 /// Lets a document that was not written for a comparison have enough pairs, and the time for them. What the
 /// rules refuse stays as it is, so that they name it.
 fn raise_iterations(spec: &mut PerfRunSpec) {
-    let (most, run) = (spec.most_iterations(), Duration::from(spec.timeouts.run));
-    let is_lawful = most >= spec.iterations.max(1) && !spec.timeouts.run.is_negative() && run <= RUN_MAX;
+    let (most, run) = (spec.most_iterations(), spec.timeouts.run);
+    let longest = RUN_MAX.parse::<kube::core::Duration>();
+    let longest = longest.expect("a bound is a duration").into();
+    let is_lawful = most >= spec.iterations.max(1) && !run.is_negative() && run <= longest;
     if is_lawful && most < ITERATIONS {
-        spec.timeouts.run = (run * ITERATIONS / most).min(RUN_MAX).into();
+        spec.timeouts.run = (Duration::from(run) * ITERATIONS / most).min(longest).into();
         *spec.max_iterations.as_mut().unwrap_or(&mut spec.iterations) = ITERATIONS;
     }
 }
 
 fn joined(stacks: BTreeSet<String>) -> String {
     stacks.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-/// The programs of the two variants.
-pub(super) fn programs(options: &args::Versus) -> Vec<args::NodeArg> {
-    let given = [
-        (BASE, &options.base, "--base"),
-        (CANDIDATE, &options.candidate, "--candidate"),
-    ];
-    let program = |(variant, path, option): (&str, &Option<PathBuf>, _)| {
-        Some(args::NodeArg {
-            variant: Some(variant.to_owned()),
-            path: path.clone()?,
-            option,
-        })
-    };
-    given.into_iter().filter_map(program).collect()
 }
 
 /// The stacks of the matrix: raw only if it has no other. The rules refuse names that no stack has.
@@ -145,7 +123,7 @@ fn measured(spec: &mut PerfRunSpec) -> BTreeSet<String> {
 }
 
 /// Stacks to compare with themselves, of which each cell has one. A cell is compared once: one of libp2p and
-/// litep2p is compared by the first of them. `None` if the document has no cells: its plan says why.
+/// litep2p is compared by the first of them. Empty if the document has no cells: its plan says why.
 fn covering(spec: &mut PerfRunSpec) -> BTreeSet<String> {
     let has = |cell: &Cell, stack: &String| [&cell.client.0, &cell.server.0].contains(&stack);
     let cells = cells(spec).unwrap_or_default();
@@ -176,7 +154,7 @@ fn variant(spec: &PerfRunSpec, name: &str) -> Option<StackVariant> {
 }
 
 /// Compares each of these stacks as two variants. The first of them takes the place of the stack.
-fn compare(spec: &mut PerfRunSpec, stacks: BTreeSet<String>) -> anyhow::Result<()> {
+fn compare(spec: &mut PerfRunSpec, stacks: BTreeSet<String>) -> Result<(), String> {
     let is_only = stacks.len() == 1;
     for stack in stacks {
         let Some(program) = variant(spec, &stack) else {
@@ -187,10 +165,11 @@ fn compare(spec: &mut PerfRunSpec, stacks: BTreeSet<String>) -> anyhow::Result<(
             false => format!("{stack}-{role}"),
         });
         for name in [&base, &candidate] {
-            ensure!(
-                spec.variant(name).is_none(),
-                "stacks lists {name}, a name that --candidate and --aa give: rename it"
-            );
+            if spec.variant(name).is_some() {
+                return Err(format!(
+                    "stacks lists {name}, a name that --candidate and --aa give: rename it"
+                ));
+            }
             spec.stacks.push(StackVariant {
                 name: name.clone(),
                 ..program.clone()
@@ -253,44 +232,38 @@ fn names(spec: &mut PerfRunSpec) -> impl Iterator<Item = &mut StackName> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, path::Path};
 
-    use perfrun_api::planning::plan;
-    use perfrun_contract::plan::Plan;
+    use perfrun_contract::{metric::Metric, plan::Plan};
 
-    use super::*;
+    use super::{super::parse_versus, *};
+    use crate::planning::plan;
 
-    const AA: &str = "--aa";
-    const CANDIDATE_ONLY: &str = "--candidate next";
+    const AA: Versus = versus(Compared::Itself);
+    const CANDIDATE_ONLY: Versus = versus(Compared::Programs);
 
-    fn options(line: &str) -> args::Versus {
-        use clap::Parser;
-        let words = ["perfrun", "plan", "a.yaml"]
-            .into_iter()
-            .chain(line.split_whitespace());
-        match args::Cli::parse_from(words).command {
-            args::Command::Plan(plan) => plan.versus,
-            other => panic!("{other:?}"),
+    const fn versus(compared: Compared) -> Versus {
+        Versus {
+            compared: Some(compared),
+            expect: vec![],
         }
     }
 
     /// The plans of the text of documents with these options, or why there are none.
-    fn plans(text: &str, line: &str) -> Result<Vec<Plan>, String> {
-        let options = options(line);
-        let change = |spec: &mut PerfRunSpec| apply(&options, spec).map_err(|error| error.to_string());
-        let runs = document::parse_changed(text, change).map_err(|error| error.to_string())?;
+    fn plans(text: &str, versus: &Versus) -> Result<Vec<Plan>, String> {
+        let runs = parse_versus(text, versus).map_err(|error| error.to_string())?;
         let plans = runs
             .iter()
             .map(|run| plan(&run.spec).map_err(|error| error.to_string()));
         plans.collect()
     }
 
-    fn planned(spec: &str, line: &str) -> Result<Plan, String> {
+    fn planned(spec: &str, versus: &Versus) -> Result<Plan, String> {
         let text = format!(
             "{{apiVersion: perfrun.io/v1alpha1, kind: PerfRun, metadata: {{name: a}}, spec: {{workload: {{ping: {{}}}}, \
              {spec}}}}}"
         );
-        plans(&text, line).map(|mut plans| plans.remove(0))
+        plans(&text, versus).map(|mut plans| plans.remove(0))
     }
 
     fn ids(plan: &Plan) -> Vec<&str> {
@@ -302,8 +275,8 @@ mod tests {
 
     #[test]
     fn the_stack_of_the_matrix_becomes_a_baseline_and_a_candidate() {
-        for line in [AA, CANDIDATE_ONLY] {
-            let plan = planned(LITEP2P, line).unwrap();
+        for versus in [AA, CANDIDATE_ONLY] {
+            let plan = planned(LITEP2P, &versus).unwrap();
             assert_eq!(
                 ids(&plan),
                 ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
@@ -317,7 +290,7 @@ mod tests {
         let changed = |spec: &str| {
             let mut spec: PerfRunSpec =
                 serde_saphyr::from_str(&format!("{{workload: {{ping: {{}}}}, {spec}}}")).unwrap();
-            apply(&options(AA), &mut spec).unwrap();
+            AA.apply(&mut spec).unwrap();
             let run: Duration = spec.timeouts.run.into();
             (spec.iterations, spec.max_iterations, run.as_secs())
         };
@@ -343,7 +316,7 @@ mod tests {
         }
         assert_eq!(
             with("iterations: 1, timeouts: {run: 100h}"),
-            (20, None, RUN_MAX.as_secs())
+            (20, None, 168 * 60 * 60)
         );
         assert_eq!(
             with("iterations: 10, maxIterations: 40, timeouts: {run: 60s}"),
@@ -355,7 +328,7 @@ mod tests {
     #[test]
     fn each_of_several_stacks_is_compared_with_itself() {
         let two = "matrix: {clients: [litep2p, libp2p], servers: [libp2p, litep2p], transports: [tcp], rawReference: false}";
-        let plan = planned(two, AA).unwrap();
+        let plan = planned(two, &AA).unwrap();
         let pairs: BTreeSet<[&str; 2]> = (plan.judging.cell_pairs.iter())
             .map(|cell_pair| {
                 [cell_pair.baseline, cell_pair.candidate].map(|cell| plan.cells[cell].id.as_str())
@@ -373,7 +346,7 @@ mod tests {
             .map(|pair| pair.each_ref().map(String::as_str))
             .collect();
         assert_eq!(pairs, expected);
-        let refused = planned(two, CANDIDATE_ONLY).unwrap_err();
+        let refused = planned(two, &CANDIDATE_ONLY).unwrap_err();
         assert!(refused.contains("perfrun/a: --base and --candidate"), "{refused}");
         assert!(refused.contains("names libp2p, litep2p: name one"), "{refused}");
     }
@@ -383,7 +356,7 @@ mod tests {
         let spec =
             "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawReference: false}";
         assert_eq!(
-            ids(&planned(spec, AA).unwrap()),
+            ids(&planned(spec, &AA).unwrap()),
             [
                 "litep2p.base.tcp.ping-1000",
                 "litep2p.candidate.tcp.ping-1000",
@@ -395,7 +368,7 @@ mod tests {
 
     #[test]
     fn raw_is_compared_with_itself_if_it_is_the_only_stack() {
-        let plan = planned("matrix: {clients: [raw], servers: [raw], transports: [tcp]}", AA).unwrap();
+        let plan = planned("matrix: {clients: [raw], servers: [raw], transports: [tcp]}", &AA).unwrap();
         assert_eq!(
             ids(&plan),
             [
@@ -411,10 +384,10 @@ mod tests {
         let compared = "stacks: [{name: main, stack: litep2p, env: {A: b}}, {name: pr, stack: libp2p}], \
                         matrix: {clients: [main], servers: [main], transports: [tcp], rawReference: false}, \
                         compare: [{baseline: main, candidate: pr}]";
-        let plan = planned(compared, AA).unwrap();
+        let plan = planned(compared, &AA).unwrap();
         let stacks: Vec<Stack> = plan.cells.iter().map(|cell| cell.client_stack).collect();
         assert_eq!(stacks, [Stack::Litep2p; 2]);
-        let refused = planned(compared, CANDIDATE_ONLY).unwrap_err();
+        let refused = planned(compared, &CANDIDATE_ONLY).unwrap_err();
         assert!(refused.contains("--node VARIANT=PATH"), "{refused}");
     }
 
@@ -426,7 +399,7 @@ mod tests {
         let mut count = 0;
         for path in yaml.filter(|path| !path.ends_with("schedule.yaml")) {
             let name = path.display();
-            match plans(&fs::read_to_string(&path).unwrap(), AA) {
+            match plans(&fs::read_to_string(&path).unwrap(), &AA) {
                 Ok(plans) => {
                     assert!(
                         plans.iter().all(|plan| !plan.judging.cell_pairs.is_empty()),
@@ -449,7 +422,7 @@ mod tests {
             "{LITEP2P}, expect: [{{metric: roundTripP50, max: 5ms, where: {{client: litep2p}}}}, {{metric: \
              roundTripP50, maxRegression: 10%, where: {{server: litep2p}}}}, {{metric: roundTripP50, max: 9ms}}]"
         );
-        let plan = planned(&spec, CANDIDATE_ONLY).unwrap();
+        let plan = planned(&spec, &CANDIDATE_ONLY).unwrap();
         let cells: Vec<&[usize]> = plan
             .judging
             .expect
@@ -464,7 +437,7 @@ mod tests {
         let spec = "matrix: {clients: [litep2p, libp2p], servers: [libp2p], transports: [tcp], rawReference: false, \
                     exclude: [{client: litep2p}]}";
         assert_eq!(
-            ids(&planned(spec, AA).unwrap()),
+            ids(&planned(spec, &AA).unwrap()),
             ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
         );
     }
@@ -474,12 +447,12 @@ mod tests {
         let expects = format!(
             "{LITEP2P}, iterations: 10, maxIterations: 40, expect: [{{metric: roundTripP50, maxRegression: 10%}}]"
         );
-        for line in [AA, CANDIDATE_ONLY] {
-            let plan = planned(&expects, line).unwrap();
+        for versus in [AA, CANDIDATE_ONLY] {
+            let plan = planned(&expects, &versus).unwrap();
             assert_eq!(plan.judging.expect.len(), 1);
             assert_eq!(plan.judging.interim_checks, [10, 20, 40]);
         }
-        let refused = planned(&expects, "").unwrap_err();
+        let refused = planned(&expects, &Versus::default()).unwrap_err();
         assert!(
             refused.contains("add compare, or compare two programs by `perfrun run --candidate PATH`"),
             "{refused}"
@@ -488,22 +461,41 @@ mod tests {
 
     #[test]
     fn a_regression_of_the_command_line_is_expected_of_each_comparison() {
-        let line = "--max-regression roundTripP50=10% --max-regression roundTripP99=20%";
-        let plan = planned(LITEP2P, &format!("{CANDIDATE_ONLY} {line}")).unwrap();
+        let regressed = |metric, share: &str| Expect {
+            metric,
+            cells: None,
+            max_regression: Some(share.parse().unwrap()),
+            min: None,
+            max: None,
+            min_share_of_raw: None,
+        };
+        let expect = vec![
+            regressed(Metric::RoundTripP50, "10%"),
+            regressed(Metric::RoundTripP99, "20%"),
+        ];
+        let without = Versus {
+            compared: None,
+            expect,
+        };
+        let versus = Versus {
+            compared: Some(Compared::Programs),
+            ..without.clone()
+        };
+        let plan = planned(LITEP2P, &versus).unwrap();
         let expected = &plan.judging.expect;
         assert_eq!(expected.len(), 2);
         assert!(
             expected.iter().all(|expected| expected.cells == [1]),
             "{expected:?}"
         );
-        let refused = planned(LITEP2P, line).unwrap_err();
+        let refused = planned(LITEP2P, &without).unwrap_err();
         assert!(refused.contains("--candidate PATH"), "{refused}");
     }
 
     #[test]
     fn a_stack_that_does_not_exist_is_refused_by_its_rule() {
-        for line in [AA, CANDIDATE_ONLY] {
-            let refused = planned("matrix: {clients: [litp2p], servers: [litp2p]}", line).unwrap_err();
+        for versus in [AA, CANDIDATE_ONLY] {
+            let refused = planned("matrix: {clients: [litp2p], servers: [litp2p]}", &versus).unwrap_err();
             assert!(
                 refused.contains("spec.matrix: must name only built-in stacks"),
                 "{refused}"
@@ -514,7 +506,7 @@ mod tests {
     #[test]
     fn a_variant_with_a_name_of_the_options_is_refused() {
         let spec = format!("{LITEP2P}, stacks: [{{name: base, stack: libp2p}}]");
-        let refused = planned(&spec, AA).unwrap_err();
+        let refused = planned(&spec, &AA).unwrap_err();
         assert!(refused.contains("stacks lists base"), "{refused}");
     }
 }

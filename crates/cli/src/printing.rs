@@ -1,0 +1,125 @@
+//! Results on standard output.
+
+use std::path::Path;
+
+use anyhow::Context;
+use perfrun_api::results::Results;
+use perfrun_contract::{
+    account::Account,
+    profile::Profile,
+    run::{Isolation, Phase},
+};
+use perfrun_report::{Basis, Form, ShownResults};
+
+use crate::{
+    args::{self, Format, typed},
+    ci, print,
+    results_folder::{self, ResultsFolder},
+    tell, terminal_width,
+};
+
+/// The command that prints all tables of a results folder, as a user can type it.
+pub(crate) fn report_all(results: &Path) -> String {
+    format!("{} report {} --all", typed(), results.display())
+}
+
+/// The command that measures what a run on this machine has not, as a user can type it. `None` if nothing
+/// is missing, and of a run that is in progress.
+pub(crate) fn resume(folder: &Path, results: &Results) -> Option<String> {
+    let phase = results.conclusion().phase;
+    let is_open = matches!(phase, Phase::Failed | Phase::Cancelled);
+    let is_here = folder.is_dir() && results.environment.isolation != Isolation::Pods;
+    (is_open && is_here).then(|| format!("{} run --resume {}", typed(), folder.display()))
+}
+
+/// Results to print.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PrintedResults<'a> {
+    pub results: &'a Results,
+    /// Empty if there are none.
+    pub profiles: &'a [Profile],
+    /// The verdict of the whole run, in words, if the results are of some cells.
+    pub verdict_of_whole_run: Option<&'a str>,
+}
+
+/// Results in a format for printing. `form` has what tables for this terminal have besides them. Findings for
+/// GitHub go to standard error.
+pub(crate) fn rendered(
+    printed: PrintedResults<'_>,
+    shown: args::OutputOptions,
+    form: Form,
+) -> anyhow::Result<String> {
+    let results = printed.results;
+    let account = Account {
+        profiles: printed.profiles,
+        ..results.account()
+    };
+    let drawn = ShownResults {
+        results: &account,
+        verdict_of_whole_run: printed.verdict_of_whole_run,
+    };
+    Ok(match shown.output {
+        Format::Table => {
+            let form = Form {
+                width: terminal_width(),
+                is_all: shown.all,
+                ..form
+            };
+            perfrun_report::terminal(drawn, &form)
+        }
+        Format::Md => perfrun_report::markdown(drawn),
+        Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
+        Format::Csv => {
+            let mut nodes = results.trials.iter().flat_map(|record| record.nodes.values());
+            if nodes.all(|node| node.measured.samples.is_empty()) {
+                tell(format_args!(
+                    "note: {} has no samples, of which each would be a line: -o json has what was measured",
+                    results.name
+                ));
+            }
+            perfrun_report::samples_csv(&account)
+        }
+        Format::Html => perfrun_report::html(drawn),
+        Format::Junit => {
+            let judged = results.judged.as_ref().with_context(|| {
+                format!(
+                    "{} compares nothing and expects nothing: there is nothing to report",
+                    results.name
+                )
+            })?;
+            let checks = perfrun_report::checks(&results.plan, judged, Basis::Trials);
+            ci::junit(&results.name, &checks, shown.inconclusive)?
+        }
+        Format::Github => {
+            let judged = results.judged.iter();
+            let sentences =
+                judged.flat_map(|judged| perfrun_report::sentences(&results.plan, judged, Basis::Trials));
+            ci::annotate(&results.name, sentences, shown.inconclusive);
+            perfrun_report::markdown(drawn)
+        }
+    })
+}
+
+/// Prints the results of a run that has just ended with this status: tables, or one line of JSON.
+pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status: u8) -> anyhow::Result<()> {
+    let resume = resume(results_folder.path(), results_folder.results());
+    if output.json {
+        let json = serde_json::to_string(results_folder.results()).context("failed to encode the results")?;
+        print(&format!("{json}\n"))?;
+        if let Some(resume) = resume.filter(|_| !output.quiet) {
+            tell(format_args!("perfrun: run what is missing with: {resume}"));
+        }
+        return Ok(());
+    }
+    let page = results_folder.path().join(results_folder::PAGE);
+    let ending = [page.display().to_string(), format!("exit {status}")];
+    let form = Form {
+        width: terminal_width(),
+        is_all: output.all,
+        all: report_all(results_folder.path()),
+        resume,
+        // Without the page, the results could not be saved, and the error is the last line.
+        ending: if page.is_file() { ending.into() } else { vec![] },
+    };
+    print(&perfrun_report::terminal(&results_folder.account(), &form))
+}

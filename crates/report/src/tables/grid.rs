@@ -1,0 +1,101 @@
+//! Tables of cells: what is across, what is down, and a row for each cell.
+
+use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, summary::SummaryRow};
+
+use super::{
+    notes::Notes,
+    source::{Pair, Source, Style},
+};
+use crate::{
+    order::distinct,
+    path::Path,
+    table::{self, Kind, NOTHING, Table},
+};
+
+/// Columns and rows of a table that has a column for each pair.
+pub(crate) struct Grid<'a> {
+    pub(crate) pairs: Vec<Pair<'a>>,
+    pub(crate) lines: Vec<(Path<'a>, &'a Parameters)>,
+}
+
+impl<'a> Grid<'a> {
+    /// Pairs in the plan's order, which begins with the raw reference; a line for each set of parameters
+    /// and transport.
+    pub(crate) fn new(cells: &[&'a Cell]) -> Self {
+        let paths = paths(cells);
+        let parameters = distinct(cells.iter().map(|cell| &cell.parameters)).into_iter();
+        Self {
+            pairs: distinct(cells.iter().map(|cell| Pair::of(cell))),
+            lines: parameters
+                .flat_map(|p| paths.iter().map(move |&path| (path, p)))
+                .collect(),
+        }
+    }
+
+    /// The names of the columns.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.pairs.iter().map(|pair| pair.header())
+    }
+}
+
+/// The paths of these cells. That of the raw reference is one of them only where nothing stands beside it.
+pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
+    let compared = cells.iter().filter(|cell| !cell.is_raw());
+    let mut paths: Vec<Path<'a>> = distinct(compared.map(|cell| Path::of(cell)));
+    for cell in cells.iter().filter(|cell| cell.is_raw()) {
+        if !paths.iter().any(|path| path.raw() == Path::of(cell)) {
+            paths.push(Path::of(cell));
+        }
+    }
+    paths
+}
+
+/// What tells cells apart in most tables: the path, something about the load, and the pair.
+pub(super) fn told_apart(cell: &Cell, load: impl Into<table::Cell>) -> Vec<table::Cell> {
+    vec![
+        Path::of(cell).to_string().into(),
+        load.into(),
+        Pair::of(cell).header().into(),
+    ]
+}
+
+/// A column of a table that has a row for each cell: its name and its metric.
+pub(super) type Column = (&'static str, Metric);
+
+/// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared
+/// stand together; columns without any value, or without any failure, are left out.
+pub(super) fn detail<'a>(
+    source: &Source<'a>,
+    cells: &[&'a Cell],
+    keys: &[&str],
+    key: impl Fn(&Cell) -> Vec<table::Cell>,
+    columns: &[Column],
+) -> Table {
+    let grid = Grid::new(cells);
+    let mut cells = cells.to_vec();
+    cells.sort_by_cached_key(|cell| {
+        let place = |line: &(Path<'_>, &Parameters)| line.0 == Path::of(cell) && *line.1 == cell.parameters;
+        let path = grid.lines.iter().position(|line| line.0 == Path::of(cell));
+        (path, grid.lines.iter().position(place))
+    });
+    // A column of failures that never happened would only take the room of others.
+    let says = |row: &SummaryRow| row.metric != Metric::Failures || row.max != 0.0;
+    let has_values = |(_, metric): &&Column| {
+        let mut rows = cells.iter().filter_map(|cell| source.row(cell, *metric));
+        rows.any(says)
+    };
+    let columns: Vec<&Column> = columns.iter().filter(has_values).collect();
+    let mut notes = Notes::default();
+    let rows = cells.iter().map(|cell| {
+        let values = columns.iter().map(|(_, metric)| {
+            let missing = || source.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
+            let measured = source.row(cell, Metric::ClientPeakRss).is_some();
+            source
+                .value(&mut notes, cell, *metric, Style::Scaled)
+                .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
+        });
+        key(cell).into_iter().chain(values).collect()
+    });
+    let names = columns.iter().map(|(name, _)| *name);
+    Table::new(Kind::Detail, keys, names, rows).with_footnotes(notes)
+}
