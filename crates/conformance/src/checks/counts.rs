@@ -259,10 +259,14 @@ mod tests {
         histogram::recorder,
         node::{Outcome, Plateau},
         parameters::Pace,
+        workload::MessageMode,
     };
 
     use super::{
-        super::{ping, workloads::echo},
+        super::{
+            ping,
+            workloads::{echo, messages},
+        },
         *,
     };
 
@@ -302,6 +306,22 @@ mod tests {
         assert_eq!(refused, "failures of the server: 1 is not 0");
         assert_eq!(of(Transport::WebrtcDirect, ping(20), 1), Ok(()));
         assert_eq!(of(Transport::QuicV1, echo(Pace::Pause(0.05)), 1), Ok(()));
+    }
+
+    #[test]
+    fn messages_of_other_bytes_than_the_load_has_are_refused() {
+        let load = messages(MessageMode::Stream, 16);
+        let sent = |bytes_sent| Measured {
+            streams: 1,
+            bytes_sent,
+            ..Measured::default()
+        };
+        let of = |bytes| expected(&load, &sent(bytes), &sent(0));
+        assert_eq!(of(200 * 100), Ok(()));
+        assert_eq!(
+            of(199 * 100).unwrap_err(),
+            "bytes of the messages: 19900 is not 20000"
+        );
     }
 
     #[test]

@@ -259,7 +259,7 @@ pub(super) fn echo(pace: Pace) -> Parameters {
     })
 }
 
-fn messages(mode: MessageMode, window: u32) -> Parameters {
+pub(super) fn messages(mode: MessageMode, window: u32) -> Parameters {
     Parameters::Messages(Messages {
         mode,
         message_bytes: ByteSize(100),
