@@ -14,6 +14,7 @@ import (
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
 	"perfrun/node-go/internal/peer"
+	"perfrun/node-go/internal/workload"
 )
 
 // version of perfrun, the commit that the program is built from, and what its builder calls it: set by the
@@ -74,7 +75,7 @@ func capabilities() contract.Capabilities {
 	return contract.Capabilities{
 		Wire:       "libp2p",
 		Transports: transports,
-		Workloads:  []string{"bandwidth", "echo", "handshakes", "messages", "ping", "relay", "relayStress", "substreams"},
+		Workloads:  workload.Names(),
 		Protocols: []string{
 			contract.EchoLines, contract.Framed, contract.Litep2pPerf, contract.Perf, contract.Ping, contract.TestData,
 		},

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_in_whatever_phase_an_operator_of_another_version_has() {
+    fn a_run_ends_by_its_condition_even_if_its_phase_is_unknown() {
         let mut run = test_run().unwrap();
         for (status, end) in [("False", None), ("True", Some("Succeeded"))] {
             let status = json!({"phase": "Hibernating", "conditions": [{"type": Type::Complete.to_string(), "status": status,

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_restarts_replaces_what_was_known() {
+    fn readings_from_before_a_restart_of_a_clock_do_not_count() {
         let before = trip(0, 2000, HOUR);
         let after = trip(MILLISECOND, MILLISECOND + 8000, 17);
         assert_eq!(clock(&[before, after]), clock(&[after]));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_become_reasons_with_what_to_do() {
+    fn a_refusal_of_the_kernel_becomes_a_reason_that_names_its_remedy() {
         let cases = [
             (Errno::PERM, Obstacle::NotPermitted, "NET_ADMIN"),
             (Errno::NOENT, Obstacle::NoNetem, "modprobe sch_netem"),

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_and_zeros_give_what_enumeration_by_another_program_gives() {
+    fn results_with_ties_and_zeros_equal_those_of_another_program() {
         let mut lines = include_str!("signed_rank/reference.csv")
             .lines()
             .skip(1)

@@ -315,7 +315,7 @@ fn a_difference_of_one_cell_in_eight_is_found() {
 }
 
 #[test]
-fn four_of_five_runs_show_what_could_be_seen() {
+fn four_of_five_runs_find_a_difference_of_the_detectable_size() {
     for noise in MODELS {
         let mut could_be_seen = vec![];
         for seed in 0..100 {
@@ -347,7 +347,7 @@ fn checking_until_something_shows_is_wrong_too_often() {
 }
 
 #[test]
-fn a_random_order_of_each_pair_cancels_what_the_second_trial_loses() {
+fn a_random_order_within_pairs_cancels_a_loss_of_the_second_trial() {
     let noise = Noise {
         after_effect: 0.02,
         ..QUIET

@@ -193,7 +193,7 @@ fn six_pairs_of_runs_cannot_decide_four_comparisons() {
 }
 
 #[test]
-fn a_new_run_is_compared_with_what_earlier_runs_predict() {
+fn a_new_run_is_compared_with_the_prediction_of_earlier_runs() {
     let earlier = Kept::several(8, 1.0, 10);
     for (speed, finding) in [
         (0.7, Finding::Worse),

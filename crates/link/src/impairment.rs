@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_parameters_are_refused_with_what_to_change() {
+    fn impossible_parameters_are_refused_and_the_error_names_a_remedy() {
         let cases = [
             (delayed(60_001), "set at most 60s"),
             (

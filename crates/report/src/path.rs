@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_names_what_is_not_the_default() {
+    fn a_path_names_its_network_and_ip_family_unless_they_are_defaults() {
         let named = |ip_family, network| {
             let path = Path {
                 transport: Transport::QuicV1,

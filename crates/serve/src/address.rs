@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_an_ip_address_is_refused_with_what_to_write() {
+    fn an_address_without_an_ip_address_is_refused_with_an_example() {
         assert_eq!(
             listening_address("[::1]:80"),
             Ok(([0, 0, 0, 0, 0, 0, 0, 1], 80).into())

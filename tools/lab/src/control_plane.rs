@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_authority_signs_what_is_requested_in_the_cluster() {
+    fn the_controller_manager_has_the_key_of_the_authority() {
         assert!(controller_manager().iter().any(|arg| arg.ends_with("/ca.key")));
     }
 }

@@ -83,7 +83,7 @@ mod tests {
     use super::Origin;
 
     #[test]
-    fn documents_show_what_a_benchmark_printed_with_its_machine_day_and_build() {
+    fn a_document_shows_the_output_machine_day_and_build_of_a_benchmark() {
         // What `cargo xtask bench --keep` writes in a test of its own.
         let origin: Origin = serde_json::from_str(include_str!("../../xtask/src/benchmark.json")).unwrap();
         let report = origin.report("bench-scale", "\nruns   10  100\n  ms  1.0  2.0\n");

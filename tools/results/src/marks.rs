@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_between_comments_is_replaced() {
+    fn only_text_between_marks_is_replaced() {
         let text =
             "a\n<!-- results quick Goodput; Memory of all -->\nold\n\nold\n<!-- end -->\nb `<!-- end -->`\n";
         let new = "a\n<!-- results quick Goodput; Memory of all -->\n\nquick: Goodput|Memory of all\n\n<!-- end -->\n\

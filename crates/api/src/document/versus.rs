@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_compared_with_itself_in_place_of_what_the_document_compares() {
+    fn a_comparison_of_a_stack_with_itself_replaces_those_of_the_document() {
         let compared = "stacks: [{name: main, stack: litep2p, env: {A: b}}, {name: pr, stack: libp2p}], \
                         matrix: {clients: [main], servers: [main], transports: [tcp], rawReference: false}, \
                         compare: [{baseline: main, candidate: pr}]";
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_a_comparison_for_what_a_document_expects() {
+    fn expectations_need_a_comparison_by_the_document_or_an_option() {
         let expects = format!(
             "{LITEP2P}, iterations: 10, maxIterations: 40, expect: [{{metric: roundTripP50, maxRegression: 10%}}]"
         );

@@ -295,7 +295,7 @@ fn a_download_on_webrtc_has_a_size_and_no_duration() {
 }
 
 #[test]
-fn litep2p_only_listens_on_webrtc_and_serves_what_needs_no_half_close_on_one_stream() {
+fn loads_that_litep2p_cannot_do_on_webrtc_are_skipped_with_their_reason() {
     for server in ["libp2p", "litep2p"] {
         assert_eq!(
             reason(PING, "litep2p", server, "webrtc-direct").as_deref(),

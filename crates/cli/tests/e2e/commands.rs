@@ -20,7 +20,7 @@ fn sweep() -> Document {
 }
 
 #[test]
-fn a_plan_lists_nodes_cells_and_what_is_skipped_and_why() {
+fn a_plan_lists_nodes_cells_and_the_reason_of_each_skipped_cell() {
     let scratch = Scratch::new();
     scratch.write("sweep.yaml", &sweep().text());
     let short = scratch.call(&["plan", "sweep.yaml"]).expect(0);

@@ -156,7 +156,7 @@ fn two_runs_of_the_same_program_are_reported_as_such() {
 }
 
 #[test]
-fn unlike_runs_are_refused_with_what_differs() {
+fn unlike_runs_are_refused_and_the_error_names_the_differences() {
     let scratch = Scratch::new();
     run(&uploads(), 1, as_fast).keep(&scratch, "a");
     let other = run(&uploads(), 2, as_fast).where_nodes(|info| {

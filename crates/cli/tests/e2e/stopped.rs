@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[test]
-fn a_stopped_run_saves_and_shows_what_it_has_and_leaves_nothing_running() {
+fn a_stopped_run_shows_its_saved_results_and_leaves_nothing_running() {
     for mode in Mode::available() {
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             let scratch = Scratch::new();

@@ -203,7 +203,7 @@ fn a_dial_that_failed_because_the_server_is_dead_is_the_servers_failure() {
 }
 
 #[test]
-fn a_servers_own_fault_comes_before_what_clients_saw_of_it() {
+fn a_fault_of_a_server_is_the_cause_before_a_failure_of_a_client() {
     let seen = seen([
         failing("client-0", Reason::TooFewBytes),
         failing("server-0", Reason::Internal),

@@ -75,7 +75,7 @@ async fn a_disturbed_pair_is_measured_again_right_away() {
 }
 
 #[tokio::test]
-async fn a_resumed_run_repeats_what_an_uninterrupted_one_would() {
+async fn a_resumed_run_repeats_the_same_trials_as_an_uninterrupted_one() {
     let mut bench = cell_pairs(&["r-c0.i1.a0"]);
     bench.room_for = 5;
     let whole = bench.run().await;

@@ -477,7 +477,7 @@ async fn a_trial_of_an_earlier_session_continues_over_the_links_that_it_was_begu
 }
 
 #[tokio::test]
-async fn a_trial_that_an_earlier_session_ended_is_collected_whatever_its_links_are_now() {
+async fn a_trial_that_has_ended_is_collected_even_if_its_links_have_changed() {
     let bench = on(&["none", "lat10"], Fault::None, Fault::None);
     start_and_die(&bench).await;
     let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());

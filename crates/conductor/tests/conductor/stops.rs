@@ -37,7 +37,7 @@ async fn a_cancelled_run_cancels_its_trial_and_does_not_record_it() {
 }
 
 #[tokio::test]
-async fn a_run_cancelled_between_trials_keeps_what_it_has() {
+async fn a_run_cancelled_between_trials_keeps_its_completed_trials() {
     let bench = bench();
     let cancel = bench.cancel.clone();
     let bench = bench.on_event(move |event| {
@@ -51,7 +51,7 @@ async fn a_run_cancelled_between_trials_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_run_that_takes_too_long_fails_and_keeps_what_it_has() {
+async fn a_run_longer_than_its_timeout_fails_and_names_the_timeout() {
     let mut bench = bench().node("client-0", working());
     bench.options.timeouts.run = Duration::from_millis(300);
     let out = bench.run().await;

@@ -16,6 +16,9 @@ use crate::pair::Ended;
 /// Lines of an echo that a stream may have sent late on a busy machine.
 const LATE_LINES: f64 = 10.0;
 
+/// The outcome of loads without a count that must be reached: they do as much as the machine lets them.
+const AS_MUCH_AS_THE_MACHINE_CAN: Result<(), String> = Ok(());
+
 /// Checks that the streams of a server ended with their client. A server counts those that did not, so that
 /// ends that a link loses fail no trial, but the link of a check loses nothing.
 pub(super) fn streams_ended(
@@ -208,7 +211,21 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
             same("bytes of the transfer", client.bytes_received, load.bytes)?;
             has(client, Distribution::Transfer, 1)
         }
-        _ => Ok(()),
+        Parameters::Messages(load) => {
+            opened(1)?;
+            match load.amount {
+                Amount::Count(count) => {
+                    let due = count * load.message_bytes.0;
+                    same("bytes of the messages", client.bytes_sent, due)
+                }
+                Amount::Seconds(_) => AS_MUCH_AS_THE_MACHINE_CAN,
+            }
+        }
+        Parameters::Handshakes(Handshakes {
+            amount: Amount::Seconds(_),
+            ..
+        })
+        | Parameters::RelayStress(_) => AS_MUCH_AS_THE_MACHINE_CAN,
     }
 }
 
@@ -242,10 +259,14 @@ mod tests {
         histogram::recorder,
         node::{Outcome, Plateau},
         parameters::Pace,
+        workload::MessageMode,
     };
 
     use super::{
-        super::{ping, workloads::echo},
+        super::{
+            ping,
+            workloads::{echo, messages},
+        },
         *,
     };
 
@@ -285,6 +306,22 @@ mod tests {
         assert_eq!(refused, "failures of the server: 1 is not 0");
         assert_eq!(of(Transport::WebrtcDirect, ping(20), 1), Ok(()));
         assert_eq!(of(Transport::QuicV1, echo(Pace::Pause(0.05)), 1), Ok(()));
+    }
+
+    #[test]
+    fn messages_of_other_bytes_than_the_load_has_are_refused() {
+        let load = messages(MessageMode::Stream, 16);
+        let sent = |bytes_sent| Measured {
+            streams: 1,
+            bytes_sent,
+            ..Measured::default()
+        };
+        let of = |bytes| expected(&load, &sent(bytes), &sent(0));
+        assert_eq!(of(200 * 100), Ok(()));
+        assert_eq!(
+            of(199 * 100).unwrap_err(),
+            "bytes of the messages: 19900 is not 20000"
+        );
     }
 
     #[test]

@@ -259,7 +259,7 @@ pub(super) fn echo(pace: Pace) -> Parameters {
     })
 }
 
-fn messages(mode: MessageMode, window: u32) -> Parameters {
+pub(super) fn messages(mode: MessageMode, window: u32) -> Parameters {
     Parameters::Messages(Messages {
         mode,
         message_bytes: ByteSize(100),
@@ -384,7 +384,23 @@ fn longer(parameters: &Parameters) -> Option<Parameters> {
 
 #[cfg(test)]
 mod tests {
+    use perfrun_contract::{matrix::Stack, support};
+
     use super::*;
+
+    #[test]
+    fn every_workload_that_a_built_in_stack_claims_has_a_load() {
+        for stack in Stack::built_in() {
+            let claimed = support::capabilities(stack).unwrap();
+            let relayed = relays::checks("a", &claimed, Transport::Tcp);
+            let names = loads(&claimed).into_iter().map(|load| load.name);
+            let names: Vec<_> = names.chain(relayed.into_iter().map(|check| check.name)).collect();
+            for workload in &claimed.workloads {
+                let is_about = |name: &String| name.split('.').any(|part| part == workload);
+                assert!(names.iter().any(is_about), "{stack}: {workload}");
+            }
+        }
+    }
 
     #[test]
     fn only_a_load_with_a_duration_can_last_longer() {

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_its_reason_and_loses_what_controls_a_terminal() {
+    fn a_failure_keeps_its_reason_and_loses_control_characters() {
         let mut status = with(|_| {});
         status.outcome.as_mut().expect("it has ended").failure = Some(Failure {
             reason: Reason::DialFailed,

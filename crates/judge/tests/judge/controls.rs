@@ -289,7 +289,7 @@ fn a_control_is_measured_as_long_as_its_pair() {
 }
 
 #[test]
-fn the_last_interim_check_has_its_findings_whatever_controls_can_show() {
+fn the_last_interim_check_has_findings_even_if_no_control_can_differ() {
     let mut run = controlled(&[[0.5, 1.2]; 4], 10, 1).allowing(0.05);
     run.plan.judging.interim_checks = vec![8, 10];
     let needed = needs(&run.plan, &run.records);

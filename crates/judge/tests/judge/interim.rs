@@ -105,7 +105,7 @@ fn later_records_do_not_change_earlier_interim_checks() {
 }
 
 #[test]
-fn a_run_that_is_cancelled_between_interim_checks_is_judged_by_what_it_has() {
+fn a_run_cancelled_between_interim_checks_is_judged_by_its_pairs_so_far() {
     let mut whole = Run::new(&[0.8, 0.95], 40).allowing(0.05);
     whole.plan.judging.interim_checks = vec![10, 20, 40];
     // The first pair of cells is settled at the first interim check.

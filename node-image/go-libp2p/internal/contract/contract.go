@@ -78,28 +78,8 @@ type TrialRequest struct {
 	Labels         TrialLabels `json:"labels"`
 }
 
-// StreamWindow is what each stream of a connection may receive before the application reads it: the requested
-// window, divided by the most streams that one of the side's connections has. go-yamux limits streams and not
-// connections, and all connections of a side have the same limit. Zero is go-libp2p's default.
-func (r *TrialRequest) StreamWindow() uint32 {
-	window := r.Settings.YamuxWindow
-	if window == nil || !r.isTCP() {
-		return 0
-	}
-	return uint32(uint64(*window) / uint64(r.connectionStreams()))
-}
-
-// connectionStreams is the number of streams that a connection of the side has, at most.
-func (r *TrialRequest) connectionStreams() int {
-	if r.Parameters.Workload == "relayStress" && r.Side.Client != nil {
-		// The connection of a sink with the relay carries one circuit, and the circuit one stream at a time.
-		return 1
-	}
-	return r.Parameters.ConnectionStreams()
-}
-
-// isTCP says whether connections are of TCP, with yamux over it.
-func (r *TrialRequest) isTCP() bool {
+// IsTCP says whether connections are of TCP, with yamux over it.
+func (r *TrialRequest) IsTCP() bool {
 	return r.Transport == "tcp" || r.Transport == "tcp-tls" || r.Transport == "ws"
 }
 
@@ -363,5 +343,5 @@ type EchoSample struct {
 
 // Seconds as a duration, at most a year: more would overflow a clock.
 func Seconds(seconds float64) time.Duration {
-	return time.Duration(min(max(seconds, 0), longestSeconds) * float64(time.Second))
+	return time.Duration(min(max(seconds, 0), LongestSeconds) * float64(time.Second))
 }

@@ -8,6 +8,28 @@ import (
 	"time"
 )
 
+// Name of the stack that this node speaks.
+const Stack = "go-libp2p"
+
+// Protocols on streams.
+const (
+	Perf        = "/perf/1.0.0"
+	Litep2pPerf = "/litep2p-perf/1.0.0"
+	Ping        = "/ipfs/ping/1.0.0"
+	EchoLines   = "/echo/1.0.0"
+	Framed      = "/perfrun/messages/1.0.0"
+	TestData    = "/libp2p/test/data"
+)
+
+// Bytes that a message may have.
+const (
+	LeastMessage = 8
+	MostMessage  = 1 << 20
+)
+
+// LongestSeconds is the longest time that parameters have: a year.
+const LongestSeconds = 366 * 86_400
+
 // Parameters of a workload. Fields of other workloads are empty.
 type Parameters struct {
 	Workload    string   `json:"workload"`
@@ -75,76 +97,6 @@ type RelayLimits struct {
 	CircuitsPerPeer *int      `json:"circuitsPerPeer"`
 	CircuitBytes    *ByteSize `json:"circuitBytes"`
 }
-
-// StreamProtocol is the protocol on the streams of a workload.
-func (p *Parameters) StreamProtocol() string {
-	switch p.Workload {
-	case "bandwidth":
-		return p.Protocol
-	case "substreams":
-		return Litep2pPerf
-	case "echo":
-		return EchoLines
-	case "messages":
-		return Framed
-	case "relay", "relayStress":
-		return TestData
-	default:
-		return Ping
-	}
-}
-
-// Hosts that a client of a number of peers needs at the same time.
-func (p *Parameters) Hosts(peers int) int {
-	switch p.Workload {
-	case "handshakes":
-		return peers * p.InFlight
-	case "echo":
-		return peers * p.Connections
-	default:
-		return peers
-	}
-}
-
-// ConnectionStreams is the number of streams that a connection has, at most.
-func (p *Parameters) ConnectionStreams() int {
-	switch p.Workload {
-	case "bandwidth":
-		return p.Streams
-	case "substreams":
-		return p.Count
-	case "echo":
-		return p.StreamsPerConnection
-	case "relayStress":
-		// The connection of a source with its relay carries a stream for each of its sinks. Rounded up.
-		return (p.Sinks-1)/p.Sources + 1
-	default:
-		return 1
-	}
-}
-
-// IsRelayed says whether clients reach servers through a relay.
-func (p *Parameters) IsRelayed() bool {
-	return p.Workload == "relayStress" || p.Workload == "relay" && p.Path == "relayed"
-}
-
-// IsInProcess says whether both peers are in one process.
-func (p *Parameters) IsInProcess() bool {
-	return p.Workload == "messages" && p.Mode == "serial"
-}
-
-// ConnectsBeforeStart says whether a client opens its connections before the start.
-func (p *Parameters) ConnectsBeforeStart() bool {
-	switch p.Workload {
-	case "handshakes", "echo", "relayStress":
-		return false
-	default:
-		return true
-	}
-}
-
-// MayBeCutOff says whether the end of a trial cuts off transfers in progress.
-func (p *Parameters) MayBeCutOff() bool { return p.Workload == "relayStress" }
 
 // ServersOfPeer is the number of servers that each peer of a client dials.
 func (p *Parameters) ServersOfPeer() int {

@@ -18,14 +18,13 @@ type Sampling struct {
 	echo, interfaces bool
 }
 
-// SamplingOf a workload.
-func SamplingOf(p *contract.Parameters) Sampling {
-	sampling := Sampling{interval: 100 * time.Millisecond, most: 128, interfaces: p.IsRelayed()}
-	if p.Workload == "echo" {
+// NewSampling of a load, through a relay or not. The interval is that of an echo, zero without one.
+func NewSampling(isRelayed bool, interval time.Duration) Sampling {
+	if interval > 0 {
 		// A sample per second for an hour.
-		sampling = Sampling{interval: contract.Seconds(p.SampleIntervalSeconds), most: 4096, echo: true}
+		return Sampling{interval: interval, most: 4096, echo: true}
 	}
-	return sampling
+	return Sampling{interval: 100 * time.Millisecond, most: 128, interfaces: isRelayed}
 }
 
 // Deltas receives what was counted between two readings, for metrics.

@@ -50,7 +50,7 @@ func (s *sums) Add(sent, _, _, _, operations, _ uint64) { s.sent += sent; s.oper
 
 func TestAnObserverHandsEveryCountToTheMetricsOnce(t *testing.T) {
 	total := &sums{}
-	o := New(total, SamplingOf(&contract.Parameters{Workload: "ping"}))
+	o := New(total, NewSampling(false, 0))
 	o.Counters.Sent.Add(10)
 	o.Begin()
 	o.Counters.Sent.Add(5)
@@ -70,7 +70,7 @@ func TestAnObserverHandsEveryCountToTheMetricsOnce(t *testing.T) {
 }
 
 func TestASeriesStaysShort(t *testing.T) {
-	at, sampling := time.Unix(0, 0), SamplingOf(&contract.Parameters{Workload: "ping"})
+	at, sampling := time.Unix(0, 0), NewSampling(false, 0)
 	o := &Observer{Counters: &Counters{}, sampling: sampling}
 	o.series = newSeries(reading{at: at}, reading{}, sampling)
 	for i := range uint64(1000) {

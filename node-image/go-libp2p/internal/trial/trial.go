@@ -175,7 +175,7 @@ func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *ran) {
 // both a server and a client that dials it. The node's metrics are those of the client.
 func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
 	server := *setup
-	server.Observer = observe.New(metrics.Nowhere{}, observe.SamplingOf(&t.request.Parameters))
+	server.Observer = observe.New(metrics.Nowhere{}, workload.SamplingOf(&t.request.Parameters))
 	server.Measurements = &workload.Measurements{}
 	addresses, done, served := make(chan []string, 1), make(chan struct{}), make(chan error, 1)
 	go func() {

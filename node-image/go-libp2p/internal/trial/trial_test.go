@@ -211,7 +211,7 @@ func relayed(t *testing.T, transport, parameters string, sources int) (relay, so
 	return relay, source, [2]*Trial{relaying, serving}, addresses
 }
 
-func TestTransfersThroughARelay(t *testing.T) {
+func TestATransferThroughARelayArrivesWholeOnEveryTransport(t *testing.T) {
 	for _, transport := range []string{"tcp", "tcp-tls", "ws", "quic-v1", "webtransport", "webrtc-direct"} {
 		const parameters = `{"workload": "relay", "path": "relayed", "bytes": 300000, "chunkBytes": "64Ki", "pings": 2, "limits": {}}`
 		relay, source, of, addresses := relayed(t, transport, parameters, 1)

@@ -55,7 +55,7 @@ func (t *Trials) Put(id string, body []byte) (bool, error) {
 	if err := json.Unmarshal(body, request); err != nil {
 		return false, err
 	}
-	if err := request.Check(); err != nil {
+	if err := workload.Check(request); err != nil {
 		return false, err
 	}
 	var raw any
@@ -88,7 +88,7 @@ func (t *Trials) begin(id string, request *contract.TrialRequest, raw any) *Tria
 	labelled := t.metrics.Trial(request)
 	trial := &Trial{
 		id: id, request: request, raw: raw, metrics: labelled, cancel: cancel, begun: time.Now(),
-		observer: observe.New(labelled, observe.SamplingOf(&request.Parameters)), measurements: &workload.Measurements{},
+		observer: observe.New(labelled, workload.SamplingOf(&request.Parameters)), measurements: &workload.Measurements{},
 		start: make(chan struct{}), finish: make(chan struct{}), changed: make(chan struct{}),
 		state: contract.Preparing,
 	}

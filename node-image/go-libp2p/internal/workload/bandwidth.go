@@ -2,15 +2,61 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/wire"
 )
 
-// bandwidth opens all streams, then exchanges on all of them at the same time.
-func (c *Client) bandwidth(ctx context.Context) error {
-	p, counters := c.setup.parameters(), c.setup.counters()
+// bandwidth is bulk transfer.
+type bandwidth struct{ common }
+
+func (w bandwidth) protocol() string                     { return w.Protocol }
+func (w bandwidth) connectionStreams(*contract.Side) int { return w.Streams }
+
+func (w bandwidth) check() error {
+	if w.Protocol != contract.Perf && w.Protocol != contract.Litep2pPerf {
+		return fmt.Errorf("%.64q carries no bulk transfer", w.Protocol)
+	}
+	if w.Streams < 1 || w.Streams > mostStreams {
+		return fmt.Errorf("streams must be 1 to %d, not %d", mostStreams, w.Streams)
+	}
+	if err := checkChunk(w.ChunkBytes); err != nil {
+		return err
+	}
+	switch w.Direction {
+	case "upload", "download", "both":
+	default:
+		return fmt.Errorf("direction must be upload, download or both, not %.64q", w.Direction)
+	}
+	if w.Timing != "strict" && w.Timing != "compat" {
+		return fmt.Errorf("timing must be strict or compat, not %.64q", w.Timing)
+	}
+	if err := checkAmount(w.Amount); err != nil {
+		return err
+	}
+	if w.Amount.Seconds != nil {
+		if w.Protocol != contract.Perf {
+			return fmt.Errorf("%s announces its bytes: it cannot run for a time", w.Protocol)
+		}
+		if w.Direction == "both" {
+			return fmt.Errorf("a transfer for a time must have one direction")
+		}
+	}
+	return checkNegotiation(w.Negotiation)
+}
+
+func (w bandwidth) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	if w.Protocol == contract.Litep2pPerf {
+		return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), s.setup.counters())
+	}
+	return wire.ServePerf(stream, wire.NewBuffers(s.zeros), s.setup.counters())
+}
+
+// run opens all streams, then exchanges on all of them at the same time.
+func (w bandwidth) run(ctx context.Context, c *Client) error {
+	p, counters := w.Parameters, c.setup.counters()
 	streams := make([]wire.Stream, len(c.peers)*p.Streams)
 	err := parallel(len(streams), func(i int) (err error) {
 		streams[i], err = c.peers[i/p.Streams].connection().Open(ctx)

@@ -81,18 +81,11 @@ func (d *dialler) clock(i int) *int64 {
 
 // Prepare starts hosts and, unless the workload does that itself, opens connections.
 func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, error) {
-	p := setup.parameters()
+	w := of(setup.parameters())
 	c := &Client{setup: setup, servers: side.Servers, clocks: side.Clocks}
-	slots := p.Hosts(side.Peers)
-	hosts := slots
-	switch p.Workload {
-	case "handshakes":
-		hosts = max(hosts, stock(p.Amount))
-	case "relayStress":
-		// Its sinks start one after the other.
-		hosts = 0
-	}
-	if err := checkFiles(p.ClientFiles(max(hosts, slots))); err != nil {
+	slots := w.hosts(side.Peers)
+	hosts := w.prepared(slots)
+	if err := checkFiles(w.clientFiles(max(hosts, slots))); err != nil {
 		return nil, err
 	}
 	c.peers = make([]*dialler, hosts)
@@ -102,7 +95,7 @@ func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, 
 		c.peers[i].host, err = setup.newDialler()
 		return err
 	})
-	for i := 0; err == nil && i < hosts && p.ConnectsBeforeStart(); i++ {
+	for i := 0; err == nil && i < hosts && w.connectsBeforeStart(); i++ {
 		err = c.connect(ctx, c.peers[i], i)
 	}
 	if err != nil {
@@ -141,25 +134,7 @@ func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 // Run the workload. It returns how long that took.
 func (c *Client) Run(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
-	var err error
-	switch c.setup.parameters().Workload {
-	case "bandwidth":
-		err = c.bandwidth(ctx)
-	case "substreams":
-		err = c.substreams(ctx)
-	case "handshakes":
-		err = c.handshakes(ctx)
-	case "echo":
-		err = c.echo(ctx)
-	case "messages":
-		err = c.messages(ctx)
-	case "relay":
-		err = c.fetch(ctx)
-	case "relayStress":
-		err = c.stress(ctx)
-	default:
-		err = c.ping(ctx)
-	}
+	err := of(c.setup.parameters()).run(ctx, c)
 	return time.Since(begun), err
 }
 

@@ -1,7 +1,9 @@
 package workload
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +12,67 @@ import (
 	"perfrun/node-go/internal/peer"
 	"perfrun/node-go/internal/wire"
 )
+
+// longestLine of an echo.
+const longestLine = 1 << 20
+
+// echo on many streams, at their pace.
+type echo struct{ common }
+
+func (echo) protocol() string                       { return contract.EchoLines }
+func (w echo) hosts(peers int) int                  { return peers * w.Connections }
+func (w echo) hostsOfServer() int                   { return w.Connections }
+func (w echo) connectionStreams(*contract.Side) int { return w.StreamsPerConnection }
+func (w echo) sampleInterval() time.Duration        { return contract.Seconds(w.SampleIntervalSeconds) }
+func (echo) connectsBeforeStart() bool              { return false }
+func (echo) begin(s *served)                        { s.echo = newEchoSide(s.setup) }
+
+func (w echo) check() error {
+	if w.Connections < 1 || w.Connections > mostStreams {
+		return fmt.Errorf("connections must be 1 to %d, not %d", mostStreams, w.Connections)
+	}
+	if w.StreamsPerConnection < 1 || w.StreamsPerConnection > mostStreams {
+		return fmt.Errorf("streamsPerConnection must be 1 to %d, not %d", mostStreams, w.StreamsPerConnection)
+	}
+	if w.MessageBytes < 2 || w.MessageBytes > longestLine {
+		return fmt.Errorf("messageBytes must be 2 to %d", longestLine)
+	}
+	if (w.PauseSeconds == nil) == (w.PeriodSeconds == nil) {
+		return fmt.Errorf("set either pauseSeconds or periodSeconds, to more than 0")
+	}
+	silent := *cmp.Or(w.PauseSeconds, w.PeriodSeconds)
+	if !isTime(w.DurationSeconds) || !isTime(silent) || !isTime(w.DeadlineSeconds) {
+		return fmt.Errorf("durationSeconds, pauseSeconds or periodSeconds, and deadlineSeconds must be more than 0 and at most a year")
+	}
+	if silent >= w.DeadlineSeconds {
+		return fmt.Errorf("pauseSeconds or periodSeconds must be less than deadlineSeconds")
+	}
+	for _, seconds := range []float64{w.ConnectionIntervalSeconds, w.StreamIntervalSeconds} {
+		if !(seconds >= 0 && seconds <= 3600) {
+			return fmt.Errorf("connectionIntervalSeconds and streamIntervalSeconds must be 0 to 3600")
+		}
+	}
+	if !(w.SampleIntervalSeconds >= 0.01 && w.SampleIntervalSeconds <= 3600) {
+		return fmt.Errorf("sampleIntervalSeconds must be 0.01 to 3600")
+	}
+	switch w.Identity {
+	case "", "ed25519", "rsa2048":
+		return nil
+	default:
+		return fmt.Errorf("identity must be ed25519 or rsa2048, not %.64q", w.Identity)
+	}
+}
+
+func (echo) checkPeers(peers int) error {
+	if peers != 1 {
+		return fmt.Errorf("peers must be 1 in an echo: each of its connections is a peer")
+	}
+	return nil
+}
+
+func (echo) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	return wire.Arrival{}, s.echo.serve(stream)
+}
 
 // echoSide is what all streams of one side of an echo share.
 type echoSide struct {
@@ -78,12 +141,11 @@ func (e *echoSide) serve(s wire.Stream) error {
 	}
 }
 
-// echo opens connections and streams on schedule, and makes them echo until the load's time is over.
-func (c *Client) echo(ctx context.Context) error {
-	p, e := c.setup.parameters(), newEchoSide(c.setup)
-	begun := time.Now()
-	end := begun.Add(contract.Seconds(p.DurationSeconds))
-	streams := len(c.peers) * p.StreamsPerConnection
+// run opens connections and streams on schedule, and makes them echo until the load's time is over.
+func (w echo) run(ctx context.Context, c *Client) error {
+	e, begun := newEchoSide(c.setup), time.Now()
+	end := begun.Add(contract.Seconds(w.DurationSeconds))
+	streams := len(c.peers) * w.StreamsPerConnection
 	e.unsettled.Add(streams)
 	var late atomic.Int64
 	ended := make(chan error, 1)

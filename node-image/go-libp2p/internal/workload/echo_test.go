@@ -120,7 +120,7 @@ func TestATimerAddsAtMostTwoMilliseconds(t *testing.T) {
 	}
 }
 
-func TestLateLinesWithAPeriodCountFromWhenTheyWereDueExceptForWhatATimerAdded(t *testing.T) {
+func TestLateLinesWithAPeriodCountFromTheirDueTimeWithoutWhatATimerAdded(t *testing.T) {
 	due := time.Now()
 	load := contract.Echo{Connections: 1, StreamsPerConnection: 1, PeriodSeconds: new(0.8)}
 	pacer := newPacer(&contract.Parameters{Echo: load}, due)

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -19,12 +20,33 @@ const (
 	mostInStock = 128
 )
 
-// stock is the number of hosts to start before a trial. Further hosts start during the trial.
-func stock(amount contract.Amount) int {
-	if amount.Count != nil {
-		return int(min(*amount.Count, mostInStock))
+// handshakes of new connections.
+type handshakes struct{ common }
+
+func (handshakes) protocol() string          { return contract.Ping }
+func (w handshakes) hosts(peers int) int     { return peers * w.InFlight }
+func (handshakes) connectsBeforeStart() bool { return false }
+
+func (w handshakes) check() error {
+	if w.InFlight < 1 || w.InFlight > mostHosts {
+		return fmt.Errorf("inFlight must be 1 to %d, not %d", mostHosts, w.InFlight)
 	}
-	return mostInStock
+	return checkAmount(w.Amount)
+}
+
+// prepared hosts. Further ones start during the trial.
+func (w handshakes) prepared(hosts int) int {
+	if w.Amount.Count != nil {
+		return max(hosts, int(min(*w.Amount.Count, mostInStock)))
+	}
+	return max(hosts, mostInStock)
+}
+
+// begin without waiting for streams: what connecting uses is charged to the workload.
+func (handshakes) begin(s *served) { s.begun = true }
+
+func (handshakes) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	return wire.Arrival{}, wire.ServePing(stream, s.setup.counters())
 }
 
 // work that all slots share.
@@ -43,18 +65,17 @@ func (w *work) claim(ctx context.Context) bool {
 	return !w.deadline.IsZero() || w.tickets.Add(-1) >= 0
 }
 
-// handshakes opens connections one after the other in each slot, until all slots together have made enough.
-func (c *Client) handshakes(ctx context.Context) error {
-	p := c.setup.parameters()
-	w := &work{client: c}
-	if duration, timed := p.Amount.Duration(); timed {
-		w.deadline = time.Now().Add(duration)
+// run opens connections one after the other in each slot, until all slots together have made enough.
+func (w handshakes) run(ctx context.Context, c *Client) error {
+	shared := &work{client: c}
+	if duration, timed := w.Amount.Duration(); timed {
+		shared.deadline = time.Now().Add(duration)
 	} else {
-		w.tickets.Store(int64(min(p.Amount.Number(), 1<<62)))
+		shared.tickets.Store(int64(min(w.Amount.Number(), 1<<62)))
 	}
-	slots := make([]slot, p.Hosts(c.setup.Request.Side.Client.Peers))
+	slots := make([]slot, w.hosts(c.setup.Request.Side.Client.Peers))
 	_ = parallel(len(slots), func(i int) error {
-		slots[i].fill(ctx, w, c.servers[i%len(c.servers)])
+		slots[i].fill(ctx, shared, c.servers[i%len(c.servers)])
 		return nil
 	})
 	succeeded, gaveUp := false, false

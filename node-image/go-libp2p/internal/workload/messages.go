@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -12,14 +13,62 @@ import (
 	"perfrun/node-go/internal/wire"
 )
 
-// messages from each peer of a client to its server, or to all servers. Exchanges are open before the clock
-// starts.
-func (c *Client) messages(ctx context.Context) error {
-	p := c.setup.parameters()
-	load := wire.Load{Parameters: p}
+const (
+	mostWindow   = 4096
+	mostRate     = 10_000_000
+	mostServers  = 100
+	mostInFlight = 64 << 20
+)
+
+// messages from each peer of a client to its server, or to all servers.
+type messages struct{ common }
+
+func (messages) protocol() string    { return contract.Framed }
+func (w messages) isInProcess() bool { return w.Mode == "serial" }
+
+func (w messages) clientFiles(hosts int) uint64 {
+	return filesOfHost*uint64(hosts)*uint64(w.ServersOfPeer()) + filesBesides
+}
+
+func (w messages) check() error {
+	switch w.Mode {
+	case "serial", "serialAck", "stream", "broadcast":
+	default:
+		return fmt.Errorf("mode must be serial, serialAck, stream or broadcast, not %.64q", w.Mode)
+	}
+	if w.MessageBytes < contract.LeastMessage || w.MessageBytes > contract.MostMessage {
+		return fmt.Errorf("messageBytes must be %d to %d, not %d", contract.LeastMessage, contract.MostMessage, w.MessageBytes)
+	}
+	if w.Window < 1 || w.Window > mostWindow {
+		return fmt.Errorf("window must be 1 to %d, not %d", mostWindow, w.Window)
+	}
+	if w.Window > 1 && w.Mode != "stream" {
+		return fmt.Errorf("window must be 1 in mode %s", w.Mode)
+	}
+	if w.Rate != nil && (*w.Rate < 1 || *w.Rate > mostRate) {
+		return fmt.Errorf("rate must be 1 to %d messages per second", mostRate)
+	}
+	if receivers := w.ServersOfPeer(); receivers < 1 || receivers > mostServers {
+		return fmt.Errorf("receivers must be 1 to %d, not %d", mostServers, receivers)
+	}
+	if w.ServersOfPeer() > 1 && w.Mode != "broadcast" {
+		return fmt.Errorf("receivers must be 1 in mode %s", w.Mode)
+	}
+	if uint64(w.Window)*uint64(w.MessageBytes) > mostInFlight {
+		return fmt.Errorf("the messages of a window must have at most %d bytes together", mostInFlight)
+	}
+	if w.Amount.Count != nil && *w.Amount.Count == 0 {
+		return fmt.Errorf("amount.count must be at least 1 message")
+	}
+	return checkAmount(w.Amount)
+}
+
+// run the exchanges, which are open before the clock starts.
+func (w messages) run(ctx context.Context, c *Client) error {
+	load := wire.Load{Parameters: w.Parameters}
 	exchanged := make([]wire.Exchanged, len(c.peers))
 	times := make([]*hdrhistogram.Histogram, len(c.peers))
-	all, servers, err := c.exchanges(ctx)
+	all, servers, err := w.exchanges(ctx, c)
 	defer func() {
 		for _, messengers := range all {
 			for _, m := range messengers {
@@ -34,12 +83,12 @@ func (c *Client) messages(ctx context.Context) error {
 	}
 	distribution := roundTrip
 	var run func(i int) error
-	switch p.Mode {
+	switch w.Mode {
 	case "broadcast":
 		run = func(i int) error {
 			sent, took, err := wire.Broadcast(all[i], load, c.setup.counters())
 			toAll := sent * uint64(len(all[i]))
-			exchanged[i] = wire.Exchanged{Bytes: toAll * uint64(p.MessageBytes), Took: took}
+			exchanged[i] = wire.Exchanged{Bytes: toAll * uint64(w.MessageBytes), Took: took}
 			return err
 		}
 	case "serial":
@@ -77,15 +126,15 @@ func (c *Client) messages(ctx context.Context) error {
 
 // exchanges of each peer with its servers, with message 0 acknowledged. Where the client itself has the other
 // ends, they are opened one after the other, so that each comes with its own.
-func (c *Client) exchanges(ctx context.Context) (all [][]*wire.Messenger, servers []*handed, err error) {
+func (w messages) exchanges(ctx context.Context, c *Client) (all [][]*wire.Messenger, servers []*handed, err error) {
 	all = make([][]*wire.Messenger, len(c.peers))
 	for i, d := range c.peers {
 		all[i] = make([]*wire.Messenger, len(d.connections))
 	}
-	if !c.setup.parameters().IsInProcess() {
+	if !w.isInProcess() {
 		err = c.each(func(i int, d *dialler) error {
 			return parallel(len(d.connections), func(j int) (err error) {
-				all[i][j], err = c.exchange(ctx, d.connections[j], d.clock(j))
+				all[i][j], err = w.exchange(ctx, c, d.connections[j], d.clock(j))
 				return err
 			})
 		})
@@ -93,7 +142,7 @@ func (c *Client) exchanges(ctx context.Context) (all [][]*wire.Messenger, server
 	}
 	servers = make([]*handed, len(c.peers))
 	for i, d := range c.peers {
-		if all[i][0], err = c.exchange(ctx, d.connection(), nil); err == nil {
+		if all[i][0], err = w.exchange(ctx, c, d.connection(), nil); err == nil {
 			servers[i], err = c.take(ctx)
 		}
 		if err != nil {
@@ -103,14 +152,14 @@ func (c *Client) exchanges(ctx context.Context) (all [][]*wire.Messenger, server
 	return all, servers, nil
 }
 
-func (c *Client) exchange(ctx context.Context, connection *peer.Connection, clock *int64) (*wire.Messenger, error) {
+func (w messages) exchange(ctx context.Context, c *Client, connection *peer.Connection, clock *int64) (*wire.Messenger, error) {
 	s, err := connection.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c.setup.counters().Streams.Add(1)
 	messenger := wire.NewMessenger(s)
-	if c.setup.parameters().IsInProcess() {
+	if w.isInProcess() {
 		return messenger, messenger.Begin(nil)
 	}
 	return messenger, messenger.Open(clock)
@@ -134,11 +183,10 @@ func (c *Client) take(ctx context.Context) (*handed, error) {
 	}
 }
 
-// exchange serves one exchange until its last message, or hands it to the client in this process.
-func (s *served) exchangeMessages(ctx context.Context, stream wire.Stream) (wire.Arrival, error) {
-	p, counters := s.setup.parameters(), s.setup.counters()
-	messenger := wire.NewMessenger(stream)
-	if p.IsInProcess() {
+// serve one exchange until its last message, or hand it to the client in this process.
+func (w messages) serve(ctx context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	counters, messenger := s.setup.counters(), wire.NewMessenger(stream)
+	if w.isInProcess() {
 		server := &handed{messenger: messenger, counters: counters, arrived: make(chan wire.Arrival, 1)}
 		select {
 		case s.setup.Handover <- server:
@@ -154,10 +202,10 @@ func (s *served) exchangeMessages(ctx context.Context, stream wire.Stream) (wire
 	}
 	times := observe.NewHistogram()
 	serve := messenger.Serve
-	if p.Mode == "broadcast" {
+	if w.Mode == "broadcast" {
 		serve = messenger.ServeBroadcast
 	}
-	arrival, err := serve(wire.Load{Parameters: p}, counters, times)
+	arrival, err := serve(wire.Load{Parameters: w.Parameters}, counters, times)
 	if times.TotalCount() > 0 {
 		s.setup.Measurements.add(oneWay, times)
 	}

@@ -3,16 +3,32 @@ package workload
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/wire"
 )
 
-// ping makes round trips with each peer, one after the other on one open stream.
-func (c *Client) ping(ctx context.Context) error {
-	p, counters := c.setup.parameters(), c.setup.counters()
-	interval := contract.Seconds(p.IntervalSeconds)
+// ping is round trips on one stream.
+type ping struct{ common }
+
+func (ping) protocol() string { return contract.Ping }
+
+func (w ping) check() error {
+	if w.Count < 0 || (w.IntervalSeconds != 0 && !isTime(w.IntervalSeconds)) {
+		return fmt.Errorf("count and intervalSeconds must be 0 or more, and the interval at most a year")
+	}
+	return nil
+}
+
+func (ping) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	return wire.Arrival{}, wire.ServePing(stream, s.setup.counters())
+}
+
+// run makes round trips with each peer, one after the other on one open stream.
+func (w ping) run(ctx context.Context, c *Client) error {
+	counters, interval := c.setup.counters(), contract.Seconds(w.IntervalSeconds)
 	return c.each(func(_ int, d *dialler) error {
 		stream, err := d.connection().Open(ctx)
 		if err != nil {
@@ -25,7 +41,7 @@ func (c *Client) ping(ctx context.Context) error {
 		if err := wire.RoundTrip(stream, payload, counters); err != nil {
 			return err
 		}
-		for i := range p.Count {
+		for i := range w.Count {
 			binary.BigEndian.PutUint32(payload[:], uint32(i))
 			begun := time.Now()
 			if err := wire.RoundTrip(stream, payload, counters); err != nil {

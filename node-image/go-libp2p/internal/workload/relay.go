@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // Relay what peers send each other until finish or ctx ends.
 func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-chan struct{}) error {
-	p, counters, measurements := setup.parameters(), setup.counters(), setup.Measurements
+	w, counters, measurements := of(setup.parameters()), setup.counters(), setup.Measurements
 	var mutex sync.Mutex
 	var begun, ended bool
 	circuits := func(change int64) {
@@ -25,18 +26,18 @@ func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-cha
 			setup.Metrics.Circuits(live)
 		}
 	}
-	if err := checkFiles(p.RelayFiles()); err != nil {
+	if err := checkFiles(w.relayFiles()); err != nil {
 		return err
 	}
 	config := setup.host(setup.ListenIP)
 	config.Relayed = false
 	config.Relay = &peer.Relaying{
-		Limits: p.Limits,
+		Limits: setup.parameters().Limits,
 		Opened: func() {
 			// Where circuits are opened before the start, the workload begins after the last one. Otherwise
 			// it begins with the first one.
 			mutex.Lock()
-			begins := !begun || p.ConnectsBeforeStart()
+			begins := !begun || w.connectsBeforeStart()
 			begun = true
 			mutex.Unlock()
 			if begins {
@@ -82,14 +83,37 @@ func answer(s wire.Stream) {
 	}
 }
 
-// fetch makes round trips of each peer, then one transfer.
-func (c *Client) fetch(ctx context.Context) error {
-	p, counters, measurements := c.setup.parameters(), c.setup.counters(), c.setup.Measurements
+// relay is one transfer of each peer, through a relay or not.
+type relay struct{ common }
+
+func (relay) protocol() string  { return contract.TestData }
+func (w relay) isRelayed() bool { return w.Path == "relayed" }
+
+func (w relay) check() error {
+	if err := checkChunk(w.ChunkBytes); err != nil {
+		return err
+	}
+	if w.Path != "direct" && w.Path != "relayed" {
+		return fmt.Errorf("path must be direct or relayed, not %.64q", w.Path)
+	}
+	if w.Pings < 0 {
+		return fmt.Errorf("pings must be 0 or more")
+	}
+	return nil
+}
+
+func (w relay) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	return wire.Arrival{}, wire.ServeTestData(stream, w.Bytes, wire.NewBuffers(s.zeros), s.setup.counters())
+}
+
+// run makes round trips of each peer, then one transfer.
+func (w relay) run(ctx context.Context, c *Client) error {
+	counters, measurements := c.setup.counters(), c.setup.Measurements
 	for _, to := range []struct {
 		relay        bool
 		distribution string
 	}{{true, relayRoundTrip}, {false, roundTrip}} {
-		err := c.each(func(_ int, d *dialler) error { return c.roundTrips(ctx, d, to.relay, to.distribution) })
+		err := c.each(func(_ int, d *dialler) error { return w.roundTrips(ctx, c, d, to.relay, to.distribution) })
 		if err != nil {
 			return err
 		}
@@ -106,7 +130,7 @@ func (c *Client) fetch(ctx context.Context) error {
 		}
 		opened := time.Now()
 		counters.Streams.Add(1)
-		arrival, end, err := wire.FetchTestData(s, p.Bytes, wire.NewBuffers(zeros), counters)
+		arrival, end, err := wire.FetchTestData(s, w.Bytes, wire.NewBuffers(zeros), counters)
 		if err != nil {
 			_ = s.Reset()
 			return err
@@ -137,9 +161,8 @@ func (c *Client) fetch(ctx context.Context) error {
 
 // roundTrips with the peer or the relay. The first one also completes the negotiation on some stacks, and is
 // not counted. Pings are not payload.
-func (c *Client) roundTrips(ctx context.Context, d *dialler, toRelay bool, distribution string) error {
-	count := c.setup.parameters().Pings
-	if count == 0 {
+func (w relay) roundTrips(ctx context.Context, c *Client, d *dialler, toRelay bool, distribution string) error {
+	if w.Pings == 0 {
 		return nil
 	}
 	s, err := d.connection().Ping(ctx, toRelay)
@@ -147,7 +170,7 @@ func (c *Client) roundTrips(ctx context.Context, d *dialler, toRelay bool, distr
 		return err
 	}
 	defer s.Close()
-	for i := range count + 1 {
+	for i := range w.Pings + 1 {
 		begun := time.Now()
 		if err := wire.RoundTrip(s, [wire.PingSize]byte{0: byte(i)}, &observe.Counters{}); err != nil {
 			return err

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -12,19 +13,65 @@ import (
 // retry is how long a sink waits after a failure before it connects again.
 const retry = time.Second
 
-// stress starts sinks one after the other, which fetch repeatedly until the time is over.
-func (c *Client) stress(ctx context.Context) error {
-	p := c.setup.parameters()
+// relayStress is many sinks that fetch repeatedly through one relay.
+type relayStress struct{ common }
+
+func (relayStress) protocol() string             { return contract.TestData }
+func (relayStress) isRelayed() bool              { return true }
+func (relayStress) connectsBeforeStart() bool    { return false }
+func (relayStress) mayBeCutOff() bool            { return true }
+func (relayStress) clientFiles(hosts int) uint64 { return uint64(hosts) + filesBesides }
+func (w relayStress) relayFiles() uint64         { return uint64(w.Sinks) + uint64(w.Sources) + filesBesides }
+
+// prepared is none: its sinks start one after the other.
+func (relayStress) prepared(int) int { return 0 }
+
+func (w relayStress) connectionStreams(side *contract.Side) int {
+	if side.Client != nil {
+		// The connection of a sink with the relay carries one circuit, and the circuit one stream at a time.
+		return 1
+	}
+	// The connection of a source with its relay carries a stream for each of its sinks. Rounded up.
+	return (w.Sinks-1)/w.Sources + 1
+}
+
+func (w relayStress) check() error {
+	if err := checkChunk(w.ChunkBytes); err != nil {
+		return err
+	}
+	if w.Sources < 1 || w.Sinks < w.Sources {
+		return fmt.Errorf("a stress test needs a source, and a sink for each source: it has %d and %d", w.Sources, w.Sinks)
+	}
+	isRamp := w.RampSeconds >= 0 && w.RampSeconds < contract.LongestSeconds
+	if !isTime(w.StartIntervalSeconds) || !isTime(w.PlateauSeconds) || !isRamp {
+		return fmt.Errorf("times of a stress test must be more than 0 and at most a year")
+	}
+	return nil
+}
+
+func (w relayStress) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	counters := s.setup.counters()
+	lost, err := counters.AwaitEnd(stream, func() error {
+		return wire.ServeTestData(stream, w.Bytes, wire.NewBuffers(s.zeros), counters)
+	})
+	if lost || wire.Dropped(stream, err) {
+		err = nil
+	}
+	return wire.Arrival{}, err
+}
+
+// run starts sinks one after the other, which fetch repeatedly until the time is over.
+func (w relayStress) run(ctx context.Context, c *Client) error {
 	begun := time.Now()
-	plateau := begun.Add(contract.Seconds(p.RampSeconds))
-	end := plateau.Add(contract.Seconds(p.PlateauSeconds))
+	plateau := begun.Add(contract.Seconds(w.RampSeconds))
+	end := plateau.Add(contract.Seconds(w.PlateauSeconds))
 	until, stop := context.WithDeadline(ctx, end)
 	defer stop()
 	sinks := make([]*sink, c.setup.Request.Side.Client.Peers)
 	zeros := c.setup.zeros()
 	for i := range sinks {
 		sinks[i] = &sink{setup: c.setup, server: c.servers[i%len(c.servers)], plateau: plateau, buffers: wire.NewBuffers(zeros)}
-		at := begun.Add(time.Duration(i) * contract.Seconds(p.StartIntervalSeconds))
+		at := begun.Add(time.Duration(i) * contract.Seconds(w.StartIntervalSeconds))
 		go func() {
 			if sleep(until, time.Until(at)) {
 				c.setup.Measurements.record(lateness, time.Since(at))

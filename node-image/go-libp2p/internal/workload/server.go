@@ -31,7 +31,7 @@ const (
 func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready func([]string), finish <-chan struct{}) error {
 	s := newServed(setup)
 	defer s.close()
-	if err := checkFiles(setup.parameters().ServerFiles(source)); err != nil {
+	if err := checkFiles(serverFiles(of(setup.parameters()), source)); err != nil {
 		return err
 	}
 	addresses, err := s.listen(ctx, source)
@@ -56,10 +56,11 @@ func until(ctx context.Context, addresses []string, ready func([]string), finish
 }
 
 type served struct {
-	setup   *Setup
-	zeros   []byte
-	hosts   []*peer.Host
-	streams sync.WaitGroup
+	setup    *Setup
+	workload workload
+	zeros    []byte
+	hosts    []*peer.Host
+	streams  sync.WaitGroup
 	// ended gets a value when streams have ended since the last one was taken.
 	ended chan struct{}
 	// echo is nil for other workloads.
@@ -73,13 +74,8 @@ type served struct {
 }
 
 func newServed(setup *Setup) *served {
-	s := &served{
-		setup: setup, begun: setup.parameters().Workload == "handshakes", zeros: setup.zeros(),
-		ended: make(chan struct{}, 1),
-	}
-	if setup.parameters().Workload == "echo" {
-		s.echo = newEchoSide(setup)
-	}
+	s := &served{setup: setup, workload: of(setup.parameters()), zeros: setup.zeros(), ended: make(chan struct{}, 1)}
+	s.workload.begin(s)
 	return s
 }
 
@@ -106,7 +102,7 @@ func (s *served) listen(ctx context.Context, source *contract.Source) ([]string,
 			addresses = append(addresses, address)
 			measurements.record(relayConnected, connected)
 			measurements.record(reservation, granted)
-		case errors.As(err, &refused) && s.setup.parameters().MayBeCutOff():
+		case errors.As(err, &refused) && s.workload.mayBeCutOff():
 			// Such a load measures what a relay refuses, and continues with the hosts that have a place.
 			measurements.countIfRefused(err)
 			s.setup.counters().Failed(contract.Refused)
@@ -162,7 +158,7 @@ func (s *served) serve(ctx context.Context, stream wire.Stream) {
 	defer s.streams.Done()
 
 	s.setup.counters().Streams.Add(1)
-	arrival, err := s.exchange(ctx, stream)
+	arrival, err := s.workload.serve(ctx, s, stream)
 	if err != nil {
 		_ = stream.Reset()
 	}
@@ -186,38 +182,12 @@ func (s *served) keep(failure error) {
 	}
 }
 
-func (s *served) exchange(ctx context.Context, stream wire.Stream) (wire.Arrival, error) {
-	p, counters := s.setup.parameters(), s.setup.counters()
-	switch p.StreamProtocol() {
-	case contract.Perf:
-		return wire.ServePerf(stream, wire.NewBuffers(s.zeros), counters)
-	case contract.Litep2pPerf:
-		return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), counters)
-	case contract.EchoLines:
-		return wire.Arrival{}, s.echo.serve(stream)
-	case contract.Framed:
-		return s.exchangeMessages(ctx, stream)
-	case contract.TestData:
-		send := func() error { return wire.ServeTestData(stream, p.Bytes, wire.NewBuffers(s.zeros), counters) }
-		if !p.MayBeCutOff() {
-			return wire.Arrival{}, send()
-		}
-		lost, err := counters.AwaitEnd(stream, send)
-		if lost || wire.Dropped(stream, err) {
-			err = nil
-		}
-		return wire.Arrival{}, err
-	default:
-		return wire.Arrival{}, wire.ServePing(stream, counters)
-	}
-}
-
 // end waits until the streams have ended. Then those end on which nothing else is due, and the others fail.
 func (s *served) end(ctx context.Context) error {
 	all := make(chan struct{})
 	go func() { s.streams.Wait(); close(all) }()
 	first := patience
-	if s.setup.parameters().MayBeCutOff() {
+	if s.workload.mayBeCutOff() {
 		first = mostPatience
 	}
 	if err := s.wait(ctx, all, first); err != nil {

@@ -54,7 +54,7 @@ func drained(t *testing.T, s *served) (took time.Duration, lost uint64, err erro
 	return time.Since(begun), s.setup.counters().Failures.Load(), err
 }
 
-func bandwidth(protocol string) contract.Parameters {
+func transferred(protocol string) contract.Parameters {
 	return contract.Parameters{Workload: "bandwidth", Protocol: protocol, ChunkBytes: 1024}
 }
 
@@ -70,7 +70,7 @@ func TestALostEndOfAStreamIsCountedAndFailsNoTrial(t *testing.T) {
 		hears      int
 	}{
 		{"ping", contract.Parameters{Workload: "ping"}, wire.PingSize, wire.PingSize},
-		{"opened", bandwidth(contract.Litep2pPerf), 0, 0},
+		{"opened", transferred(contract.Litep2pPerf), 0, 0},
 		{"relay", relayed("relay", 100), 0, 100},
 		{"cut off", relayed("relayStress", 10_000), 0, 100},
 	} {
@@ -126,10 +126,10 @@ func TestAStreamOnWhichSomethingIsDueFailsATrial(t *testing.T) {
 		says       int
 	}{
 		{"ping", contract.Parameters{Workload: "ping"}, wire.PingSize - 1},
-		{"perf", bandwidth(contract.Perf), 0},
-		{"perf", bandwidth(contract.Perf), 8 + 99},
-		{"litep2p-perf", bandwidth(contract.Litep2pPerf), 7},
-		{"litep2p-perf", bandwidth(contract.Litep2pPerf), 8},
+		{"perf", transferred(contract.Perf), 0},
+		{"perf", transferred(contract.Perf), 8 + 99},
+		{"litep2p-perf", transferred(contract.Litep2pPerf), 7},
+		{"litep2p-perf", transferred(contract.Litep2pPerf), 8},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := serving(c.parameters)

@@ -29,15 +29,15 @@ func (s *Setup) counters() *observe.Counters { return s.Observer.Counters }
 
 // host has the configuration of all hosts of the side.
 func (s *Setup) host(listenIP string) peer.Config {
-	p := s.parameters()
+	p, w := s.parameters(), of(s.parameters())
 	return peer.Config{
 		Transport:    s.Request.Transport,
-		Protocol:     p.StreamProtocol(),
+		Protocol:     w.protocol(),
 		Lazy:         p.Negotiation == "v1lazy",
 		ListenIP:     listenIP,
 		RSA:          p.Identity == "rsa2048",
-		Relayed:      p.IsRelayed(),
-		StreamWindow: s.Request.StreamWindow(),
+		Relayed:      w.isRelayed(),
+		StreamWindow: streamWindow(s.Request),
 		Metrics:      s.Metrics.Stack(),
 		Sized:        s.Measurements.sized,
 	}

@@ -2,12 +2,33 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/wire"
 )
+
+// substreams are opened, many on one connection.
+type substreams struct{ common }
+
+func (substreams) protocol() string                       { return contract.Litep2pPerf }
+func (w substreams) connectionStreams(*contract.Side) int { return w.Count }
+
+func (w substreams) check() error {
+	if w.Count < 1 || w.Count > mostStreams {
+		return fmt.Errorf("count must be 1 to %d, not %d", mostStreams, w.Count)
+	}
+	if w.Rate != nil && *w.Rate < 1 {
+		return fmt.Errorf("rate must be at least 1 substream per second")
+	}
+	return checkNegotiation(w.Negotiation)
+}
+
+func (substreams) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+	return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), s.setup.counters())
+}
 
 // opens of the substreams of all peers.
 type opens struct {
@@ -17,16 +38,14 @@ type opens struct {
 	last   error
 }
 
-// substreams opens the substreams of all peers and holds them until all are open. Nothing is exchanged on
-// them.
-func (c *Client) substreams(ctx context.Context) error {
-	p := c.setup.parameters()
+// run opens the substreams of all peers and holds them until all are open. Nothing is exchanged on them.
+func (w substreams) run(ctx context.Context, c *Client) error {
 	o := &opens{client: c}
 	_ = c.each(func(_ int, d *dialler) error {
-		if p.Rate == nil {
-			o.burst(ctx, d, p.Count)
+		if w.Rate == nil {
+			o.burst(ctx, d, w.Count)
 		} else {
-			o.paced(ctx, d, p.Count, time.Second/time.Duration(*p.Rate))
+			o.paced(ctx, d, w.Count, time.Second/time.Duration(*w.Rate))
 		}
 		return nil
 	})

@@ -109,7 +109,7 @@ mod tests {
     use crate::wire::testing::{Part::*, *};
 
     #[tokio::test]
-    async fn a_client_sends_exactly_what_the_protocol_says() {
+    async fn a_client_sends_a_size_its_bytes_and_the_size_it_requests() {
         for pipe in PIPES {
             for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
                 let (ours, mut theirs) = duplex(pipe);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_sends_exactly_what_was_requested() {
+    async fn a_server_sends_exactly_the_requested_bytes() {
         for pipe in PIPES {
             for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
                 let counters = Counters::default();

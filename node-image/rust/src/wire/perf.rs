@@ -125,7 +125,7 @@ mod tests {
     use crate::wire::testing::{Part::*, *};
 
     #[tokio::test]
-    async fn a_client_sends_exactly_what_the_protocol_says() {
+    async fn a_client_sends_the_size_it_requests_and_then_its_bytes() {
         for pipe in PIPES {
             for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
                 let (ours, mut theirs) = duplex(pipe);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_sends_exactly_what_was_requested_and_ends() {
+    async fn a_server_sends_exactly_the_requested_bytes_and_ends() {
         for pipe in PIPES {
             for (up, down) in SIZES.into_iter().zip(SIZES.into_iter().rev()) {
                 let counters = Counters::default();

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_end_of_a_stream_is_counted_and_takes_nothing_from_what_was_exchanged() {
+    async fn a_lost_end_of_a_stream_is_counted_and_its_bytes_still_count() {
         let header = u64::MAX.to_be_bytes();
         let relay = Parameters::Relay(Relay {
             path: RelayPath::Direct,

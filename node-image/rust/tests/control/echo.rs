@@ -317,7 +317,7 @@ async fn a_trial_ends_when_its_last_stream_has_failed() {
 }
 
 #[tokio::test]
-async fn a_server_counts_what_its_peers_do_wrong_by_kind() {
+async fn a_server_counts_the_faults_of_its_peers_by_reason() {
     let node = Node::start();
     let load = Echo {
         deadline_seconds: 0.3,

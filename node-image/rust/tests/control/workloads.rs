@@ -82,12 +82,12 @@ async fn exact(protocol: Protocol) {
 }
 
 #[tokio::test]
-async fn perf_moves_exactly_what_was_requested() {
+async fn perf_moves_exactly_the_requested_bytes() {
     exact(Protocol::Perf).await;
 }
 
 #[tokio::test]
-async fn litep2p_perf_moves_exactly_what_was_requested() {
+async fn litep2p_perf_moves_exactly_the_requested_bytes() {
     exact(Protocol::Litep2pPerf).await;
 }
 

@@ -183,7 +183,7 @@ async fn all_stacks_speak_ipv6() {
 }
 
 #[tokio::test]
-async fn a_host_on_all_interfaces_reports_what_can_be_dialled() {
+async fn a_host_on_all_interfaces_reports_addresses_that_can_be_dialled() {
     let _shared = DESCRIPTORS.read().await;
     for (stack, transport) in ALL {
         let any = Some((IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));

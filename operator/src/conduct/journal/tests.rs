@@ -145,7 +145,7 @@ async fn failed_trials_are_kept_together_with_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_takes_over_knows_what_is_not_needed() {
+async fn an_operator_that_takes_over_knows_the_trials_not_needed() {
     let server = TestServer::new();
     let mut job = job(&server);
     let spec = json!({

@@ -318,7 +318,7 @@ fn no_crate_has_a_circle_of_imports() {
 }
 
 #[test]
-fn a_circle_is_found_whatever_leads_to_it() {
+fn a_circle_of_modules_is_found_through_every_form_of_import() {
     let lib = "mod a; mod b; mod c; pub use c::Late;";
     for (a, b, is_circle) in [
         ("use crate::b::B; struct A;", "use super::a::A; struct B;", true),
@@ -427,7 +427,7 @@ fn the_wings_of_the_operator_keep_apart() {
 }
 
 #[test]
-fn a_wall_of_the_operator_holds_whatever_leads_through_it() {
+fn a_wall_of_the_operator_holds_for_every_form_of_import() {
     for (wing, target, is_breach) in [
         ("run/turn.rs", "run::controller", true),
         ("run/turn.rs", "run::apply", false),

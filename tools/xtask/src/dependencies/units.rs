@@ -235,7 +235,7 @@ not a message"#;
     }
 
     #[test]
-    fn only_what_compilers_replace_is_linked() {
+    fn only_libraries_and_build_scripts_count_as_replaced() {
         for (path, expected) in [
             ("deps/libc-1.rlib", true),
             ("build/libc-1/build-script-build", true),

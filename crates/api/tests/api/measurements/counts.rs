@@ -16,7 +16,7 @@ fn mismatch(cell: &Cell, sent: u64, received: u64) -> Option<String> {
 }
 
 #[test]
-fn sender_and_receiver_must_agree_on_what_was_due() {
+fn bytes_that_differ_from_those_due_at_either_end_are_a_mismatch() {
     let cell = cell(
         "{bandwidth: {sizes: [10], directions: [upload], streams: [3]}}",
         "{peersPerClient: 2}",

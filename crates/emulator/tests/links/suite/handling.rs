@@ -206,7 +206,7 @@ pub(crate) fn other_processes_see_the_impairment(backend: Backend) {
     assert_eq!(lab.traces(), before);
 }
 
-pub(crate) fn what_is_removed_leaves_nothing(backend: Backend) {
+pub(crate) fn a_removed_or_dropped_emulator_leaves_no_trace(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let before = lab.traces();
     let mut emulator = lab.emulator(&to_far(lossy(50.0)));
@@ -218,7 +218,7 @@ pub(crate) fn what_is_removed_leaves_nothing(backend: Backend) {
     assert_eq!(lab.traces(), before);
 }
 
-pub(crate) fn what_impairs_nothing_leaves_nothing(backend: Backend) {
+pub(crate) fn a_link_without_impairment_leaves_no_trace_and_no_delay(backend: Backend) {
     let Some(lab) = Lab::new(backend) else { return };
     let echo = Echo::start(&lab, address(FAR));
     let few = Duration::from_millis(5);

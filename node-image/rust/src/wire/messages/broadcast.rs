@@ -173,7 +173,7 @@ mod tests {
     use crate::wire::testing::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_broadcast_counts_what_is_lost_and_what_is_refused() {
+    async fn a_broadcast_counts_lost_and_refused_messages() {
         let load = Messages {
             mode: MessageMode::Broadcast,
             receivers: 3,

@@ -1,9 +1,10 @@
-package contract
+package workload
 
 import (
 	"encoding/json"
 	"testing"
 
+	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/corpus"
 )
 
@@ -11,14 +12,14 @@ func FuzzRequest(f *testing.F) {
 	corpus.Add(f, "request")
 	f.Fuzz(func(t *testing.T, input []byte) {
 		corpus.LimitMemory(t, func() {
-			_ = json.Unmarshal(input, &Start{})
-			var request TrialRequest
+			_ = json.Unmarshal(input, &contract.Start{})
+			var request contract.TrialRequest
 			if json.Unmarshal(input, &request) != nil {
 				return
 			}
 			// Those of the Rust node have other stacks.
-			request.Stack = Stack
-			if request.Check() == nil {
+			request.Stack = contract.Stack
+			if Check(&request) == nil {
 				accepted(t, &request)
 			}
 		})
@@ -26,7 +27,7 @@ func FuzzRequest(f *testing.F) {
 }
 
 // accepted requests are within the limits that a node relies on.
-func accepted(t *testing.T, r *TrialRequest) {
+func accepted(t *testing.T, r *contract.TrialRequest) {
 	t.Helper()
 	p, peers := &r.Parameters, 1
 	switch {
@@ -41,20 +42,20 @@ func accepted(t *testing.T, r *TrialRequest) {
 		peers = r.Side.Both.Peers
 	}
 	if r.Side.Source == nil {
-		if hosts := p.Hosts(peers); hosts < 1 || hosts > mostHosts {
+		if hosts := of(p).hosts(peers); hosts < 1 || hosts > mostHosts {
 			t.Errorf("%d hosts", hosts)
 		}
 	}
-	if limit := Seconds(r.TimeoutSeconds); limit < 0 || limit > Seconds(longestSeconds) {
+	if limit := contract.Seconds(r.TimeoutSeconds); limit < 0 || limit > contract.Seconds(contract.LongestSeconds) {
 		t.Errorf("ends after %v", limit)
 	}
 	if duration, timed := p.Amount.Duration(); timed && duration < 0 {
 		t.Errorf("lasts %v", duration)
 	}
-	if p.Workload == "messages" && (p.MessageBytes > MostMessage || uint64(p.Window)*uint64(p.MessageBytes) > mostInFlight) {
+	if p.Workload == "messages" && (p.MessageBytes > contract.MostMessage || uint64(p.Window)*uint64(p.MessageBytes) > mostInFlight) {
 		t.Errorf("%d messages of %d bytes in flight", p.Window, p.MessageBytes)
 	}
-	if window := r.StreamWindow(); window != 0 && (window < leastStreamWindow || window > mostWindowBytes) {
+	if window := streamWindow(r); window != 0 && (window < leastStreamWindow || window > mostWindowBytes) {
 		t.Errorf("a stream has a window of %d bytes", window)
 	}
 	switch p.Workload {
