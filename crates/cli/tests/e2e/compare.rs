@@ -460,7 +460,7 @@ fn systems_for_continuous_integration_get_their_forms() {
             .contains("::warning title=perfrun uploads::Inconclusive: upload"),
         "{github}"
     );
-    let samples = place.call(&["report", "b", "-o", "csv"]).expect(0);
+    let samples = scratch.call(&["report", "b", "-o", "csv"]).expect(0);
     assert!(samples.stderr.contains("uploads has no samples"), "{samples}");
     refused(
         scratch.call(&["report", "b", "-o", "junit"]),
