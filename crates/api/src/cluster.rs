@@ -13,7 +13,7 @@
 //! With [`spec.results.store`](crate::store), the values are objects or files of the same names instead. Each
 //! has all that was compressed together.
 //!
-//! Everybody who may write ConfigMaps may change results, so that they are read within limits.
+//! Anyone who may write ConfigMaps may change results. So results are read within limits.
 
 pub mod age;
 pub mod condition;

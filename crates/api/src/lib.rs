@@ -1,4 +1,5 @@
-//! The resources PerfRun and PerfSchedule, the plan that a document makes, and the results document. No I/O.
+//! The resources PerfRun and PerfSchedule, the plan that a document makes, the results document, and what the
+//! operator and the command line agree on about objects of a cluster. No I/O.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Named conditions of the links between nodes: those of a document, and the presets.
+//! Networks: those of a document, and the presets.
 #![expect(
     unreachable_pub,
     reason = "KubeSchema derives from a copy of each type, which no one else reaches"
@@ -60,7 +60,7 @@ pub struct Network {
     pub backend: Backend,
 }
 
-/// Links of a relay, each with the same conditions in both directions. They inherit nothing: a field that is
+/// Links of a relay, each with the same impairment in both directions. They inherit nothing: a field that is
 /// not set has no effect.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]

@@ -18,18 +18,18 @@ use crate::{
     newer::{self, NewerName},
 };
 
-/// The share of error that the findings of a run may have altogether: they are wrong in at most this share of
+/// The family-wise error rate of a run's findings: at least one finding is wrong in at most this share of
 /// runs in which nothing differs.
 pub const ALPHA: f64 = 0.05;
 
-/// The share of error that the controls of a run may have altogether: one of them is found to differ in at
-/// most this share of runs in which nothing differs.
+/// The family-wise error rate of a run's controls: at least one of them is found to differ in at most this
+/// share of runs in which nothing differs.
 pub const CONTROL_ALPHA: f64 = 0.01;
 
 /// Differences within this share count as no difference, unless a document says otherwise.
 pub const TOLERANCE: f64 = 0.05;
 
-/// Below this number of pairs a comparison has no finding.
+/// With fewer pairs than this, the finding is [`Finding::NotComparable`].
 pub const LEAST_PAIRS: u32 = 10;
 
 /// What a run compares, and what is expected of it.
@@ -276,7 +276,7 @@ impl Finding {
     }
 }
 
-/// Why a comparison has no finding.
+/// Why a comparison is not comparable.
 #[derive(
     AsRefStr, Clone, Copy, Debug, Deserialize, Display, EnumMessage, Eq, Hash, JsonSchema, PartialEq,
 )]

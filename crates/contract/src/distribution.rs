@@ -19,9 +19,9 @@ pub enum Distribution {
     HandshakeEstablished,
     /// Dial until a byte came back on a stream of the new connection.
     HandshakeFirstByte,
-    /// Before the first request until a substream was open; when they are paced, before its own request.
+    /// Just before the first request (when paced: the substream's own request) until a substream was open.
     Open,
-    /// After the last request until a substream was open: the published tools' definition.
+    /// Just after the last request until a substream was open: the published tools' definition.
     OpenCompat,
     /// Application round trip.
     RoundTrip,
@@ -37,7 +37,7 @@ pub enum Distribution {
     FirstByte,
     /// Stream open until all of a transfer was read.
     Transfer,
-    /// The moment at which a peer was due to begin until it did.
+    /// The moment at which a peer was due to begin until it began.
     Lateness,
     /// A distribution of a newer version, which this version carries.
     #[schemars(skip)]

@@ -12,7 +12,7 @@ use crate::{
     units::Unit,
 };
 
-/// What a trial says. Times in seconds, rates in bits or operations per second.
+/// A quantity that a trial measures. Times in seconds, rates in bits or operations per second.
 #[derive(
     AsRefStr,
     Clone,

@@ -153,7 +153,7 @@ pub struct Info {
     pub tcp_window_limits_bytes: Option<[u64; 2]>,
 }
 
-/// The contract of nodes that do not name one: those of results from before it had a version.
+/// The contract version of nodes that name none: those of results from before it had a version.
 fn first_contract() -> u32 {
     1
 }
@@ -313,7 +313,7 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// What was measured, until the failure if there was one.
     pub measured: Measured,
-    /// What the server measured, of [`Side::Both`]. What the process used is all in `measured`.
+    /// What the server half of [`Side::Both`] measured. `measured` has all resources of the process.
     pub served: Option<Measured>,
 }
 
@@ -471,10 +471,10 @@ pub struct Resources {
     pub throttled_seconds: Option<f64>,
     /// TCP segments sent again in the node's network namespace, where the kernel counts them.
     pub tcp_retransmits: Option<u64>,
-    /// Bytes that the interfaces of the node's network namespace received, headers and all, loopback left
-    /// out.
+    /// Bytes that the interfaces of the node's network namespace received, headers included, loopback
+    /// excluded.
     pub interface_received_bytes: Option<u64>,
-    /// Bytes that they sent.
+    /// Bytes that these interfaces sent, headers included, loopback excluded.
     pub interface_sent_bytes: Option<u64>,
     /// What all processes of its machine used, the node included.
     pub machine: Option<MachineTime>,
@@ -507,8 +507,8 @@ pub struct LinkRequest {
     pub link: Link,
     /// The back end that impairs packets.
     pub backend: Backend,
-    /// Where the random decisions begin: equal packets have the same fate after equal seeds. By chance, if
-    /// absent. netem ignores it before Linux 6.6.
+    /// Seed of the random decisions: equal packets have the same fate after equal seeds. Random, if absent.
+    /// netem before Linux 6.6 ignores it.
     pub seed: Option<u64>,
 }
 

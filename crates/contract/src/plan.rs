@@ -66,7 +66,7 @@ pub struct PlannedNode {
     /// The kind of its program.
     #[serde(default, skip_serializing_if = "NodeProgramKind::is_default")]
     pub program: NodeProgramKind,
-    /// The IP family that it listens on and dials with. None is `IPv4`.
+    /// The IP family that it listens on and dials with. Absent in JSON if it is `IPv4`.
     #[serde(default, skip_serializing_if = "IpFamily::is_default")]
     pub ip_family: IpFamily,
 }
@@ -81,9 +81,9 @@ pub struct Cell {
     /// other than `none` and an IP family other than IPv4 at its end,
     /// `libp2p.litep2p.tcp.upload-64Mi.wan.IPv6`.
     pub id: String,
-    /// The stack that dials, and the one that listens, by the names of the matrix.
+    /// The stack that dials, by its name in the matrix.
     pub client: StackName,
-    /// The stack that listens.
+    /// The stack that listens, by its name in the matrix.
     pub server: StackName,
     /// What `client` is, or is a variant of.
     pub client_stack: Stack,
@@ -102,10 +102,10 @@ pub struct Cell {
     pub relay_settings: StackSettings,
     /// The transport.
     pub transport: Transport,
-    /// The name of the conditions of its links.
+    /// The name of its network.
     #[serde(default = "unimpaired", skip_serializing_if = "is_unimpaired")]
     pub network: String,
-    /// The IP family that its nodes speak. None is `IPv4`.
+    /// The IP family that its nodes speak. Absent in JSON if it is `IPv4`.
     #[serde(default, skip_serializing_if = "IpFamily::is_default")]
     pub ip_family: IpFamily,
     /// What is done.
@@ -131,8 +131,8 @@ impl Cell {
         }
     }
 
-    /// Whether client, server and relay have the same stacks as those of another cell. Nobody knows that of
-    /// external stacks.
+    /// Whether client, server and relay have the same stacks as those of another cell. False for
+    /// external stacks, of which it is unknown.
     pub fn has_stacks_of(&self, other: &Self) -> bool {
         let stacks =
             |cell: &Self| [Role::Client, Role::Server, Role::Relay].map(|role| cell.stack_of(role).0);
@@ -298,7 +298,7 @@ impl Plan {
     }
 }
 
-/// The least time of a run, in words.
+/// The least time of a run, and the trials that take it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeastTime {
     /// The time; zero if nothing is known of it.
@@ -442,7 +442,7 @@ impl Serialize for Names {
     }
 }
 
-/// What a cell of these is called.
+/// The id of a cell.
 pub fn cell_id(
     client: &str,
     server: &str,

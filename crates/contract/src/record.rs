@@ -32,7 +32,7 @@ pub struct TrialRecord {
     pub attempt: u32,
     /// Why it failed. Absent if it completed.
     pub failure: Option<TrialFailure>,
-    /// What it says, from both ends. Empty if it failed.
+    /// The metrics, from what both ends measured. Empty if it failed.
     #[serde(
         default,
         deserialize_with = "newer::map",
@@ -161,7 +161,7 @@ impl Disturbance {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkCheck {
-    /// The conditions that were set.
+    /// The network that was set.
     pub network: String,
     /// Time it took to set all links, in seconds.
     pub set_seconds: f64,

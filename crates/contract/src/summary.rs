@@ -43,15 +43,15 @@ pub struct SummaryRow {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// Share of the raw reference's same cell in the same iterations, for rates: the estimate of Hodges and
-    /// Lehmann.
+    /// For rates: the value as a share of that of the raw reference of the same cell, over the iterations of
+    /// both (the estimate of Hodges and Lehmann).
     pub share_of_raw: Option<f64>,
     /// Lower end of the 95 % confidence interval of that share. Absent below six iterations with both.
     pub share_of_raw_low: Option<f64>,
     /// Upper end of that interval.
     pub share_of_raw_high: Option<f64>,
-    /// How many of the trials have each flag; 0 for a flag that only trials have that were repeated, or that
-    /// lack the metric.
+    /// How many of the trials have each flag; 0 if only trials have it that were repeated, or that lack the
+    /// metric.
     #[serde(
         default,
         deserialize_with = "counts_or_names",

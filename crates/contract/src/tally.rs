@@ -41,8 +41,8 @@ struct Last {
     failure: Option<TrialFailure>,
 }
 
-/// Numbers of trials, warm-up included. The status of a PerfRun has a form of its own for them, because clients
-/// of the API server read it.
+/// Numbers of trials, warm-up included. The status of a PerfRun has a form of its own for them, because
+/// clients of the API server read it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Trials of the plan.

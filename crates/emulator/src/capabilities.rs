@@ -1,4 +1,4 @@
-//! What this machine, container or namespace permits, found by trying it on a device that nobody uses.
+//! What this machine, container or namespace permits, found by trying it on a scratch device.
 
 use std::io;
 

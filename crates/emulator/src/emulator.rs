@@ -47,7 +47,7 @@ impl Error {
     }
 }
 
-/// An interface whose links are impaired. Dropping it restores them.
+/// The impairment of the links of an interface. Dropping it removes the impairment.
 ///
 /// All calls block for some milliseconds at most. After [`Emulator::start`] they can come from any thread,
 /// whatever its network namespace.

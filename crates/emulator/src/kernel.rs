@@ -515,7 +515,7 @@ fn tbf_options(largest_frame: u32) -> Vec<u8> {
     ])
 }
 
-/// Checks that this kernel has netem, on a device that nobody uses.
+/// Checks that this kernel has netem, on a scratch device.
 pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> {
     let impairment = Impairment {
         delay: std::time::Duration::from_millis(1),

@@ -35,8 +35,9 @@ const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
 /// `struct rtmsg`
 const ROUTE_HEADER: usize = 12;
-/// The place of its type, and the type of an address of this namespace.
+/// The offset of `rtm_type` in `struct rtmsg`.
 const ROUTE_TYPE: usize = 7;
+/// The type of an address of this namespace.
 const RTN_LOCAL: u8 = 2;
 const RTA_OIF: u16 = 4;
 /// In `struct rtnl_link_stats64`.
@@ -111,7 +112,7 @@ impl Netlink {
     pub(crate) fn open() -> Result<Self, Error> {
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(Error::Open)?;
         socket.bind_auto().map_err(Error::Open)?;
-        // Without it a refusal is only a number.
+        // Without extended acknowledgements, a refusal is only a number.
         socket.set_ext_ack(true).map_err(Error::Open)?;
         Ok(Self { socket, sequence: 0 })
     }

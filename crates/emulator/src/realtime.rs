@@ -38,8 +38,8 @@ fn set_real_time() -> io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: PRIORITY,
     };
-    // SAFETY: 0 is the calling thread, and the parameters outlive the call. Processes that it starts, it
-    // starts none, would be ordinary again (SCHED_RESET_ON_FORK).
+    // SAFETY: 0 is the calling thread, and the parameters outlive the call. Its children would
+    // have ordinary priority (SCHED_RESET_ON_FORK).
     let outcome = unsafe {
         libc::sched_setscheduler(
             0,

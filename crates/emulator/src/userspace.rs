@@ -398,8 +398,8 @@ impl Thread {
     }
 }
 
-/// Links that no packet has passed yet. The seed differs each time: iterations that lose the same packets
-/// would count as one.
+/// Links that no packet has passed yet. Without `seed`, each call draws another one: iterations that lose the
+/// same packets would count as one.
 fn links(link: &Link, seed: Option<u64>) -> Links {
     Links::new(link, seed.unwrap_or_else(rand::random))
 }

@@ -1,6 +1,6 @@
 //! What the records of a run show: statistics of its trials, whether the difference between two cells is
-//! real, and whether what was expected of the run holds. Pure functions: a plan and records in, statistics and
-//! findings out. [`runs`] does the same for the results of several runs.
+//! real, and whether what was expected of the run holds. Pure functions: a plan and records in, statistics
+//! and findings out. [`runs`] does the same for the results of several runs.
 
 #![warn(missing_docs)]
 
@@ -47,8 +47,8 @@ pub use self::{
 };
 
 /// What was found in the records of a run of this plan, which may still be in progress. `None` if the plan
-/// compares and expects nothing. A node that is not among `nodes` is taken to share the machine of its pair of
-/// cells. If a control differs, its comparison has no finding, and what `maxRegression` expects of it is
+/// compares and expects nothing. A node that is not among `nodes` is taken to share the machine of its pair
+/// of cells. If a control differs, its comparison has no finding, and what `maxRegression` expects of it is
 /// inconclusive.
 pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Info>) -> Option<Judged> {
     if plan.judging.is_empty() {

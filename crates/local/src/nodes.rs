@@ -248,7 +248,7 @@ pub struct LocalNodes<'a> {
     // In the order in which they are dropped: processes before the network that they are in.
     processes: Mutex<BTreeMap<String, Processes>>,
     settings: NodeSettings,
-    /// Those of each role that has CPUs of its own.
+    /// The CPUs of each role that has some of its own.
     cpus: BTreeMap<Role, CpuSet>,
     launcher: Launcher,
     network: LocalNetwork,
@@ -307,8 +307,8 @@ impl<'a> LocalNodes<'a> {
 
     /// Waits until all nodes answer. If a node exits instead, the error contains the end of its log.
     ///
-    /// The conductor then makes the same call again: nodes that it meets may have been ready for a long time,
-    /// or lost since. Only the parent of a process sees that it exits before it answers.
+    /// The conductor then makes the same call again: nodes that it connects to may have been ready for a long
+    /// time, or lost since. Only the parent of a process sees that it exits before it answers.
     pub async fn ready(&self) -> Result<BTreeMap<String, NodeHandle>, Error> {
         let processes = self.processes.lock().await;
         let ready = try_join_all(

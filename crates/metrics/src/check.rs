@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::metrics::{Exporter, Family, PREFIX, SOURCES};
 
-/// What of a page is not as it is described, in words. Families of libp2p are its own.
+/// How a page differs from the descriptions of its families, in sentences. Families of libp2p are its own.
 pub fn undescribed(page: &str) -> Vec<String> {
     let described: BTreeMap<String, (&Exporter, &Family)> = SOURCES
         .iter()

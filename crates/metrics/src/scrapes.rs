@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// The longest time that a program in its end waits for a scraper to come back: what Prometheus leaves
+/// The longest time that an ending program waits for a scraper to come back: what Prometheus leaves
 /// between two scrapes by default, a minute, and a little more.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(65);
 

@@ -1,5 +1,5 @@
-//! Which stacks are faster than others, in a few sentences. A difference is claimed only where intervals do not
-//! overlap.
+//! Which stacks are faster than others, in a few sentences. A difference is claimed only where intervals do
+//! not overlap.
 
 use std::cmp::Reverse;
 

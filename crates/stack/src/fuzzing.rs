@@ -1,4 +1,4 @@
-//! What fuzz targets read foreign bytes with.
+//! Entry points of fuzz targets: parsers of bytes that another program wrote.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

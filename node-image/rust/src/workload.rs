@@ -1,7 +1,7 @@
 //! What a node does in a trial: one module for each workload, the same for every stack.
 //!
 //! `client` and `server` run a side of a trial; [`run`] calls the module of the workload. What all modules
-//! share is below them: `setup`, `measurements`, `failed` and `peer`.
+//! share is below them: `setup`, `handover`, `measurements`, `failed` and `peer`.
 
 mod bandwidth;
 mod client;

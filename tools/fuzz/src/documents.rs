@@ -1,4 +1,4 @@
-//! Documents of authors, and results that somebody kept.
+//! Documents of authors, and stored results.
 
 use std::io::Write;
 
@@ -55,7 +55,7 @@ fn compress(text: &[u8]) -> Vec<u8> {
     compressed.expect("memory takes all")
 }
 
-/// A results folder that somebody hands on, or results in a cluster.
+/// A results folder that users pass on, or results in a cluster.
 pub(crate) fn results(bytes: &[u8]) {
     let _ = results_from_parts(&[(RESULTS_KEY, compress(bytes))]);
     let Some(results) = json::<Results>(bytes) else {

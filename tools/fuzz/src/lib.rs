@@ -1,4 +1,4 @@
-//! Fuzz targets: one for each parser of bytes that somebody else wrote.
+//! Fuzz targets: one for each parser of untrusted bytes.
 //!
 //! A [`Target`] reads bytes with a parser, and panics if the parser panics, takes too much memory, or accepts
 //! what it must not. `tests/corpus.rs` gives each target the inputs of `corpus/NAME/` and mutations of them.

@@ -63,7 +63,7 @@ enum Command {
     Test(test::Args),
     /// Install and build what checks need besides this workspace; `test` does so, too
     Tools,
-    /// Build perfrun-node-go, the node of go-libp2p, beside the other programs; `demo` and `test` do so, too
+    /// Build perfrun-node-go, the node of go-libp2p, beside the other programs; `test` does so, too
     Go {
         /// Put it beside the programs of the release profile
         #[arg(long)]
@@ -100,7 +100,7 @@ enum Command {
         #[arg(value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
-    /// Build a container image: the node or the operator
+    /// Build a container image: of perfrun-node, of perfrun-node-go or of the operator
     Image(image::Args),
     /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
     Bench {

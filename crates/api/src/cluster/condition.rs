@@ -165,7 +165,7 @@ pub enum Reason {
     /// How a run ended.
     #[strum(transparent)]
     End(EndReason),
-    /// Why a comparison has no finding.
+    /// Why a comparison is not comparable.
     #[strum(transparent)]
     Inconclusive(NoFinding),
 }

@@ -1,6 +1,6 @@
 //! Bounds of a plan.
 //!
-//! Everybody can write documents for an operator that all namespaces share. So the size of a plan is counted
+//! Any user can write documents for an operator that all namespaces share. So the size of a plan is counted
 //! before any part of it is made: the cost of refusing a document does not depend on the size that it
 //! requests.
 

@@ -10,7 +10,7 @@ use crate::{
     node::{LEAST_BYTES_FOR_A_RATE, Measured, Resources},
 };
 
-/// CPU and memory of the processes of a trial. `payload` are the bytes that the workload delivered.
+/// CPU and memory of the processes of a trial. `payload` is the number of bytes that the workload delivered.
 pub(super) fn metrics(ends: &Ends<'_>, payload: u64) -> Metrics {
     let mut metrics = memory(ends);
     let carried = sum(&ends.clients, |client| client.bytes_sent + client.bytes_received);

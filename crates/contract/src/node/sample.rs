@@ -34,7 +34,7 @@ pub struct Sample {
     /// Bytes that the interfaces of the node's network namespace received in it, headers and all, loopback
     /// left out, where there is a relay.
     pub interface_received_bytes: Option<u64>,
-    /// Bytes that they sent.
+    /// Bytes that these interfaces sent in it.
     pub interface_sent_bytes: Option<u64>,
     /// Memory that the program has allocated at its end, in bytes.
     pub allocated_bytes: Option<u64>,

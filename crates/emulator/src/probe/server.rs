@@ -83,7 +83,7 @@ impl Sessions {
     ) -> Option<Datagram> {
         let session = self.session((from, datagram.session), now);
         let message = match datagram.message {
-            // A second time it is a duplicate, and replying would hide a loss on the way back.
+            // A second echo with its number is a duplicate: a reply would hide a loss on the way back.
             Message::Echo { clock } => session
                 .echoes
                 .insert(datagram.number)

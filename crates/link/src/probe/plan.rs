@@ -166,8 +166,8 @@ impl ProbePlan {
         }
     }
 
-    /// Plans how to measure what a link carries that has no rate, or a rate above what can be sent. `None` if
-    /// packets overtake each other: the time from the first to the last would be that of the jitter.
+    /// Plans a measurement of what a link carries if it has no rate, or a rate above what can be sent. `None`
+    /// if packets overtake each other: the time from the first to the last would be that of the jitter.
     pub fn of_available_rate(forward: &Impairment, backward: &Impairment) -> Option<Self> {
         let in_order = forward.jitter.is_none() && forward.reorder.is_none();
         in_order.then(|| Self {
