@@ -119,7 +119,7 @@ impl Run {
     }
 
     fn judge_on(&self, nodes: &BTreeMap<String, Info>) -> Judged {
-        judged(&self.plan, &self.records, nodes).unwrap()
+        judged(&self.plan, &self.records, nodes).expect("a plan that compares or expects")
     }
 
     fn goodput(&self, cell_pair: usize) -> Comparison {

@@ -31,7 +31,7 @@ fn with_known_values(trials: &mut [TrialRecord], cell: usize, metric: Metric) {
 fn row<'a>(rows: &'a [SummaryRow], cell: &str, metric: Metric) -> &'a SummaryRow {
     rows.iter()
         .find(|row| row.cell == cell && row.metric == metric)
-        .unwrap()
+        .expect("a row of the summary")
 }
 
 #[test]
