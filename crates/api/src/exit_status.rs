@@ -113,7 +113,10 @@ pub const COMMANDS: [Statuses; 18] = [
         command: "report",
         meanings: &[
             (SUCCESS, "the results were printed, whatever they are"),
-            (INCOMPLETE, "the results cannot be read, or a file not be written"),
+            (
+                INCOMPLETE,
+                "the results cannot be read, have nothing for the format, or a file cannot be written",
+            ),
         ],
         note: "A `--where` that selects no cell is an invalid command line.",
     },

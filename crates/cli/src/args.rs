@@ -27,6 +27,7 @@ use perfrun_report::unlike::Field;
 use perfrun_serve::listening_address;
 use strum::VariantNames;
 
+use self::cluster::OUTPUT;
 use crate::profile::CallGraph;
 
 pub use self::cells::Where;
@@ -412,12 +413,12 @@ pub struct Report {
     #[arg(long = "where", value_name = "FIELD=VALUE,...")]
     pub cells: Vec<Where>,
     /// Write plots to this folder as SVG files.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub svg: Option<PathBuf>,
     /// Write summary.csv to this folder: the median of each metric of each cell, with its interval. For echo
     /// trials, also write their samples in the format of the published WebRTC transport benchmarks: one CSV
     /// file without a header for each side of each trial.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     pub csv: Option<PathBuf>,
 }
 
@@ -425,14 +426,14 @@ pub struct Report {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputOptions {
     /// Format of the output.
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    #[arg(long, short, value_enum, default_value_t = Format::Table, help_heading = OUTPUT)]
     pub output: Format,
     /// Print all tables, not only the main ones. Other formats than `table` always have all.
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     pub all: bool,
     /// What to make of findings that decide nothing: `junit` has them as failures or as skipped, and `github`
     /// as warnings or as notices. After `perfrun compare`, the exit status is 4 or 0.
-    #[arg(long, value_enum, default_value_t = Inconclusive::Fail)]
+    #[arg(long, value_enum, default_value_t = Inconclusive::Fail, help_heading = OUTPUT)]
     pub inconclusive: Inconclusive,
 }
 

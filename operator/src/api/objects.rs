@@ -79,7 +79,7 @@ where
                 Ok(found) if found.owner_references().iter().any(|owner| owner.uid == uid) => Ok(()),
                 Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
                 // The next attempt finds it gone.
-                Err(error) if error.answer().is_some_and(|answer| answer.is_not_found()) => Err(exists),
+                Err(error) if error.answer().is_some_and(|answer| answer.code == 404) => Err(exists),
                 Err(error) => Err(error),
             },
         },

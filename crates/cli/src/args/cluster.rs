@@ -9,7 +9,7 @@ use super::OutputOptions;
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
 /// The heading of the options of [`Output`].
-const OUTPUT: &str = "Output";
+pub(super) const OUTPUT: &str = "Output";
 
 /// A cluster, and a namespace in it.
 #[derive(Args, Clone, Debug, Default)]

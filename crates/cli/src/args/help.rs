@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 
 /// Command lines for each command, by its path. RUN is a folder that `perfrun run` has made.
-const EXAMPLES: [(&str, &[&str]); 18] = [
+const EXAMPLES: [(&str, &[&str]); 19] = [
     (
         "run",
         &[
@@ -70,6 +70,14 @@ const EXAMPLES: [(&str, &[&str]); 18] = [
         &[
             "perfrun logs quickstart --follow",
             "perfrun logs quickstart --node client-0",
+        ],
+    ),
+    (
+        "link",
+        &[
+            "perfrun link set --netns a --to 10.0.0.2 --delay 25ms --rate 100Mbit",
+            "perfrun link probe --netns a --to-netns b --to 10.0.0.2",
+            "perfrun link clear --netns a",
         ],
     ),
     (

@@ -19,8 +19,8 @@ pub(super) const MARGIN: i32 = 16;
 pub(super) const MOST_PANELS: usize = 24;
 /// The highest plot that a screen shows whole, in pixels.
 const SCREEN: i32 = 900;
-/// The largest number of marks with hover text. With more marks, a pointer cannot hit a single one, and the
-/// page would become large.
+/// The largest number of marks with hover text, so that pages stay small. Of more marks, some in equal
+/// distances have one.
 const MOST_HINTS: usize = 1200;
 
 /// A plot.
@@ -73,12 +73,11 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
         let _ = canvas.area.present();
         canvas.hints.into_inner()
     };
-    let hints = match hints.len() {
-        1..=MOST_HINTS => format!(
-            "<g fill=\"none\" pointer-events=\"all\">\n{}</g>\n",
-            hints.concat()
-        ),
-        _ => String::new(),
+    let step = hints.len().div_ceil(MOST_HINTS).max(1);
+    let hints: String = hints.into_iter().step_by(step).collect();
+    let hints = match hints.is_empty() {
+        true => hints,
+        false => format!("<g fill=\"none\" pointer-events=\"all\">\n{hints}</g>\n"),
     };
     let told = format!(
         " role=\"img\"><title>{}</title><desc>{}</desc>",

@@ -158,6 +158,9 @@ impl Lines {
 
         let title = theme::shortened(&panel.title, theme::room(right - x0, HEADING));
         canvas.text((x0, y0 + 14), &title, HEADING, HPos::Left, true);
+        if title != panel.title {
+            canvas.hint([(x0, y0), (right, y0 + 20)], &panel.title);
+        }
         let y_title = y_axis.with_unit(panel.y_title);
         canvas.text((x0, y0 + 30), &y_title, LABEL, HPos::Left, false);
         for (value, label) in &y_axis.ticks {

@@ -38,7 +38,7 @@ fn of_documents(runs: &Runs) -> Documents<'_> {
 
 fn findings(documents: &Documents<'_>) -> String {
     let mut table = "\
-| document | runs | with faster or slower | comparisons | faster | slower | same | inconclusive | not comparable | \
+| document | runs | with better or worse | comparisons | better | worse | same | inconclusive | not comparable | \
 disturbed trials |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 "
@@ -361,7 +361,7 @@ mod tests {
             "\
 ## Findings
 
-| document | runs | with faster or slower | comparisons | faster | slower | same | inconclusive | not comparable | \
+| document | runs | with better or worse | comparisons | better | worse | same | inconclusive | not comparable | \
 disturbed trials |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | aa | 2 | 0 | 4 | 0 | 0 | 4 | 0 | 0 | 0 of 8 |
