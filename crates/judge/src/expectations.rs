@@ -1,5 +1,7 @@
 //! Whether expectations hold.
 
+use std::collections::BTreeMap;
+
 use perfrun_contract::{
     compare::{ALPHA, Bound, CellPair, Finding, LEAST_PAIRS, Verdict},
     metric::Metric,
@@ -226,26 +228,28 @@ impl CellValues<'_> {
     /// Whether the interval of the median lies above the limit (`sign` 1) or below it (−1). A trial that
     /// failed by the stack's doing has the worst value.
     fn evaluate_median(&self, limit: f64, sign: f64) -> Evaluation {
-        let value = |record: &TrialRecord| match &record.failure {
-            _ if !pairs::is_valid(record) => None,
-            Some(_) => Some(-sign * f64::INFINITY),
-            None => record
-                .metrics
-                .get(&self.metric)
-                .copied()
-                .filter(|value| value.is_finite()),
+        let value = |record: &TrialRecord| match (excluded(record), &record.failure) {
+            (Some(reason), _) => Err(reason),
+            (None, Some(_)) => Ok(-sign * f64::INFINITY),
+            (None, None) => {
+                let value = record.metrics.get(&self.metric).copied();
+                value.filter(|value| value.is_finite()).ok_or(NO_VALUE)
+            }
         };
         let trials = self.trials.of_cell(self.cell, self.check.iterations);
-        let mut values: Vec<f64> = trials.filter_map(value).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let interval = median_interval(&values, 1.0 - ALPHA * self.check.share);
+        let mut counted = Counted::of(trials.map(value));
+        counted.values.sort_unstable_by(f64::total_cmp);
+        let interval = median_interval(&counted.values, 1.0 - ALPHA * self.check.share);
+        let found = match median(&counted.values) {
+            median if median.is_finite() => text::median(self.metric, median, interval),
+            _ => "at least half failed".to_owned(),
+        };
         let allowed = if sign > 0.0 { "at least" } else { "at most" };
         Evaluation {
             verdict: compare_with_limit(interval, limit, sign),
             evidence: format!(
-                "{} ({} trials), where {allowed} {} is expected",
-                text::median(self.metric, median(&values), interval),
-                values.len(),
+                "{}, where {allowed} {} is expected",
+                counted.described(&found, "trial"),
                 units::text(self.metric.unit(), limit),
             ),
         }
@@ -254,28 +258,84 @@ impl CellValues<'_> {
     /// Whether the value's share of the raw reference's in the same iteration is at least `least`.
     fn evaluate_share_of_raw(&self, raw: usize, least: f64) -> Evaluation {
         let difference = |record: &TrialRecord| {
-            let raw = self.trials.at(raw, record.trial.iteration)?;
-            let counts = raw.session == record.session
-                && raw.failure.is_none()
-                && pairs::is_valid(raw)
-                && pairs::is_valid(record);
-            counts
-                .then(|| pairs::difference(self.metric, raw, record))
-                .flatten()
+            let raw = self.trials.at(raw, record.trial.iteration);
+            let raw = raw.filter(|raw| raw.session == record.session).ok_or(NO_VALUE)?;
+            match excluded(raw).or_else(|| excluded(record)) {
+                Some(reason) => Err(reason),
+                None if raw.failure.is_some() => Err(FAILED),
+                None => pairs::difference(self.metric, raw, record).ok_or(NO_VALUE),
+            }
         };
         let trials = self.trials.of_cell(self.cell, self.check.iterations);
-        let differences: Vec<f64> = trials.filter_map(difference).collect();
-        let location = Location::of(&differences, ALPHA * self.check.share);
+        let counted = Counted::of(trials.map(difference));
+        let location = Location::of(&counted.values, ALPHA * self.check.share);
         let interval = location.and_then(|location| location.interval);
-        let interval = interval.filter(|_| differences.len() >= LEAST_PAIRS as usize);
+        let interval = interval.filter(|_| counted.values.len() >= LEAST_PAIRS as usize);
+        let share = text::share(location.map(|location| location.estimate), interval);
         Evaluation {
             verdict: compare_with_limit(interval, least.ln(), 1.0),
             evidence: format!(
-                "{} of raw ({} iterations), where at least {} is expected",
-                text::share(location.map(|location| location.estimate), interval),
-                differences.len(),
+                "{}, where at least {} is expected",
+                counted.described(&format!("{share} of raw"), "iteration"),
                 text::percent(least),
             ),
+        }
+    }
+}
+
+const FAILED: &str = "failed";
+const NO_VALUE: &str = "without this value";
+
+/// Why a trial says nothing about the stack.
+fn excluded(record: &TrialRecord) -> Option<&'static str> {
+    match record.is_disturbed() {
+        true => Some("disturbed"),
+        false => pairs::has_unrelated_failure(record).then_some(FAILED),
+    }
+}
+
+/// The values that count, and how many trials have none, for each reason.
+#[derive(Default)]
+struct Counted {
+    values: Vec<f64>,
+    others: BTreeMap<&'static str, usize>,
+}
+
+impl Counted {
+    fn of(values: impl Iterator<Item = Result<f64, &'static str>>) -> Self {
+        let mut counted = Self::default();
+        for value in values {
+            match value {
+                Ok(value) => counted.values.push(value),
+                Err(reason) => *counted.others.entry(reason).or_default() += 1,
+            }
+        }
+        counted
+    }
+
+    /// What was found, and the number of things that it is based on. Without any, what became of them.
+    fn described(&self, found: &str, thing: &str) -> String {
+        let others = self
+            .others
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"));
+        let mut reasons = self.others.iter();
+        match (self.values.len(), reasons.next(), reasons.next()) {
+            (0, None, _) => format!("no {thing} was measured"),
+            (0, Some((reason, count)), None) => {
+                let (all, were) = match count {
+                    1 => (format!("the only {thing}"), "was "),
+                    _ => (format!("all {count} {thing}s"), "were "),
+                };
+                let were = if *reason == FAILED { "" } else { were };
+                format!("{all} {were}{reason}")
+            }
+            (0, ..) => format!("no {thing} counts ({})", Vec::from_iter(others).join(", ")),
+            (count, ..) => {
+                let plural = if count == 1 { "" } else { "s" };
+                let parts = [format!("{count} {thing}{plural}")].into_iter().chain(others);
+                format!("{found} ({})", Vec::from_iter(parts).join(", "))
+            }
         }
     }
 }

@@ -23,14 +23,14 @@ pub(crate) fn change(ratio: Option<&Ratio>) -> String {
 pub(crate) fn median(metric: Metric, median: f64, interval: Option<(f64, f64)>) -> String {
     let unit = metric.unit();
     match interval {
-        Some((low, high)) if median.is_finite() => {
+        Some((low, high)) => {
             format!(
                 "{} {}",
                 text(unit, median),
                 Scale::of(unit, median).interval(low, high)
             )
         }
-        _ => text(unit, median),
+        None => text(unit, median),
     }
 }
 

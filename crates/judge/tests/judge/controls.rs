@@ -255,10 +255,7 @@ fn each_reason_why_a_control_has_no_finding_is_reported() {
         .allowing(0.05)
         .change(|record| {
             if record.trial.cell == 5 {
-                record.disturbance = Some(Disturbance {
-                    steal: 0.06,
-                    ..Disturbance::default()
-                });
+                disturb(record);
             }
         });
     run.records

@@ -13,7 +13,7 @@ use perfrun_contract::{
         Finding::{self, Better, Inconclusive, NotComparable, Same, Worse},
         Judged, JudgedExpectation, NoFinding, Verdict,
     },
-    matrix::{Stack, StackName, Transport},
+    matrix::{IpFamily, Stack, StackName, Transport},
     metric::Metric,
     newer::NewerName,
     node::{Info, Reason},
@@ -135,6 +135,13 @@ impl Run {
 fn fail(record: &mut TrialRecord, reason: Reason) {
     record.failure = failed(&record.trial.id, reason).failure;
     record.metrics.clear();
+}
+
+fn disturb(record: &mut TrialRecord) {
+    record.disturbance = Some(Disturbance {
+        steal: 0.06,
+        ..Disturbance::default()
+    });
 }
 
 fn is_candidate(record: &TrialRecord) -> bool {
@@ -364,6 +371,71 @@ fn shares_of_raw_are_taken_in_each_iteration() {
             judged.gates[0].evidence.starts_with("50.3 % ["),
             "{:?}",
             judged.gates
+        );
+    }
+    disturb(&mut run.records[0]);
+    let evidence = run.judge().gates[0].evidence.clone();
+    assert!(
+        evidence.contains(" of raw (19 iterations, 1 disturbed), where at least "),
+        "{evidence}"
+    );
+}
+
+#[test]
+fn trials_that_do_not_count_are_named_with_the_reason() {
+    let evidence = |iterations: u32, disturbed: u32, failing: u32, reason: Reason| {
+        let mut run = Run::new(&[1.0], iterations);
+        run.expect(vec![1], Bound::Min(4e9));
+        let run = run.change(|record| {
+            if record.trial.iteration < disturbed {
+                disturb(record);
+            } else if record.trial.iteration < disturbed + failing {
+                fail(record, reason);
+            }
+        });
+        run.judge().gates[0].evidence.clone()
+    };
+    let expected = ", where at least 4.00 Gbit/s is expected";
+    for (iterations, disturbed, failing, reason, found) in [
+        (6, 6, 0, Reason::NodeLost, "all 6 trials were disturbed"),
+        (1, 1, 0, Reason::NodeLost, "the only trial was disturbed"),
+        (6, 0, 6, Reason::NodeLost, "all 6 trials failed"),
+        (
+            6,
+            2,
+            4,
+            Reason::NodeLost,
+            "no trial counts (2 disturbed, 4 failed)",
+        ),
+        (6, 0, 4, Reason::Timeout, "at least half failed (6 trials)"),
+        (0, 0, 0, Reason::NodeLost, "no trial was measured"),
+    ] {
+        assert_eq!(
+            evidence(iterations, disturbed, failing, reason),
+            format!("{found}{expected}")
+        );
+    }
+    let some = evidence(6, 1, 0, Reason::NodeLost);
+    assert!(
+        some.ends_with(&format!(" (5 trials, 1 disturbed){expected}")),
+        "{some}"
+    );
+}
+
+#[test]
+fn sentences_name_a_path_as_tables_do() {
+    let mut run = Run::new(&[1.0, 1.0], 20);
+    for cell in &mut run.plan.cells[2..] {
+        cell.network = "lat10".to_owned();
+        cell.ip_family = IpFamily::IPv6;
+    }
+    run.expect(vec![1, 3], Bound::Min(1e12));
+    let found = summary(&run.plan, &run.judge(), Basis::Trials);
+    for path in ["tcp", "quic-v1 over IPv6 on lat10"] {
+        let sentence = format!("Not as expected: upload over {path}, ");
+        assert!(
+            found.iter().any(|found| found.starts_with(&sentence)),
+            "{found:?}"
         );
     }
 }

@@ -198,10 +198,7 @@ fn disturbed_pairs_do_not_count_and_many_of_them_prevent_a_finding() {
     let disturbed = |iterations: u32| {
         Run::new(&[0.9], 30).change(move |record| {
             if is_candidate(record) && record.trial.iteration < iterations {
-                record.disturbance = Some(Disturbance {
-                    steal: 0.06,
-                    ..Disturbance::default()
-                });
+                disturb(record);
             }
         })
     };
