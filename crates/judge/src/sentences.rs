@@ -11,6 +11,7 @@ use perfrun_contract::{
         Verdict,
     },
     metric::Metric,
+    network::NONE,
     plan::{Cell, Plan},
     units::Scale,
 };
@@ -157,7 +158,6 @@ struct Names<'a> {
     cells: HashMap<&'a str, &'a Cell>,
     have_loads: bool,
     have_networks: bool,
-    have_ip_families: bool,
     have_pairs: bool,
 }
 
@@ -186,7 +186,6 @@ impl<'a> Names<'a> {
             cells: plan.cells.iter().map(|cell| (cell.id.as_str(), cell)).collect(),
             have_loads: vary(|cell| cell.parameters.to_string()),
             have_networks: vary(|cell| cell.network.clone()),
-            have_ip_families: vary(|cell| cell.ip_family.to_string()),
             have_pairs: vary(Cell::pair) || plan.compares_stacks(),
         }
     }
@@ -260,9 +259,12 @@ impl<'a> Names<'a> {
         };
         let parts = [
             (true, format!(" over {}", cell.transport)),
+            (!cell.ip_family.is_default(), format!(" over {}", cell.ip_family)),
+            (
+                self.have_networks && cell.network != NONE,
+                format!(" on {}", cell.network),
+            ),
             (self.have_loads, format!(" ({})", cell.parameters)),
-            (self.have_networks, format!(" on {}", cell.network)),
-            (self.have_ip_families, format!(", {}", cell.ip_family)),
             (self.have_pairs, format!(", {}", cell.pair())),
         ];
         name.extend(

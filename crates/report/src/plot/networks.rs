@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     order::{distinct, grouped},
+    path::Path,
     tables::{Pair, Source},
 };
 
@@ -145,18 +146,16 @@ impl<'a> Grid<'a> {
             (share_lost(loss), squares.collect())
         };
         let also = [
-            (!cell.ip_family.is_default()).then(|| cell.ip_family.to_string()),
             several.then(|| metric.to_string()),
             Some(self.rest.to_string()).filter(|rest| rest != NONE),
         ];
         let also: String = also.iter().flatten().map(|text| format!(", {text}")).collect();
+        let path = Path {
+            network: NONE,
+            ..Path::of(cell)
+        };
         Some(Map {
-            title: format!(
-                "{}, {}, {}{also}",
-                Pair::of(cell).label(),
-                cell.transport,
-                cell.parameters
-            ),
+            title: format!("{}, {path}, {}{also}", Pair::of(cell).label(), cell.parameters),
             columns: delays
                 .iter()
                 .map(|delay| units::text(Unit::Seconds, delay.as_secs_f64()))
