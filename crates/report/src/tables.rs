@@ -24,7 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfrun_contract::{
     account::Account,
     matrix::{IpFamily, Transport},
-    plan::Cell,
     record::Flag,
     role::Role,
     run::{Isolation, Phase, RunState},
@@ -225,15 +224,9 @@ const LIMITS: [Flag; 5] = [
 
 /// The cells in which more than half of the trials have a flag. `None` if there are none.
 fn limited(source: &Source<'_>, flag: Flag) -> Option<String> {
-    let cells = &source.plan().cells;
-    let is_limited = |cell: &&Cell| {
-        let completed = source.counting(cell).filter(|record| record.failure.is_none());
-        let flagged: Vec<bool> = completed.map(|record| record.flags.contains(&flag)).collect();
-        flagged.iter().filter(|flagged| **flagged).count() * 2 > flagged.len()
-    };
-    let count = cells.iter().filter(is_limited).count();
+    let count = source.limited(flag);
     (count > 0).then(|| {
-        let of = cells.len();
+        let of = source.plan().cells.len();
         format!(
             "In {count} of {of} cells, more than half of the completed trials have this note: {}.",
             explained(flag)

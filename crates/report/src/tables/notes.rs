@@ -47,14 +47,17 @@ impl<'a> Standstills<'a> {
     }
 }
 
-/// The note about disturbed trials. On a busy machine, most values have it, so it has only two forms.
-pub(super) fn disturbed(trials: u32, of: u32) -> String {
+/// Flags of a busy machine. Most values of its runs have them, so a note about one has only two forms.
+pub(super) const BUSY: [Flag; 3] = [Flag::Disturbed, Flag::ImpairmentLate, Flag::ImpairmentDrops];
+
+/// The note about trials with a flag of [`BUSY`].
+pub(super) fn busy(flag: Flag, trials: u32, of: u32) -> String {
     let many = if trials > of / 2 {
         "more than half"
     } else {
         "up to half"
     };
-    format!("{many} of the trials: {}", explained(Flag::Disturbed))
+    format!("{many} of the trials: {}", explained(flag))
 }
 
 /// What a flag means, for people.

@@ -15,7 +15,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
 
-use super::notes::{Notes, Standstills, disturbed, explained};
+use super::notes::{BUSY, Notes, Standstills, busy, explained};
 use crate::{
     order::distinct,
     path::Path,
@@ -40,6 +40,8 @@ pub(crate) struct Source<'a> {
     /// counts warm-up as well.
     completed: usize,
     disturbed: usize,
+    /// Flags of which a note at each value would say no more than the warning at the top.
+    everywhere: Vec<Flag>,
 }
 
 /// Client and server as they head a column.
@@ -131,7 +133,7 @@ impl<'a> Source<'a> {
             .filter(|record| is_measured(record))
             .collect();
         let is_disturbed = |record: &&&TrialRecord| record.flags.contains(&Flag::Disturbed);
-        Self {
+        let mut source = Self {
             results,
             summary,
             rows,
@@ -141,7 +143,14 @@ impl<'a> Source<'a> {
             pairs: distinct(compared.map(Pair::of)),
             completed: completed.len(),
             disturbed: completed.iter().filter(is_disturbed).count(),
-        }
+            everywhere: vec![],
+        };
+        let is_everywhere = |flag: &Flag| match flag {
+            Flag::Disturbed => source.disturbed == source.completed,
+            _ => source.limited(*flag) == cells.len(),
+        };
+        source.everywhere = BUSY.into_iter().filter(is_everywhere).collect();
+        source
     }
 
     pub(crate) fn plan(&self) -> &'a Plan {
@@ -159,14 +168,19 @@ impl<'a> Source<'a> {
         match self.disturbed {
             0 => None,
             1 if self.completed == 1 => Some("the only trial".to_owned()),
-            _ if self.is_all_disturbed() => Some(format!("all {} trials that count", self.completed)),
+            all if all == self.completed => Some(format!("all {all} trials that count")),
             some => Some(format!("{some} of {} trials that count", self.completed)),
         }
     }
 
-    /// Whether a note at each value would say no more than the warning at the top.
-    fn is_all_disturbed(&self) -> bool {
-        self.disturbed == self.completed
+    /// How many cells have a flag in more than half of their completed trials.
+    pub(crate) fn limited(&self, flag: Flag) -> usize {
+        let is_limited = |cell: &&Cell| {
+            let completed = self.counting(cell).filter(|record| record.failure.is_none());
+            let flagged: Vec<bool> = completed.map(|record| record.flags.contains(&flag)).collect();
+            flagged.iter().filter(|flagged| **flagged).count() * 2 > flagged.len()
+        };
+        self.plan().cells.iter().filter(is_limited).count()
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
@@ -368,11 +382,14 @@ impl<'a> Source<'a> {
         let flags = row
             .flags
             .iter()
-            .filter(|(flag, count)| **flag != Flag::DebugBuild && **count > 0)
-            .filter_map(move |(flag, count)| match flag {
-                Flag::Disturbed if *count <= only || self.is_all_disturbed() => None,
-                Flag::Disturbed => Some(disturbed(count - only, row.count)),
-                _ => Some(of_all(*count, explained(*flag))),
+            .filter(move |(flag, _)| **flag != Flag::DebugBuild && !self.everywhere.contains(flag))
+            .filter_map(move |(flag, count)| {
+                let explained_below = if *flag == Flag::Disturbed { only } else { 0 };
+                match count.saturating_sub(explained_below) {
+                    0 => None,
+                    count if BUSY.contains(flag) => Some(busy(*flag, count, row.count)),
+                    count => Some(of_all(count, explained(*flag))),
+                }
             });
         let stood_still = longest.map(|longest| match trials {
             1 => of_all(1, longest.to_string()),

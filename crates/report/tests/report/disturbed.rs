@@ -32,6 +32,28 @@ fn where_all_trials_were_disturbed_only_the_first_warning_mentions_it() {
 }
 
 #[test]
+fn late_and_lost_packets_have_two_notes_and_none_where_the_warning_says_it_of_all() {
+    for (flag, words) in [
+        (Flag::ImpairmentLate, "packets left an impaired link later"),
+        (Flag::ImpairmentDrops, "an impaired link lost packets"),
+    ] {
+        let some = run(QUICKSTART)
+            .flagged("/c1.i2", flag)
+            .flagged("/c2.i1", flag)
+            .flagged("/c2.i7", flag)
+            .flagged("/c3.", flag);
+        let drawn = markdown(&some.results().account());
+        for note in ["Up to half of the trials", "More than half of the trials"] {
+            assert!(drawn.contains(&format!("{note}: {words}")), "{drawn}");
+        }
+        assert!(!drawn.contains(&format!(" of 10 trials: {words}")), "{drawn}");
+
+        let drawn = markdown(&run(QUICKSTART).flagged("", flag).results().account());
+        assert_eq!(drawn.matches(words).count(), 1, "{drawn}");
+    }
+}
+
+#[test]
 fn a_flag_of_no_trial_that_counts_has_no_footnote() {
     let mut results = run(QUICKSTART).results();
     for row in &mut results.summary {
