@@ -33,6 +33,7 @@ pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
                 p.outcome { (document.outcome) }
                 @for warning in &document.warnings { p.warning role="alert" { (warning) } }
                 @for finding in &document.findings { p.finding { (finding) } }
+                @if let Some(ip_families) = document.ip_families { p { (ip_families) } }
                 @if document.measurements.is_empty() {
                     p { "Nothing was measured." }
                 } @else {

@@ -45,6 +45,7 @@ fn parts_of(document: &Document) -> Parts {
     let warning = |text: &String| format!("> [!WARNING]\n> {}", escaped(text));
     paragraphs.extend(document.warnings.iter().map(warning));
     paragraphs.extend(document.findings.iter().map(|text| escaped(text)));
+    paragraphs.extend(document.ip_families.map(str::to_owned));
     if document.measurements.is_empty() {
         paragraphs.push("Nothing was measured.".to_owned());
     } else {

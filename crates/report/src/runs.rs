@@ -137,6 +137,7 @@ impl<'a> Compared<'a> {
             has_all_in_first: false,
             problems: vec![self.table()],
             environment: candidate.map_or_else(Table::default, environment::table),
+            ip_families: None,
             method: method(self.basis).to_owned(),
             intervals: "",
             congestion: None,

@@ -64,6 +64,8 @@ pub(crate) struct Document {
     pub problems: Vec<Table>,
     /// What it ran on.
     pub environment: Table,
+    /// The IP families that nodes spoke, unless all spoke IPv4.
+    pub ip_families: Option<&'static str>,
     /// How to read the values.
     pub method: String,
     /// How to read the intervals of medians. Empty if there are none.
@@ -112,6 +114,7 @@ pub(crate) fn document(shown: ShownResults<'_>) -> Document {
         measurements,
         problems: problems::tables(results),
         environment: environment::table(results),
+        ip_families: ip_families(results),
         method: method(&source),
         intervals: "[low, high] beside a median is its 95 % confidence interval, for this run only.",
         congestion: congestion(results),
@@ -247,9 +250,7 @@ fn busy(source: &Source<'_>) -> Option<String> {
 }
 
 fn method(source: &Source<'_>) -> String {
-    let results = source.results;
-    let settings = results.settings;
-    let warmup = match settings.warmup {
+    let warmup = match source.results.settings.warmup {
         0 => "no warm-up".to_owned(),
         1 => "after 1 warm-up trial that does not count".to_owned(),
         n => format!("after {n} warm-up trials that do not count"),
@@ -267,20 +268,18 @@ fn method(source: &Source<'_>) -> String {
         _ if least < most => format!("{least} to {most} trials"),
         _ => format!("{most} trials"),
     };
-    let ip_families = ip_families(results);
-    format!("Each median is over {count}, {warmup}{few}.{ip_families}")
+    format!("Each median is over {count}, {warmup}{few}.")
 }
 
-/// The IP families that nodes spoke, unless all spoke IPv4.
-fn ip_families(results: &Account<'_>) -> &'static str {
+fn ip_families(results: &Account<'_>) -> Option<&'static str> {
     let speaks = |ip_family| {
         let mut cells = results.plan.cells.iter();
         cells.any(|cell| cell.ip_family == ip_family)
     };
     match (speaks(IpFamily::IPv4), speaks(IpFamily::IPv6)) {
-        (true, true) => " Nodes spoke IPv4, and IPv6 where a transport is over IPv6.",
-        (false, true) => " Nodes spoke IPv6.",
-        (_, false) => "",
+        (true, true) => Some("Nodes spoke IPv4, and IPv6 where a transport is over IPv6."),
+        (false, true) => Some("Nodes spoke IPv6."),
+        (_, false) => None,
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn drawn(document: &Document, form: &Form) -> String {
     if document.measurements.is_empty() {
         blocks.push("Nothing was measured.".to_owned());
     }
+    blocks.extend(document.ip_families.map(|text| wrapped(text, width)));
     let mains = if document.has_all_in_first { 1 } else { usize::MAX };
     let is_main = |(place, table): &(usize, &Table)| *place < mains && table.kind != Kind::Companion;
     let tables = document.measurements.iter().enumerate();

@@ -21,7 +21,7 @@ use perfrun_link::{
     state::{Lateness, Worker},
 };
 use perfrun_report::{
-    Form, echo_csv, judged, markdown, samples_csv, select_cells, summarize, summary_csv, terminal,
+    Form, echo_csv, html, judged, markdown, samples_csv, select_cells, summarize, summary_csv, terminal,
 };
 
 use perfrun_test_kit::results::{Run, run};
@@ -104,6 +104,25 @@ fn compared() -> Run {
         .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.86)
         .changed("pr.pr.quic-v1.download", Metric::DownloadGoodput, 1.09)
         .changed("pr.pr.tcp.download", Metric::CpuSecondsPerGiB, 1.03)
+}
+
+#[test]
+fn ip_families_are_named_before_the_first_table() {
+    let results = run("
+  workload: {ping: {count: 10}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], ipFamilies: [IPv4, IPv6]}
+  iterations: 6
+")
+    .results();
+    for (drawn, table) in [
+        (shown(&results, 100), "───"),
+        (markdown(&results.account()), "| --- "),
+        (html(&results.account()), "<table"),
+    ] {
+        let (before, _) = drawn.split_once(table).unwrap();
+        let words = "Nodes spoke IPv4, and IPv6 where a transport is over IPv6.";
+        assert!(before.contains(words), "{drawn}");
+    }
 }
 
 #[test]
