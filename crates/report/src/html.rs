@@ -34,9 +34,7 @@ pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
                 @for warning in &document.warnings { p.warning role="alert" { (warning) } }
                 @for finding in &document.findings { p.finding { (finding) } }
                 @if let Some(ip_families) = document.ip_families { p { (ip_families) } }
-                @if document.measurements.is_empty() {
-                    p { "Nothing was measured." }
-                } @else {
+                @if !document.method.is_empty() {
                     p { (document.method(&document.measurements)) }
                     @if let Some(congestion) = &document.congestion { p { (congestion) } }
                 }

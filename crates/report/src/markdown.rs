@@ -46,9 +46,7 @@ fn parts_of(document: &Document) -> Parts {
     paragraphs.extend(document.warnings.iter().map(warning));
     paragraphs.extend(document.findings.iter().map(|text| escaped(text)));
     paragraphs.extend(document.ip_families.map(str::to_owned));
-    if document.measurements.is_empty() {
-        paragraphs.push("Nothing was measured.".to_owned());
-    } else {
+    if !document.method.is_empty() {
         paragraphs.push(document.method(&document.measurements));
         paragraphs.extend(document.congestion.iter().map(|text| escaped(text)));
     }

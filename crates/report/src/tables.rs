@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
+    compare::{Judged, Verdict},
     matrix::{IpFamily, Transport},
     record::Flag,
     role::Role,
@@ -66,7 +67,7 @@ pub(crate) struct Document {
     pub environment: Table,
     /// The IP families that nodes spoke, unless all spoke IPv4.
     pub ip_families: Option<&'static str>,
-    /// How to read the values.
+    /// How to read the values. Empty if there are none.
     pub method: String,
     /// How to read the intervals of medians. Empty if there are none.
     pub intervals: &'static str,
@@ -92,17 +93,22 @@ impl Document {
 pub(crate) fn document(shown: ShownResults<'_>) -> Document {
     let results = shown.results;
     let source = Source::new(results);
-    let mut measurements = comparisons::tables(&source);
-    measurements.extend(bandwidth::tables(&source));
-    measurements.extend(substreams::tables(&source));
-    measurements.extend(handshakes::table(&source));
-    measurements.extend(ping::tables(&source));
-    measurements.extend(relay::tables(&source));
-    measurements.extend(echo::tables(&source));
-    measurements.extend(messages::tables(&source));
-    measurements.extend(failures::table(&source));
-    measurements.extend(resources::tables(&source));
-    measurements.extend(links::table(results));
+    let mut measurements = vec![];
+    if source.has_completed() {
+        measurements.extend(comparisons::tables(&source));
+        measurements.extend(bandwidth::tables(&source));
+        measurements.extend(substreams::tables(&source));
+        measurements.extend(handshakes::table(&source));
+        measurements.extend(ping::tables(&source));
+        measurements.extend(relay::tables(&source));
+        measurements.extend(echo::tables(&source));
+        measurements.extend(messages::tables(&source));
+        measurements.extend(failures::table(&source));
+        measurements.extend(resources::tables(&source));
+    }
+    if source.has_completed() || results.trials.iter().any(|record| record.links.is_some()) {
+        measurements.extend(links::table(results));
+    }
     measurements.extend(lateness::table(&source));
     measurements.extend(profiles::tables(results));
     Document {
@@ -129,6 +135,9 @@ pub(crate) const IS_SAME_PROGRAM: &str =
 /// how many sinks saturate a relay.
 fn findings(source: &Source<'_>) -> Vec<String> {
     let judged = source.results.judged;
+    if !source.has_completed() {
+        return vec![nothing(judged)];
+    }
     let compares = judged.is_some_and(|judged| !judged.comparisons.is_empty());
     let is_noise = compares && source.results.compares_same_program;
     let mut findings: Vec<String> = is_noise.then(|| IS_SAME_PROGRAM.to_owned()).into_iter().collect();
@@ -142,6 +151,16 @@ fn findings(source: &Source<'_>) -> Vec<String> {
     }
     findings.extend(relay::saturation(source));
     findings
+}
+
+/// What a run without a completed trial says of all that was expected.
+fn nothing(judged: Option<&Judged>) -> String {
+    let gates = judged.into_iter().flat_map(|judged| &judged.gates);
+    match gates.filter(|gate| gate.verdict == Verdict::Inconclusive).count() {
+        0 => "No trial completed.".to_owned(),
+        1 => "1 expectation is not decided, because no trial completed.".to_owned(),
+        count => format!("{count} expectations are not decided, because no trial completed."),
+    }
 }
 
 /// How the run ended, in a few words.
@@ -257,7 +276,7 @@ fn method(source: &Source<'_>) -> String {
     };
     let [least, most] = source.completed();
     if most == 0 {
-        return "No trial completed.".to_owned();
+        return String::new();
     }
     let few = match most < LEAST_VALUES as usize {
         true => "; fewer than six trials have no 95 % confidence interval of the median",

@@ -52,9 +52,6 @@ pub(crate) fn drawn(document: &Document, form: &Form) -> String {
     for warning in &document.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
     }
-    if document.measurements.is_empty() {
-        blocks.push("Nothing was measured.".to_owned());
-    }
     blocks.extend(document.ip_families.map(|text| wrapped(text, width)));
     let mains = if document.has_all_in_first { 1 } else { usize::MAX };
     let is_main = |(place, table): &(usize, &Table)| *place < mains && table.kind != Kind::Companion;
@@ -62,7 +59,7 @@ pub(crate) fn drawn(document: &Document, form: &Form) -> String {
     let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| form.is_all || is_main(table));
     blocks.extend(shown.iter().map(|(_, table)| draw(table, width)));
     blocks.extend(document.problems.iter().map(|table| draw(table, width)));
-    if !document.measurements.is_empty() {
+    if !document.method.is_empty() {
         let method = document.method(shown.iter().map(|(_, table)| *table));
         blocks.push(wrapped(&method, width));
         blocks.extend(

@@ -220,6 +220,10 @@ impl<'a> Source<'a> {
         [completed().min(), completed().max()].map(Option::unwrap_or_default)
     }
 
+    pub(crate) fn has_completed(&self) -> bool {
+        self.completed() != [0, 0]
+    }
+
     /// The place of a pair among those that are not the raw reference.
     pub(crate) fn place_of(&self, pair: Pair<'_>) -> Option<usize> {
         self.pairs.iter().position(|known| *known == pair)

@@ -6,7 +6,7 @@ use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv}
 
 use perfrun_test_kit::results::run;
 
-use crate::drawn::shown;
+use crate::drawn::{COMPARED, shown};
 
 const WORKLOADS: [&str; 6] = [
     "\n  workload: {bandwidth: {sizes: [1, 64Mi], directions: [upload, both]}}\n  iterations: 6\n",
@@ -38,6 +38,29 @@ fn a_report_accepts_results_interrupted_after_any_trial() {
         for ended_after in [0, 1, trials / 11, trials / 11 + 1, trials - 1] {
             draw_all(&run(workload).interrupted_after(ended_after).results());
         }
+    }
+}
+
+#[test]
+fn a_report_of_a_run_without_a_completed_trial_says_so_once() {
+    let results = run(COMPARED).interrupted_after(0).results();
+    let line = "6 expectations are not decided, because no trial completed.";
+    let drawn = shown(&results, 100);
+    let blocks: Vec<&str> = drawn.trim_end().split("\n\n").collect();
+    let [reason, found, outcome] = blocks[..] else {
+        panic!("{drawn}");
+    };
+    assert!(reason.starts_with("WARNING: Cancelled: "), "{drawn}");
+    assert_eq!(found, line);
+    assert!(outcome.starts_with("Cancelled · 0 of "), "{drawn}");
+    let pages = [markdown(&results.account()), html(&results.account())];
+    for (page, heading) in pages.into_iter().zip(["\n## ", "<h2>"]) {
+        assert!(page.contains(line), "{page}");
+        assert_eq!(
+            page.matches(heading).count(),
+            1,
+            "only the facts about the run: {page}"
+        );
     }
 }
 
@@ -76,7 +99,7 @@ fn a_report_accepts_a_plan_without_cells_or_nodes() {
         draw_all(&results);
         results.trials.clear();
         draw_all(&results);
-        assert!(shown(&results, 100).contains("Nothing was measured."));
+        assert!(shown(&results, 100).contains("No trial completed."));
     }
 }
 
