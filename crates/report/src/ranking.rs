@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 
 use perfrun_contract::{
+    matrix::Transport,
     metric::{Better, Metric},
     plan::Cell,
 };
@@ -18,6 +19,10 @@ use crate::{
 
 /// With more cases than these, their number is all that a reader can take in.
 const MOST_SENTENCES: usize = 6;
+
+/// Why only medians are named.
+const NO_ORDER: &str =
+    "No pair of stacks is called faster by values of fewer than six trials, which have no interval.";
 
 /// What "a or b is fastest" means.
 const ALTERNATIVES: &str =
@@ -44,8 +49,11 @@ struct Value {
 /// The values of all pairs with one load, over one path.
 struct Case {
     metric: Metric,
+    transport: Transport,
     /// The path, and the load if there are several, as the end of a phrase.
     place: String,
+    /// By how much the best value differs from the worst, as the logarithm of their ratio.
+    spread: f64,
     separation: Separation,
 }
 
@@ -58,10 +66,10 @@ enum Separation {
     Apart { first: Group, last: Group },
     /// Some can be told apart, but not the best median from the worst, or one pair overlaps both groups.
     Partly { faster: String, slower: String },
-    /// None can be told apart.
-    Overlapping,
+    /// None can be told apart. Here and below: from which median to which they go, in words.
+    Overlapping(String),
     /// A value lacks an interval.
-    TooFew,
+    TooFew(String),
 }
 
 /// A value at one end of an order.
@@ -76,39 +84,52 @@ struct Group {
 /// The sentences. None about values that are not there.
 pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     let cases = cases(source);
-    let separations = cases.iter().map(|case| &case.separation);
-    let mut compared = separations
-        .filter(|separation| !matches!(separation, Separation::Single(_)))
-        .peekable();
-    if compared.peek().is_some() && compared.all(|separation| *separation == Separation::TooFew) {
-        return vec![
-            "No pair of stacks is called faster: values of fewer than six trials have no interval."
-                .to_owned(),
-        ];
-    }
-    match cases.len() {
-        ..=MOST_SENTENCES => {
-            let mut sentences: Vec<String> = cases.iter().map(Case::sentence).collect();
-            let has_shares = sentences.iter().any(|sentence| sentence.contains(OF_RAW));
-            let has_alternatives = cases.iter().any(|case| case.separation.has_alternatives());
-            let explained = [(has_alternatives, ALTERNATIVES), (has_shares, SHARES)];
-            sentences.extend(
-                explained
-                    .iter()
-                    .filter(|(is_due, _)| *is_due)
-                    .map(|(_, text)| (*text).to_owned()),
-            );
-            sentences
-        }
+    let mut compared = cases.iter().filter(|case| case.is_compared()).peekable();
+    let is_too_few = |case: &Case| matches!(case.separation, Separation::TooFew(_));
+    let has_order = compared.peek().is_none() || !compared.all(is_too_few);
+    let mut sentences = vec![];
+    let shown: Vec<&Case> = match cases.len() {
+        ..=MOST_SENTENCES => cases.iter().collect(),
         _ => {
-            let ranges = ranges(&cases);
-            let counted = counted(cases.into_iter().map(|case| case.separation).collect());
-            ranges.into_iter().chain(counted).collect()
+            if has_order {
+                sentences.extend(ranges(&cases));
+                sentences.extend(counted(cases.iter().map(|case| &case.separation)));
+            }
+            furthest(&cases)
         }
-    }
+    };
+    let has_medians = shown.iter().any(|case| is_too_few(case));
+    sentences.extend(has_medians.then(|| NO_ORDER.to_owned()));
+    let details: Vec<String> = shown.iter().map(|case| case.sentence()).collect();
+    let has_shares = details.iter().any(|sentence| sentence.contains(OF_RAW));
+    let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());
+    sentences.extend(details);
+    let explained = [(has_alternatives, ALTERNATIVES), (has_shares, SHARES)];
+    let explained = explained.into_iter().filter(|(is_due, _)| *is_due);
+    sentences.extend(explained.map(|(_, text)| text.to_owned()));
+    sentences
+}
+
+/// Of each transport the case whose values are furthest apart, before all others one that says which is
+/// faster.
+fn furthest(cases: &[Case]) -> Vec<&Case> {
+    let compared = cases.iter().filter(|case| case.is_compared());
+    let of_transports = grouped(compared.map(|case| (case.transport, case)));
+    let furthest = of_transports.into_iter().filter_map(|(_, cases)| {
+        let by_spread = |a: &&Case, b: &&Case| a.spread.total_cmp(&b.spread);
+        let decided = cases.iter().copied().filter(|case| case.separation.is_decided());
+        decided
+            .max_by(by_spread)
+            .or_else(|| cases.iter().copied().max_by(by_spread))
+    });
+    furthest.take(MOST_SENTENCES).collect()
 }
 
 impl Case {
+    fn is_compared(&self) -> bool {
+        !matches!(self.separation, Separation::Single(_))
+    }
+
     fn sentence(&self) -> String {
         sentence(
             &format!("{}{}", phrase(self.metric), self.place),
@@ -166,7 +187,8 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                 // The raw reference is faster than all, so it is mentioned only where it is alone.
                 let is_alone = here.iter().all(|cell| cell.is_raw());
                 let compared = here.into_iter().filter(|cell| is_alone || !cell.is_raw());
-                let values = compared.filter_map(|cell| value(source, cell, metric)).collect();
+                let values: Vec<Value> = compared.filter_map(|cell| value(source, cell, metric)).collect();
+                let spread = spread(&values);
                 let load = match of_metric.len() {
                     1 => String::new(),
                     _ => format!(" ({load})"),
@@ -174,7 +196,9 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                 let place = format!(" over {path}{load}");
                 cases.extend(separation(values).map(|separation| Case {
                     metric,
+                    transport: path.transport,
                     place,
+                    spread,
                     separation,
                 }));
             }
@@ -211,6 +235,12 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     })
 }
 
+/// See [`Case::spread`].
+fn spread(values: &[Value]) -> f64 {
+    let sizes = || values.iter().map(|value| value.goodness.abs().ln());
+    sizes().fold(f64::MIN, f64::max) - sizes().fold(f64::MAX, f64::min)
+}
+
 /// What values say. `None` if there are none.
 fn separation(mut values: Vec<Value>) -> Option<Separation> {
     values.sort_by(|a, b| b.goodness.total_cmp(&a.goodness));
@@ -218,18 +248,20 @@ fn separation(mut values: Vec<Value>) -> Option<Separation> {
     if values.len() == 1 {
         return Some(Separation::Single(first.clone()));
     }
+    let named = |value: &Value| format!("{} ({})", value.pair, value.text);
+    let medians = format!("the medians are from {} to {}", named(last), named(first));
     let Some(intervals) = values
         .iter()
         .map(|value| value.interval)
         .collect::<Option<Vec<_>>>()
     else {
-        return Some(Separation::TooFew);
+        return Some(Separation::TooFew(medians));
     };
     // The two that are furthest apart.
     let faster = (0..values.len()).max_by(|a, b| intervals[*a].0.total_cmp(&intervals[*b].0))?;
     let slower = (0..values.len()).min_by(|a, b| intervals[*a].1.total_cmp(&intervals[*b].1))?;
     if intervals[faster].0 <= intervals[slower].1 {
-        return Some(Separation::Overlapping);
+        return Some(Separation::Overlapping(medians));
     }
     let is_below = |a: &Value, b: &Value| matches!((a.interval, b.interval), (Some(a), Some(b)) if a.1 < b.0);
     let group = |end: &Value, is_beaten: &dyn Fn(&Value, &Value) -> bool| {
@@ -246,7 +278,6 @@ fn separation(mut values: Vec<Value>) -> Option<Separation> {
     let last = group(last, &|a, b| is_below(b, a));
     let may_be_last = |pair: &String| *pair == last.pair || last.others.contains(pair);
     let is_either = may_be_last(&first.pair) || first.others.iter().any(may_be_last);
-    let named = |value: &Value| format!("{} ({})", value.pair, value.text);
     Some(match is_either {
         true => Separation::Partly {
             faster: named(&values[faster]),
@@ -257,6 +288,10 @@ fn separation(mut values: Vec<Value>) -> Option<Separation> {
 }
 
 impl Separation {
+    fn is_decided(&self) -> bool {
+        matches!(self, Self::Apart { .. } | Self::Partly { .. })
+    }
+
     fn has_alternatives(&self) -> bool {
         matches!(self, Self::Apart { first, last } if !first.others.is_empty() || !last.others.is_empty())
     }
@@ -277,10 +312,10 @@ fn sentence(case: &str, separation: &Separation) -> String {
                 "{faster} is faster than {slower}, and their intervals are furthest apart; no single one is fastest or slowest"
             )
         }
-        Separation::Overlapping => "no difference shows: all intervals overlap".to_owned(),
-        Separation::TooFew => {
-            "some stacks have too few trials for an interval, so none is called faster".to_owned()
+        Separation::Overlapping(medians) => {
+            format!("no difference shows: all intervals overlap; {medians}")
         }
+        Separation::TooFew(medians) => medians.clone(),
     };
     table::sentence(&format!("{case}: {what}"))
 }
@@ -294,15 +329,15 @@ impl Group {
 }
 
 /// How often each pair is the fastest. `None` if there is nothing to be faster than.
-fn counted(cases: Vec<Separation>) -> Option<String> {
-    let (mut fastest, mut open, mut all): (Vec<(String, usize)>, usize, usize) = (vec![], 0, 0);
+fn counted<'a>(cases: impl IntoIterator<Item = &'a Separation>) -> Option<String> {
+    let (mut fastest, mut open, mut all): (Vec<(&str, usize)>, usize, usize) = (vec![], 0, 0);
     for case in cases {
         all += usize::from(!matches!(case, Separation::Single(_)));
         match case {
             Separation::Apart { first, .. } if first.others.is_empty() => {
                 match fastest.iter_mut().find(|(pair, _)| *pair == first.pair) {
                     Some((_, count)) => *count += 1,
-                    None => fastest.push((first.pair, 1)),
+                    None => fastest.push((first.pair.as_str(), 1)),
                 }
             }
             Separation::Single(_) => {}
@@ -375,7 +410,7 @@ mod tests {
         );
         assert_eq!(
             said(values(&[("a", 5.0, 7.0), ("b", 4.0, 6.0)])),
-            "Upload over tcp: no difference shows: all intervals overlap."
+            "Upload over tcp: no difference shows: all intervals overlap; the medians are from b (5 Gbit/s) to a (6 Gbit/s)."
         );
         // The best median has an interval that reaches the worst.
         assert_eq!(
@@ -393,7 +428,10 @@ mod tests {
     fn a_value_without_an_interval_gives_no_order() {
         let mut all = values(&[("a", 8.0, 9.0), ("b", 1.0, 2.0)]);
         all[1].interval = None;
-        assert_eq!(separation(all), Some(Separation::TooFew));
+        assert_eq!(
+            said(all),
+            "Upload over tcp: the medians are from b (1.5 Gbit/s) to a (8.5 Gbit/s)."
+        );
         assert_eq!(separation(vec![]), None);
         assert_eq!(
             said(values(&[("a", 8.0, 9.0)])),
@@ -434,12 +472,57 @@ mod tests {
         }
     }
 
+    fn of(transport: Transport, place: &str, intervals: &[(&str, f64, f64)]) -> Case {
+        Case {
+            metric: Metric::UploadGoodput,
+            transport,
+            place: place.to_owned(),
+            spread: spread(&values(intervals)),
+            separation: separation(values(intervals)).unwrap(),
+        }
+    }
+
+    #[test]
+    fn of_many_cases_each_transport_has_the_one_whose_values_are_furthest_apart() {
+        let cases = [
+            of(
+                Transport::Tcp,
+                " over tcp (1Ki)",
+                &[("a", 8.0, 9.0), ("b", 5.0, 6.0)],
+            ),
+            of(
+                Transport::Tcp,
+                " over tcp (4Ki)",
+                &[("a", 8.0, 9.0), ("b", 1.0, 2.0)],
+            ),
+            // Further apart, but undecided.
+            of(
+                Transport::Tcp,
+                " over tcp (8Ki)",
+                &[("a", 0.1, 9.0), ("b", 0.1, 0.2)],
+            ),
+            of(
+                Transport::QuicV1,
+                " over quic-v1",
+                &[("a", 1.0, 3.0), ("b", 2.0, 4.0)],
+            ),
+            of(Transport::Ws, " over ws", &[("a", 1.0, 3.0)]),
+        ];
+        let sentences: Vec<String> = furthest(&cases).into_iter().map(Case::sentence).collect();
+        assert_eq!(
+            sentences,
+            [
+                "Upload over tcp (4Ki): a (8.5 Gbit/s) is fastest, b (1.5 Gbit/s) slowest.",
+                "Upload over quic-v1: no difference shows: all intervals overlap; the medians are from a (2 Gbit/s) to \
+                 b (3 Gbit/s).",
+            ]
+        );
+    }
+
     #[test]
     fn a_pair_that_is_alone_in_many_cases_has_a_range() {
-        let case = |place: &str, low: f64, high: f64| Case {
-            metric: Metric::UploadGoodput,
-            place: format!(" over {place}"),
-            separation: separation(values(&[("a", low, high)])).unwrap(),
+        let case = |place: &str, low: f64, high: f64| {
+            of(Transport::Tcp, &format!(" over {place}"), &[("a", low, high)])
         };
         let cases = [
             case("ws", 2.0, 3.0),
@@ -472,16 +555,13 @@ mod tests {
         let apart = |first: &str| separation(values(&[(first, 8.0, 9.0), ("z", 1.0, 2.0)])).unwrap();
         let open = separation(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
         assert_eq!(
-            counted(vec![apart("a"), apart("b"), open, apart("b")]).unwrap(),
+            counted(&[apart("a"), apart("b"), open, apart("b")]).unwrap(),
             "Fastest: b in 2 of 4 cases; a in 1 of 4 cases; not decided in 1 of 4, where intervals overlap or are missing."
         );
-        assert_eq!(
-            counted(vec![separation(values(&[("a", 1.0, 3.0)])).unwrap()]),
-            None
-        );
+        assert_eq!(counted(&[separation(values(&[("a", 1.0, 3.0)])).unwrap()]), None);
         let open = || separation(values(&[("a", 1.0, 3.0), ("b", 2.0, 4.0)])).unwrap();
         assert_eq!(
-            counted(vec![open(), open()]).unwrap(),
+            counted(&[open(), open()]).unwrap(),
             "No pair is the fastest in any of 2 cases: intervals overlap or are missing."
         );
     }
