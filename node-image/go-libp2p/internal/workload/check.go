@@ -35,21 +35,21 @@ func Check(r *contract.TrialRequest) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	if err := checkSettings(r); err != nil {
+	if err := checkSettings(r, w); err != nil {
 		return err
 	}
 	return checkSide(&r.Side, w, r.Parameters.Limits)
 }
 
 // checkSettings refuses settings that go-libp2p cannot apply, where they have an effect.
-func checkSettings(r *contract.TrialRequest) error {
+func checkSettings(r *contract.TrialRequest, w workload) error {
 	name := ""
 	switch {
 	case r.IsTCP():
 		if r.Settings.TCPCongestion != nil {
 			name = "tcpCongestion"
 		} else if window := r.Settings.YamuxWindow; window != nil {
-			return checkWindow(*window, connectionStreams(r))
+			return checkWindow(*window, w.connectionStreams(&r.Side))
 		}
 	case r.Transport == "quic-v1" || r.Transport == "webtransport":
 		if r.Settings.QUICCongestion != nil {
@@ -70,11 +70,6 @@ func checkWindow(window contract.ByteSize, streams int) error {
 	return nil
 }
 
-// connectionStreams is the number of streams that a connection of the side has, at most.
-func connectionStreams(r *contract.TrialRequest) int {
-	return of(&r.Parameters).connectionStreams(&r.Side)
-}
-
 // streamWindow is what each stream of a connection may receive before the application reads it: the requested
 // window, divided by the most streams that one of the side's connections has. go-yamux limits streams and not
 // connections, and all connections of a side have the same limit. Zero is go-libp2p's default.
@@ -83,7 +78,7 @@ func streamWindow(r *contract.TrialRequest) uint32 {
 	if window == nil || !r.IsTCP() {
 		return 0
 	}
-	return uint32(uint64(*window) / uint64(connectionStreams(r)))
+	return uint32(uint64(*window) / uint64(of(&r.Parameters).connectionStreams(&r.Side)))
 }
 
 func checkSide(s *contract.Side, w workload, limits contract.RelayLimits) error {

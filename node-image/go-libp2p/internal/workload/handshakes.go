@@ -20,10 +20,9 @@ const (
 	mostInStock = 128
 )
 
-// handshakes of new connections.
-type handshakes struct{ common }
+// handshakes of new connections, each with one ping.
+type handshakes struct{ ping }
 
-func (handshakes) protocol() string          { return contract.Ping }
 func (w handshakes) hosts(peers int) int     { return peers * w.InFlight }
 func (handshakes) connectsBeforeStart() bool { return false }
 
@@ -44,10 +43,6 @@ func (w handshakes) prepared(hosts int) int {
 
 // begin without waiting for streams: what connecting uses is charged to the workload.
 func (handshakes) begin(s *served) { s.begun = true }
-
-func (handshakes) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
-	return wire.Arrival{}, wire.ServePing(stream, s.setup.counters())
-}
 
 // work that all slots share.
 type work struct {

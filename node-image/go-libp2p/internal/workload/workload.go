@@ -15,7 +15,7 @@ import (
 var workloads = map[string]func(common) workload{
 	"bandwidth":   func(c common) workload { return bandwidth{c} },
 	"echo":        func(c common) workload { return echo{c} },
-	"handshakes":  func(c common) workload { return handshakes{c} },
+	"handshakes":  func(c common) workload { return handshakes{ping{c}} },
 	"messages":    func(c common) workload { return messages{c} },
 	"ping":        func(c common) workload { return ping{c} },
 	"relay":       func(c common) workload { return relay{c} },
