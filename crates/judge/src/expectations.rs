@@ -313,7 +313,7 @@ impl Counted {
         counted
     }
 
-    /// What was found, and the number of things that it is based on. Without any, what became of them.
+    /// What was found, and the number of things that it is based on. Without any, what happened to them.
     fn described(&self, found: &str, thing: &str) -> String {
         let others = self
             .others

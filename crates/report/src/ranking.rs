@@ -495,7 +495,7 @@ mod tests {
                 " over tcp (4Ki)",
                 &[("a", 8.0, 9.0), ("b", 1.0, 2.0)],
             ),
-            // Further apart, but undecided.
+            // Further apart, but with overlapping intervals.
             of(
                 Transport::Tcp,
                 " over tcp (8Ki)",
