@@ -259,7 +259,7 @@ impl CellValues<'_> {
     fn evaluate_share_of_raw(&self, raw: usize, least: f64) -> Evaluation {
         let difference = |record: &TrialRecord| {
             let raw = self.trials.at(raw, record.trial.iteration);
-            let raw = raw.filter(|raw| raw.session == record.session).ok_or(NO_VALUE)?;
+            let raw = raw.filter(|raw| raw.session == record.session).ok_or(NO_RAW)?;
             match excluded(raw).or_else(|| excluded(record)) {
                 Some(reason) => Err(reason),
                 None if raw.failure.is_some() => Err(FAILED),
@@ -285,6 +285,7 @@ impl CellValues<'_> {
 
 const FAILED: &str = "failed";
 const NO_VALUE: &str = "without this value";
+const NO_RAW: &str = "without raw in the same session";
 
 /// Why a trial says nothing about the stack.
 fn excluded(record: &TrialRecord) -> Option<&'static str> {

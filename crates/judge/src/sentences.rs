@@ -62,7 +62,7 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
             .map(|comparison| Sentence {
                 verdict: verdict_of_comparison(comparison, judged),
                 text: names.sentence(comparison, basis),
-                is_repeated: names.has_expectation(judged, comparison),
+                is_repeated: comparison.finding.differs() && names.has_expectation(judged, comparison),
             })
     };
     let with_verdict = |verdict| move |text| Sentence::new(verdict, text);
@@ -350,7 +350,9 @@ impl<'a> Names<'a> {
                 let mut trials = self.plan.trials.iter();
                 let has_enough = trials.any(|trial| !trial.warmup && trial.iteration + 1 >= LEAST_PAIRS);
                 let more = match basis {
-                    Basis::Trials if has_enough => "trials are missing, failed or do not count",
+                    Basis::Trials if has_enough => {
+                        "measure the trials that are missing or failed, or increase `iterations`"
+                    }
                     Basis::Trials => "increase `iterations`",
                     _ => "measure more runs",
                 };

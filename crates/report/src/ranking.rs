@@ -28,6 +28,10 @@ const NO_ORDER: &str =
 const ALTERNATIVES: &str =
     "Where \"or\" joins stacks, their intervals overlap: this run cannot tell which is faster.";
 
+/// What the sentences after the number of cases are about.
+const SELECTED: &str =
+    "Below is one case of each transport: that with the largest difference, a decided one if there is any.";
+
 /// What "of raw" means, for those who divide the values of a table.
 const SHARES: &str = "Shares of raw are medians of the ratios within iterations, and may differ from the ratio of the medians.";
 
@@ -100,6 +104,7 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     };
     let has_medians = shown.iter().any(|case| is_too_few(case));
     sentences.extend(has_medians.then(|| NO_ORDER.to_owned()));
+    sentences.extend((!shown.is_empty() && shown.len() < cases.len()).then(|| SELECTED.to_owned()));
     let details: Vec<String> = shown.iter().map(|case| case.sentence()).collect();
     let has_shares = details.iter().any(|sentence| sentence.contains(OF_RAW));
     let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
     account::Account,
-    compare::{Judged, Verdict},
+    compare::Verdict,
     matrix::{IpFamily, Transport},
     record::Flag,
     role::Role,
@@ -44,7 +44,11 @@ use notes::explained;
 use source::Ratios;
 pub(crate) use source::{Pair, Source, Style};
 
-use crate::{ranking, selection::ShownResults, table::Table};
+use crate::{
+    ranking,
+    selection::ShownResults,
+    table::{self, Table},
+};
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +120,7 @@ pub(crate) fn document(shown: ShownResults<'_>) -> Document {
         warnings: warnings(&source),
         outcome: outcome(shown),
         findings: findings(&source),
-        has_all_in_first: comparisons::have_all_cells(&source),
+        has_all_in_first: source.has_completed() && comparisons::have_all_cells(&source),
         measurements,
         problems: problems::tables(results),
         environment: environment::table(results),
@@ -135,8 +139,10 @@ pub(crate) const IS_SAME_PROGRAM: &str =
 /// how many sinks saturate a relay.
 fn findings(source: &Source<'_>) -> Vec<String> {
     let judged = source.results.judged;
-    if !source.has_completed() {
-        return vec![nothing(judged)];
+    let has_failed =
+        judged.is_some_and(|judged| judged.gates.iter().any(|gate| gate.verdict == Verdict::Fail));
+    if !source.has_completed() && !has_failed {
+        return vec![nothing(source)];
     }
     let compares = judged.is_some_and(|judged| !judged.comparisons.is_empty());
     let is_noise = compares && source.results.compares_same_program;
@@ -153,13 +159,17 @@ fn findings(source: &Source<'_>) -> Vec<String> {
     findings
 }
 
-/// What a run without a completed trial says of all that was expected.
-fn nothing(judged: Option<&Judged>) -> String {
-    let gates = judged.into_iter().flat_map(|judged| &judged.gates);
+/// What a run without a completed trial, warm-up aside, says of all that was expected.
+fn nothing(source: &Source<'_>) -> String {
+    let trial = match source.results.tally.counts().completed {
+        0 => "no trial",
+        _ => "no trial after the warm-up",
+    };
+    let gates = source.results.judged.into_iter().flat_map(|judged| &judged.gates);
     match gates.filter(|gate| gate.verdict == Verdict::Inconclusive).count() {
-        0 => "No trial completed.".to_owned(),
-        1 => "1 expectation is not decided, because no trial completed.".to_owned(),
-        count => format!("{count} expectations are not decided, because no trial completed."),
+        0 => table::sentence(&format!("{trial} completed")),
+        1 => format!("1 expectation is not decided, because {trial} completed."),
+        count => format!("{count} expectations are not decided, because {trial} completed."),
     }
 }
 
@@ -291,6 +301,9 @@ fn method(source: &Source<'_>) -> String {
 }
 
 fn ip_families(results: &Account<'_>) -> Option<&'static str> {
+    if results.trials.is_empty() {
+        return None;
+    }
     let speaks = |ip_family| {
         let mut cells = results.plan.cells.iter();
         cells.any(|cell| cell.ip_family == ip_family)

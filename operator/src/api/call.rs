@@ -36,20 +36,19 @@ impl CallError {
         }
     }
 
-    /// Whether the API server would give the same answer again: the object is wrong, or its namespace does
-    /// not exist.
+    /// Whether the API server would give the same answer again, because the object is wrong.
     pub(crate) fn is_final(&self, forbidden: Forbidden) -> bool {
         self.answer().is_some_and(|answer| match answer.code {
-            403 => forbidden == Forbidden::IsFinal,
-            // The token of the operator is renewed in time.
-            401 | 408 | 409 | 429 => false,
+            400 | 413 | 422 => true,
+            403 | 404 => forbidden == Forbidden::IsFinal,
             500 => answer.message.contains(NEVER_APPLIES),
-            code => (400..500).contains(&code),
+            // Others may be of a proxy, or go away: the token of the operator is renewed in time.
+            _ => false,
         })
     }
 }
 
-/// What a caller takes a missing right or an exceeded quota for.
+/// What a caller takes a missing right, an exceeded quota or a missing namespace for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Forbidden {
     /// Trials have been measured, and their nodes cannot hold them until an administrator has acted.
@@ -85,16 +84,18 @@ mod tests {
             CallError::Api(kube::Error::Api(Box::new(status))).is_final(forbidden)
         };
         for forbidden in [Forbidden::IsFinal, Forbidden::IsTemporary] {
-            for code in [400, 404, 413, 422] {
+            for code in [400, 413, 422] {
                 assert!(is_final(code, "", forbidden), "{code}");
             }
             assert!(is_final(500, NEVER_APPLIES, forbidden));
-            for code in [401, 408, 409, 429, 500, 503, 504] {
+            for code in [401, 407, 408, 409, 410, 429, 500, 503, 504] {
                 assert!(!is_final(code, "", forbidden), "{code}");
             }
             assert!(!CallError::TimedOut.is_final(forbidden));
         }
-        assert!(is_final(403, "exceeded quota", Forbidden::IsFinal));
-        assert!(!is_final(403, "exceeded quota", Forbidden::IsTemporary));
+        for code in [403, 404] {
+            assert!(is_final(code, "", Forbidden::IsFinal), "{code}");
+            assert!(!is_final(code, "", Forbidden::IsTemporary), "{code}");
+        }
     }
 }

@@ -266,7 +266,7 @@ fn each_reason_why_a_control_has_no_finding_is_reported() {
             "The control says nothing of 1 of 2 comparisons with its baseline: more than half of the \
              pairs were disturbed by other work on the machine: stop it, and run with --wait-quiet 60s.",
             "The control says nothing of 1 of 2 comparisons with its baseline: only 5 pairs of trials count, and \
-             a finding needs 10: trials are missing, failed or do not count."
+             a finding needs 10: measure the trials that are missing or failed, or increase `iterations`."
         ]
     );
 }

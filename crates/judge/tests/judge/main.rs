@@ -460,7 +460,7 @@ fn findings_are_sentences() {
         "1 of 4 the same within 5 %.",
         "Inconclusive: upload over tcp-tls, 4.69 → 4.55 Gbit/s, −3.5 % [−6.7, −0.3] (20 pairs); \
          this comparison detects differences from 5.9 % in four of five cases; about 28 pairs would detect a difference of 5 %.",
-        "Not comparable: upload over ws: only 5 pairs of trials count, and a finding needs 10: trials are missing, failed or do not count.",
+        "Not comparable: upload over ws: only 5 pairs of trials count, and a finding needs 10: measure the trials that are missing or failed, or increase `iterations`.",
         "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
         "Not as expected: upload over tcp, −16.2 % [−17.7, −14.6] (40 pairs), failed trials 0 \
          → 1; 5 % worse is allowed.",
@@ -477,7 +477,7 @@ fn findings_are_sentences() {
         "1 of 4 the same within 5 %.",
         "Inconclusive: 1 of 4; differences from 5.9 % are detected in four of five cases; about 28 pairs would detect a \
          difference of 5 %.",
-        "Not comparable: 1 of 4: only 5 pairs of trials count, and a finding needs 10: trials are missing, failed or do not count.",
+        "Not comparable: 1 of 4: only 5 pairs of trials count, and a finding needs 10: measure the trials that are missing or failed, or increase `iterations`.",
         "All 3 comparisons of upload together: −6.7 % [−8.9, −4.8] (20 iterations).",
     ];
     assert_eq!(summary(&run.plan, &run.judge(), Basis::Trials), summed_up);

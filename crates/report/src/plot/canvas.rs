@@ -8,7 +8,7 @@ use plotters::{
     style::{Color, RGBColor, ShapeStyle, TextStyle, text_anchor::HPos},
 };
 
-use super::theme::{self, LABEL, Look, Marker, TITLE};
+use super::theme::{self, HEADING, LABEL, Look, Marker, TITLE};
 
 /// Width of all plots, in pixels.
 pub(super) const WIDTH: i32 = 960;
@@ -19,9 +19,10 @@ pub(super) const MARGIN: i32 = 16;
 pub(super) const MOST_PANELS: usize = 24;
 /// The highest plot that a screen shows whole, in pixels.
 const SCREEN: i32 = 900;
-/// The largest number of marks with hover text, so that pages stay small. Of more marks, some in equal
-/// distances have one.
+/// About the largest number of marks with hover text, so that pages stay small.
 const MOST_HINTS: usize = 1200;
+/// Multiples of it are spread evenly over the numbers from 0 to 1, so that no series of marks has all hints.
+const GOLDEN_RATIO: f64 = 0.618_034;
 
 /// A plot.
 pub(crate) struct Plot {
@@ -49,17 +50,18 @@ impl Plot {
 /// A drawing in progress. Writing to memory cannot fail, so the backend's errors are of no interest.
 pub(super) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
-    hints: RefCell<Vec<String>>,
+    /// Of marks, and of headings that are too long to be shown whole.
+    hints: [RefCell<Vec<String>>; 2],
 }
 
 /// Draws a plot of the given height under a title, which is also what screen readers say.
 pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOnce(&Canvas<'_>)) -> Plot {
     let mut svg = String::new();
-    let hints = {
+    let [marks, headings] = {
         let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
         let canvas = Canvas {
             area: SVGBackend::with_string(&mut svg, size).into_drawing_area(),
-            hints: RefCell::default(),
+            hints: Default::default(),
         };
         let longest = theme::room(WIDTH - 2 * MARGIN, TITLE);
         canvas.text(
@@ -71,10 +73,16 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
         );
         paint(&canvas);
         let _ = canvas.area.present();
-        canvas.hints.into_inner()
+        canvas.hints.map(RefCell::into_inner)
     };
-    let step = hints.len().div_ceil(MOST_HINTS).max(1);
-    let hints: String = hints.into_iter().step_by(step).collect();
+    let share = MOST_HINTS as f64 / marks.len() as f64;
+    let is_kept = |(place, _): &(usize, String)| (*place as f64 * GOLDEN_RATIO).fract() < share;
+    let marks = marks
+        .into_iter()
+        .enumerate()
+        .filter(is_kept)
+        .map(|(_, mark)| mark);
+    let hints: String = marks.chain(headings).collect();
     let hints = match hints.is_empty() {
         true => hints,
         false => format!("<g fill=\"none\" pointer-events=\"all\">\n{hints}</g>\n"),
@@ -132,13 +140,22 @@ impl Canvas<'_> {
         let _ = self.area.draw(&Rectangle::new(corners, style));
     }
 
+    /// The heading of a panel that ends at `right`. A pointer on it shows what is cut off.
+    pub(super) fn heading(&self, (x, y): (i32, i32), right: i32, text: &str) {
+        let shown = theme::shortened(text, theme::room(right - x, HEADING));
+        self.text((x, y), &shown, HEADING, HPos::Left, true);
+        if shown != text {
+            let [_, headings] = &self.hints;
+            headings
+                .borrow_mut()
+                .push(hint([(x, y - 14), (right, y + 6)], text));
+        }
+    }
+
     /// What a mark between these corners says while the pointer is on it.
-    pub(super) fn hint(&self, [(left, top), (right, bottom)]: [(i32, i32); 2], text: &str) {
-        let (width, height) = ((right - left).max(1), (bottom - top).max(1));
-        self.hints.borrow_mut().push(format!(
-            "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>\n",
-            escaped(text)
-        ));
+    pub(super) fn hint(&self, corners: [(i32, i32); 2], text: &str) {
+        let [marks, _] = &self.hints;
+        marks.borrow_mut().push(hint(corners, text));
     }
 
     /// A line with ends, from one value to another on the same height or beside each other.
@@ -217,6 +234,14 @@ fn legend_places(series: &[(String, Look)]) -> Vec<(i32, i32)> {
         .collect()
 }
 
+fn hint([(left, top), (right, bottom)]: [(i32, i32); 2], text: &str) -> String {
+    let (width, height) = ((right - left).max(1), (bottom - top).max(1));
+    format!(
+        "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>\n",
+        escaped(text)
+    )
+}
+
 fn escaped(text: &str) -> String {
     let plain: String = text
         .chars()
@@ -226,4 +251,25 @@ fn escaped(text: &str) -> String {
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_marks_some_of_each_series_have_a_hint_and_so_have_long_headings() {
+        let plot = draw("title", "", 100, |canvas| {
+            canvas.heading((0, 20), 50, "a heading that is too long for its panel");
+            for mark in 0..4 * MOST_HINTS {
+                canvas.hint([(0, 0), (1, 1)], &format!("series {}", mark % 4));
+            }
+        });
+        let hints = |text: &str| plot.hints.matches(text).count();
+        assert_eq!(hints("too long for its panel"), 1);
+        for series in 0..4 {
+            let of_series = hints(&format!("series {series}"));
+            assert!(of_series.abs_diff(MOST_HINTS / 4) < 20, "{of_series}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use super::{
     axis::Axis,
     canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
     hover::exact,
-    theme::{self, HEADING, LABEL, Look, TITLE},
+    theme::{self, LABEL, Look, TITLE},
 };
 use crate::units;
 
@@ -156,11 +156,7 @@ impl Lines {
         let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
         let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
 
-        let title = theme::shortened(&panel.title, theme::room(right - x0, HEADING));
-        canvas.text((x0, y0 + 14), &title, HEADING, HPos::Left, true);
-        if title != panel.title {
-            canvas.hint([(x0, y0), (right, y0 + 20)], &panel.title);
-        }
+        canvas.heading((x0, y0 + 14), right, &panel.title);
         let y_title = y_axis.with_unit(panel.y_title);
         canvas.text((x0, y0 + 30), &y_title, LABEL, HPos::Left, false);
         for (value, label) in &y_axis.ticks {

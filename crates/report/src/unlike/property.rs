@@ -24,7 +24,7 @@ pub(super) enum Property {
 }
 
 impl fmt::Display for Property {
-    /// Exact: values that differ do not look the same.
+    /// Exact, not rounded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),

@@ -1,7 +1,7 @@
 //! Results that are empty, end early or contradict themselves still make a report.
 
 use perfrun_api::results::Results;
-use perfrun_contract::{metric::Metric, node::Reason, run::RunState};
+use perfrun_contract::{compare::Verdict, metric::Metric, node::Reason, run::RunState};
 use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv};
 
 use perfrun_test_kit::results::run;
@@ -62,6 +62,14 @@ fn a_report_of_a_run_without_a_completed_trial_says_so_once() {
             "only the facts about the run: {page}"
         );
     }
+}
+
+#[test]
+fn a_report_without_a_completed_trial_names_what_does_not_hold() {
+    let mut results = run(COMPARED).interrupted_after(0).results();
+    results.judged.as_mut().unwrap().gates[0].verdict = Verdict::Fail;
+    let drawn = shown(&results, 100);
+    assert!(drawn.contains("Not as expected: "), "{drawn}");
 }
 
 #[test]
