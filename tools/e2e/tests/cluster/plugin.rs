@@ -54,7 +54,7 @@ fn kubectl_perfrun_shows_logs_and_confirms_a_cancel() {
             return Ok(());
         };
         scene.create("long", LONG).await?;
-        scene.measuring("long", 1, seconds(60)).await?;
+        scene.measuring("long", 2, seconds(60)).await?;
         // A node logs a trial after it has reported its end.
         until("the trial is in the log", seconds(30), async || {
             let logs = ["logs", "perfrun/long", "--node", "client-0"];
