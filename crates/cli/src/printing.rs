@@ -73,7 +73,7 @@ pub(crate) fn rendered(
             let mut nodes = results.trials.iter().flat_map(|record| record.nodes.values());
             if nodes.all(|node| node.measured.samples.is_empty()) {
                 tell(format_args!(
-                    "note: {} has no samples, of which each would be a line: -o json has what was measured",
+                    "note: {} has no samples, so there is only a header: use -o json for what was measured",
                     results.name
                 ));
             }

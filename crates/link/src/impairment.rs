@@ -327,7 +327,7 @@ impl Impairment {
         self.delay + jitter.unwrap_or_default()
     }
 
-    /// The longest wait of a packet for the rate. `None` if there is no rate, or if a limit is set.
+    /// The longest time that a packet may queue. `None` without a rate, or with a limit in packets.
     /// Otherwise two delays (a round trip, if both directions are alike), but at least 50 ms and at least
     /// 100 full frames.
     pub fn longest_wait(&self) -> Option<Duration> {

@@ -22,15 +22,14 @@ const MOST_SENTENCES: usize = 6;
 
 /// Why only medians are named.
 const NO_ORDER: &str =
-    "No pair of stacks is called faster by values of fewer than six trials, which have no interval.";
+    "Values of fewer than six trials have no interval, so no pair of stacks is called faster.";
 
 /// What "a or b is fastest" means.
 const ALTERNATIVES: &str =
     "Where \"or\" joins stacks, their intervals overlap: this run cannot tell which is faster.";
 
 /// What the sentences after the number of cases are about.
-const SELECTED: &str =
-    "Below is one case of each transport: that with the largest difference, a decided one if there is any.";
+const SELECTED: &str = "One case of each transport follows: the largest decided difference, or the largest of all if none is decided.";
 
 /// What "of raw" means, for those who divide the values of a table.
 const SHARES: &str = "Shares of raw are medians of the ratios within iterations, and may differ from the ratio of the medians.";

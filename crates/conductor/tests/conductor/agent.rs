@@ -181,7 +181,7 @@ impl Inner {
             Ok(Response { status, body })
         };
         if near.fault == Fault::Busy && near.probes <= 2 {
-            return refused(423, "another measurement goes on");
+            return refused(423, "another measurement is in progress");
         }
         let lateness = near.lateness(probe);
         let is_deaf = match self.agents[&far].fault {

@@ -8,6 +8,7 @@ mod drawn;
 mod failed;
 mod page;
 mod plotted;
+mod relay;
 mod robust;
 mod schema;
 mod stacks;
