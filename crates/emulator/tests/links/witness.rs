@@ -2,12 +2,21 @@
 //!
 //! The tests hold links to tenths of a millisecond. On a machine whose CPUs others also use, threads wake up
 //! later than that, and a wrong result then says nothing about the link: such a measurement is void.
+//!
+//! A machine that stands still for 15 ms is late once for a thread that sleeps, and late for all of the
+//! packets of these 15 ms. So a witness is due at fixed times, as packets are, and late for each that it
+//! missed. It stands on each CPU: a hypervisor can take one of them away while the others run.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::traffic::go_first;
 
@@ -17,40 +26,90 @@ const PERIOD: Duration = Duration::from_millis(2);
 /// the peer, and the receiver.
 const WAITS: u32 = 4;
 
-/// How late a sleeping thread woke up, each time.
-pub(crate) struct Lateness(Vec<Duration>);
+/// How late threads woke up that were due every [`PERIOD`], in ascending order, for each CPU.
+pub(crate) struct Lateness(Vec<Vec<Duration>>);
 
-/// Measures while a thread does nothing but sleep; returns both results.
+/// Measures while threads, one on each CPU, do nothing but sleep; returns both results.
 pub(crate) fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let witness = scope.spawn(|| {
-            go_first();
-            let mut late = Vec::new();
-            while !is_over.load(Ordering::Relaxed) {
-                let begin = Instant::now();
-                thread::sleep(PERIOD);
-                late.push(begin.elapsed().saturating_sub(PERIOD));
-            }
-            late.sort_unstable();
-            Lateness(late)
-        });
-        let measured = measure();
-        is_over.store(true, Ordering::Relaxed);
-        (measured, witness.join().unwrap())
-    })
+    let is_over = Arc::new(AtomicBool::new(false));
+    let witnesses: Vec<_> = cpus()
+        .map(|cpu| {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                sched_setaffinity(None, &cpu).unwrap();
+                go_first();
+                watch(&is_over)
+            })
+        })
+        .collect();
+    let measured = measure();
+    is_over.store(true, Ordering::Relaxed);
+    let late = witnesses.into_iter().map(|witness| witness.join().unwrap());
+    (measured, Lateness(late.collect()))
+}
+
+/// The CPUs that this process may use, one in each set.
+fn cpus() -> impl Iterator<Item = CpuSet> {
+    let usable = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU)
+        .filter(move |cpu| usable.is_set(*cpu))
+        .map(|cpu| {
+            let mut one = CpuSet::new();
+            one.set(cpu);
+            one
+        })
+}
+
+fn watch(is_over: &AtomicBool) -> Vec<Duration> {
+    let mut late = Vec::new();
+    let mut due = Instant::now() + PERIOD;
+    while !is_over.load(Ordering::Relaxed) {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let missed = since(due, Instant::now());
+        due += PERIOD * missed.len() as u32;
+        late.extend(missed);
+    }
+    late.sort_unstable();
+    late
+}
+
+/// How late a thread is that wakes up now, for each time at which it was due.
+fn since(due: Instant, now: Instant) -> Vec<Duration> {
+    let times = (0..).map(|number| due + PERIOD * number);
+    times.map_while(|due| now.checked_duration_since(due)).collect()
+}
+
+#[test]
+fn a_long_pause_is_as_many_late_ones_as_it_is_long() {
+    let due = Instant::now();
+    let milliseconds = |late: [u64; 3]| late.map(Duration::from_millis);
+    assert_eq!(
+        since(due, due + Duration::from_millis(5)),
+        milliseconds([5, 3, 1])
+    );
+    assert!(since(due + PERIOD, due).is_empty());
 }
 
 impl Lateness {
+    /// Of the CPU that is the latest: a round trip may wait on it.
     fn quantile(&self, share: f64) -> Duration {
-        let last = self.0.len().saturating_sub(1);
-        let at = (last as f64 * share) as usize;
-        self.0.get(at).copied().unwrap_or_default()
+        self.latest(|late| {
+            let last = late.len().saturating_sub(1);
+            let at = (last as f64 * share) as usize;
+            late.get(at).copied().unwrap_or_default()
+        })
     }
 
+    /// Like [`Self::quantile`].
     fn mean(&self) -> Duration {
-        let count = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        self.0.iter().sum::<Duration>() / count.max(1)
+        self.latest(|late| {
+            let count = u32::try_from(late.len()).unwrap_or(u32::MAX);
+            late.iter().sum::<Duration>() / count.max(1)
+        })
+    }
+
+    fn latest(&self, of: impl Fn(&[Duration]) -> Duration) -> Duration {
+        self.0.iter().map(|late| of(late)).max().unwrap_or_default()
     }
 
     /// Whether the machine allows medians of round trips to be held to `tolerance` milliseconds, or whether
