@@ -47,13 +47,17 @@ pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
     plain(&page.into_string())
 }
 
-/// A plot; folded, if it is higher than a screen.
+/// A plot for a screen and for a phone, of which the style shows one; folded, if it is higher than a screen.
 fn pictured(plot: &Plot) -> Markup {
     // Written by this crate, which escapes what comes from elsewhere.
-    let svg = PreEscaped(plot.with_hints());
+    let svg = html! {
+        div.on-screen { (PreEscaped(plot.wide.with_hints())) }
+        // Nothing points at marks on a phone.
+        div.on-phone { (PreEscaped(&plot.narrow.svg)) }
+    };
     html! {
-        @if plot.is_high() {
-            details { summary { (plot.title) } (svg) }
+        @if plot.wide.is_high() {
+            details { summary { (plot.wide.title) } (svg) }
         } @else {
             (svg)
         }

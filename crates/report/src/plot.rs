@@ -40,7 +40,7 @@ use crate::{
 /// Every plot that the results give, as SVG with a file name.
 pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
     let drawn = drawn(results).into_iter();
-    drawn.map(|(name, plot)| (name, plot.svg)).collect()
+    drawn.map(|(name, plot)| (name, plot.wide.svg)).collect()
 }
 
 /// Every plot that the results give, with a file name.

@@ -51,9 +51,11 @@ const VALUES: &str = r#"
         [field.dataset.cell, field.dataset.metric, Number(field.dataset.value), field.textContent]);
 "#;
 
-/// Each text of each plot: its size on the screen, and whether a part of it is outside its plot.
+/// Each text of each drawing that this screen shows: its size on the screen, and whether a part of it is
+/// outside its drawing.
 const LABELS: &str = r#"
-    return [...document.querySelectorAll("svg text")].map((text) => {
+    const isShown = (text) => getComputedStyle(text.closest("figure div")).display !== "none";
+    return [...document.querySelectorAll("svg text")].filter(isShown).map((text) => {
         const [whole, own] = [text.ownerSVGElement, text].map((element) => element.getBoundingClientRect());
         return {
             text: text.textContent.trim(),
@@ -61,6 +63,12 @@ const LABELS: &str = r#"
             isCut: own.left < whole.left || own.right > whole.right || own.top < whole.top || own.bottom > whole.bottom,
         };
     });
+"#;
+
+/// The plots that are wider than their page.
+const WIDER: &str = r#"
+    const isWider = (figure) => figure.scrollWidth > figure.clientWidth;
+    return [...document.querySelectorAll("figure")].filter(isWider).map((figure) => figure.id);
 "#;
 
 /// The smallest text that people read on a phone, in CSS pixels.
@@ -295,7 +303,7 @@ fn shows_medians_by_delay_and_loss(drawn: &Drawn, results: &Results) {
 }
 
 #[tokio::test]
-async fn a_phone_shows_a_dark_page_that_does_not_scroll_sideways_and_can_be_read() {
+async fn a_phone_shows_a_dark_page_whose_plots_fit_and_can_be_read() {
     let Some(driver) = Driver::start() else { return };
     let (scratch, results) = (Scratch::new(), results());
     let browser = driver.open(Screen::DarkPhone).await;
@@ -306,6 +314,8 @@ async fn a_phone_shows_a_dark_page_that_does_not_scroll_sideways_and_can_be_read
     )
     .await;
     assert_eq!((width, content), (PHONE_WIDTH, PHONE_WIDTH));
+    let wider: Vec<String> = read(&browser, WIDER).await;
+    assert!(wider.is_empty(), "they scroll sideways: {wider:?}");
     let labels: Vec<Label> = read(&browser, LABELS).await;
     assert!(labels.len() > 20, "{labels:?}");
     for label in &labels {

@@ -5,8 +5,8 @@ use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
     axis::Axis,
-    canvas::{self, Canvas, MARGIN, Plot, WIDTH},
-    theme::{self, HEADING, LABEL, Look, TITLE},
+    canvas::{self, Canvas, Drawing, Head, MARGIN, Plot},
+    theme::{self, LABEL, Look, TITLE},
 };
 
 /// A plot of rows of panels.
@@ -41,12 +41,32 @@ pub(super) struct Bar {
 
 const BAR: i32 = 16;
 const BAR_ROW: i32 = 28;
+/// Height of a name above its bar.
+const NAME: i32 = 18;
+/// The least room for the longest bar.
+const ROOM: i32 = 120;
 /// Of a panel: its heading, and the labels below.
 const TOP: i32 = 34;
 const BOTTOM: i32 = 62;
 
+/// How panels are laid out, in pixels.
+struct Layout {
+    /// The width of a panel.
+    width: i32,
+    /// The width of the names beside bars; 0 where they stand above.
+    names: i32,
+    /// The width of the labels beside bars.
+    labels: i32,
+    /// From one bar to the next.
+    row: i32,
+}
+
 impl Bars {
     pub(super) fn plot(&self) -> Plot {
+        Plot::of(|width| self.draw(width))
+    }
+
+    fn draw(&self, width: i32) -> Drawing {
         let top = MARGIN + TITLE as i32 + 40;
         let bars = || self.rows.iter().flatten().flat_map(|panel| &panel.bars);
         let longest =
@@ -54,48 +74,65 @@ impl Bars {
         let (names, labels) = (longest(|bar| &bar.name), longest(|bar| &bar.label));
         // Two panels stand side by side where that leaves the bars enough room.
         let most = self.rows.iter().map(Vec::len).max().unwrap_or(1).clamp(1, 2) as i32;
-        let room = |columns: i32| (WIDTH - 2 * MARGIN) / columns - names - labels - 40;
-        let columns = if room(most) >= 120 { most } else { 1 };
-        let lines: Vec<(&[Panel], f64)> = self
+        let room = |columns: i32| (width - 2 * MARGIN) / columns - names - labels - 40;
+        let columns = if room(most) >= ROOM { most } else { 1 };
+        let is_beside = room(columns) >= ROOM;
+        let layout = Layout {
+            width: (width - 2 * MARGIN) / columns,
+            names: if is_beside { names } else { 0 },
+            labels,
+            row: if is_beside { BAR_ROW } else { BAR_ROW + NAME },
+        };
+        let lines: Vec<(&[Panel], Axis, [i32; 2])> = self
             .rows
             .iter()
             .flat_map(|row| {
-                row.chunks(columns as usize)
-                    .map(move |chunk| (chunk, largest(row)))
+                let chunks = row.chunks(columns as usize);
+                chunks.map(|line| {
+                    let axis = Axis::linear(self.unit, largest(row));
+                    (line, axis, layout.heights(line))
+                })
             })
             .collect();
-        let heights: Vec<i32> = lines.iter().map(|(line, _)| height(line)).collect();
-        canvas::draw(
-            &self.title,
-            &self.description,
-            top + heights.iter().sum::<i32>(),
-            |canvas| {
-                canvas.text((MARGIN, MARGIN + 34), &self.caption, LABEL, HPos::Left, false);
-                let width = (WIDTH - 2 * MARGIN) / columns;
-                let mut y = top;
-                for ((line, largest), height) in lines.iter().zip(&heights) {
-                    let axis = Axis::linear(self.unit, *largest);
-                    for (i, panel) in line.iter().enumerate() {
-                        let x = MARGIN + i as i32 * width;
-                        let title = theme::shortened(&panel.title, theme::room(width - names - 20, HEADING));
-                        panel.paint(
-                            canvas,
-                            &axis,
-                            &title,
-                            (x + names + 10, x + width - labels - 20),
-                            y,
-                        );
-                    }
-                    y += height;
+        let height = top + lines.iter().flat_map(|(.., heights)| heights).sum::<i32>();
+        let head = Head {
+            title: &self.title,
+            caption: &self.caption,
+            description: &self.description,
+        };
+        canvas::draw(&head, (width, height), |canvas| {
+            let mut y = top;
+            for (line, axis, [more, height]) in lines {
+                for (panel, x) in line.iter().zip((MARGIN..).step_by(layout.width as usize)) {
+                    canvas.heading((x + layout.left(), y + 14), layout.heading(), &panel.title);
+                    panel.paint(canvas, &axis, &layout, (x, y + more));
                 }
-            },
-        )
+                y += more + height;
+            }
+        })
     }
 }
 
-fn height(line: &[Panel]) -> i32 {
-    let bars = line.iter().map(|panel| panel.bars.len()).max().unwrap_or(0);
-    TOP + bars as i32 * BAR_ROW + BOTTOM
+impl Layout {
+    /// Where bars start, from the left of a panel.
+    fn left(&self) -> i32 {
+        self.names + 10
+    }
+
+    /// The width of a heading.
+    fn heading(&self) -> i32 {
+        self.width - self.left() - 10
+    }
+
+    /// Of panels side by side: what their headings take beyond the first lines, and the rest.
+    fn heights(&self, line: &[Panel]) -> [i32; 2] {
+        let headings = line.iter().map(|panel| panel.title.as_str());
+        let bars = line.iter().map(|panel| panel.bars.len()).max().unwrap_or(0);
+        [
+            canvas::heading_height(headings, self.heading()),
+            TOP + bars as i32 * self.row + BOTTOM,
+        ]
+    }
 }
 
 fn largest(row: &[Panel]) -> f64 {
@@ -106,10 +143,10 @@ fn largest(row: &[Panel]) -> f64 {
 }
 
 impl Panel {
-    fn paint(&self, canvas: &Canvas<'_>, axis: &Axis, title: &str, (left, right): (i32, i32), y0: i32) {
+    fn paint(&self, canvas: &Canvas<'_>, axis: &Axis, layout: &Layout, (x0, y0): (i32, i32)) {
+        let (left, right) = (x0 + layout.left(), x0 + layout.width - layout.labels - 20);
         let x_at = |value: f64| left + (axis.place(value) * f64::from(right - left)).round() as i32;
-        let (top, bottom) = (y0 + TOP, y0 + TOP + self.bars.len() as i32 * BAR_ROW);
-        canvas.text((left, y0 + 14), title, HEADING, HPos::Left, true);
+        let (top, bottom) = (y0 + TOP, y0 + TOP + self.bars.len() as i32 * layout.row);
         let mut free_from = i32::MIN;
         for (value, label) in &axis.ticks {
             let x = x_at(*value);
@@ -128,7 +165,7 @@ impl Panel {
             false,
         );
         for (i, bar) in self.bars.iter().enumerate() {
-            let y = top + i as i32 * BAR_ROW + BAR_ROW / 2;
+            let y = top + (i as i32 + 1) * layout.row - BAR_ROW / 2;
             let corners = [(left, y - BAR / 2), (x_at(bar.value), y + BAR / 2)];
             // Paler than the whisker, which lies on it.
             canvas.rectangle(corners, &bar.look.color.mix(0.6), true);
@@ -139,7 +176,12 @@ impl Panel {
                 end = end.max(x_at(high));
             }
             canvas.hint([(left, y - BAR / 2), (end, y + BAR / 2)], &bar.hint);
-            canvas.text((left - 8, y), &bar.name, LABEL, HPos::Right, false);
+            if layout.names > 0 {
+                canvas.text((left - 8, y), &bar.name, LABEL, HPos::Right, false);
+            } else {
+                let name = theme::shortened(&bar.name, theme::room(layout.heading(), LABEL));
+                canvas.text((left + 4, y - NAME), &name, LABEL, HPos::Left, false);
+            }
             canvas.text((end + 10, y), &bar.label, LABEL, HPos::Left, false);
         }
         canvas.line(vec![(left, top), (left, bottom)], &theme::TEXT, 1);

@@ -10,8 +10,10 @@ use plotters::{
 
 use super::theme::{self, HEADING, LABEL, Look, Marker, TITLE};
 
-/// Width of all plots, in pixels.
-pub(super) const WIDTH: i32 = 960;
+/// Width of plots on a screen, in pixels.
+const WIDE: i32 = 960;
+/// Width of plots on a phone, in pixels: panels stand below each other, and labels above what they name.
+const NARROW: i32 = 380;
 /// Space around everything.
 pub(super) const MARGIN: i32 = 16;
 
@@ -26,13 +28,31 @@ const GOLDEN_RATIO: f64 = 0.618_034;
 
 /// A plot.
 pub(crate) struct Plot {
+    /// For a screen.
+    pub(crate) wide: Drawing,
+    /// For a phone.
+    pub(crate) narrow: Drawing,
+}
+
+impl Plot {
+    /// Draws the same for each width.
+    pub(super) fn of(draw: impl Fn(i32) -> Drawing) -> Self {
+        Self {
+            wide: draw(WIDE),
+            narrow: draw(NARROW),
+        }
+    }
+}
+
+/// A picture of a plot.
+pub(crate) struct Drawing {
     pub(crate) title: String,
     pub(crate) svg: String,
     hints: String,
     height: i32,
 }
 
-impl Plot {
+impl Drawing {
     /// Whether it is higher than a screen.
     pub(crate) fn is_high(&self) -> bool {
         self.height > SCREEN
@@ -47,53 +67,68 @@ impl Plot {
     }
 }
 
+/// What stands above the panels, and what screen readers say.
+pub(super) struct Head<'a> {
+    pub(super) title: &'a str,
+    /// What marks mean; may be empty.
+    pub(super) caption: &'a str,
+    pub(super) description: &'a str,
+}
+
 /// A drawing in progress. Writing to memory cannot fail, so the backend's errors are of no interest.
 pub(super) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
-    /// Of marks, and of headings that are too long to be shown whole.
-    hints: [RefCell<Vec<String>>; 2],
+    width: i32,
+    /// How much lower it is than the page, because the head has more than one line.
+    lower: i32,
+    hints: RefCell<Vec<String>>,
 }
 
-/// Draws a plot of the given height under a title, which is also what screen readers say.
-pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOnce(&Canvas<'_>)) -> Plot {
+/// Draws a plot of the given size. The height is that of a head with a line of title and one of caption; more
+/// lines make it higher.
+pub(super) fn draw(head: &Head<'_>, (width, height): (i32, i32), paint: impl FnOnce(&Canvas<'_>)) -> Drawing {
     let mut svg = String::new();
-    let [marks, headings] = {
-        let size = (WIDTH.unsigned_abs(), height.unsigned_abs());
-        let canvas = Canvas {
+    let inner = width - 2 * MARGIN;
+    let title = theme::wrapped(head.title, inner, TITLE);
+    let caption = theme::wrapped(head.caption, inner, LABEL);
+    let more = |lines: &[String], size| (lines.len() as i32 - 1).max(0) * theme::line(size);
+    let lower_caption = more(&title, TITLE);
+    let lower = lower_caption + more(&caption, LABEL);
+    let height = height + lower;
+    let marks = {
+        let size = (width.unsigned_abs(), height.unsigned_abs());
+        let page = Canvas {
             area: SVGBackend::with_string(&mut svg, size).into_drawing_area(),
-            hints: Default::default(),
+            width,
+            lower: 0,
+            hints: RefCell::default(),
         };
-        let longest = theme::room(WIDTH - 2 * MARGIN, TITLE);
-        canvas.text(
-            (MARGIN, MARGIN + 8),
-            &theme::shortened(title, longest),
-            TITLE,
-            HPos::Left,
-            true,
-        );
+        page.lines((MARGIN, MARGIN + 8), &title, TITLE, true);
+        page.lines((MARGIN, MARGIN + 34 + lower_caption), &caption, LABEL, false);
+        let canvas = Canvas {
+            area: page.area.margin(lower, 0, 0, 0),
+            lower,
+            ..page
+        };
         paint(&canvas);
         let _ = canvas.area.present();
-        canvas.hints.map(RefCell::into_inner)
+        canvas.hints.into_inner()
     };
     let share = MOST_HINTS as f64 / marks.len() as f64;
     let is_kept = |(place, _): &(usize, String)| (*place as f64 * GOLDEN_RATIO).fract() < share;
-    let marks = marks
-        .into_iter()
-        .enumerate()
-        .filter(is_kept)
-        .map(|(_, mark)| mark);
-    let hints: String = marks.chain(headings).collect();
+    let marks = marks.into_iter().enumerate().filter(is_kept);
+    let hints: String = marks.map(|(_, mark)| mark).collect();
     let hints = match hints.is_empty() {
         true => hints,
         false => format!("<g fill=\"none\" pointer-events=\"all\">\n{hints}</g>\n"),
     };
     let told = format!(
         " role=\"img\"><title>{}</title><desc>{}</desc>",
-        escaped(title),
-        escaped(description)
+        escaped(head.title),
+        escaped(head.description)
     );
-    Plot {
-        title: title.to_owned(),
+    Drawing {
+        title: head.title.to_owned(),
         svg: svg.replacen('>', &told, 1),
         hints,
         height,
@@ -103,6 +138,13 @@ pub(super) fn draw(title: &str, description: &str, height: i32, paint: impl FnOn
 impl Canvas<'_> {
     pub(super) fn text(&self, at: (i32, i32), text: &str, size: f64, side: HPos, bold: bool) {
         self.styled(at, text, &theme::text(size, side, bold));
+    }
+
+    /// Lines of text, the first of them at a point.
+    fn lines(&self, (x, y): (i32, i32), lines: &[String], size: f64, bold: bool) {
+        for (text, y) in lines.iter().zip((y..).step_by(theme::line(size) as usize)) {
+            self.text((x, y), text, size, HPos::Left, bold);
+        }
     }
 
     /// A label in the middle of an area of another colour than the page.
@@ -140,22 +182,21 @@ impl Canvas<'_> {
         let _ = self.area.draw(&Rectangle::new(corners, style));
     }
 
-    /// The heading of a panel that ends at `right`. A pointer on it shows what is cut off.
-    pub(super) fn heading(&self, (x, y): (i32, i32), right: i32, text: &str) {
-        let shown = theme::shortened(text, theme::room(right - x, HEADING));
-        self.text((x, y), &shown, HEADING, HPos::Left, true);
-        if shown != text {
-            let [_, headings] = &self.hints;
-            headings
-                .borrow_mut()
-                .push(hint([(x, y - 14), (right, y + 6)], text));
-        }
+    /// The heading of a panel, which is `width` pixels wide. [`heading_height`] is what it takes beyond the
+    /// first line.
+    pub(super) fn heading(&self, at: (i32, i32), width: i32, text: &str) {
+        self.lines(at, &theme::wrapped(text, width, HEADING), HEADING, true);
     }
 
     /// What a mark between these corners says while the pointer is on it.
     pub(super) fn hint(&self, corners: [(i32, i32); 2], text: &str) {
-        let [marks, _] = &self.hints;
-        marks.borrow_mut().push(hint(corners, text));
+        let [(left, top), (right, bottom)] = corners;
+        let (width, height) = ((right - left).max(1), (bottom - top).max(1));
+        self.hints.borrow_mut().push(format!(
+            "<rect x=\"{left}\" y=\"{}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>\n",
+            top + self.lower,
+            escaped(text)
+        ));
     }
 
     /// A line with ends, from one value to another on the same height or beside each other.
@@ -193,38 +234,56 @@ impl Canvas<'_> {
     /// Says how many panels are not drawn, if there are any.
     pub(super) fn left_out(&self, y: i32, panels: usize) {
         if panels > 0 {
-            let text = format!("{panels} more panels are not drawn: results.json has their values.");
+            let text = format!("{panels} more panels are in results.json.");
             self.text((MARGIN, y), &text, LABEL, HPos::Left, false);
         }
     }
 
     /// Series by name, in as many lines as they need from `top` on.
     pub(super) fn legend(&self, top: i32, series: &[(String, Look)]) {
-        for ((name, look), (x, y)) in series.iter().zip(legend_places(series)) {
+        for ((name, look), (x, y)) in series.iter().zip(legend_places(series, self.width)) {
             let y = top + y;
             if !look.is_remark() {
                 self.line(vec![(x, y), (x + 24, y)], &look.color, 2);
             }
             self.marker((x + 12, y), *look);
-            self.text((x + 30, y), name, LABEL, HPos::Left, false);
+            let name = theme::shortened(name, legend_room(self.width));
+            self.text((x + 30, y), &name, LABEL, HPos::Left, false);
         }
     }
 }
 
-const LEGEND_LINE: i32 = 22;
-
-/// Height that a legend takes.
-pub(super) fn legend_height(series: &[(String, Look)]) -> i32 {
-    legend_places(series).last().map_or(0, |(_, y)| y + LEGEND_LINE)
+/// The height that headings of panels side by side take beyond their first lines, in pixels.
+pub(super) fn heading_height<'a>(headings: impl Iterator<Item = &'a str>, width: i32) -> i32 {
+    let lines = headings.map(|text| theme::wrapped(text, width, HEADING).len());
+    (lines.max().unwrap_or(1) as i32 - 1) * theme::line(HEADING)
 }
 
-fn legend_places(series: &[(String, Look)]) -> Vec<(i32, i32)> {
+const LEGEND_LINE: i32 = 22;
+/// The width of a mark with the space around its name.
+const LEGEND_MARK: i32 = 44;
+
+/// Height that a legend takes.
+pub(super) fn legend_height(series: &[(String, Look)], width: i32) -> i32 {
+    legend_places(series, width)
+        .last()
+        .map_or(0, |(_, y)| y + LEGEND_LINE)
+}
+
+/// The longest name in a legend, in characters.
+fn legend_room(width: i32) -> usize {
+    theme::room(width - 2 * MARGIN - LEGEND_MARK, LABEL)
+}
+
+fn legend_places(series: &[(String, Look)], width: i32) -> Vec<(i32, i32)> {
+    let end = width - MARGIN;
+    let longest = legend_room(width);
     let (mut x, mut y) = (MARGIN, 0);
     series
         .iter()
         .map(|(name, _)| {
-            let width = 30 + theme::width(name, LABEL) + 14;
-            if x > MARGIN && x + width > WIDTH - MARGIN {
+            let width = LEGEND_MARK + theme::width(&theme::shortened(name, longest), LABEL);
+            if x > MARGIN && x + width > end {
                 (x, y) = (MARGIN, y + LEGEND_LINE);
             }
             let place = (x, y);
@@ -232,14 +291,6 @@ fn legend_places(series: &[(String, Look)]) -> Vec<(i32, i32)> {
             place
         })
         .collect()
-}
-
-fn hint([(left, top), (right, bottom)]: [(i32, i32); 2], text: &str) -> String {
-    let (width, height) = ((right - left).max(1), (bottom - top).max(1));
-    format!(
-        "<rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>\n",
-        escaped(text)
-    )
 }
 
 fn escaped(text: &str) -> String {
@@ -258,17 +309,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_marks_some_of_each_series_have_a_hint_and_so_have_long_headings() {
-        let plot = draw("title", "", 100, |canvas| {
-            canvas.heading((0, 20), 50, "a heading that is too long for its panel");
+    fn of_many_marks_some_of_each_series_have_a_hint() {
+        let head = Head {
+            title: "title",
+            caption: "",
+            description: "",
+        };
+        let drawn = draw(&head, (WIDE, 100), |canvas| {
             for mark in 0..4 * MOST_HINTS {
                 canvas.hint([(0, 0), (1, 1)], &format!("series {}", mark % 4));
             }
         });
-        let hints = |text: &str| plot.hints.matches(text).count();
-        assert_eq!(hints("too long for its panel"), 1);
         for series in 0..4 {
-            let of_series = hints(&format!("series {series}"));
+            let of_series = drawn.hints.matches(&format!("series {series}")).count();
             assert!(of_series.abs_diff(MOST_HINTS / 4) < 20, "{of_series}");
         }
     }

@@ -4,8 +4,8 @@
 use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
-    canvas::{self, Canvas, MARGIN, Plot, WIDTH},
-    theme::{self, HEADING, LABEL, Look, TITLE},
+    canvas::{self, Canvas, Drawing, Head, MARGIN, Plot},
+    theme::{self, LABEL, Look},
 };
 
 /// A forest plot.
@@ -32,6 +32,9 @@ pub(super) struct Row {
 }
 
 const ROW: i32 = 24;
+/// Height of a row whose name and label stand above it.
+const HIGH_ROW: i32 = 60;
+const LINE: i32 = 18;
 const TOP: i32 = 66;
 const HEAD: i32 = 28;
 const BOTTOM: i32 = 58;
@@ -41,20 +44,34 @@ const AXIS: i32 = 270;
 /// is used. For larger ones, ticks are at powers of four.
 const STEPS: [f64; 7] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 const MOST_TICKS: f64 = 4.0;
+const CAPTION: &str = "Points: difference of pairs of neighbouring trials; whiskers: its 95 % confidence interval; grey: counts as equal.";
 
 impl Forest {
     pub(super) fn plot(&self) -> Plot {
+        Plot::of(|width| self.draw(width))
+    }
+
+    fn draw(&self, width: i32) -> Drawing {
         let rows = || self.groups.iter().flat_map(|(_, rows)| rows);
         let longest =
             |of: fn(&Row) -> &str| rows().map(|row| theme::width(of(row), LABEL)).max().unwrap_or(0);
         let labels = longest(|row| &row.label);
+        let inner = width - 2 * MARGIN;
         // Long names leave the axis some room.
-        let names = longest(|row| &row.name).min((WIDTH - 2 * MARGIN - labels - AXIS).max(0));
-        let heads = self.groups.len() as i32;
-        let (top, bottom) = (TOP, TOP + heads * HEAD + rows().count() as i32 * ROW);
-        canvas::draw(&self.title, &self.description, bottom + BOTTOM, |canvas| {
-            let left = MARGIN + names + 10;
-            let right = WIDTH - MARGIN - labels - 20;
+        let names = longest(|row| &row.name).min(inner - labels - AXIS);
+        let (left, right, height) = match names > 0 {
+            true => (MARGIN + names + 10, width - MARGIN - labels - 20, ROW),
+            false => (MARGIN, width - MARGIN, HIGH_ROW),
+        };
+        let head_of = |heading: &str| HEAD + canvas::heading_height([heading].into_iter(), inner);
+        let heads: i32 = self.groups.iter().map(|(heading, _)| head_of(heading)).sum();
+        let (top, bottom) = (TOP, TOP + heads + rows().count() as i32 * height);
+        let head = Head {
+            title: &self.title,
+            caption: CAPTION,
+            description: &self.description,
+        };
+        canvas::draw(&head, (width, bottom + BOTTOM), |canvas| {
             let reach = self.reach();
             let x_at = |ratio: f64| {
                 let place = (ratio.max(f64::MIN_POSITIVE).ln() / reach).clamp(-1.0, 1.0);
@@ -66,12 +83,23 @@ impl Forest {
             self.axis(canvas, x_at, reach, (top, bottom));
             let mut y = top;
             for (heading, rows) in &self.groups {
-                canvas.text((MARGIN, y + HEAD / 2), heading, HEADING, HPos::Left, true);
-                y += HEAD;
+                canvas.heading((MARGIN, y + HEAD / 2), inner, heading);
+                y += head_of(heading);
                 for row in rows {
-                    let name = theme::shortened(&row.name, theme::room(names, LABEL));
-                    row.paint(canvas, x_at, &name, (left, right), y + ROW / 2);
-                    y += ROW;
+                    y += height;
+                    let middle = y - ROW / 2;
+                    row.paint(canvas, x_at, (left, right), middle);
+                    if names > 0 {
+                        let name = theme::shortened(&row.name, theme::room(names, LABEL));
+                        canvas.text((left - 10, middle), &name, LABEL, HPos::Right, false);
+                        canvas.text((right + 14, middle), &row.label, LABEL, HPos::Left, false);
+                    } else {
+                        let above = [(2, &row.name), (1, &row.label)];
+                        for (lines, text) in above {
+                            let text = theme::shortened(text, theme::room(inner, LABEL));
+                            canvas.text((left, middle - lines * LINE), &text, LABEL, HPos::Left, false);
+                        }
+                    }
                 }
             }
             canvas.line(vec![(x_at(1.0), top), (x_at(1.0), bottom)], &theme::TEXT, 2);
@@ -90,31 +118,27 @@ impl Forest {
 
     fn axis(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, reach: f64, (top, bottom): (i32, i32)) {
         // A change of −50 % is as far from 0 as +100 %: on this axis both are a factor of two.
-        let ratios = ticks(reach)
-            .into_iter()
-            .flat_map(|ratio| [1.0 / ratio, ratio])
-            .chain([1.0]);
-        for ratio in ratios {
+        let above = ticks(reach);
+        let below = above.iter().rev().map(|ratio| 1.0 / ratio);
+        let mut free_from = i32::MIN;
+        for ratio in below.chain([1.0]).chain(above.iter().copied()) {
             let x = x_at(ratio);
             canvas.line(vec![(x, top), (x, bottom)], &theme::grid(), 1);
             let label = match ratio == 1.0 {
                 true => "0 %".to_owned(),
                 false => format!("{:+.0} %", (ratio - 1.0) * 100.0).replace('-', "−"),
             };
-            canvas.text((x, bottom + 14), &label, LABEL, HPos::Center, false);
+            let half = theme::width(&label, LABEL) / 2;
+            if x - half >= free_from {
+                canvas.text((x, bottom + 14), &label, LABEL, HPos::Center, false);
+                free_from = x + half + 8;
+            }
         }
         canvas.text(
             (x_at(1.0), bottom + 36),
             "Candidate against baseline",
             LABEL,
             HPos::Center,
-            false,
-        );
-        canvas.text(
-            (MARGIN, MARGIN + TITLE as i32 + 16),
-            "Points: difference of pairs of neighbouring trials; whiskers: its 95 % confidence interval; grey: counts as equal.",
-            LABEL,
-            HPos::Left,
             false,
         );
     }
@@ -138,16 +162,8 @@ fn ticks(reach: f64) -> Vec<f64> {
 }
 
 impl Row {
-    fn paint(
-        &self,
-        canvas: &Canvas<'_>,
-        x_at: impl Fn(f64) -> i32,
-        name: &str,
-        (left, right): (i32, i32),
-        y: i32,
-    ) {
+    fn paint(&self, canvas: &Canvas<'_>, x_at: impl Fn(f64) -> i32, (left, right): (i32, i32), y: i32) {
         canvas.hint([(left, y - ROW / 2), (right, y + ROW / 2)], &self.hint);
-        canvas.text((left - 10, y), name, LABEL, HPos::Right, false);
         let (low, high) = self.interval;
         if low.is_some() || high.is_some() {
             let from = low.map_or(left, &x_at);
@@ -157,7 +173,6 @@ impl Row {
         if self.ratio.is_finite() && self.ratio > 0.0 {
             canvas.marker((x_at(self.ratio), y), self.look);
         }
-        canvas.text((right + 14, y), &self.label, LABEL, HPos::Left, false);
     }
 }
 

@@ -3,8 +3,8 @@
 use plotters::style::text_anchor::HPos;
 
 use super::{
-    canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
-    theme::{self, HEADING, LABEL, TITLE},
+    canvas::{self, Canvas, Drawing, Head, MARGIN, MOST_PANELS, Plot},
+    theme::{self, LABEL, TITLE},
 };
 use crate::units::PERCENT;
 
@@ -41,35 +41,52 @@ const BOTTOM: i32 = 62;
 
 impl Heat {
     pub(super) fn plot(&self) -> Plot {
+        Plot::of(|width| self.draw(width))
+    }
+
+    fn draw(&self, width: i32) -> Drawing {
         let maps = &self.maps[..self.maps.len().min(MOST_PANELS)];
         let labels = maps.iter().flat_map(|map| &map.rows).map(|(label, _)| label);
         let left = labels.map(|label| theme::width(label, LABEL)).max().unwrap_or(0) + 12;
         let widest = maps.iter().map(Map::width).max().unwrap_or(0);
-        let columns = if maps.len() > 1 && 2 * (left + widest + MARGIN) <= WIDTH - 2 * MARGIN {
+        // A page shows a drawing that is too wide for it smaller.
+        let width = width.max(left + widest + 2 * MARGIN);
+        let columns = if maps.len() > 1 && 2 * (left + widest + MARGIN) <= width - 2 * MARGIN {
             2
         } else {
             1
         };
         let top = MARGIN + TITLE as i32 + 40;
-        let height = |line: &[Map]| line.iter().map(Map::height).max().unwrap_or(0);
-        let bottom = top + maps.chunks(columns).map(height).sum::<i32>();
-        canvas::draw(&self.title, &self.description, bottom + MARGIN, |canvas| {
-            canvas.text((MARGIN, MARGIN + 34), &self.caption, LABEL, HPos::Left, false);
-            let width = (WIDTH - 2 * MARGIN) / columns as i32;
+        let map_width = (width - 2 * MARGIN) / columns as i32;
+        let lines: Vec<(&[Map], [i32; 2])> = maps
+            .chunks(columns)
+            .map(|line| {
+                let headings = line.iter().map(|map| map.title.as_str());
+                let more = canvas::heading_height(headings, map_width - MARGIN);
+                let height = line.iter().map(Map::height).max().unwrap_or(0);
+                (line, [more, height])
+            })
+            .collect();
+        let bottom = top + lines.iter().flat_map(|(_, heights)| heights).sum::<i32>();
+        let head = Head {
+            title: &self.title,
+            caption: &self.caption,
+            description: &self.description,
+        };
+        canvas::draw(&head, (width, bottom + MARGIN), |canvas| {
             let mut y = top;
-            for line in maps.chunks(columns) {
-                for (map, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
-                    let title = theme::shortened(&map.title, theme::room(width - MARGIN, HEADING));
-                    self.paint(canvas, map, &title, (x, x + left), y);
+            for (line, [more, height]) in lines {
+                for (map, x) in line.iter().zip((MARGIN..).step_by(map_width as usize)) {
+                    canvas.heading((x, y + 14), map_width - MARGIN, &map.title);
+                    self.paint(canvas, map, (x, x + left), y + more);
                 }
-                y += height(line);
+                y += more + height;
             }
             canvas.left_out(bottom + 4, self.maps.len() - maps.len());
         })
     }
 
-    fn paint(&self, canvas: &Canvas<'_>, map: &Map, title: &str, (x0, left): (i32, i32), y0: i32) {
-        canvas.text((x0, y0 + 14), title, HEADING, HPos::Left, true);
+    fn paint(&self, canvas: &Canvas<'_>, map: &Map, (x0, left): (i32, i32), y0: i32) {
         canvas.text((x0, y0 + 34), &self.y_title, LABEL, HPos::Left, false);
         let width = map.square();
         let mut y = y0 + TOP;

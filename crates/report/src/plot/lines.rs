@@ -6,7 +6,7 @@ use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
     axis::Axis,
-    canvas::{self, Canvas, MARGIN, MOST_PANELS, Plot, WIDTH},
+    canvas::{self, Canvas, Drawing, Head, MARGIN, MOST_PANELS, Plot},
     hover::exact,
     theme::{self, LABEL, Look, TITLE},
 };
@@ -94,26 +94,43 @@ const TOP: i32 = 52;
 const LEFT: i32 = 92;
 const BOTTOM: i32 = 56;
 const RIGHT: i32 = 18;
+/// The least width of a panel beside another.
+const NARROWEST: i32 = 320;
 /// From a point to where the pointer is still on it.
 const REACH: i32 = 6;
 
 impl Lines {
     pub(super) fn plot(&self) -> Plot {
+        Plot::of(|width| self.draw(width))
+    }
+
+    fn draw(&self, width: i32) -> Drawing {
         let legend = self.legend();
         let top = MARGIN + TITLE as i32 + 20;
-        let first = top + canvas::legend_height(&legend);
+        let first = top + canvas::legend_height(&legend, width);
         let panels = &self.panels[..self.panels.len().min(MOST_PANELS)];
-        let columns = if panels.len() == 1 { 1 } else { 2 };
-        let rows = panels.len().div_ceil(columns) as i32;
-        let bottom = first + rows * PANEL_HEIGHT;
-        canvas::draw(&self.title, &self.description, bottom + MARGIN, |canvas| {
+        let columns = if panels.len() == 1 || width < 2 * NARROWEST {
+            1
+        } else {
+            2
+        };
+        let panel_width = (width - 2 * MARGIN) / columns as i32;
+        let more = |line: &[Panel]| {
+            let headings = line.iter().map(|panel| panel.title.as_str());
+            canvas::heading_height(headings, panel_width - RIGHT)
+        };
+        let lines: Vec<(&[Panel], i32)> = panels.chunks(columns).map(|line| (line, more(line))).collect();
+        let bottom = first + lines.iter().map(|(_, more)| PANEL_HEIGHT + more).sum::<i32>();
+        let head = Head {
+            title: &self.title,
+            caption: "",
+            description: &self.description,
+        };
+        canvas::draw(&head, (width, bottom + MARGIN), |canvas| {
             canvas.legend(top, &legend);
             canvas.left_out(bottom + 4, self.panels.len() - panels.len());
-            let width = (WIDTH - 2 * MARGIN) / columns as i32;
-            for (line, y) in panels
-                .chunks(columns)
-                .zip((first..).step_by(PANEL_HEIGHT as usize))
-            {
+            let mut y = first;
+            for (line, more) in lines {
                 // Side by side they are compared, so they have the same scale.
                 let points = line
                     .iter()
@@ -121,9 +138,11 @@ impl Lines {
                     .flat_map(|series| &series.points);
                 let values = points.flat_map(Point::extent);
                 let axis = self.over.y_axis(self.unit, values);
-                for (panel, x) in line.iter().zip((MARGIN..).step_by(width as usize)) {
-                    self.panel(canvas, panel, &axis, (x, y), width);
+                for (panel, x) in line.iter().zip((MARGIN..).step_by(panel_width as usize)) {
+                    canvas.heading((x, y + 14), panel_width - RIGHT, &panel.title);
+                    self.panel(canvas, panel, &axis, (x, y + more), panel_width);
                 }
+                y += PANEL_HEIGHT + more;
             }
         })
     }
@@ -156,7 +175,6 @@ impl Lines {
         let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
         let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
 
-        canvas.heading((x0, y0 + 14), right, &panel.title);
         let y_title = y_axis.with_unit(panel.y_title);
         canvas.text((x0, y0 + 30), &y_title, LABEL, HPos::Left, false);
         for (value, label) in &y_axis.ticks {

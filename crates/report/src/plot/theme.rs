@@ -129,6 +129,28 @@ pub(super) fn room(width: i32, size: f64) -> usize {
     (f64::from(width) / (size * CHARACTER)) as usize
 }
 
+/// From one line of text to the next, in pixels.
+pub(super) fn line(size: f64) -> i32 {
+    (size * 1.3).ceil() as i32
+}
+
+/// A text in lines of at most `width` pixels. Words that are longer than a line are cut.
+pub(super) fn wrapped(text: &str, width: i32, size: f64) -> Vec<String> {
+    let longest = room(width, size);
+    let mut lines: Vec<String> = vec![];
+    for word in text.split_whitespace() {
+        let word = shortened(word, longest);
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= longest => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
 /// A text cut in its middle to fit: variants of a stack differ at the end as often as at the beginning.
 pub(super) fn shortened(text: &str, longest: usize) -> String {
     let length = text.chars().count();
@@ -192,6 +214,14 @@ mod tests {
         for (i, look) in looks.iter().enumerate() {
             assert!(!looks[..i].contains(look), "{i}");
         }
+    }
+
+    #[test]
+    fn lines_break_between_words_and_no_word_is_lost() {
+        let width = width("a line of", LABEL);
+        assert_eq!(wrapped("a line of words", width, LABEL), ["a line of", "words"]);
+        assert_eq!(wrapped("is incomprehensible", width, LABEL), ["is", "inco…ible"]);
+        assert!(wrapped("", width, LABEL).is_empty());
     }
 
     #[test]
