@@ -23,13 +23,23 @@ use strum::VariantNames;
 
 use crate::process::EPOCH_VARIABLE;
 
+const NOTES: &str = "\
+Examples, in two shells:
+  perfrun-node server --stack libp2p --listen /ip4/127.0.0.1/tcp/4001
+  perfrun-node client --stack litep2p --server ADDRESS --upload-bytes 1Gi    # ADDRESS: what the server printed
+
+Exit status:
+  0    the measurement is complete, or the server was stopped by Ctrl-C or SIGTERM
+  1    something failed: see standard error
+  2    the command line is invalid";
+
 /// The benchmark node of perfrun.
 ///
 /// Under a conductor (`perfrun run`, or the operator) it is controlled over HTTP. From a shell it runs one
 /// benchmark with another perfrun-node, or with a published tool: litep2p-perf, or one that speaks the libp2p
 /// perf protocol.
 #[derive(Debug, Parser)]
-#[command(version, name = "perfrun-node")]
+#[command(version, name = "perfrun-node", after_help = NOTES)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -7,14 +7,18 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     agent,
     args::{Cli, Command},
-    process, serve, standalone,
+    process, serve,
+    standalone::{self, InvalidCommandLine},
 };
+
+/// Exit status after an invalid command line, as that of the parser.
+const USAGE: u8 = 2;
 
 /// Runs the command of the command line until it ends.
 pub fn main() -> ExitCode {
@@ -23,19 +27,23 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Without the backtrace, which RUST_BACKTRACE requests: it does not help a user.
             let _ = writeln!(stderr(), "perfrun-node: {error:#}");
-            ExitCode::FAILURE
+            match error.is::<InvalidCommandLine>() {
+                true => ExitCode::from(USAGE),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
 
 fn run() -> Result<()> {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_new(&cli.log).with_context(|| {
-        format!(
-            "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}",
+    let filter = EnvFilter::try_new(&cli.log).unwrap_or_else(|error| {
+        let message = format!(
+            "unable to read --log, or RUST_LOG in the environment, as a filter: {:?}: {error}",
             cli.log
-        )
-    })?;
+        );
+        Cli::command().error(ErrorKind::ValueValidation, message).exit()
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())

@@ -23,6 +23,7 @@ use perfrun_contract::{
     support::limits,
     workload::{Direction, OpenMode, RelayLimits, RelayPath, Timing},
 };
+use thiserror::Error;
 
 use self::output::{ClientResult, Form, Interval, Listening, Substreams};
 use crate::{
@@ -33,11 +34,21 @@ use crate::{
     workload::{self, Client, Failed, Handover, Measurements, Setup},
 };
 
+/// Marks an error about options, after which nothing was started.
+#[derive(Debug, Error)]
+#[error("invalid command line")]
+pub(crate) struct InvalidCommandLine;
+
 /// Round trips of a sink with its relay, and with its source.
 const PINGS: u32 = 10;
 
 /// Serves until a signal. Prints the addresses to dial.
 pub async fn server(args: args::Server) -> anyhow::Result<()> {
+    let setup = server_setup(&args).context(InvalidCommandLine)?;
+    serve(&setup, workload::Listening::Here, &args.output).await
+}
+
+fn server_setup(args: &args::Server) -> anyhow::Result<Setup> {
     let (transport, listen) = address::listen(&args.listen, args.stack.transport)?;
     let stack = args.stack.stack;
     let identity = identity(args.node_key.as_deref(), args.node_key_seed);
@@ -60,7 +71,7 @@ pub async fn server(args: args::Server) -> anyhow::Result<()> {
     // One server serves many kinds of clients.
     let most_streams = limits(stack, transport).max_streams.unwrap_or(MOST_STREAMS);
     setup.max_streams = Some(most_streams as usize);
-    serve(&setup, workload::Listening::Here, &args.output).await
+    Ok(setup)
 }
 
 /// Serves until a signal.
@@ -105,6 +116,14 @@ pub async fn perf(args: args::Perf) -> anyhow::Result<()> {
 
 /// Relays until a signal. Prints the addresses at which sources reserve.
 pub async fn relay(args: args::Relay) -> anyhow::Result<()> {
+    let setup = relay_setup(&args).context(InvalidCommandLine)?;
+    let stop = stop_signal()?;
+    let mut measurements = Measurements::default();
+    let served = workload::serve_relay(&setup, announce(&args.output), stop, &mut measurements).await;
+    ended(&setup, served)
+}
+
+fn relay_setup(args: &args::Relay) -> anyhow::Result<Setup> {
     let (transport, listen) = address::listen(&args.listen, args.transport)?;
     ensure!(
         !listen.ip().is_unspecified(),
@@ -116,14 +135,21 @@ pub async fn relay(args: args::Relay) -> anyhow::Result<()> {
     advice::check_server(Stack::Libp2p, transport, &parameters)?;
     let mut setup = setup(Stack::Libp2p, transport, parameters);
     setup.listen = (listen.ip(), listen.port());
-    let stop = stop_signal()?;
-    let mut measurements = Measurements::default();
-    let served = workload::serve_relay(&setup, announce(&args.output), stop, &mut measurements).await;
-    ended(&setup, served)
+    Ok(setup)
 }
 
 /// Reserves at a relay and serves behind it until a signal. Prints the address to dial.
 pub async fn source(args: args::Source) -> anyhow::Result<()> {
+    let (setup, relay) = source_setup(&args).context(InvalidCommandLine)?;
+    let behind = workload::Listening::Behind {
+        relay: &relay,
+        peers: 1,
+    };
+    serve(&setup, behind, &args.output).await
+}
+
+/// What a source serves, and the address of its relay.
+fn source_setup(args: &args::Source) -> anyhow::Result<(Setup, String)> {
     ensure!(
         args.relay.contains("/p2p/"),
         "unable to reserve at {}: use the address that the relay printed",
@@ -132,16 +158,17 @@ pub async fn source(args: args::Source) -> anyhow::Result<()> {
     let (transport, relay) = address::dial(&args.relay, args.relayed.transport)?;
     let parameters = relayed(args.relayed.bytes, args.relayed.chunk_bytes);
     advice::check_server(Stack::Libp2p, transport, &parameters)?;
-    let setup = setup(Stack::Libp2p, transport, parameters);
-    let behind = workload::Listening::Behind {
-        relay: &relay,
-        peers: 1,
-    };
-    serve(&setup, behind, &args.output).await
+    Ok((setup(Stack::Libp2p, transport, parameters), relay))
 }
 
 /// Fetches from a source behind a relay.
 pub async fn sink(args: args::Sink) -> anyhow::Result<()> {
+    let (setup, source) = sink_setup(&args).context(InvalidCommandLine)?;
+    exchange(setup, source, args.timeout, form(&args.output), true).await
+}
+
+/// What a sink fetches, and the address of its source.
+fn sink_setup(args: &args::Sink) -> anyhow::Result<(Setup, String)> {
     ensure!(
         args.source.contains("/p2p-circuit/"),
         "unable to fetch from {}: use the address that the source printed, which has /p2p-circuit/",
@@ -150,8 +177,7 @@ pub async fn sink(args: args::Sink) -> anyhow::Result<()> {
     let (transport, source) = address::dial(&args.source, args.relayed.transport)?;
     let parameters = relayed(args.relayed.bytes, args.relayed.chunk_bytes);
     advice::check_client(Stack::Libp2p, transport, &parameters)?;
-    let setup = setup(Stack::Libp2p, transport, parameters);
-    exchange(setup, source, args.timeout, form(&args.output), true).await
+    Ok((setup(Stack::Libp2p, transport, parameters), source))
 }
 
 /// A transfer through a relay, after some round trips.
@@ -174,6 +200,17 @@ fn is_of_a_stream(reason: Reason) -> bool {
 
 /// Uploads, then downloads.
 pub async fn client(args: args::Client) -> anyhow::Result<()> {
+    let (setup, server) = client_setup(&args).context(InvalidCommandLine)?;
+    let form = form(&Output {
+        json: args.output.json || args.details,
+    });
+    // Nothing in the published line depends on the timing.
+    let with_details = args.details || args.timing.is_some();
+    exchange(setup, server, args.timeout, form, with_details).await
+}
+
+/// What a client exchanges, and the address of its server.
+fn client_setup(args: &args::Client) -> anyhow::Result<(Setup, String)> {
     let (up, down) = (args.upload_bytes.0, args.download_bytes.0);
     let direction = match (up, down) {
         (0, 0) => bail!("nothing to measure: set --upload-bytes or --download-bytes"),
@@ -181,7 +218,6 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
         (0, _) => Direction::Download,
         _ => Direction::Both,
     };
-    let timing = args.timing.unwrap_or_default();
     let (transport, server) = address::dial(&args.server, args.stack.transport)?;
     let parameters = Parameters::Bandwidth(Bandwidth {
         protocol: args.exchange.protocol.into(),
@@ -189,18 +225,13 @@ pub async fn client(args: args::Client) -> anyhow::Result<()> {
         amount: Amount::Count(if up > 0 { up } else { down }),
         streams: args.streams,
         chunk_bytes: args.exchange.chunk_bytes,
-        timing,
+        timing: args.timing.unwrap_or_default(),
         negotiation: args.negotiation,
     });
     advice::check_client(args.stack.stack, transport, &parameters)?;
     let mut setup = setup(args.stack.stack, transport, parameters);
     setup.download = (down > 0).then_some(Amount::Count(down));
-    let form = form(&Output {
-        json: args.output.json || args.details,
-    });
-    // Nothing in the published line depends on the timing.
-    let with_details = args.details || args.timing.is_some();
-    exchange(setup, server, args.timeout, form, with_details).await
+    Ok((setup, server))
 }
 
 /// Connects and transfers. Prints what moves in each second, and the result.
@@ -268,15 +299,7 @@ async fn exchange(
 
 /// Opens substreams.
 pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()> {
-    let (transport, server) = address::dial(&args.server, args.stack.transport)?;
-    let parameters = Parameters::Substreams(parameters::Substreams {
-        count: args.substreams,
-        mode: OpenMode::Burst,
-        rate: None,
-        negotiation: args.negotiation,
-    });
-    advice::check_client(args.stack.stack, transport, &parameters)?;
-    let setup = setup(args.stack.stack, transport, parameters);
+    let (setup, server) = substreams_setup(&args).context(InvalidCommandLine)?;
     let form = form(&args.output);
     let observer = setup.observer.clone();
     let advice = advice::on_opening(&setup);
@@ -301,6 +324,19 @@ pub async fn client_substream(args: args::ClientSubstream) -> anyhow::Result<()>
     };
     form.print(|| &measured, || measured.sentences());
     Ok(())
+}
+
+/// What a client opens, and the address of its server.
+fn substreams_setup(args: &args::ClientSubstream) -> anyhow::Result<(Setup, String)> {
+    let (transport, server) = address::dial(&args.server, args.stack.transport)?;
+    let parameters = Parameters::Substreams(parameters::Substreams {
+        count: args.substreams,
+        mode: OpenMode::Burst,
+        rate: None,
+        negotiation: args.negotiation,
+    });
+    advice::check_client(args.stack.stack, transport, &parameters)?;
+    Ok((setup(args.stack.stack, transport, parameters), server))
 }
 
 /// A value of a distribution, in seconds. `None` if nothing was recorded.

@@ -70,6 +70,11 @@ fn options_without_effect_are_refused_with_advice() {
         ),
         (&["perf"], &["--server-address", "127.0.0.1:1"], "--transport"),
         (
+            &["server"],
+            &["--log", "]["],
+            "unable to read --log, or RUST_LOG in the environment",
+        ),
+        (
             &["perf", "--server-address", "127.0.0.1:1"],
             &["--transport", "ws"],
             "must be tcp or quic-v1",
@@ -87,7 +92,7 @@ fn options_without_effect_are_refused_with_advice() {
     ] {
         let output = run(&[command, options].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "{command:?} {options:?}");
+        assert_eq!(output.status.code(), Some(2), "{command:?} {options:?}");
         assert!(output.stdout.is_empty(), "{command:?} {options:?}");
         assert!(stderr.contains(words), "{command:?} {options:?}: {stderr}");
     }
