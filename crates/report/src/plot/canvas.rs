@@ -234,7 +234,7 @@ impl Canvas<'_> {
     /// Says how many panels are not drawn, if there are any.
     pub(super) fn left_out(&self, y: i32, panels: usize) {
         if panels > 0 {
-            let text = format!("{panels} more panels are in results.json.");
+            let text = format!("{panels} more panels are left out.");
             self.text((MARGIN, y), &text, LABEL, HPos::Left, false);
         }
     }

@@ -115,12 +115,19 @@ impl Lines {
             2
         };
         let panel_width = (width - 2 * MARGIN) / columns as i32;
-        let more = |line: &[Panel]| {
-            let headings = line.iter().map(|panel| panel.title.as_str());
-            canvas::heading_height(headings, panel_width - RIGHT)
-        };
-        let lines: Vec<(&[Panel], i32)> = panels.chunks(columns).map(|line| (line, more(line))).collect();
-        let bottom = first + lines.iter().map(|(_, more)| PANEL_HEIGHT + more).sum::<i32>();
+        // Two neighbours are compared, so they have the same scale.
+        let pairs = panels.chunks(2).flat_map(|pair| {
+            let axis = self.y_axis(pair);
+            pair.chunks(columns).map(move |line| (line, axis.clone()))
+        });
+        let lines: Vec<(&[Panel], Axis, i32)> = pairs
+            .map(|(line, axis)| {
+                let headings = line.iter().map(|panel| panel.title.as_str());
+                let more = canvas::heading_height(headings, panel_width - RIGHT);
+                (line, axis, more)
+            })
+            .collect();
+        let bottom = first + lines.iter().map(|(.., more)| PANEL_HEIGHT + more).sum::<i32>();
         let head = Head {
             title: &self.title,
             caption: "",
@@ -130,14 +137,7 @@ impl Lines {
             canvas.legend(top, &legend);
             canvas.left_out(bottom + 4, self.panels.len() - panels.len());
             let mut y = first;
-            for (line, more) in lines {
-                // Side by side they are compared, so they have the same scale.
-                let points = line
-                    .iter()
-                    .flat_map(|panel| &panel.series)
-                    .flat_map(|series| &series.points);
-                let values = points.flat_map(Point::extent);
-                let axis = self.over.y_axis(self.unit, values);
+            for (line, axis, more) in lines {
                 for (panel, x) in line.iter().zip((MARGIN..).step_by(panel_width as usize)) {
                     canvas.heading((x, y + 14), panel_width - RIGHT, &panel.title);
                     self.panel(canvas, panel, &axis, (x, y + more), panel_width);
@@ -145,6 +145,12 @@ impl Lines {
                 y += PANEL_HEIGHT + more;
             }
         })
+    }
+
+    fn y_axis(&self, panels: &[Panel]) -> Axis {
+        let series = panels.iter().flat_map(|panel| &panel.series);
+        let values = series.flat_map(|series| &series.points).flat_map(Point::extent);
+        self.over.y_axis(self.unit, values)
     }
 
     fn legend(&self) -> Vec<(String, Look)> {

@@ -418,9 +418,7 @@ fn a_plot_shows_some_panels_and_how_many_it_leaves_out() {
     let spec = SWEEP.replace("tcp, quic-v1", "tcp, tcp-tls, ws, quic-v1");
     let plots = plots(&run(&spec).results().account());
     let (_, svg) = plots.iter().find(|(name, _)| *name == "trials.svg").unwrap();
-    let left_out = svg
-        .lines()
-        .find(|line| line.contains("more panels are in results.json"));
+    let left_out = svg.lines().find(|line| line.contains("more panels are left out"));
     let number = left_out.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
     assert!(number.is_some_and(|number| number > 24), "{left_out:?}");
 }
