@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 
 use futures::future::BoxFuture;
 use perfrun_contract::{
-    limits::DIAL_TIMEOUT,
+    limits::{CONNECTIONS_MAX, DIAL_TIMEOUT},
     matrix::{NodeProgramKind, Stack, Transport},
     support::why_setting_unsupported,
 };
@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 #[cfg(feature = "commonware")]
 #[doc(hidden)]
 pub use self::commonware::limited;
-use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, MOST_INBOUND, OPEN_TIMEOUT, within};
+use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, OPEN_TIMEOUT, within};
 pub use self::{
     error::Error,
     host::{

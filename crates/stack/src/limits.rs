@@ -11,10 +11,6 @@ pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an unused connection is kept. Workloads may pause, and only they decide when a connection ends.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Connections that a listening host accepts at the same time, whether established or not. Ten times the
-/// number of a large run, and few enough not to fill memory.
-pub(crate) const MOST_INBOUND: usize = 8192;
-
 /// How long a graceful close may take before what is left is dropped.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 

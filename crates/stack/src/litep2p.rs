@@ -41,8 +41,8 @@ use self::{
     protocol::{Command, RawProtocol},
 };
 use super::{
-    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Keys, MOST_INBOUND, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
+    BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
+    IDLE_TIMEOUT, Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
 };
 use crate::messenger::BoxMessenger;
 
@@ -68,7 +68,7 @@ pub(super) async fn start(
         // This limits established connections. litep2p drops others after `DIAL_TIMEOUT` and has no limit for
         // them.
         .with_connection_limits(
-            ConnectionLimitsConfig::default().max_incoming_connections(Some(MOST_INBOUND)),
+            ConnectionLimitsConfig::default().max_incoming_connections(Some(CONNECTIONS_MAX)),
         )
         .with_executor(Arc::new(TasksExecutor(tasks.clone())));
     let mut notifications = None;

@@ -3,6 +3,7 @@
 use crate::{
     capabilities::TransportLimits,
     distribution::Distribution,
+    limits::CONNECTIONS_MAX,
     matrix::{
         Identity, Negotiation, Setting,
         Stack::{self, Commonware, External, GoLibp2p, Libp2p, Litep2p, Raw},
@@ -15,9 +16,6 @@ use crate::{
 
 /// Streams that litep2p's QUIC lets a peer open: quinn's default, which litep2p does not change.
 pub const LITEP2P_QUIC_STREAMS: u32 = 100;
-
-/// Connections that a server accepts at the same time.
-const MOST_CONNECTIONS: u64 = 8192;
 
 /// Most peers of a listening host of commonware, whatever its load.
 const COMMONWARE_PEERS: u32 = 64;
@@ -88,10 +86,10 @@ pub(super) fn why_role_unsupported(
         }
         (Raw, Tcp)
             if parameters.has_own_peers()
-                && parameters.hosts(1) * u64::from(parameters.streams()) > MOST_CONNECTIONS =>
+                && parameters.hosts(1) * u64::from(parameters.streams()) > CONNECTIONS_MAX as u64 =>
         {
             return Some(format!(
-                "raw has a TCP connection for each stream, and a server accepts {MOST_CONNECTIONS}"
+                "raw has a TCP connection for each stream, and a server accepts {CONNECTIONS_MAX}"
             ));
         }
         _ => return None,

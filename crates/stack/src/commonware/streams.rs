@@ -37,7 +37,7 @@ use super::{
     network, setup, unsupported,
 };
 use crate::{
-    BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound, MOST_INBOUND,
+    BoxStream, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, IDLE_TIMEOUT, Inbound,
     OPEN_TIMEOUT, Reservation,
     address::{cannot_listen, describe},
     interfaces,
@@ -106,7 +106,7 @@ async fn accept(
     inbound: mpsc::UnboundedSender<Inbound>,
     tasks: Tasks,
 ) {
-    let room = Arc::new(Semaphore::new(MOST_INBOUND));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         match listener.accept().await {
             Ok((from, sink, stream)) => {

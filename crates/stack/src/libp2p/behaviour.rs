@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt;
 
 use super::{circuits::Circuits, command::Publication, exchanges::Exchanges};
-use crate::{BoxStream, Inbound, MOST_INBOUND, OPEN_TIMEOUT, webrtc};
+use crate::{BoxStream, CONNECTIONS_MAX, Inbound, OPEN_TIMEOUT, webrtc};
 
 /// The protocol beside a host's own.
 const PING: StreamProtocol = StreamProtocol::new("/ipfs/ping/1.0.0");
@@ -153,7 +153,7 @@ impl Behaviour {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the host already has {MOST_INBOUND} inbound connections")]
+#[error("the host already has {CONNECTIONS_MAX} inbound connections")]
 struct TooManyConnections;
 
 impl NetworkBehaviour for Behaviour {
@@ -168,7 +168,7 @@ impl NetworkBehaviour for Behaviour {
     ) -> Result<(), ConnectionDenied> {
         // The listener has taken a circuit, and has room for the next one.
         self.relays.extend(relay_of(local));
-        if self.accepted.len() >= MOST_INBOUND {
+        if self.accepted.len() >= CONNECTIONS_MAX {
             return Err(ConnectionDenied::new(TooManyConnections));
         }
         self.accepted.insert(id);

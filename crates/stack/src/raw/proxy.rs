@@ -30,7 +30,7 @@ use super::{
     tcp,
 };
 use crate::{
-    Connection, DIAL_TIMEOUT, Error, Host, HostConfig, Inbound, MOST_INBOUND, RelayEvent, Reservation,
+    CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, Error, Host, HostConfig, Inbound, RelayEvent, Reservation,
     accept, address, congestion, interfaces, tasks::Tasks,
 };
 
@@ -126,7 +126,7 @@ async fn accept(
             drop(counted);
         });
     };
-    accept::accept(listener, MOST_INBOUND, "a connection", take).await;
+    accept::accept(listener, CONNECTIONS_MAX, "a connection", take).await;
 }
 
 /// Passes bytes until both sides have ended.

@@ -16,8 +16,8 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::DropGuard;
 
 use crate::{
-    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
-    MOST_INBOUND, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
+    BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
+    Inbound, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
     within,
 };
 
@@ -100,7 +100,7 @@ async fn accept(
     tasks: Tasks,
 ) {
     while let Some(incoming) = endpoint.accept().await {
-        if endpoint.open_connections() > MOST_INBOUND {
+        if endpoint.open_connections() > CONNECTIONS_MAX {
             incoming.refuse();
             continue;
         }

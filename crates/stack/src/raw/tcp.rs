@@ -20,7 +20,7 @@ use tokio_util::sync::DropGuard;
 
 use super::target::{self, Nonce};
 use crate::{
-    BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, MOST_INBOUND,
+    BoxStream, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound,
     OPEN_TIMEOUT, Reservation, accept, address, congestion, interfaces, tasks::Tasks, within,
 };
 
@@ -76,7 +76,7 @@ async fn accept(listener: TcpListener, congestion: congestion::Tcp, inbound: mps
             _counted: counted,
         })));
     };
-    accept::accept(listener, MOST_INBOUND, "a connection", take).await;
+    accept::accept(listener, CONNECTIONS_MAX, "a connection", take).await;
 }
 
 /// An accepted connection, which counts against the limit until it is dropped.
