@@ -354,7 +354,8 @@ async fn measure(
 ) -> anyhow::Result<Client<'_>> {
     let requested = setup.clone();
     let run = async {
-        let mut client = Client::prepare(setup, &[server], &[], 1, measurements).await?;
+        let servers = workload::Server::all(&[server], &[]);
+        let mut client = Client::prepare(setup, servers, 1, measurements).await?;
         client.run().await?;
         Ok(client)
     };

@@ -29,7 +29,7 @@ use crate::{
     observer::{Observations, Observer},
     record, request,
     sampler::{self, Sampling},
-    workload::{self, Client, Failed, Handover, Listening, Measurements, Setup, failure},
+    workload::{self, Client, Failed, Handover, Listening, Measurements, Server, Setup, failure},
 };
 
 /// How long the hosts of a client may take to close after a failure, which may mean that its peer no longer
@@ -403,7 +403,7 @@ impl RunningTrial {
                 peers,
                 clocks,
             } => {
-                self.run_client(setup, servers, clocks, *peers, measurements)
+                self.run_client(setup, Server::all(servers, clocks), *peers, measurements)
                     .await
             }
             Side::Both { peers } => self.run_both(setup, *peers, measurements, served).await,
@@ -466,7 +466,10 @@ impl RunningTrial {
             (ended, measurements)
         }));
         let ran = match addresses.await {
-            Ok(addresses) => self.run_client(setup, &addresses, &[], peers, measurements).await,
+            Ok(addresses) => {
+                self.run_client(setup, Server::all(&addresses, &[]), peers, measurements)
+                    .await
+            }
             // The server's failure says why there are no addresses.
             Err(_) => Ok(()),
         };
@@ -490,13 +493,12 @@ impl RunningTrial {
     async fn run_client(
         &self,
         setup: Setup,
-        servers: &[String],
-        clocks: &[i64],
+        servers: Vec<Server>,
         peers: u32,
         measurements: &mut Measurements,
     ) -> Result<(), Failed> {
         let judge = |failed| self.judge(failed);
-        let mut client = Client::prepare(setup, servers, clocks, peers, measurements)
+        let mut client = Client::prepare(setup, servers, peers, measurements)
             .await
             .map_err(judge)?;
         self.progress

@@ -23,7 +23,7 @@ use std::time::Duration;
 use perfrun_contract::parameters::Parameters;
 
 pub(crate) use self::{
-    client::Client,
+    client::{Client, Server},
     failed::{Failed, failure},
     handover::Handover,
     measurements::Measurements,

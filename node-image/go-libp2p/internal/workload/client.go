@@ -27,10 +27,15 @@ type dialler struct {
 	host   *peer.Host
 	closed bool
 
-	// connections with each server that the peer talks to. Empty if opening them is part of the workload.
-	connections []*peer.Connection
-	// clocks of these servers, as far as they are ahead, in nanoseconds. Empty if that is unknown.
-	clocks []int64
+	// reached are the servers that the peer talks to. Empty if connecting is part of the workload.
+	reached []reached
+}
+
+// reached is a server that a peer has connected to.
+type reached struct {
+	*peer.Connection
+	// clock of the server, as far as it is ahead, in nanoseconds. nil if that is unknown.
+	clock *int64
 }
 
 // dial a connection that a workload needs but does not measure. After a lost dial, a new host takes the place
@@ -63,21 +68,13 @@ func (d *dialler) close() {
 	d.closed = true
 	host := d.host
 	d.mutex.Unlock()
-	for _, connection := range d.connections {
-		connection.Close()
+	for _, server := range d.reached {
+		server.Close()
 	}
 	host.Close()
 }
 
-func (d *dialler) connection() *peer.Connection { return d.connections[0] }
-
-// clock of a server, nil if it is unknown.
-func (d *dialler) clock(i int) *int64 {
-	if i < len(d.clocks) {
-		return &d.clocks[i]
-	}
-	return nil
-}
+func (d *dialler) connection() *peer.Connection { return d.reached[0].Connection }
 
 // Prepare starts hosts and, unless the workload does that itself, opens connections.
 func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, error) {
@@ -109,24 +106,24 @@ func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, 
 func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 	for i := range c.setup.parameters().ServersOfPeer() {
 		number := (first + i) % len(c.servers)
-		var connection *peer.Connection
+		var server reached
 		var err error
 		if i == 0 {
-			connection, err = d.dial(ctx, c.setup, c.servers[number])
+			server.Connection, err = d.dial(ctx, c.setup, c.servers[number])
 		} else {
 			// Another host would lose the connections that are open.
-			connection, err = d.host.Dial(ctx, c.servers[number])
+			server.Connection, err = d.host.Dial(ctx, c.servers[number])
 		}
 		if err != nil {
 			c.setup.Measurements.countIfRefused(err)
 			return err
 		}
-		d.connections = append(d.connections, connection)
 		if number < len(c.clocks) {
-			d.clocks = append(d.clocks, c.clocks[number])
+			server.clock = &c.clocks[number]
 		}
+		d.reached = append(d.reached, server)
 		c.setup.counters().Connections.Add(1)
-		c.setup.Measurements.recordDial(connection)
+		c.setup.Measurements.recordDial(server.Connection)
 	}
 	return nil
 }

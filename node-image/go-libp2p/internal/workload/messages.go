@@ -9,7 +9,6 @@ import (
 
 	"perfrun/node-go/internal/contract"
 	"perfrun/node-go/internal/observe"
-	"perfrun/node-go/internal/peer"
 	"perfrun/node-go/internal/wire"
 )
 
@@ -129,12 +128,12 @@ func (w messages) run(ctx context.Context, c *Client) error {
 func (w messages) exchanges(ctx context.Context, c *Client) (all [][]*wire.Messenger, servers []*handed, err error) {
 	all = make([][]*wire.Messenger, len(c.peers))
 	for i, d := range c.peers {
-		all[i] = make([]*wire.Messenger, len(d.connections))
+		all[i] = make([]*wire.Messenger, len(d.reached))
 	}
 	if !w.isInProcess() {
 		err = c.each(func(i int, d *dialler) error {
-			return parallel(len(d.connections), func(j int) (err error) {
-				all[i][j], err = w.exchange(ctx, c, d.connections[j], d.clock(j))
+			return parallel(len(d.reached), func(j int) (err error) {
+				all[i][j], err = w.exchange(ctx, c, d.reached[j])
 				return err
 			})
 		})
@@ -142,7 +141,7 @@ func (w messages) exchanges(ctx context.Context, c *Client) (all [][]*wire.Messe
 	}
 	servers = make([]*handed, len(c.peers))
 	for i, d := range c.peers {
-		if all[i][0], err = w.exchange(ctx, c, d.connection(), nil); err == nil {
+		if all[i][0], err = w.exchange(ctx, c, d.reached[0]); err == nil {
 			servers[i], err = c.take(ctx)
 		}
 		if err != nil {
@@ -152,8 +151,8 @@ func (w messages) exchanges(ctx context.Context, c *Client) (all [][]*wire.Messe
 	return all, servers, nil
 }
 
-func (w messages) exchange(ctx context.Context, c *Client, connection *peer.Connection, clock *int64) (*wire.Messenger, error) {
-	s, err := connection.Open(ctx)
+func (w messages) exchange(ctx context.Context, c *Client, server reached) (*wire.Messenger, error) {
+	s, err := server.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +161,7 @@ func (w messages) exchange(ctx context.Context, c *Client, connection *peer.Conn
 	if w.isInProcess() {
 		return messenger, messenger.Begin(nil)
 	}
-	return messenger, messenger.Open(clock)
+	return messenger, messenger.Open(server.clock)
 }
 
 // handed is a server's end of an exchange, of which the client in the same process does both.

@@ -1,6 +1,9 @@
 //! The dialling side of a trial: prepare, wait, run.
 
-use std::time::{Duration, Instant};
+use std::{
+    iter::repeat,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use perfrun_contract::{node::Reason, parameters::Parameters};
@@ -9,19 +12,37 @@ use super::{
     failed::{Failed, failure},
     handshakes,
     measurements::Measurements,
-    peer::{Peer, dial, dialler},
+    peer::{Peer, Reached, dial, dialler},
     setup::Setup,
 };
 use crate::wire::Counters;
+
+/// A server to dial.
+pub(crate) struct Server {
+    pub(super) address: String,
+    /// How far its clock is ahead of this node's, in nanoseconds, if that is known.
+    clock: Option<i64>,
+}
+
+impl Server {
+    /// The servers at these addresses. `clocks` has their clocks in the same order, as far as they are known.
+    pub(crate) fn all(addresses: &[String], clocks: &[i64]) -> Vec<Self> {
+        let clocks = clocks.iter().copied().map(Some).chain(repeat(None));
+        addresses
+            .iter()
+            .cloned()
+            .zip(clocks)
+            .map(|(address, clock)| Self { address, clock })
+            .collect()
+    }
+}
 
 /// A client that is ready to begin.
 pub(crate) struct Client<'a> {
     pub(super) setup: Setup,
     pub(super) peers: Vec<Peer>,
-    /// Addresses to dial, in turn.
-    pub(super) servers: Vec<String>,
-    /// How far the clocks behind them are ahead of this node's, in nanoseconds. Empty if that is unknown.
-    clocks: Vec<i64>,
+    /// Dialled in turn.
+    pub(super) servers: Vec<Server>,
     /// Peers that are active at the same time, if the workload itself starts them.
     pub(super) slots: usize,
     /// The caller's, so that measurements outlive a client that is cut short.
@@ -29,12 +50,10 @@ pub(crate) struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Starts hosts and, unless the workload does that itself, opens connections. `clocks` is how far the
-    /// clocks of the servers are ahead of this node's, in nanoseconds; empty if that is unknown.
+    /// Starts hosts and, unless the workload does that itself, opens connections.
     pub(crate) async fn prepare(
         setup: Setup,
-        servers: &[String],
-        clocks: &[i64],
+        servers: Vec<Server>,
         peers: u32,
         measurements: &'a mut Measurements,
     ) -> Result<Self, Failed> {
@@ -57,8 +76,7 @@ impl<'a> Client<'a> {
         let mut client = Self {
             setup,
             peers: vec![],
-            servers: servers.to_vec(),
-            clocks: clocks.to_vec(),
+            servers,
             slots,
             measurements,
         };
@@ -72,30 +90,24 @@ impl<'a> Client<'a> {
     /// several.
     async fn add_peer(&mut self, first: usize) -> Result<(), Failed> {
         let host = dialler(&self.setup).await?;
-        let of = |number: usize| number % self.servers.len();
-        let numbers = (first..).take(self.setup.parameters.servers_of_peer()).map(of);
-        let numbers: Vec<usize> = numbers.collect();
+        let of = |number: usize| &self.servers[number % self.servers.len()];
         let mut peer = Peer {
             host,
-            server: self.servers[numbers[0]].clone(),
-            connections: vec![],
-            clocks: numbers
-                .iter()
-                .filter_map(|number| self.clocks.get(*number).copied())
-                .collect(),
+            server: of(first).address.clone(),
+            reached: vec![],
         };
         if self.setup.parameters.connects_before_start() {
-            for number in numbers {
-                let server = &self.servers[number];
-                let dialled = match peer.connections.len() {
-                    0 => dial(&self.setup, &mut peer.host, server).await,
+            for server in (first..).take(self.setup.parameters.servers_of_peer()).map(of) {
+                let dialled = match peer.reached.len() {
+                    0 => dial(&self.setup, &mut peer.host, &server.address).await,
                     // Another host would lose the connections that are open.
-                    _ => peer.host.dial(server).await,
+                    _ => peer.host.dial(&server.address).await,
                 };
-                let dialled = dialled.inspect_err(|error| self.measurements.count_if_refused(error))?;
+                let connection = dialled.inspect_err(|error| self.measurements.count_if_refused(error))?;
                 Counters::add(&self.setup.observer.counters.connections, 1);
-                self.measurements.record_dial(dialled.phases());
-                peer.connections.push(dialled);
+                self.measurements.record_dial(connection.phases());
+                let clock = server.clock;
+                peer.reached.push(Reached { connection, clock });
             }
         }
         self.peers.push(peer);
@@ -116,7 +128,7 @@ impl<'a> Client<'a> {
     /// Closes connections and hosts.
     pub(crate) async fn close(self) {
         let close = self.peers.into_iter().map(|peer| async {
-            join_all(peer.connections.into_iter().map(|connection| connection.close())).await;
+            join_all(peer.reached.into_iter().map(|reached| reached.connection.close())).await;
             peer.host.close().await;
         });
         join_all(close).await;

@@ -17,7 +17,7 @@ use super::{
     failed::{Failed, failure},
     handover::{Handed, Handover},
     measurements::Measurements,
-    peer::Peer,
+    peer::{Peer, Reached},
     setup::Setup,
 };
 use crate::{
@@ -49,11 +49,9 @@ pub(super) async fn run(
             .map(|(pair, peer)| peer.host.runtime().spawn(pair.run(*load)));
         (Distribution::OneWay, joined(tasks).await?)
     } else {
-        let opens = peers.iter().map(|peer| async {
-            let mut messenger = open(setup, peer.connection()?).await?;
-            messages::open(&mut *messenger, peer.clocks.first().copied()).await?;
-            Ok::<_, Failed>(messenger)
-        });
+        let opens = peers
+            .iter()
+            .map(|peer| async { exchange_with(setup, peer.first_reached()?).await });
         let messengers = try_join_all(opens).await?;
         // A task for each peer: inside one task, all of them would share one core.
         let tasks = messengers.into_iter().map(|mut messenger| {
@@ -83,15 +81,7 @@ async fn broadcast(
 ) -> Result<(), Failed> {
     let mut ready = vec![];
     for peer in peers {
-        let opens = peer
-            .connections
-            .iter()
-            .enumerate()
-            .map(|(i, connection)| async move {
-                let mut messenger = open(setup, &**connection).await?;
-                messages::open(&mut *messenger, peer.clocks.get(i).copied()).await?;
-                Ok::<_, Failed>(messenger)
-            });
+        let opens = peer.reached.iter().map(|reached| exchange_with(setup, reached));
         ready.push((try_join_all(opens).await?, peer.host.broadcaster()));
     }
     let tasks = ready.into_iter().map(|(mut messengers, all)| {
@@ -129,6 +119,13 @@ fn together(exchanges: impl Iterator<Item = Exchanged>) -> Transfer {
         seconds: all.seconds.max(exchanged.time.as_secs_f64()),
         ..all
     })
+}
+
+/// Opens an exchange and waits until the server's end has begun.
+async fn exchange_with(setup: &Setup, server: &Reached) -> Result<BoxMessenger, Failed> {
+    let mut messenger = open(setup, &*server.connection).await?;
+    messages::open(&mut *messenger, server.clock).await?;
+    Ok(messenger)
 }
 
 /// This end of an exchange: the stack's, or else messages framed on a stream.

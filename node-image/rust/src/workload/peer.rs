@@ -13,26 +13,32 @@ use super::{
 pub(super) struct Peer {
     pub(super) host: Box<dyn Host>,
     pub(super) server: String,
-    /// One with each server that the peer talks to. Empty if opening connections is part of the workload.
-    pub(super) connections: Vec<Box<dyn Connection>>,
-    /// How far the clocks of these servers are ahead of this node's, in nanoseconds. Empty if that is
-    /// unknown.
-    pub(super) clocks: Vec<i64>,
+    /// The servers that the peer talks to. Empty if opening connections is part of the workload.
+    pub(super) reached: Vec<Reached>,
+}
+
+/// A server that a peer has connected to.
+pub(super) struct Reached {
+    pub(super) connection: Box<dyn Connection>,
+    /// How far the server's clock is ahead of this node's, in nanoseconds, if that is known.
+    pub(super) clock: Option<i64>,
 }
 
 impl Peer {
-    /// The open connection, or the first of them, which `Client::prepare` opened for every workload that
-    /// needs it.
+    /// The server, or the first of them, to which `Client::prepare` connected for every workload that needs
+    /// it.
+    pub(super) fn first_reached(&self) -> Result<&Reached, Failed> {
+        self.reached.first().ok_or_else(|| {
+            Failed(failure(
+                Reason::Internal,
+                "this workload was prepared without a connection",
+            ))
+        })
+    }
+
+    /// The connection with it.
     pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
-        self.connections
-            .first()
-            .map(|connection| &**connection)
-            .ok_or_else(|| {
-                Failed(failure(
-                    Reason::Internal,
-                    "this workload was prepared without a connection",
-                ))
-            })
+        Ok(&*self.first_reached()?.connection)
     }
 }
 

@@ -22,6 +22,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    client::Server,
     failed::{Failed, failure},
     measurements::Measurements,
     peer::{Peer, dialler},
@@ -183,7 +184,7 @@ async fn round_trips(peer: &Peer, target: PingTarget, count: u32) -> Result<Vec<
 /// Starts `sinks` peers one after the other, which fetch repeatedly until the time is over.
 pub(super) async fn stress(
     setup: &Setup,
-    servers: &[String],
+    servers: &[Server],
     sinks: usize,
     load: &RelayStress,
     measurements: &mut Measurements,
@@ -197,7 +198,7 @@ pub(super) async fn stress(
     for i in 0..sinks {
         let mut sink = Sink {
             setup: setup.clone(),
-            server: servers[i % servers.len()].clone(),
+            server: servers[i % servers.len()].address.clone(),
             bytes: load.bytes,
             plateau,
             buffers: Buffers::new(&zeros),
