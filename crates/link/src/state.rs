@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     fate::PacketCounts,
     impairment::{Impairment, Mode},
-    route::Link,
+    route::{Link, Route},
 };
 
 /// A delay that is wrong by this much at the 99th percentile still counts as correct.
@@ -158,6 +158,11 @@ pub enum Concern {
 }
 
 impl LinkState {
+    /// The routes of the link, each with its traffic.
+    pub fn routes(&self) -> impl Iterator<Item = (&Route, &Traffic)> {
+        self.link.routes().iter().zip(&self.traffic)
+    }
+
     /// Reasons not to trust measurements over this link.
     pub fn concerns(&self) -> Vec<Concern> {
         let mut concerns = Vec::new();
@@ -177,10 +182,9 @@ impl LinkState {
                 concerns.push(Concern::Refused(worker.refused));
             }
         }
-        let routes = self.link.routes().iter().map(|route| &route.impairment);
-        let over_limit = routes
-            .zip(&self.traffic)
-            .map(|(impairment, traffic)| traffic.packets_over_own_limit(impairment))
+        let over_limit = self
+            .routes()
+            .map(|(route, traffic)| traffic.packets_over_own_limit(&route.impairment))
             .fold(0, u64::saturating_add);
         if over_limit > 0 {
             concerns.push(Concern::OverLimit(over_limit));

@@ -99,7 +99,7 @@ fn table(state: &LinkState) -> String {
     };
     let head = ["TO", "IMPAIRMENT"].iter().chain(counted);
     let mut rows = vec![head.map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
-    for (route, traffic) in state.link.routes().iter().zip(&state.traffic) {
+    for (route, traffic) in state.routes() {
         let counts = match traffic {
             Traffic::Userspace(tally) => {
                 vec![tally.packets_in, tally.packets_out, tally.lost, tally.over_limit]
