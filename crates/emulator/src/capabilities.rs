@@ -11,7 +11,7 @@ use rtnetlink::{
 use rustix::io::Errno;
 
 use crate::{
-    kernel,
+    interface, kernel,
     netlink::{self, Netlink},
     realtime,
     tap::{self, Tap},
@@ -109,7 +109,7 @@ fn try_kernel() -> Result<(), Refusal> {
             ..
         } => Refusal::of(Obstacle::NoNetem, "netem", source),
         kernel::Error::Add { kind, source, .. } => Refusal::of(Obstacle::NoClasses, kind, source),
-        kernel::Error::SetFilters { source, .. } => {
+        kernel::Error::Interface(interface::Error::SetFilters { source, .. }) => {
             Refusal::of(Obstacle::NoFilters, "filter", source.cause())
         }
         error => Refusal {

@@ -8,8 +8,9 @@ use thiserror::Error;
 
 use crate::{
     capabilities,
+    interface::{self, Interface},
     kernel::{self, Kernel},
-    netlink::{Device, Netlink},
+    tc::EGRESS,
     userspace::{self, Userspace},
 };
 
@@ -29,6 +30,9 @@ pub enum Error {
     /// No back end works here, or the requested one does not.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// The interface is out of reach, or its filters are not as set.
+    #[error(transparent)]
+    Interface(#[from] interface::Error),
     /// The kernel back end failed.
     #[error("the link in the kernel")]
     Kernel(#[from] kernel::Error),
@@ -60,41 +64,13 @@ enum Inner {
     Userspace(Userspace),
 }
 
-/// Looks up an interface of the calling thread's network namespace, and opens a netlink socket there.
-pub(crate) fn find(interface: &str) -> Result<(Netlink, Device), Error> {
-    let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
-    let device = netlink
-        .device(interface)
-        .map_err(|source| kernel::Error::FindInterface {
-            name: interface.to_owned(),
-            source,
-        })?;
-    Ok((netlink, device))
-}
-
 /// Removes what a killed emulator has left on this interface of the calling thread's network namespace.
 /// Returns whether there was anything. Also removes the impairment of an emulator that still runs.
 pub fn clear(interface: &str) -> Result<bool, Error> {
-    let (mut netlink, device) = find(interface)?;
-    let kernel = clear_kernel(&mut netlink, interface, device)?;
-    let userspace = clear_userspace(&mut netlink, interface, device)?;
+    let mut interface = Interface::open(interface, EGRESS)?;
+    let kernel = kernel::clear(&mut interface)?;
+    let userspace = userspace::clear(&mut interface)?;
     Ok(kernel || userspace)
-}
-
-fn clear_kernel(netlink: &mut Netlink, interface: &str, device: Device) -> Result<bool, Error> {
-    let cleared = kernel::clear(netlink, device.index).map_err(|source| kernel::Error::Remove {
-        device: interface.to_owned(),
-        source,
-    });
-    Ok(cleared?)
-}
-
-fn clear_userspace(netlink: &mut Netlink, interface: &str, device: Device) -> Result<bool, Error> {
-    let cleared = userspace::clear(netlink, device.index).map_err(|source| userspace::Error::SetFilters {
-        device: interface.to_owned(),
-        source,
-    });
-    Ok(cleared?)
 }
 
 impl Emulator {
@@ -106,17 +82,17 @@ impl Emulator {
             Backend::Userspace => ActiveBackend::Userspace,
             Backend::Auto => capabilities::probe(interface).choose(link)?,
         };
-        let (mut netlink, device) = find(interface)?;
+        let mut cleared = Interface::open(interface, EGRESS)?;
         // What the other back end has left is removed last, so that no packet passes unimpaired in between.
         Ok(Self(match kind {
             ActiveBackend::Kernel => {
                 let kernel = Kernel::start(interface, link)?;
-                clear_userspace(&mut netlink, interface, device)?;
+                userspace::clear(&mut cleared)?;
                 Inner::Kernel(kernel)
             }
             ActiveBackend::Userspace => {
                 let userspace = Userspace::start(interface, link, options.seed)?;
-                clear_kernel(&mut netlink, interface, device)?;
+                kernel::clear(&mut cleared)?;
                 Inner::Userspace(userspace)
             }
         }))

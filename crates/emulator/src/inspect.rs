@@ -6,7 +6,8 @@ use perfrun_link::{LinkState, route::Prefix};
 
 use crate::{
     caught::caught_peers,
-    emulator::{Error, find},
+    emulator::Error,
+    interface::{self, Interface},
     kernel,
     netlink::{Netlink, Way},
     status,
@@ -44,25 +45,23 @@ pub enum Inspection {
 
 /// Inspects an interface of the calling thread's network namespace.
 pub fn inspect(interface: &str) -> Result<Inspection, Error> {
-    let (mut netlink, device) = find(interface)?;
+    let mut interface = Interface::open(interface, EGRESS)?;
     // The filters of the user-space back end come before netem.
-    if userspace::is_active_on(&mut netlink, device.index).map_err(|source| userspace::Error::SetFilters {
-        device: interface.to_owned(),
-        source,
-    })? {
-        if let Ok((state, process)) = status::fetch(interface) {
+    if userspace::is_active_on(&mut interface)? {
+        if let Ok((state, process)) = status::fetch(&interface.name) {
             return Ok(Inspection::Userspace { state, process });
         }
-        let caught = caught_peers(&mut netlink, device.index, EGRESS).map_err(kernel::Error::Connect)?;
+        let caught = caught_peers(&mut interface.netlink, interface.rules.interface, EGRESS)
+            .map_err(interface::Error::Connect)?;
         let peers = caught.into_iter().map(|caught| caught.peer).collect();
         // The device exists as long as the process that serves it.
-        return Ok(if netlink.device(userspace::DEVICE).is_ok() {
+        return Ok(if interface.netlink.device(userspace::DEVICE).is_ok() {
             Inspection::Silent { peers }
         } else {
             Inspection::Closed { peers }
         });
     }
-    let state = kernel::inspect(&mut netlink, interface, device)?;
+    let state = kernel::inspect(&mut interface)?;
     Ok(state.map_or(Inspection::Unimpaired, Inspection::Kernel))
 }
 
@@ -79,17 +78,20 @@ pub enum AddressLocation {
 
 /// Where an address is, seen from an interface of the calling thread's network namespace.
 pub fn locate(interface: &str, address: IpAddr) -> Result<AddressLocation, Error> {
-    let (mut netlink, device) = find(interface)?;
-    let way = netlink.way(address).map_err(kernel::Error::Connect)?;
+    let mut interface = Interface::open(interface, EGRESS)?;
+    let way = interface
+        .netlink
+        .way(address)
+        .map_err(interface::Error::Connect)?;
     Ok(match way {
         Some(Way::Own) => AddressLocation::Own,
-        Some(Way::Out(index)) if index == device.index => AddressLocation::Behind,
+        Some(Way::Out(index)) if index == interface.rules.interface => AddressLocation::Behind,
         Some(Way::Out(_)) | None => AddressLocation::Elsewhere,
     })
 }
 
 /// The names of all interfaces of the calling thread's network namespace.
 pub fn interfaces() -> Result<Vec<String>, Error> {
-    let mut netlink = Netlink::open().map_err(kernel::Error::Connect)?;
-    Ok(netlink.devices().map_err(kernel::Error::Connect)?)
+    let mut netlink = Netlink::open().map_err(interface::Error::Connect)?;
+    Ok(netlink.devices().map_err(interface::Error::Connect)?)
 }

@@ -35,9 +35,10 @@ use thiserror::Error;
 pub(crate) use self::inspect::inspect;
 use self::netem::Netem;
 use crate::{
+    interface::{self, Interface},
     netlink::{self, Netlink},
-    rules::{self, Rules},
-    tc::{self, Action, Classifier, OWN_MAJOR, Qdisc, QdiscStats},
+    rules,
+    tc::{self, Action, OWN_MAJOR, Qdisc, QdiscStats},
 };
 
 const ROOT: TcHandle = tc::handle(OWN_MAJOR, 0);
@@ -62,17 +63,9 @@ const ETHERNET: u32 = 14 + 4;
 /// Why the kernel does not impair a link.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The netlink socket failed.
-    #[error("failed to reach the kernel's network settings")]
-    Connect(#[source] netlink::Error),
-    /// The name is wrong, or the network namespace is.
-    #[error("failed to find interface {name:?} in this network namespace")]
-    FindInterface {
-        /// The name.
-        name: String,
-        /// The kernel's error.
-        source: netlink::Error,
-    },
+    /// The interface is out of reach, or its filters are not as set.
+    #[error(transparent)]
+    Interface(#[from] interface::Error),
     /// prio has sixteen classes, and all other traffic needs one.
     #[error(
         "unable to impair {0} routes differently in the kernel, which supports {KERNEL_ROUTES_MAX}: merge some, or use the user-space back end"
@@ -98,14 +91,6 @@ pub enum Error {
         /// The kernel's error.
         source: netlink::Error,
     },
-    /// The filters failed.
-    #[error("failed to set the filters of {device}")]
-    SetFilters {
-        /// The interface.
-        device: String,
-        /// Which step failed.
-        source: rules::Error,
-    },
     /// An old kernel ignores parameters that it does not know, or another program has changed the qdisc.
     #[error(
         "the kernel's link to {peer} is {has}, but {wanted} was set: if no other program has changed it, use the user-space \
@@ -118,12 +103,6 @@ pub enum Error {
         wanted: String,
         /// The parameters that the kernel has.
         has: String,
-    },
-    /// A person or another program has removed the filters.
-    #[error("filters of {device} were removed by another program: packets pass unimpaired")]
-    Removed {
-        /// The interface.
-        device: String,
     },
     /// A person or another version of perfrun has changed the queueing disciplines.
     #[error(
@@ -147,10 +126,7 @@ pub enum Error {
 
 /// Impairment by netem. Dropping it removes the impairment.
 pub(crate) struct Kernel {
-    netlink: Netlink,
-    device: String,
-    mtu: u32,
-    rules: Rules,
+    interface: Interface,
     link: Link,
     /// The counts of netem when counting began, for each of the routes: netem never resets them.
     counts_before: Vec<QdiscStats>,
@@ -161,20 +137,8 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
     pub(crate) fn start(device: &str, link: &Link) -> Result<Self, Error> {
-        let mut netlink = Netlink::open().map_err(Error::Connect)?;
-        let interface = netlink.device(device).map_err(|source| Error::FindInterface {
-            name: device.to_owned(),
-            source,
-        })?;
         let mut kernel = Self {
-            netlink,
-            device: device.to_owned(),
-            mtu: interface.mtu,
-            rules: Rules {
-                interface: interface.index,
-                parent: ROOT,
-                classifier: Classifier::U32,
-            },
+            interface: Interface::open(device, ROOT)?,
             link: Link::default(),
             counts_before: Vec::new(),
             owns_root: false,
@@ -186,31 +150,34 @@ impl Kernel {
 
     /// Prepares the root for routes, or takes over that of a killed emulator.
     fn prepare_root(&mut self) -> Result<(), Error> {
-        let qdiscs = self.qdiscs()?;
+        let qdiscs = qdiscs(&mut self.interface)?;
         if let Some(kind) = foreign_root(&qdiscs) {
             return Err(Error::RootTaken {
-                device: self.device.clone(),
+                device: self.interface.name.clone(),
                 kind,
             });
         }
         if qdiscs.iter().any(|qdisc| qdisc.handle == ROOT) {
             tracing::warn!(
-                device = self.device,
+                device = self.interface.name,
                 "taking over the link of an emulator that was killed"
             );
         } else {
-            let interface = self.rules.interface;
-            let prio = tc::qdisc(interface, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
-            add(&mut self.netlink, &self.device, "prio", prio)?;
+            let index = self.interface.rules.interface;
+            let prio = tc::qdisc(index, TcHandle::ROOT, ROOT, "prio", Some(prio_options()));
+            self.add("prio", prio)?;
         }
         // From here on, what was added is removed if a later step fails.
         self.owns_root = true;
-        self.rules.classifier = self.filters(|rules, netlink| {
+        self.interface.rules.classifier = self.interface.filters(|rules, netlink| {
             netlink
                 .classifier(rules.interface, rules.parent)
                 .map_err(rules::Error::Add)
         })?;
-        self.filters(|rules, netlink| rules.set_passes(netlink, None))
+        let passed = self
+            .interface
+            .filters(|rules, netlink| rules.set_passes(netlink, None));
+        Ok(passed?)
     }
 
     /// Replaces the links. If only parameters change, packets in flight arrive as decided.
@@ -236,7 +203,8 @@ impl Kernel {
             };
             (peer, Action::Class(class))
         });
-        self.filters(|rules, netlink| rules.set_peers(netlink, peers))?;
+        self.interface
+            .filters(|rules, netlink| rules.set_peers(netlink, peers))?;
         // No filter leads to these classes now.
         for qdisc in &before {
             let number = qdisc.parent.minor.wrapping_sub(class(0));
@@ -287,7 +255,7 @@ impl Kernel {
 
     /// The counts of netem since it was added, for each of the routes.
     fn stats(&mut self) -> Result<Vec<QdiscStats>, Error> {
-        let qdiscs = self.qdiscs()?;
+        let qdiscs = qdiscs(&mut self.interface)?;
         let stats = |number| {
             find(&qdiscs, number, mode(&self.link))
                 .and_then(|qdisc| qdisc.stats)
@@ -306,12 +274,12 @@ impl Kernel {
         if !std::mem::take(&mut self.owns_root) {
             return Ok(());
         }
-        self.delete(root_message(self.rules.interface))
+        self.delete(root_message(self.interface.rules.interface))
     }
 
     /// Sets the parameters of all routes. Returns the queueing disciplines that were there before.
     fn set_routes(&mut self, link: &Link, seed: Option<u64>) -> Result<Vec<Qdisc>, Error> {
-        let before = self.qdiscs()?;
+        let before = qdiscs(&mut self.interface)?;
         for (number, route) in (0..).zip(link.routes()) {
             if !route.impairment.is_none() {
                 let mut options = Netem::of(&route.impairment).encode(&route.impairment);
@@ -332,39 +300,34 @@ impl Kernel {
         before: &[Qdisc],
     ) -> Result<(), Error> {
         let parent = tc::handle(OWN_MAJOR, class(number));
-        let interface = self.rules.interface;
+        let index = self.interface.rules.interface;
         let (parent, handle) = match mode {
             Mode::SuperPackets => (parent, tc::handle(NETEM + number, 0)),
             Mode::PerPacket => {
                 let tbf = tc::handle(TBF + number, 0);
                 if before.iter().all(|qdisc| qdisc.handle != tbf) {
-                    let options = tbf_options(self.mtu + ETHERNET);
-                    let message = tc::qdisc(interface, parent, tbf, "tbf", Some(options));
-                    add(&mut self.netlink, &self.device, "tbf", message)?;
+                    let options = tbf_options(self.interface.mtu + ETHERNET);
+                    let message = tc::qdisc(index, parent, tbf, "tbf", Some(options));
+                    self.add("tbf", message)?;
                 }
                 let below = tc::handle(tbf.major, 1);
                 (below, tc::handle(NETEM_BELOW_TBF + number, 0))
             }
         };
-        let message = tc::qdisc(interface, parent, handle, "netem", Some(options));
-        add(&mut self.netlink, &self.device, "netem", message)
+        self.add("netem", tc::qdisc(index, parent, handle, "netem", Some(options)))
     }
 
     fn remove_route(&mut self, number: u16) -> Result<(), Error> {
         let parent = tc::handle(OWN_MAJOR, class(number));
-        let mut message = TcMessage::with_index(self.rules.interface as i32);
+        let mut message = TcMessage::with_index(self.interface.rules.interface as i32);
         message.header.parent = parent;
         self.delete(message)
     }
 
     /// Compares the kernel's parameters with the configured ones.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        if self.link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
-            return Err(Error::Removed {
-                device: self.device.clone(),
-            });
-        }
-        let qdiscs = self.qdiscs()?;
+        self.interface.verify(&self.link)?;
+        let qdiscs = qdiscs(&mut self.interface)?;
         for (number, route) in (0..).zip(self.link.routes()) {
             if route.impairment.is_none() {
                 continue;
@@ -382,29 +345,19 @@ impl Kernel {
         Ok(())
     }
 
-    fn qdiscs(&mut self) -> Result<Vec<Qdisc>, Error> {
-        self.netlink.qdiscs(self.rules.interface).map_err(Error::Connect)
-    }
-
-    fn filters<T>(
-        &mut self,
-        act: impl FnOnce(&Rules, &mut Netlink) -> Result<T, rules::Error>,
-    ) -> Result<T, Error> {
-        act(&self.rules, &mut self.netlink).map_err(|source| Error::SetFilters {
-            device: self.device.clone(),
-            source,
-        })
+    fn add(&mut self, kind: &'static str, message: TcMessage) -> Result<(), Error> {
+        add(&mut self.interface.netlink, &self.interface.name, kind, message)
     }
 
     fn delete(&mut self, message: TcMessage) -> Result<(), Error> {
-        delete(&mut self.netlink, &self.device, message)
+        delete(&mut self.interface.netlink, &self.interface.name, message)
     }
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(device = self.device, %error, "failed to remove the impairment of a link");
+            tracing::warn!(device = self.interface.name, %error, "failed to remove the impairment of a link");
         }
     }
 }
@@ -412,7 +365,7 @@ impl Drop for Kernel {
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel")
-            .field("device", &self.device)
+            .field("device", &self.interface.name)
             .field("link", &self.link)
             .finish_non_exhaustive()
     }
@@ -440,16 +393,19 @@ fn foreign_root(qdiscs: &[Qdisc]) -> Option<String> {
 }
 
 /// Removes what a killed emulator has left. Returns whether there was anything.
-pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, netlink::Error> {
+pub(crate) fn clear(interface: &mut Interface) -> Result<bool, Error> {
     let is_own = |qdisc: &Qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT;
-    if !netlink.qdiscs(interface)?.iter().any(is_own) {
+    if !qdiscs(interface)?.iter().any(is_own) {
         return Ok(false);
     }
-    netlink.execute(
-        RouteNetlinkMessage::DelQueueDiscipline(root_message(interface)),
-        0,
-    )?;
+    let root = root_message(interface.rules.interface);
+    delete(&mut interface.netlink, &interface.name, root)?;
     Ok(true)
+}
+
+fn qdiscs(interface: &mut Interface) -> Result<Vec<Qdisc>, Error> {
+    let qdiscs = interface.netlink.qdiscs(interface.rules.interface);
+    Ok(qdiscs.map_err(interface::Error::Connect)?)
 }
 
 fn root_message(interface: u32) -> TcMessage {
@@ -537,11 +493,7 @@ pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> 
     let options = Some(tbf_options(1518));
     let tbf = tc::qdisc(interface, parent(3), tc::handle(TBF, 0), "tbf", options);
     add(netlink, device, "tbf", tbf)?;
-    netlink
-        .classifier(interface, ROOT)
-        .map(drop)
-        .map_err(|source| Error::SetFilters {
-            device: device.to_owned(),
-            source: rules::Error::Add(source),
-        })
+    let classifier = netlink.classifier(interface, ROOT).map_err(rules::Error::Add);
+    classifier.map_err(interface::Error::of_filters(device))?;
+    Ok(())
 }

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | `frame` | the bytes of frames | decide about them |
 //! | `kernel`, `userspace` | the two back ends | be public, except for their errors; know each other |
-//! | `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | requests to the kernel | touch what belongs to others |
+//! | `interface`, `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | requests to the kernel | touch what belongs to others |
 //! | [`mod@inspect`], `caught`, [`status`] | the existing impairment, read from the kernel or from the process that serves it | change it |
 //! | `fuzzing` | what fuzz targets call with foreign bytes | be called by programs |
 //! | [`probe`] | measuring a link from one peer to the other | know which back end impairs it |
@@ -42,6 +42,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inspect;
+mod interface;
 mod kernel;
 mod netlink;
 pub mod probe;
@@ -54,6 +55,7 @@ mod userspace;
 
 pub use emulator::{Emulator, Error, Options, clear};
 pub use inspect::{AddressLocation, Inspection, inspect, interfaces, locate};
+pub use interface::Error as InterfaceError;
 pub use kernel::Error as KernelError;
 pub use netlink::Error as NetlinkError;
 pub use rules::Error as RulesError;

@@ -53,6 +53,15 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// The filters of an interface, to list or to remove. Set the classifier before any is added.
+    pub(crate) fn new(interface: u32, parent: TcHandle) -> Self {
+        Self {
+            interface,
+            parent,
+            classifier: Classifier::U32,
+        }
+    }
+
     /// The existing filters of this crate.
     pub(crate) fn own_filters(&self, netlink: &mut Netlink) -> Result<Vec<KernelFilter>, Error> {
         let mut filters = netlink

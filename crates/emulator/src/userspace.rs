@@ -48,8 +48,9 @@ use thiserror::Error;
 
 use self::engine::{Command, Engine, Links, Report};
 use crate::{
-    netlink::{self, Device, Netlink},
-    rules::{self, Rules},
+    interface::{self, Interface},
+    netlink::{self, Netlink},
+    rules,
     tap::{self, Tap},
     tc::{self, Action, Classifier, EGRESS, Filter, INGRESS, Match},
 };
@@ -66,17 +67,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why packets cannot make the detour.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The netlink socket failed.
-    #[error("failed to reach the kernel's network settings")]
-    Connect(#[source] netlink::Error),
-    /// The name is wrong, or the network namespace is.
-    #[error("failed to find interface {name:?} in this network namespace")]
-    FindInterface {
-        /// The name of the interface.
-        name: String,
-        /// The kernel's error.
-        source: netlink::Error,
-    },
+    /// The interface is out of reach, or its filters are not as set.
+    #[error(transparent)]
+    Interface(#[from] interface::Error),
     /// Creating the TAP failed.
     #[error("failed to create a TAP")]
     MakeTap(#[source] tap::Error),
@@ -102,14 +95,6 @@ pub enum Error {
         /// The kernel's error.
         source: netlink::Error,
     },
-    /// The filters failed.
-    #[error("failed to set the filters of {device}")]
-    SetFilters {
-        /// The interface.
-        device: String,
-        /// Which step failed.
-        source: rules::Error,
-    },
     /// The machine is out of threads or descriptors.
     #[error("failed to start the thread that serves the link")]
     Start(#[source] io::Error),
@@ -118,19 +103,11 @@ pub enum Error {
         "the thread that serves the link has ended: nothing passes until the link is set up again, or cleared (`perfrun link clear`)"
     )]
     Ended(#[source] io::Error),
-    /// A person or another program has removed the filters.
-    #[error("filters of {device} were removed by another program: packets pass unimpaired")]
-    Removed {
-        /// The interface.
-        device: String,
-    },
 }
 
 /// Impairment by a detour. Dropping it removes the impairment.
 pub(crate) struct Userspace {
-    netlink: Netlink,
-    device: String,
-    rules: Rules,
+    interface: Interface,
     clsact_is_own: bool,
     tap: Arc<Tap>,
     tap_index: u32,
@@ -151,26 +128,20 @@ struct Thread {
 impl Userspace {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
     pub(crate) fn start(device: &str, link: &Link, seed: Option<u64>) -> Result<Self, Error> {
-        let mut netlink = Netlink::open().map_err(Error::Connect)?;
-        let interface = find(&mut netlink, device)?;
+        let mut interface = Interface::open(device, EGRESS)?;
         let (tap, _) = Tap::create(DEVICE).map_err(|error| match error.errno() {
             Errno::BUSY => Error::Taken,
             _ => Error::MakeTap(error),
         })?;
         tap.keep_super_packets(link.mode() == Mode::SuperPackets)
             .map_err(Error::MakeTap)?;
-        let tap_index = set_up(&mut netlink, interface.mtu)?;
-        let classifier = add_return(&mut netlink, tap_index, interface.index)?;
+        let tap_index = set_up(&mut interface.netlink, interface.mtu)?;
+        let index = interface.rules.interface;
+        interface.rules.classifier = add_return(&mut interface.netlink, tap_index, index)?;
         let tap = Arc::new(tap);
         let worker = Thread::spawn(Arc::clone(&tap), links(link, seed)).map_err(Error::Start)?;
         let mut detour = Self {
-            netlink,
-            device: device.to_owned(),
-            rules: Rules {
-                interface: interface.index,
-                parent: EGRESS,
-                classifier,
-            },
+            interface,
             clsact_is_own: false,
             tap,
             tap_index,
@@ -205,7 +176,7 @@ impl Userspace {
         }
         self.redirect(link)?;
         self.link = link.clone();
-        self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
+        self.overflowed_before = interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
 
@@ -214,7 +185,7 @@ impl Userspace {
         self.send(Command::ResetCounts)?;
         // The reply comes after the counts have been reset.
         self.report()?;
-        self.overflowed_before = find(&mut self.netlink, DEVICE)?.tx_dropped;
+        self.overflowed_before = interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
 
@@ -228,7 +199,7 @@ impl Userspace {
     /// The state of the links since counting began.
     pub(crate) fn state(&mut self) -> Result<LinkState, Error> {
         let report = self.report()?;
-        let tap = find(&mut self.netlink, DEVICE)?;
+        let tap = interface::find(&mut self.interface.netlink, DEVICE)?;
         Ok(LinkState {
             link: self.link.clone(),
             backend: ActiveBackend::Userspace,
@@ -252,12 +223,7 @@ impl Userspace {
 
     /// Checks that the filters are still in place.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        if self.link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
-            return Err(Error::Removed {
-                device: self.device.clone(),
-            });
-        }
-        Ok(())
+        Ok(self.interface.verify(&self.link)?)
     }
 
     /// Ends the detour. Packets in flight are lost.
@@ -280,20 +246,26 @@ impl Userspace {
 
     /// Prepares the interface for redirects. Those of a predecessor stay, and keep the link closed.
     fn take_over(&mut self) -> Result<(), Error> {
-        let added = self.netlink.add_clsact(self.rules.interface);
+        let index = self.interface.rules.interface;
+        let added = self.interface.netlink.add_clsact(index);
         let added = added.map_err(|source| Error::AddClsact {
-            device: self.device.clone(),
+            device: self.interface.name.clone(),
             source,
         })?;
-        let left_behind = self.filters(|rules, netlink| rules.own_filters(netlink))?;
+        let left_behind = self
+            .interface
+            .filters(|rules, netlink| rules.own_filters(netlink))?;
         self.clsact_is_own = added || !left_behind.is_empty();
         if !left_behind.is_empty() {
             tracing::warn!(
-                device = self.device,
+                device = self.interface.name,
                 "taking over the link of an emulator that was killed"
             );
         }
-        self.filters(|rules, netlink| rules.set_passes(netlink, Some(DEVICE)))
+        let passed = self
+            .interface
+            .filters(|rules, netlink| rules.set_passes(netlink, Some(DEVICE)));
+        Ok(passed?)
     }
 
     /// Redirects exactly the packets that the links impair.
@@ -305,29 +277,21 @@ impl Userspace {
         let peers = rules::impaired(link)
             .into_iter()
             .map(|(peer, _)| (peer, Action::Redirect { to }));
-        self.filters(|rules, netlink| rules.set_peers(netlink, peers))
+        Ok(self
+            .interface
+            .filters(|rules, netlink| rules.set_peers(netlink, peers))?)
     }
 
     fn remove_rules(&mut self) -> Result<(), Error> {
-        self.filters(|rules, netlink| rules.remove(netlink))?;
+        self.interface.filters(|rules, netlink| rules.remove(netlink))?;
         if self.clsact_is_own {
-            let removed = remove_unused_clsact(&mut self.netlink, self.rules.interface);
+            let removed = remove_unused_clsact(&mut self.interface.netlink, self.interface.rules.interface);
             removed.map_err(|source| Error::RemoveClsact {
-                device: self.device.clone(),
+                device: self.interface.name.clone(),
                 source,
             })?;
         }
         Ok(())
-    }
-
-    fn filters<T>(
-        &mut self,
-        act: impl FnOnce(&Rules, &mut Netlink) -> Result<T, rules::Error>,
-    ) -> Result<T, Error> {
-        act(&self.rules, &mut self.netlink).map_err(|source| Error::SetFilters {
-            device: self.device.clone(),
-            source,
-        })
     }
 
     fn report(&mut self) -> Result<Report, Error> {
@@ -357,7 +321,7 @@ impl Userspace {
 impl Drop for Userspace {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            tracing::warn!(device = self.device, %error, "failed to remove the impairment of a link");
+            tracing::warn!(device = self.interface.name, %error, "failed to remove the impairment of a link");
         }
     }
 }
@@ -365,7 +329,7 @@ impl Drop for Userspace {
 impl fmt::Debug for Userspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Userspace")
-            .field("device", &self.device)
+            .field("device", &self.interface.name)
             .field("link", &self.link)
             .finish_non_exhaustive()
     }
@@ -405,28 +369,20 @@ fn links(link: &Link, seed: Option<u64>) -> Links {
 }
 
 /// Whether packets that leave the interface make a detour.
-pub(crate) fn is_active_on(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
-    Ok(!rules_of(interface).own_filters(netlink)?.is_empty())
-}
-
-/// The filters of an interface, to list or to remove.
-fn rules_of(interface: u32) -> Rules {
-    Rules {
-        interface,
-        parent: EGRESS,
-        classifier: Classifier::U32, // only used to add filters, and none is added
-    }
+pub(crate) fn is_active_on(interface: &mut Interface) -> Result<bool, interface::Error> {
+    interface.filters(|rules, netlink| Ok(!rules.own_filters(netlink)?.is_empty()))
 }
 
 /// Removes what a killed emulator has left. Returns whether there was anything.
-pub(crate) fn clear(netlink: &mut Netlink, interface: u32) -> Result<bool, rules::Error> {
-    let rules = rules_of(interface);
-    if rules.own_filters(netlink)?.is_empty() {
-        return Ok(false);
-    }
-    rules.remove(netlink)?;
-    remove_unused_clsact(netlink, interface).map_err(rules::Error::Remove)?;
-    Ok(true)
+pub(crate) fn clear(interface: &mut Interface) -> Result<bool, interface::Error> {
+    interface.filters(|rules, netlink| {
+        if rules.own_filters(netlink)?.is_empty() {
+            return Ok(false);
+        }
+        rules.remove(netlink)?;
+        remove_unused_clsact(netlink, rules.interface).map_err(rules::Error::Remove)?;
+        Ok(true)
+    })
 }
 
 /// Other programs may have added filters of their own.
@@ -440,16 +396,9 @@ fn remove_unused_clsact(netlink: &mut Netlink, interface: u32) -> Result<(), net
     }
 }
 
-fn find(netlink: &mut Netlink, name: &str) -> Result<Device, Error> {
-    netlink.device(name).map_err(|source| Error::FindInterface {
-        name: name.to_owned(),
-        source,
-    })
-}
-
 /// Prepares the TAP; returns its index.
 fn set_up(netlink: &mut Netlink, mtu: u32) -> Result<u32, Error> {
-    let index = find(netlink, DEVICE)?.index;
+    let index = interface::find(netlink, DEVICE)?.index;
     // Without an address, the TAP sends nothing of its own. The request is refused where the kernel has no
     // IPv6.
     let _ = netlink.execute(RouteNetlinkMessage::SetLink(without_addresses(index)), 0);
@@ -495,10 +444,6 @@ pub(crate) fn add_return(netlink: &mut Netlink, tap: u32, interface: u32) -> Res
         matches: Match::Everything,
         action: Action::Redirect { to: interface },
     };
-    netlink
-        .add_first(tap, &filter)
-        .map_err(|source| Error::SetFilters {
-            device: DEVICE.to_owned(),
-            source: rules::Error::Add(source),
-        })
+    let added = netlink.add_first(tap, &filter).map_err(rules::Error::Add);
+    Ok(added.map_err(interface::Error::of_filters(DEVICE))?)
 }

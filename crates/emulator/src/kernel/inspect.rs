@@ -9,11 +9,11 @@ use perfrun_link::{
 };
 use rtnetlink::packet_route::tc::TcHandle;
 
-use super::{Error, NETEM, NETEM_BELOW_TBF, ROOT, class, find};
+use super::{Error, NETEM, NETEM_BELOW_TBF, ROOT, class, find, qdiscs};
 use crate::{
     caught::caught_peers,
+    interface::{self, Interface},
     kernel::netem::Netem,
-    netlink::{Device, Netlink},
 };
 
 /// Reads what netem does to packets that leave an interface. `None` if this crate did not set it up. Counts
@@ -21,19 +21,16 @@ use crate::{
 ///
 /// The kernel does not report the distribution of a jitter, which is given as the default one. Peers that are
 /// an exception to a link are not listed.
-pub(crate) fn inspect(
-    netlink: &mut Netlink,
-    interface: &str,
-    device: Device,
-) -> Result<Option<LinkState>, Error> {
-    let qdiscs = netlink.qdiscs(device.index).map_err(Error::Connect)?;
+pub(crate) fn inspect(interface: &mut Interface) -> Result<Option<LinkState>, Error> {
+    let qdiscs = qdiscs(interface)?;
     let is_own = qdiscs
         .iter()
         .any(|qdisc| qdisc.parent == TcHandle::ROOT && qdisc.handle == ROOT);
     if !is_own {
         return Ok(None);
     }
-    let caught = caught_peers(netlink, device.index, ROOT).map_err(Error::Connect)?;
+    let caught = caught_peers(&mut interface.netlink, interface.rules.interface, ROOT)
+        .map_err(interface::Error::Connect)?;
     let is_cut = |qdisc: &crate::tc::Qdisc| {
         (NETEM_BELOW_TBF..NETEM).contains(&qdisc.handle.major) && qdisc.kind == "netem"
     };
@@ -64,7 +61,7 @@ pub(crate) fn inspect(
         });
     }
     let link = Link::new(routes).map_err(|source| Error::Altered {
-        device: interface.to_owned(),
+        device: interface.name.clone(),
         source,
     })?;
     Ok(Some(LinkState {

@@ -1,0 +1,98 @@
+//! An interface of the calling thread's network namespace, as both back ends use it.
+
+use perfrun_link::Link;
+use rtnetlink::packet_route::tc::TcHandle;
+use thiserror::Error;
+
+use crate::{
+    netlink::{self, Device, Netlink},
+    rules::{self, Rules},
+};
+
+/// Why an interface is out of reach, or its filters are not as they should be, whichever back end sets them.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The netlink socket failed.
+    #[error("failed to reach the kernel's network settings")]
+    Connect(#[source] netlink::Error),
+    /// The name is wrong, or the network namespace is.
+    #[error("failed to find interface {name:?} in this network namespace")]
+    FindInterface {
+        /// The name.
+        name: String,
+        /// The kernel's error.
+        source: netlink::Error,
+    },
+    /// The filters failed.
+    #[error("failed to set the filters of {device}")]
+    SetFilters {
+        /// The interface.
+        device: String,
+        /// Which step failed.
+        source: rules::Error,
+    },
+    /// A person or another program has removed the filters.
+    #[error("filters of {device} were removed by another program: packets pass unimpaired")]
+    Removed {
+        /// The interface.
+        device: String,
+    },
+}
+
+impl Error {
+    /// The error of a device whose filters failed.
+    pub(crate) fn of_filters(device: &str) -> impl FnOnce(rules::Error) -> Self {
+        move |source| Self::SetFilters {
+            device: device.to_owned(),
+            source,
+        }
+    }
+}
+
+/// An interface, and the filters of a back end on it.
+pub(crate) struct Interface {
+    pub(crate) netlink: Netlink,
+    pub(crate) name: String,
+    pub(crate) mtu: u32,
+    pub(crate) rules: Rules,
+}
+
+impl Interface {
+    /// Looks up an interface, whose filters have this parent, and opens a netlink socket.
+    pub(crate) fn open(name: &str, parent: TcHandle) -> Result<Self, Error> {
+        let mut netlink = Netlink::open().map_err(Error::Connect)?;
+        let device = find(&mut netlink, name)?;
+        Ok(Self {
+            netlink,
+            name: name.to_owned(),
+            mtu: device.mtu,
+            rules: Rules::new(device.index, parent),
+        })
+    }
+
+    /// Does something with the filters.
+    pub(crate) fn filters<T>(
+        &mut self,
+        act: impl FnOnce(&Rules, &mut Netlink) -> Result<T, rules::Error>,
+    ) -> Result<T, Error> {
+        act(&self.rules, &mut self.netlink).map_err(Error::of_filters(&self.name))
+    }
+
+    /// Checks that filters still catch the packets that a link impairs.
+    pub(crate) fn verify(&mut self, link: &Link) -> Result<(), Error> {
+        if link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
+            return Err(Error::Removed {
+                device: self.name.clone(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A device by its name.
+pub(crate) fn find(netlink: &mut Netlink, name: &str) -> Result<Device, Error> {
+    netlink.device(name).map_err(|source| Error::FindInterface {
+        name: name.to_owned(),
+        source,
+    })
+}
