@@ -99,7 +99,7 @@ pub fn why_unsupported(
         .or_else(|| server.why_role_unsupported(Role::Server, transport, parameters))
         .or_else(|| relay?.why_role_unsupported(Role::Relay, transport, parameters))
         .or_else(|| {
-            let is_libp2p = client.wire() == "libp2p";
+            let is_libp2p = Some(client.wire()) == Stack::Libp2p.wire();
             let (client, server, relay) = (client.stack, server.stack, relay.map(|relay| relay.stack));
             let mut pair = [(server, Role::Server), (client, Role::Client)];
             // litep2p lacks most. Its reason stands for both directions of a pair.

@@ -493,12 +493,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 }
 
 fn role(text: &str) -> Result<Role, String> {
-    match text {
-        "server" => Ok(Role::Server),
-        "client" => Ok(Role::Client),
-        "relay" => Ok(Role::Relay),
-        _ => Err("must be server, client or relay".into()),
-    }
+    text.parse().map_err(|_| "must be server, client or relay".into())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

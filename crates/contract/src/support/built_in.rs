@@ -43,7 +43,7 @@ pub fn capabilities(stack: Stack) -> Option<Capabilities> {
         }
     }
     // Other wires have one way to negotiate, and one kind of keys, or none.
-    if wire != "libp2p" {
+    if Some(wire) != Stack::Libp2p.wire() {
         found.negotiation.clear();
         found.identities.clear();
     }
