@@ -496,7 +496,7 @@ fn cell<'a>(sides: &mut Sides<'a>, point: &Point<'a>, parameters: Parameters) ->
         client_settings: client.settings(),
         server_settings: server.settings(),
         clients: sides.names(Role::Client, client, ip_family),
-        servers: match transport.is_in_process() || parameters.is_in_process() {
+        servers: match parameters.is_in_process_on(transport) {
             // Client nodes are their own servers.
             true => Names::default(),
             false => sides.names(Role::Server, server, ip_family),

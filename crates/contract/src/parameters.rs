@@ -31,7 +31,7 @@ pub use self::{
     relay_stress::RelayStress,
     substreams::Substreams,
 };
-use crate::quantity::ByteSize;
+use crate::{matrix::Transport, quantity::ByteSize};
 
 /// What a trial does, with all defaults filled in.
 #[derive(Clone, Debug, Deserialize, IntoStaticStr, JsonSchema, PartialEq, Serialize)]
@@ -78,6 +78,11 @@ impl Parameters {
     /// The name of the workload, as documents write it.
     pub fn workload(&self) -> &'static str {
         self.into()
+    }
+
+    /// Whether both ends are in one process on this transport: then each client is its own server.
+    pub fn is_in_process_on(&self, transport: Transport) -> bool {
+        transport.is_in_process() || self.is_in_process()
     }
 
     /// When a stream sends its next line. `None` for workloads other than an echo.

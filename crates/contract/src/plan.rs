@@ -175,7 +175,7 @@ impl Cell {
 
     /// Whether each client node is its own server.
     pub fn is_in_process(&self) -> bool {
-        self.transport.is_in_process() || self.parameters.is_in_process()
+        self.parameters.is_in_process_on(self.transport)
     }
 
     /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one

@@ -61,7 +61,7 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
         })?;
     }
     let is_both = matches!(request.side, Side::Both { .. });
-    let is_in_process = request.transport.is_in_process() || request.parameters.is_in_process();
+    let is_in_process = request.parameters.is_in_process_on(request.transport);
     ensure(is_both == is_in_process, || {
         format!(
             "side must be both for peers of one process, which memory and mode serial have, and for no others: \

@@ -4,9 +4,10 @@
 //! before any part of it is made: the cost of refusing a document does not depend on the size that it
 //! requests.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use perfrun_contract::{parameters::Parameters, role::Role};
+use perfrun_contract::{matrix::Transport, parameters::Parameters, role::Role};
+use strum::IntoEnumIterator;
 
 use crate::{
     planning::{
@@ -51,7 +52,12 @@ impl Size {
         loads: &[Parameters],
     ) -> Self {
         let relayed = loads.iter().filter(|load| load.is_relayed()).count() as u64;
-        let served = loads.iter().filter(|load| !load.is_in_process()).count() as u64;
+        // In one process, client nodes are their own servers.
+        let served = |transport| {
+            let served = loads.iter().filter(|load| !load.is_in_process_on(transport));
+            (transport, served.count() as u64)
+        };
+        let served: HashMap<Transport, u64> = Transport::iter().map(served).collect();
         let (mut cells, mut measurements) = (0_u64, 0_u64);
         let mut sides = HashSet::new();
         let mut add = |point: &Point<'a>| {
@@ -61,14 +67,9 @@ impl Size {
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
-            // In one process, client nodes are their own servers.
-            let served = match point.transport.is_in_process() {
-                true => 0,
-                false => served,
-            };
             cells += loads.len() as u64;
             measurements += measured_by(Role::Client, point.client, loads.len() as u64)
-                + measured_by(Role::Server, point.server, served)
+                + measured_by(Role::Server, point.server, served[&point.transport])
                 + measured_by(Role::Relay, point.relay(), relayed);
         };
         for network in axes.networks() {

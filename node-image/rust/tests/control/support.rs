@@ -366,7 +366,7 @@ impl Pair {
         peers: u32,
     ) -> Ends {
         let id = "trial";
-        if transport.is_in_process() || parameters.is_in_process() {
+        if parameters.is_in_process_on(transport) {
             return self.trial_in_process(client, transport, parameters, peers).await;
         }
         let addresses = self.server.serve(id, server, transport, parameters).await;
