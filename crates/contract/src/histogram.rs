@@ -1,6 +1,6 @@
 //! Distributions that merge exactly over nodes and trials.
 
-use std::{fmt::Display, io::Read};
+use std::{fmt::Display, io::Read, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::read::ZlibDecoder;
@@ -34,6 +34,14 @@ pub struct InvalidHistogram(String);
 /// An empty recorder of nanoseconds.
 pub fn recorder() -> Recorder {
     Recorder::new(DIGITS).expect("three significant digits are allowed")
+}
+
+/// Records a time.
+pub fn record(recorder: &mut Recorder, time: Duration) {
+    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    recorder
+        .record(nanoseconds)
+        .expect("a recorder that resizes takes every value");
 }
 
 impl From<&Recorder> for Histogram {

@@ -21,7 +21,7 @@ use strum::IntoStaticStr;
 use self::bounds::duration;
 pub use self::{
     bandwidth::Bandwidth,
-    bounds::is_time,
+    bounds::{ensure, is_time},
     echo::{Echo, Pace},
     facts::Workload,
     handshakes::Handshakes,

@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 #[cfg(feature = "commonware")]
 #[doc(hidden)]
 pub use self::commonware::limited;
-use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, OPEN_TIMEOUT, within};
+use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, OPEN_TIMEOUT, with_spare, within};
 pub use self::{
     error::Error,
     host::{

@@ -14,6 +14,11 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// How long a graceful close may take before what is left is dropped.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A quarter more streams than requested: a stream counts until both sides have seen its end.
+pub(crate) fn with_spare(streams: usize) -> usize {
+    streams.saturating_add(streams / 4)
+}
+
 /// The result of an attempt that may take `limit`.
 pub(crate) async fn within<T>(
     limit: Duration,

@@ -43,6 +43,7 @@ use self::{
 use super::{
     BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
     IDLE_TIMEOUT, Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
+    with_spare,
 };
 use crate::messenger::BoxMessenger;
 
@@ -212,8 +213,7 @@ fn check_supported(config: &HostConfig) -> Result<(), Error> {
 fn yamux_config(host: &HostConfig) -> yamux::Config {
     let mut config = yamux::Config::default();
     let max_streams = host.max_streams;
-    // A quarter more than requested: a stream counts until both sides have seen its end.
-    let streams = max_streams.saturating_add(max_streams / 4);
+    let streams = with_spare(max_streams);
     if let Some(window) = host.settings.yamux_window {
         // Spare streams, because a stream counts until both sides have seen its end. yamux reserves part of
         // the window for each stream that may be opened. With the reserve of the spare streams added, the

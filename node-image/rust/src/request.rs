@@ -4,7 +4,7 @@
 use perfrun_contract::{
     matrix::{Stack, TcpCongestion},
     node::{Side, TrialLabels, TrialRequest},
-    parameters::is_time,
+    parameters::{ensure, is_time},
 };
 use perfrun_stack as stack;
 
@@ -70,10 +70,6 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
         )
     })?;
     Ok(stack)
-}
-
-fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
-    if right { Ok(()) } else { Err(message()) }
 }
 
 #[cfg(test)]

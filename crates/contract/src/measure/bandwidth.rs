@@ -7,7 +7,7 @@ use super::{
 use crate::{
     distribution::Distribution,
     metric::Metric,
-    node::{LEAST_BYTES_FOR_A_RATE, Transfer},
+    node::LEAST_BYTES_FOR_A_RATE,
     parameters::{Amount, Bandwidth},
     workload::{Direction, Timing},
 };
@@ -22,10 +22,10 @@ impl Measure for Bandwidth {
         };
         let mut metrics = Metrics::new();
         if self.direction != Direction::Download {
-            let uploads: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
+            let uploads = ends.uploads();
             metrics.extend(longest(&uploads).map(|seconds| (Metric::UploadSeconds, seconds)));
             let goodput = match self.timing {
-                Timing::Strict => receiver_rate(&arrivals(ends), least),
+                Timing::Strict => receiver_rate(&ends.arrivals(), least),
                 Timing::Compat => sender_rate(&uploads),
             };
             metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
@@ -48,16 +48,11 @@ impl Measure for Bandwidth {
 
     /// Bytes that arrived in the measured directions.
     fn payload(&self, ends: &Ends<'_>) -> u64 {
-        let (up, down) = (bytes(&arrivals(ends)), bytes(&ends.downloads()));
+        let (up, down) = (bytes(&ends.arrivals()), bytes(&ends.downloads()));
         match self.direction {
             Direction::Upload => up,
             Direction::Download => down,
             Direction::Both => up + down,
         }
     }
-}
-
-/// Uploads as the servers saw them.
-fn arrivals(ends: &Ends<'_>) -> Vec<Transfer> {
-    ends.servers.iter().filter_map(|server| server.upload).collect()
 }

@@ -95,6 +95,16 @@ impl<'a> Ends<'a> {
         lost("pings", self.up()).or_else(|| lost("answers to pings", self.down()))
     }
 
+    /// The uploads of all clients.
+    pub(super) fn uploads(&self) -> Vec<Transfer> {
+        self.clients.iter().filter_map(|client| client.upload).collect()
+    }
+
+    /// Uploads as the servers saw them.
+    pub(super) fn arrivals(&self) -> Vec<Transfer> {
+        self.servers.iter().filter_map(|server| server.upload).collect()
+    }
+
     /// The downloads of all clients.
     pub(super) fn downloads(&self) -> Vec<Transfer> {
         self.clients.iter().filter_map(|client| client.download).collect()

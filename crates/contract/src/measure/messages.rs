@@ -16,8 +16,8 @@ impl Measure for Messages {
     /// Rates of what arrived, times of round trips, one-way delays, and the cost of each message.
     fn metrics(&self, ends: &Ends<'_>) -> Metrics {
         let mut metrics = Metrics::from([(Metric::Failures, ends.failures())]);
-        let sent: Vec<Transfer> = ends.clients.iter().filter_map(|client| client.upload).collect();
-        let arrived = arrivals(ends);
+        let sent = ends.uploads();
+        let arrived = ends.arrivals();
         let count = |transfers: &[Transfer]| bytes(transfers) as f64 / self.message_bytes.0 as f64;
         let messages = count(&arrived);
         // All clients together take as long as the slowest one, from its first message to its last
@@ -52,7 +52,7 @@ impl Measure for Messages {
 
     /// Bytes that arrived.
     fn payload(&self, ends: &Ends<'_>) -> u64 {
-        bytes(&arrivals(ends))
+        bytes(&ends.arrivals())
     }
 }
 
@@ -72,8 +72,4 @@ fn delivery(ends: &Ends<'_>, sent: f64, arrived: f64) -> Metrics {
         metrics.insert(Metric::DeliveryRatio, arrived / sent);
     }
     metrics
-}
-
-fn arrivals(ends: &Ends<'_>) -> Vec<Transfer> {
-    ends.servers.iter().filter_map(|server| server.upload).collect()
 }

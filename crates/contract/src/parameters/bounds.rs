@@ -39,6 +39,7 @@ pub fn is_time(seconds: f64) -> bool {
     (1e-9..=LONGEST_SECONDS).contains(&seconds) && Duration::try_from_secs_f64(seconds).is_ok()
 }
 
-pub(super) fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
+/// Fails with a message that says what must be true, if it is not.
+pub fn ensure(right: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if right { Ok(()) } else { Err(message()) }
 }

@@ -29,7 +29,7 @@ use perfrun_contract::{
 };
 
 use super::setup;
-use crate::{DIAL_TIMEOUT, Error, congestion};
+use crate::{DIAL_TIMEOUT, Error, congestion, with_spare};
 
 /// yamux reserves 256 KiB for each stream that it may have, of the 1 GiB that libp2p grants a connection at
 /// most.
@@ -50,8 +50,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub(super) fn new(transport: Transport, max_streams: usize) -> Result<Self, Error> {
-        // A quarter more than requested: a stream counts until both sides have seen its end.
-        let streams = max_streams.saturating_add(max_streams / 4);
+        let streams = with_spare(max_streams);
         let most = match transport {
             Transport::Tcp | Transport::TcpTls | Transport::Ws | Transport::Memory => YAMUX_STREAMS_MAX,
             Transport::QuicV1 => u32::MAX as usize,

@@ -18,7 +18,7 @@ use tokio_util::sync::DropGuard;
 use crate::{
     BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
     Inbound, OPEN_TIMEOUT, Reservation, UsedCongestion, address, congestion, interfaces, tasks::Tasks,
-    within,
+    with_spare, within,
 };
 
 /// The value of libp2p-quic, raised when a run needs more streams.
@@ -69,8 +69,7 @@ pub(super) fn start(
 
 fn transport(host: &HostConfig) -> Result<TransportConfig, Error> {
     let max_streams = host.max_streams;
-    // A quarter more than requested: a stream counts until both sides have seen its end.
-    let streams = max_streams.saturating_add(max_streams / 4).max(STREAMS_DEFAULT);
+    let streams = with_spare(max_streams).max(STREAMS_DEFAULT);
     let streams = u32::try_from(streams).map_err(|_| {
         Error::unsupported(
             Stack::Raw,

@@ -28,7 +28,7 @@ use std::{
 };
 
 use perfrun_contract::{
-    histogram::Recorder,
+    histogram::{Recorder, record},
     parameters::{Amount, Messages},
 };
 use perfrun_stack::messenger::{Message, Messenger};
@@ -361,13 +361,6 @@ fn ended_before(due: u64, arrival: Arrival) -> Result<Arrival, Error> {
 fn ended_early(due: u64) -> Error {
     let error = format!("the peer ended the exchange, and message {due} was due");
     io::Error::new(io::ErrorKind::UnexpectedEof, error).into()
-}
-
-fn record(recorder: &mut Recorder, time: Duration) {
-    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    recorder
-        .record(nanoseconds)
-        .expect("a recorder that resizes takes every value");
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use perfrun_contract::{
     distribution::Distribution,
-    histogram::{Recorder, recorder},
+    histogram::{Recorder, record, recorder},
     node::{Plateau, Transfer},
 };
 use perfrun_stack::{self as stack, DialPhases};
@@ -75,11 +75,4 @@ impl Measurements {
         }
         self.most_circuits += others.most_circuits;
     }
-}
-
-pub(super) fn record(recorder: &mut Recorder, time: Duration) {
-    let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    recorder
-        .record(nanoseconds)
-        .expect("a recorder that resizes takes every value");
 }

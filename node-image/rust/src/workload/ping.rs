@@ -5,15 +5,10 @@ use std::time::{Duration, Instant};
 use futures::future::try_join_all;
 use perfrun_contract::{
     distribution::Distribution,
-    histogram::{Recorder, recorder},
+    histogram::{Recorder, record, recorder},
 };
 
-use super::{
-    failed::Failed,
-    measurements::{Measurements, record},
-    peer::Peer,
-    setup::Setup,
-};
+use super::{failed::Failed, measurements::Measurements, peer::Peer, setup::Setup};
 use crate::wire::{Counters, ping};
 
 /// Makes `count` round trips with each peer.
