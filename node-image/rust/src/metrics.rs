@@ -29,7 +29,7 @@ use prometheus_client::{
 };
 
 use self::process::ProcessCollector;
-use crate::args::Observed;
+use crate::{args::Observed, wire::Counts};
 
 /// All metrics of the node.
 pub(crate) struct Metrics {
@@ -270,28 +270,29 @@ struct Labelled {
 }
 
 impl TrialMetrics {
-    /// Adds the counts since the last call.
-    pub(crate) fn add(
-        &self,
-        sent: u64,
-        received: u64,
-        connections: u64,
-        streams: u64,
-        operations: u64,
-        failures: u64,
-    ) {
+    /// Adds what was counted since the last call.
+    pub(crate) fn add(&self, counted: &Counts) {
         let Some(to) = &self.0 else { return };
-        for (direction, bytes) in [("sent", sent), ("received", received)] {
+        for (direction, bytes) in [("sent", counted.sent), ("received", counted.received)] {
             let labels = ByteLabels {
                 of: to.of.clone(),
                 direction,
             };
             to.families.bytes.get_or_create(&labels).inc_by(bytes);
         }
-        to.families.connections.get_or_create(&to.of).inc_by(connections);
-        to.families.streams.get_or_create(&to.of).inc_by(streams);
-        to.families.operations.get_or_create(&to.of).inc_by(operations);
-        to.families.failures.get_or_create(&to.of).inc_by(failures);
+        to.families
+            .connections
+            .get_or_create(&to.of)
+            .inc_by(counted.connections);
+        to.families.streams.get_or_create(&to.of).inc_by(counted.streams);
+        to.families
+            .operations
+            .get_or_create(&to.of)
+            .inc_by(counted.operations);
+        to.families
+            .failures
+            .get_or_create(&to.of)
+            .inc_by(counted.failures);
     }
 
     /// Sets the number of open circuits.

@@ -59,9 +59,27 @@ pub struct Usage {
     involuntary: u64,
     throttled: Option<f64>,
     retransmits: Option<u64>,
-    /// Bytes that interfaces received and sent.
-    interfaces: Option<(u64, u64)>,
+    interfaces: Option<InterfaceBytes>,
     machine: Option<MachineTime>,
+}
+
+/// Bytes that interfaces received and sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InterfaceBytes {
+    /// Received.
+    pub received: u64,
+    /// Sent.
+    pub sent: u64,
+}
+
+impl InterfaceBytes {
+    /// The bytes since an earlier reading. `None` if interfaces have gone since then.
+    pub(crate) fn since(self, then: Self) -> Option<Self> {
+        Some(Self {
+            received: self.received.checked_sub(then.received)?,
+            sent: self.sent.checked_sub(then.sent)?,
+        })
+    }
 }
 
 impl Usage {
@@ -119,7 +137,7 @@ impl Usage {
 
     /// Bytes that interfaces except loopback sent and received.
     pub fn interfaces(&self) -> Option<[(&'static str, u64); 2]> {
-        let (received, sent) = self.interfaces?;
+        let InterfaceBytes { received, sent } = self.interfaces?;
         Some([("sent", sent), ("received", received)])
     }
 
@@ -133,14 +151,14 @@ impl Usage {
         let interfaces = self
             .interfaces
             .zip(start.interfaces)
-            .and_then(|(now, then)| Some((now.0.checked_sub(then.0)?, now.1.checked_sub(then.1)?)));
+            .and_then(|(now, then)| now.since(then));
         Resources {
             machine: self
                 .machine
                 .zip(start.machine)
                 .map(|(now, then)| now.since(&then)),
-            interface_received_bytes: interfaces.map(|(received, _)| received),
-            interface_sent_bytes: interfaces.map(|(_, sent)| sent),
+            interface_received_bytes: interfaces.map(|bytes| bytes.received),
+            interface_sent_bytes: interfaces.map(|bytes| bytes.sent),
             cpu_user_seconds: self.user - start.user,
             cpu_system_seconds: self.system - start.system,
             rss_start_bytes: start.rss,
@@ -329,7 +347,7 @@ fn retransmits() -> Option<u64> {
 }
 
 /// Bytes that the interfaces of the network namespace except loopback have received and sent.
-pub fn interfaces() -> Option<(u64, u64)> {
+pub fn interfaces() -> Option<InterfaceBytes> {
     parse_interfaces(&fs::read_to_string("/proc/self/net/dev").ok()?)
 }
 
@@ -341,16 +359,20 @@ fn machine() -> Option<MachineTime> {
 
 /// Bytes received and sent by the interfaces of `/proc/net/dev`, except loopback and the emulator's device,
 /// through which packets pass a second time. `None` if there are no others.
-fn parse_interfaces(text: &str) -> Option<(u64, u64)> {
+fn parse_interfaces(text: &str) -> Option<InterfaceBytes> {
     let counted = text.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(':')?;
         let mut numbers = numbers.split_whitespace();
         let received: u64 = numbers.next()?.parse().ok()?;
         // The first number after the eight of the receiving side.
         let sent: u64 = numbers.nth(7)?.parse().ok()?;
-        (!["lo", perfrun_emulator::DEVICE].contains(&name.trim())).then_some((received, sent))
+        (!["lo", perfrun_emulator::DEVICE].contains(&name.trim()))
+            .then_some(InterfaceBytes { received, sent })
     });
-    counted.reduce(|a, b| (a.0 + b.0, a.1 + b.1))
+    counted.reduce(|a, b| InterfaceBytes {
+        received: a.received + b.received,
+        sent: a.sent + b.sent,
+    })
 }
 
 /// A value of `/proc/net/snmp`, which has a line of names and a line of values for each protocol.
@@ -400,7 +422,10 @@ mod tests {
         assert_eq!(parse_interfaces(&[heading, lo].concat()), None);
         assert_eq!(
             parse_interfaces(&[heading, lo, eth0, tap, eth1].concat()),
-            Some((120, 35))
+            Some(InterfaceBytes {
+                received: 120,
+                sent: 35
+            })
         );
     }
 

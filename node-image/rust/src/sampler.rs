@@ -1,7 +1,6 @@
 //! Samples of a running trial at intervals, taken outside of the data path.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -9,12 +8,17 @@ use std::{
 use parking_lot::Mutex;
 use perfrun_contract::{
     histogram::{Recorder, recorder},
-    node::{EchoSample, Reason, Sample},
+    node::{EchoSample, Sample},
     parameters::Parameters,
 };
 use tokio::task::JoinHandle;
 
-use crate::{allocator, metrics::TrialMetrics, process, wire::Counters};
+use crate::{
+    allocator,
+    metrics::TrialMetrics,
+    process::{self, InterfaceBytes},
+    wire::{Counters, Counts},
+};
 
 /// How samples of a trial are taken.
 #[derive(Clone, Copy, Debug)]
@@ -132,14 +136,8 @@ impl Drop for Sampler {
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) at: Instant,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    operations: u64,
-    pub(crate) connections: u64,
-    pub(crate) streams: u64,
-    pub(crate) failures: u64,
+    pub(crate) counts: Counts,
     circuits: u64,
-    pub(crate) errors: [u64; Reason::ALL.len()],
     active: u64,
     cpu: f64,
     rss: u64,
@@ -150,14 +148,8 @@ impl Reading {
     pub(crate) fn now(counters: &Counters) -> Self {
         Self {
             at: Instant::now(),
-            sent: counters.sent.load(Ordering::Relaxed),
-            received: counters.received.load(Ordering::Relaxed),
-            operations: counters.operations.load(Ordering::Relaxed),
-            connections: counters.connections.load(Ordering::Relaxed),
-            streams: counters.streams.load(Ordering::Relaxed),
-            failures: counters.failures.load(Ordering::Relaxed),
+            counts: counters.counts(),
             circuits: counters.circuits.load(Ordering::Relaxed),
-            errors: std::array::from_fn(|reason| counters.errors[reason].load(Ordering::Relaxed)),
             active: counters.active.load(Ordering::Relaxed),
             cpu: process::cpu(),
             rss: process::resident(),
@@ -166,29 +158,16 @@ impl Reading {
     }
 }
 
-/// Failures by reason since the reading `then`.
-pub(crate) fn errors(
-    now: &[u64; Reason::ALL.len()],
-    then: &[u64; Reason::ALL.len()],
-) -> BTreeMap<Reason, u64> {
-    Reason::ALL
-        .into_iter()
-        .zip(now.iter().zip(then))
-        .map(|(reason, (now, then))| (reason, now - then))
-        .filter(|(_, count)| *count > 0)
-        .collect()
-}
-
 struct Series {
     counters: Arc<Counters>,
     sampling: Sampling,
     begun: Instant,
     /// The reading at the end of the last sample.
     kept: Reading,
-    /// The last reading that was added to the metrics.
-    passed: Reading,
-    /// Bytes that interfaces had received and sent at the end of the last sample.
-    carried: Option<(u64, u64)>,
+    /// What was already added to the metrics.
+    passed: Counts,
+    /// Bytes of interfaces at the end of the last sample.
+    carried: Option<InterfaceBytes>,
     interval: Duration,
     samples: Vec<Sample>,
     rss_peak: u64,
@@ -205,7 +184,7 @@ impl Series {
             sampling,
             begun: first.at,
             kept: first,
-            passed: first,
+            passed: first.counts,
             carried: interfaces(sampling),
             interval: sampling.interval,
             samples: vec![],
@@ -222,27 +201,19 @@ impl Series {
     fn add(&mut self, now: Reading) {
         self.rss_peak = self.rss_peak.max(now.rss);
         self.allocated_peak = self.allocated_peak.max(now.allocated);
-        let before = self.passed;
-        self.metrics.add(
-            now.sent - before.sent,
-            now.received - before.received,
-            now.connections - before.connections,
-            now.streams - before.streams,
-            now.operations - before.operations,
-            now.failures - before.failures,
-        );
-        self.passed = now;
+        self.metrics.add(&now.counts.since(&self.passed));
+        self.passed = now.counts;
         // Half an interval of slack: ticks are not exact.
         if !self.ended && now.at - self.kept.at + self.sampling.interval / 2 < self.interval {
             return;
         }
         let echo = self.echo(&now);
         let carried = interfaces(self.sampling);
-        let since = |of: fn((u64, u64)) -> u64| of(carried?).checked_sub(of(self.carried?));
+        let since = carried.zip(self.carried).and_then(|(now, then)| now.since(then));
         self.samples.push(Sample {
             echo,
-            interface_received_bytes: since(|(received, _)| received),
-            interface_sent_bytes: since(|(_, sent)| sent),
+            interface_received_bytes: since.map(|bytes| bytes.received),
+            interface_sent_bytes: since.map(|bytes| bytes.sent),
             ..sample(self.begun, &self.kept, &now)
         });
         // A moment after the last interval becomes part of it: a rate over almost no time is meaningless.
@@ -281,17 +252,18 @@ impl Series {
     }
 }
 
-fn interfaces(sampling: Sampling) -> Option<(u64, u64)> {
+fn interfaces(sampling: Sampling) -> Option<InterfaceBytes> {
     sampling.interfaces.then(process::interfaces).flatten()
 }
 
 fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
+    let counted = now.counts.since(&before.counts);
     Sample {
         at_seconds: (now.at - begun).as_secs_f64(),
         interval_seconds: (now.at - before.at).as_secs_f64(),
-        bytes_sent: now.sent - before.sent,
-        bytes_received: now.received - before.received,
-        operations: now.operations - before.operations,
+        bytes_sent: counted.sent,
+        bytes_received: counted.received,
+        operations: counted.operations,
         cpu_seconds: now.cpu - before.cpu,
         rss_bytes: now.rss,
         circuits: now.circuits,
@@ -299,7 +271,7 @@ fn sample(begun: Instant, before: &Reading, now: &Reading) -> Sample {
         echo: None,
         interface_received_bytes: None,
         interface_sent_bytes: None,
-        errors: errors(&now.errors, &before.errors),
+        errors: counted.errors(),
     }
 }
 
@@ -310,7 +282,7 @@ mod tests {
     fn reading(first: &Reading, tick: u32, sent: u64) -> Reading {
         Reading {
             at: first.at + Sampling::default().interval * tick,
-            sent,
+            counts: Counts { sent, ..first.counts },
             ..*first
         }
     }

@@ -28,7 +28,7 @@ use crate::{
     metrics::{Metrics, TrialMetrics},
     observer::{Observations, Observer},
     record, request,
-    sampler::{self, Sampling},
+    sampler::Sampling,
     workload::{self, Client, Failed, Handover, Listening, Measurements, Server, Setup, failure},
 };
 
@@ -565,12 +565,12 @@ fn measured(observer: &Observer, measurements: &Measurements) -> Measured {
         observer.metrics.observe(*distribution, recorder);
     }
     Measured {
-        bytes_sent: totals.sent,
-        bytes_received: totals.received,
-        connections: totals.connections,
-        streams: totals.streams,
-        failures: totals.failures,
-        errors: sampler::errors(&totals.errors, &Default::default()),
+        bytes_sent: totals.counts.sent,
+        bytes_received: totals.counts.received,
+        connections: totals.counts.connections,
+        streams: totals.counts.streams,
+        failures: totals.counts.failures,
+        errors: totals.counts.errors(),
         upload: measurements.upload,
         download: measurements.download,
         refused: measurements.refused.clone(),

@@ -21,6 +21,7 @@ use perfrun_contract::{matrix::Protocol, node::Reason};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+pub(crate) use self::counters::Counts;
 pub use self::{
     counters::{Counters, Echoing},
     payload::{Arrival, Buffers, Exchange, Volume},

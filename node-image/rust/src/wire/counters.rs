@@ -1,6 +1,8 @@
 //! What is counted while a trial runs.
 
 use std::{
+    array,
+    collections::BTreeMap,
     future::Future,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -40,7 +42,54 @@ pub struct Counters {
     pub(crate) over: CancellationToken,
 }
 
+/// What [`Counters`] have counted until a moment, or between two moments.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) connections: u64,
+    pub(crate) streams: u64,
+    pub(crate) operations: u64,
+    pub(crate) failures: u64,
+    errors: [u64; Reason::ALL.len()],
+}
+
+impl Counts {
+    /// What was counted since an earlier moment.
+    pub(crate) fn since(&self, then: &Self) -> Self {
+        Self {
+            sent: self.sent - then.sent,
+            received: self.received - then.received,
+            connections: self.connections - then.connections,
+            streams: self.streams - then.streams,
+            operations: self.operations - then.operations,
+            failures: self.failures - then.failures,
+            errors: array::from_fn(|reason| self.errors[reason] - then.errors[reason]),
+        }
+    }
+
+    /// The failures by reason.
+    pub(crate) fn errors(&self) -> BTreeMap<Reason, u64> {
+        let counted = Reason::ALL.into_iter().zip(self.errors);
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
 impl Counters {
+    /// What has been counted so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            sent: count(&self.sent),
+            received: count(&self.received),
+            connections: count(&self.connections),
+            streams: count(&self.streams),
+            operations: count(&self.operations),
+            failures: count(&self.failures),
+            errors: self.errors.each_ref().map(count),
+        }
+    }
+
     /// Adds to one of the counters.
     pub fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);

@@ -103,7 +103,6 @@ mod tests {
     use perfrun_stack::Reservation;
 
     use super::*;
-    use crate::sampler;
 
     /// A host whose dials are all lost.
     struct Losing;
@@ -144,8 +143,8 @@ mod tests {
             .unwrap();
         let mut host: Box<dyn Host> = Box::new(Losing);
         let dialled = dial_up_to(most, &setup, &mut host, &server.addresses()[0]).await;
-        let errors = setup.observer.finish().totals.errors;
-        (dialled.is_ok(), sampler::errors(&errors, &Default::default()))
+        let errors = setup.observer.finish().totals.counts.errors();
+        (dialled.is_ok(), errors)
     }
 
     #[tokio::test]

@@ -213,7 +213,7 @@ pub(super) async fn stress(
     }
     sleep_until(end.into()).await;
     // The trial ends here, because closing a thousand connections takes a while.
-    let fetched = setup.observer.finish().totals.received > 0;
+    let fetched = setup.observer.finish().totals.counts.received > 0;
     tasks.shutdown().await;
     let SinkMeasurements {
         measurements: of_sinks,

@@ -385,7 +385,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::sampler;
 
     const PING: Parameters = Parameters::Ping(Ping {
         count: 1,
@@ -421,7 +420,7 @@ mod tests {
         streams.drain().await;
         let counters = &streams.setup.observer.counters;
         let lost = counters.failures.load(Ordering::Relaxed);
-        let errors = sampler::errors(&sampler::Reading::now(counters).errors, &Default::default());
+        let errors = counters.counts().errors();
         assert_eq!(errors.get(&Reason::Timeout).copied().unwrap_or_default(), lost);
         (begun.elapsed(), lost)
     }
