@@ -14,8 +14,8 @@ pub const STREAMS_MAX: u32 = 4096;
 /// Most streams that a server serves at the same time, over all connections.
 pub const SERVER_STREAMS_MAX: u32 = 65_536;
 
-/// Most connections that a server accepts at the same time, whether established or not. Ten times the number of
-/// a large run, and few enough not to fill memory.
+/// Most connections that a server accepts at the same time, whether established or not. Ten times the number
+/// of a large run, and few enough not to fill memory.
 pub const CONNECTIONS_MAX: usize = 8192;
 
 /// Most bytes of one write or read. A node has a buffer of this size for each stream.

@@ -28,7 +28,8 @@ use crate::{
     clock,
     info::Digest,
     metrics::Metrics,
-    trial::{Refusal, RunningTrial, Trials},
+    trial::RunningTrial,
+    trials::{Refusal, Trials},
 };
 
 /// The longest time that a call may wait, in seconds. After that, the client repeats the call.

@@ -1,8 +1,8 @@
 //! The benchmark node: serves and measures p2p stacks.
 //!
 //! [`perfrun_stack`] delivers streams, [`wire`] says what is sent on them, `workload` does and times it,
-//! `observer` watches what it costs. `trial` and `control` put that under a conductor, [`standalone`] under a
-//! shell.
+//! `observer` watches what it costs. `trials` and `control` put that under a conductor, [`standalone`] under
+//! a shell.
 
 pub mod agent;
 pub mod allocator;
@@ -23,5 +23,6 @@ mod sampler;
 pub mod serve;
 pub mod standalone;
 mod trial;
+mod trials;
 pub mod wire;
 mod workload;

@@ -24,7 +24,7 @@ use crate::{
     info::{info, program_digest},
     metrics::Metrics,
     process,
-    trial::Trials,
+    trials::Trials,
 };
 
 /// A conductor has a few connections, which are idle during a trial. A scraper has one.

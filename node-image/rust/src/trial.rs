@@ -1,8 +1,6 @@
-//! Trials of a controlled node: their states, and the tasks that run them.
+//! A trial of a controlled node: its state, and the task that runs it.
 
 use std::{
-    collections::HashMap,
-    net::IpAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -10,14 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
 use perfrun_contract::{
     distribution::Distribution,
     matrix::Stack,
-    node::{
-        Failure, HELD_TRIALS_MAX, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState,
-        TrialStatus,
-    },
+    node::{Failure, Measured, Outcome, Reason, Resources, Side, TrialRequest, TrialState, TrialStatus},
 };
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};
@@ -27,55 +21,24 @@ use crate::{
     clock,
     metrics::{Metrics, TrialMetrics},
     observer::{Observations, Observer},
-    record, request,
+    record,
     sampler::Sampling,
-    workload::{self, Client, Failed, Handover, Listening, Measurements, Server, Setup, failure},
+    workload::{self, Client, Failed, Listening, Measurements, Server, Setup, failure},
 };
 
 /// How long the hosts of a client may take to close after a failure, which may mean that its peer no longer
 /// answers.
 const CLOSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// All trials of a node.
-pub(crate) struct Trials {
-    listen_ip: IpAddr,
-    metrics: Arc<Metrics>,
-    trials: Mutex<HashMap<String, Arc<RunningTrial>>>,
-    stopping: CancellationToken,
-}
-
-/// Why a node refuses a trial.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub(crate) enum Refusal {
-    /// The request is not valid.
-    #[error("unable to run this trial: {0}")]
-    Invalid(String),
-    /// The id belongs to another request.
-    #[error("trial {0:?} exists with other parameters: use a new id")]
-    Different(String),
-    /// A trial is in progress: a second one would distort the numbers of both.
-    #[error("the node is busy with trial {0:?}: wait for it, or cancel it by DELETE")]
-    Busy(String),
-    /// The conductor deletes no trials.
-    #[error("the node holds {HELD_TRIALS_MAX} trials: delete those that were collected, by DELETE")]
-    Full,
-    /// The node is stopping.
-    #[error("the node is stopping")]
-    Stopping,
-    /// Starting again would lose an outcome.
-    #[error("the outcome of trial {0:?} was not collected: collect it, or forget it by DELETE")]
-    Uncollected(String),
-}
-
 /// One trial.
 pub(crate) struct RunningTrial {
     id: String,
-    request: TrialRequest,
-    observer: Arc<Observer>,
+    pub(crate) request: TrialRequest,
+    pub(crate) observer: Arc<Observer>,
     progress: watch::Sender<Progress>,
     start: watch::Sender<Option<u64>>,
     finish: CancellationToken,
-    cancel: CancellationToken,
+    pub(crate) cancel: CancellationToken,
     /// The time that the request allows.
     timeout: TrialTimeout,
     /// Start of a client's workload, by the node's clock and by the runtime's.
@@ -101,111 +64,6 @@ struct Progress {
     state: TrialState,
     addresses: Vec<String>,
     outcome: Option<Outcome>,
-}
-
-impl Trials {
-    /// No trials. Servers will listen on `listen_ip`.
-    pub(crate) fn new(listen_ip: IpAddr, metrics: Arc<Metrics>) -> Self {
-        Self {
-            listen_ip,
-            metrics,
-            trials: Mutex::default(),
-            stopping: CancellationToken::new(),
-        }
-    }
-
-    /// Accepts a trial. Returns `true` if it is new, and `false` if the node has it with the same request.
-    pub(crate) fn put(&self, id: &str, request: TrialRequest) -> Result<bool, Refusal> {
-        let stack = request::check(&request).map_err(Refusal::Invalid)?;
-        let mut trials = self.trials.lock();
-        if let Some(existing) = trials.get(id) {
-            return if existing.request == request {
-                Ok(false)
-            } else {
-                Err(Refusal::Different(id.to_owned()))
-            };
-        }
-        if self.stopping.is_cancelled() {
-            return Err(Refusal::Stopping);
-        }
-        if let Some((busy, _)) = trials.iter().find(|(_, trial)| !trial.is_finished()) {
-            return Err(Refusal::Busy(busy.clone()));
-        }
-        if trials.len() >= HELD_TRIALS_MAX {
-            return Err(Refusal::Full);
-        }
-        let trial = Arc::new(RunningTrial::new(id.to_owned(), stack, request, &self.metrics));
-        let setup = Setup {
-            stack,
-            settings: trial.request.settings.clone(),
-            transport: trial.request.transport,
-            parameters: trial.request.parameters.clone(),
-            listen: (self.listen_ip, 0),
-            identity: None,
-            max_streams: None,
-            download: None,
-            handover: Handover::default(),
-            stack_metrics: self.metrics.stacks(),
-            observer: trial.observer.clone(),
-        };
-        tokio::spawn(trial.clone().run(setup, self.stopping.clone()));
-        trials.insert(id.to_owned(), trial);
-        Ok(true)
-    }
-
-    /// A trial by its id.
-    pub(crate) fn get(&self, id: &str) -> Option<Arc<RunningTrial>> {
-        self.trials.lock().get(id).cloned()
-    }
-
-    /// Cancels a running trial, or forgets one that has ended. `false` if the trial does not exist.
-    pub(crate) fn delete(&self, id: &str) -> bool {
-        let mut trials = self.trials.lock();
-        let Some(trial) = trials.get(id) else { return false };
-        if trial.is_finished() {
-            trials.remove(id);
-        } else {
-            trial.cancel.cancel();
-        }
-        true
-    }
-
-    /// Ends running trials, accepts no new ones, and waits until all have an outcome.
-    pub(crate) async fn stop(&self) {
-        self.stopping.cancel();
-        let running: Vec<Arc<RunningTrial>> = self.trials.lock().values().cloned().collect();
-        for trial in running {
-            trial.status(Duration::MAX, TrialState::Running).await;
-        }
-    }
-
-    /// Accepts no trials any more, unless one is in progress or has an outcome that was not collected.
-    pub(crate) fn close(&self) -> Result<(), Refusal> {
-        let trials = self.trials.lock();
-        for (id, trial) in &*trials {
-            if !trial.is_finished() {
-                return Err(Refusal::Busy(id.clone()));
-            }
-            if !trial.collected.load(Ordering::Relaxed) {
-                return Err(Refusal::Uncollected(id.clone()));
-            }
-        }
-        self.stopping.cancel();
-        Ok(())
-    }
-
-    /// Whether an outcome was not collected yet.
-    pub(crate) fn has_uncollected(&self) -> bool {
-        self.trials
-            .lock()
-            .values()
-            .any(|trial| !trial.collected.load(Ordering::Relaxed))
-    }
-
-    /// Whether the node is stopping.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.is_cancelled()
-    }
 }
 
 /// How long a trial may take.
@@ -235,7 +93,7 @@ impl TrialTimeout {
 }
 
 impl RunningTrial {
-    fn new(id: String, stack: Stack, request: TrialRequest, metrics: &Metrics) -> Self {
+    pub(crate) fn new(id: String, stack: Stack, request: TrialRequest, metrics: &Metrics) -> Self {
         let labelled = metrics.trial(stack, request.transport, &request.labels);
         let observer = Arc::new(Observer::new(labelled, Sampling::from(&request.parameters)));
         let progress = Progress {
@@ -295,6 +153,11 @@ impl RunningTrial {
         self.collected.store(true, Ordering::Relaxed);
     }
 
+    /// Whether the outcome was collected.
+    pub(crate) fn is_collected(&self) -> bool {
+        self.collected.load(Ordering::Relaxed)
+    }
+
     /// Starts a client when the node's clock shows this number of nanoseconds. Only the first call has an
     /// effect.
     pub(crate) fn start(&self, at_nanoseconds: u64) {
@@ -307,12 +170,13 @@ impl RunningTrial {
         self.finish.cancel();
     }
 
-    fn is_finished(&self) -> bool {
+    /// Whether there is an outcome.
+    pub(crate) fn is_finished(&self) -> bool {
         self.progress.borrow().state == TrialState::Finished
     }
 
     /// Runs the trial until it has an outcome.
-    async fn run(self: Arc<Self>, setup: Setup, stopping: CancellationToken) {
+    pub(crate) async fn run(self: Arc<Self>, setup: Setup, stopping: CancellationToken) {
         let side = self.clone();
         let (cut, is_cut) = oneshot::channel();
         // A task of its own, so that a panic in a stack ends this trial and not the node.
