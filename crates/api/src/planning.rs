@@ -285,6 +285,7 @@ pub fn cells(spec: &PerfRunSpec) -> Result<Vec<Cell>, Error> {
 }
 
 /// The part of a plan without trials.
+#[derive(Default)]
 struct Content {
     networks: Vec<NetworkImpairments>,
     nodes: Vec<PlannedNode>,
@@ -293,7 +294,54 @@ struct Content {
     cell_pairs: Vec<Ids>,
 }
 
-fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
+impl Content {
+    /// Adds the cells of a point, and of those that it is compared with.
+    fn add<'a>(
+        &mut self,
+        sides: &mut Sides<'a>,
+        comparisons: &Comparisons<'a>,
+        point: &Point<'a>,
+        load: &Parameters,
+    ) {
+        let baseline = self.add_cell(sides, point, load);
+        let Some(Others { candidate, control }) = comparisons.others(point) else {
+            return;
+        };
+        let candidate = self.add_cell(sides, &candidate, load);
+        if let Some((baseline, candidate)) = baseline.zip(candidate) {
+            let control = control.and_then(|control| self.add_cell(sides, &control, load));
+            self.cell_pairs.push(Ids {
+                baseline,
+                candidate,
+                control,
+            });
+        }
+    }
+
+    /// Adds the cell of a point, and returns its id. `None` if it is skipped.
+    fn add_cell<'a>(
+        &mut self,
+        sides: &mut Sides<'a>,
+        point: &Point<'a>,
+        load: &Parameters,
+    ) -> Option<String> {
+        let cell = cell(sides, point, load.clone());
+        if let Some(reason) = why_skipped(point, &cell) {
+            self.skipped.push(Skipped {
+                id: cell.id,
+                client: Some(cell.client),
+                server: Some(cell.server),
+                reason,
+            });
+            return None;
+        }
+        let id = cell.id.clone();
+        self.cells.push(cell);
+        Some(id)
+    }
+}
+
+fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let loads = loads(&spec.workload, &spec.topology);
     check_loads(&loads)?;
     let axes = Axes::of(spec)?;
@@ -301,83 +349,48 @@ fn content<'a>(spec: &'a PerfRunSpec) -> Result<Content, Error> {
     let comparisons = Comparisons::of(spec)?;
     Size::of(spec, &axes, &comparisons, &loads).check()?;
     let mut sides = Sides::of(&spec.topology);
-    let (mut cells, mut skipped, mut cell_pairs) = (vec![], vec![], vec![]);
+    let mut content = Content::default();
     // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
-        let mut measured = vec![];
-        let mut measurable = |point: &Point<'a>, load: &Parameters| {
-            let cell = cell(&mut sides, point, load.clone());
-            if let Some(reason) = why_skipped(point, &cell) {
-                skipped.push(Skipped {
-                    id: cell.id,
-                    client: Some(cell.client),
-                    server: Some(cell.server),
-                    reason,
-                });
-                return None;
-            }
-            let id = cell.id.clone();
-            measured.push(cell);
-            Some(id)
-        };
+        let first = content.cells.len();
         for point in axes.points(network) {
             for load in &loads {
-                let baseline = measurable(&point, load);
-                let Some(Others { candidate, control }) = comparisons.others(&point) else {
-                    continue;
-                };
-                let candidate = measurable(&candidate, load);
-                let Some((baseline, candidate)) = baseline.zip(candidate) else {
-                    continue;
-                };
-                cell_pairs.push(Ids {
-                    baseline,
-                    candidate,
-                    control: control.and_then(|control| measurable(&control, load)),
-                });
+                content.add(&mut sides, &comparisons, &point, load);
             }
         }
         if spec.matrix.raw_reference {
-            measured = with_raw_reference(&mut sides, network, measured);
+            let measured = content.cells.split_off(first);
+            let measured = with_raw_reference(&mut sides, network, measured);
+            content.cells.extend(measured);
         }
-        cells.append(&mut measured);
     }
-    if cells.is_empty() {
-        return Err(if skipped.is_empty() {
+    if content.cells.is_empty() {
+        return Err(if content.skipped.is_empty() {
             Error::NoCell
         } else {
-            Error::NoRunnableCell(skipped)
+            Error::NoRunnableCell(content.skipped)
         });
     }
-    check_compared(spec, &cells, &skipped, &cell_pairs)?;
-    let used: HashSet<&str> = cells.iter().map(|cell| cell.network.as_str()).collect();
-    let networks = networks.into_iter();
-    let networks = networks.filter(|network| used.contains(network.name.as_str()));
-    Ok(Content {
-        networks: networks.collect(),
-        nodes: sides.nodes(&cells),
-        cells,
-        skipped,
-        cell_pairs,
-    })
+    check_compared(spec, &content)?;
+    let is_used =
+        |network: &NetworkImpairments| content.cells.iter().any(|cell| cell.network == network.name);
+    content.networks = networks.into_iter().filter(is_used).collect();
+    content.nodes = sides.nodes(&content.cells);
+    Ok(content)
 }
 
 /// Refuses a comparison without a pair of cells.
-fn check_compared(
-    spec: &PerfRunSpec,
-    cells: &[Cell],
-    skipped: &[Skipped],
-    cell_pairs: &[Ids],
-) -> Result<(), Error> {
-    let compared: HashSet<&str> = cell_pairs
+fn check_compared(spec: &PerfRunSpec, content: &Content) -> Result<(), Error> {
+    let compared: HashSet<&str> = content
+        .cell_pairs
         .iter()
         .map(|cell_pair| cell_pair.candidate.as_str())
         .collect();
     for compare in &spec.compare {
         let has_candidate = |cell: &Cell| [&cell.client, &cell.server].contains(&&compare.candidate);
         let is_compared = |cell: &Cell| has_candidate(cell) && compared.contains(cell.id.as_str());
-        if !cells.iter().any(is_compared) {
-            return Err(incomparable(compare, skipped));
+        if !content.cells.iter().any(is_compared) {
+            return Err(incomparable(compare, &content.skipped));
         }
     }
     Ok(())

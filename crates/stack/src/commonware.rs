@@ -148,17 +148,10 @@ async fn start_network(
         tasks: Tasks::default(),
     });
     let stop = shared.tasks.stop_on_drop();
-    let mut addresses = Vec::new();
-    if let Some(socket) = socket {
-        let failed = super::address::cannot_listen(Transport::Tcp, socket);
-        let listener = TcpListener::bind((socket.ip(), 0)).await.map_err(&failed)?;
-        let port = listener.local_addr().map_err(&failed)?.port();
-        addresses = interfaces::dialable(Transport::Tcp, socket).map_err(&failed)?;
-        for address in &mut addresses {
-            address.push_str(&Address::suffix(&shared.own.key, Some(port)));
-        }
-        shared.tasks.spawn(accept(Arc::clone(&shared), listener));
-    }
+    let addresses = match socket {
+        Some(socket) => accept_introductions(&shared, socket).await?,
+        None => Vec::new(),
+    };
     shared
         .tasks
         .spawn(answer(Arc::clone(&shared), greetings.1, inbound));
@@ -169,6 +162,19 @@ async fn start_network(
         network,
         _stop: stop,
     }))
+}
+
+/// Accepts introductions for a network that listens on a socket. Returns the addresses to dial.
+async fn accept_introductions(shared: &Arc<Shared>, socket: SocketAddr) -> Result<Vec<String>, Error> {
+    let failed = super::address::cannot_listen(Transport::Tcp, socket);
+    let listener = TcpListener::bind((socket.ip(), 0)).await.map_err(&failed)?;
+    let port = listener.local_addr().map_err(&failed)?.port();
+    let mut addresses = interfaces::dialable(Transport::Tcp, socket).map_err(&failed)?;
+    for address in &mut addresses {
+        address.push_str(&Address::suffix(&shared.own.key, Some(port)));
+    }
+    shared.tasks.spawn(accept(Arc::clone(shared), listener));
+    Ok(addresses)
 }
 
 /// Starts a network that listens. Port 0 takes a free one.

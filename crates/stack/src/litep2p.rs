@@ -78,67 +78,9 @@ pub(super) async fn start(
         builder = builder.with_notification_protocol(protocol);
         notifications = Some(started);
     }
-    // With the default configurations, a dialler would listen, too.
-    let listen_addresses: Vec<_> = config
-        .listen
-        .map(|listen| translate(&address::multiaddr(config.transport, listen.into())))
-        .transpose()?
-        .into_iter()
-        .collect();
-    let builder = match config.transport {
-        Transport::QuicV1 => builder.with_quic(quic::config::Config {
-            listen_addresses,
-            connection_open_timeout: DIAL_TIMEOUT,
-            substream_open_timeout: OPEN_TIMEOUT,
-        }),
-        // `check_supported` has refused the others.
-        Transport::Tcp | Transport::TcpTls | Transport::Memory | Transport::Webtransport => {
-            builder.with_tcp(tcp::config::Config {
-                listen_addresses,
-                // If another process listens on the port, that must be an error and not share its peers.
-                reuse_port: false,
-                // By default, a delayed acknowledgement stalls each message.
-                nodelay: true,
-                yamux_config: yamux_config(&config),
-                connection_open_timeout: DIAL_TIMEOUT,
-                substream_open_timeout: OPEN_TIMEOUT,
-                ..Default::default()
-            })
-        }
-        Transport::Ws => builder.with_websocket(websocket::config::Config {
-            listen_addresses,
-            // `reuse_port` and `nodelay` as on TCP, for the reasons given there.
-            reuse_port: false,
-            nodelay: true,
-            yamux_config: yamux_config(&config),
-            connection_open_timeout: DIAL_TIMEOUT,
-            substream_open_timeout: OPEN_TIMEOUT,
-            ..Default::default()
-        }),
-        Transport::WebrtcDirect => with_webrtc(builder, listen_addresses)?,
-    };
-    let litep2p = Litep2p::new(builder.build()).map_err(setup)?;
-    let mut addresses: Vec<_> = litep2p.listen_addresses().map(ToString::to_string).collect();
-    let mut listening = None;
-    if let Some((ip, port)) = config.listen {
-        // litep2p only logs that it failed to listen.
-        let Some(bound) = addresses.first() else {
-            let failed = address::cannot_listen(config.transport, (ip, port));
-            return Err(failed(io::Error::other("litep2p did not listen")));
-        };
-        listening = address::port(&address::parse(bound)?).map(|port| (ip, port));
-        if let (Transport::QuicV1, true, Some(listening)) = (config.transport, ip.is_unspecified(), listening)
-        {
-            // Its QUIC reports the wildcard address, which peers cannot dial.
-            let dialable = interfaces::dialable(config.transport, listening.into())
-                .map_err(address::cannot_listen(config.transport, listening))?;
-            let peer = litep2p.local_peer_id();
-            addresses = dialable
-                .into_iter()
-                .map(|address| format!("{address}/p2p/{peer}"))
-                .collect();
-        }
-    }
+    let litep2p = Litep2p::new(with_transport(builder, &config)?.build()).map_err(setup)?;
+    let listening = bound(&litep2p, &config)?;
+    let addresses = addresses(&litep2p, config.transport, listening)?;
     let (dials, dial_requests) = mpsc::unbounded_channel();
     let driver = driver::run(litep2p, dial_requests);
     match config.transport {
@@ -155,6 +97,82 @@ pub(super) async fn start(
         tasks,
         _stop: stop,
     }))
+}
+
+fn with_transport(builder: ConfigBuilder, config: &HostConfig) -> Result<ConfigBuilder, Error> {
+    // With the default configurations, a dialler would listen, too.
+    let listen_addresses: Vec<_> = config
+        .listen
+        .map(|listen| translate(&address::multiaddr(config.transport, listen.into())))
+        .transpose()?
+        .into_iter()
+        .collect();
+    Ok(match config.transport {
+        Transport::QuicV1 => builder.with_quic(quic::config::Config {
+            listen_addresses,
+            connection_open_timeout: DIAL_TIMEOUT,
+            substream_open_timeout: OPEN_TIMEOUT,
+        }),
+        // `check_supported` has refused the others.
+        Transport::Tcp | Transport::TcpTls | Transport::Memory | Transport::Webtransport => {
+            builder.with_tcp(tcp::config::Config {
+                listen_addresses,
+                // If another process listens on the port, that must be an error and not share its peers.
+                reuse_port: false,
+                // By default, a delayed acknowledgement stalls each message.
+                nodelay: true,
+                yamux_config: yamux_config(config),
+                connection_open_timeout: DIAL_TIMEOUT,
+                substream_open_timeout: OPEN_TIMEOUT,
+                ..Default::default()
+            })
+        }
+        Transport::Ws => builder.with_websocket(websocket::config::Config {
+            listen_addresses,
+            // `reuse_port` and `nodelay` as on TCP, for the reasons given there.
+            reuse_port: false,
+            nodelay: true,
+            yamux_config: yamux_config(config),
+            connection_open_timeout: DIAL_TIMEOUT,
+            substream_open_timeout: OPEN_TIMEOUT,
+            ..Default::default()
+        }),
+        Transport::WebrtcDirect => with_webrtc(builder, listen_addresses)?,
+    })
+}
+
+/// [`HostConfig::listen`] with the port that was bound.
+fn bound(litep2p: &Litep2p, config: &HostConfig) -> Result<Option<(IpAddr, u16)>, Error> {
+    let Some((ip, port)) = config.listen else {
+        return Ok(None);
+    };
+    // litep2p only logs that it failed to listen.
+    let Some(bound) = litep2p.listen_addresses().next() else {
+        let failed = address::cannot_listen(config.transport, (ip, port));
+        return Err(failed(io::Error::other("litep2p did not listen")));
+    };
+    Ok(address::port(&address::parse(&bound.to_string())?).map(|port| (ip, port)))
+}
+
+/// Addresses that peers can dial.
+fn addresses(
+    litep2p: &Litep2p,
+    transport: Transport,
+    listening: Option<(IpAddr, u16)>,
+) -> Result<Vec<String>, Error> {
+    match listening {
+        // Its QUIC reports the wildcard address, which peers cannot dial.
+        Some(listening) if transport == Transport::QuicV1 && listening.0.is_unspecified() => {
+            let dialable = interfaces::dialable(transport, listening.into())
+                .map_err(address::cannot_listen(transport, listening))?;
+            let peer = litep2p.local_peer_id();
+            let with_peer = dialable
+                .into_iter()
+                .map(|address| format!("{address}/p2p/{peer}"));
+            Ok(with_peer.collect())
+        }
+        _ => Ok(litep2p.listen_addresses().map(ToString::to_string).collect()),
+    }
 }
 
 #[cfg(feature = "webrtc")]
