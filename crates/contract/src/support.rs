@@ -4,12 +4,13 @@ mod built_in;
 mod facts;
 mod uses;
 
-use self::facts::{why_no_shared_wire, why_role_unsupported};
+use self::facts::why_no_shared_wire;
 pub use self::{
     built_in::capabilities,
     facts::{
         COMMONWARE_SPARE, LITEP2P_QUIC_STREAMS, commonware_burst, commonware_peers, dial_round_trips,
-        is_stream_layer, limits, most_peers, stream_is_connection, why_setting_unsupported,
+        is_stream_layer, limits, most_peers, stream_is_connection, why_role_unsupported,
+        why_setting_unsupported,
     },
     uses::{USES, Use},
 };

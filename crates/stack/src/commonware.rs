@@ -53,7 +53,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, Inbound, Keys,
-    Relaying, Reservation, accept, interfaces, tasks::Tasks,
+    Reservation, accept, interfaces, tasks::Tasks,
 };
 use crate::messenger::{BoxMessenger, Broadcaster, Message};
 
@@ -76,9 +76,6 @@ pub(super) async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
-    if config.transport != Transport::Tcp || config.relaying != Relaying::No {
-        return Err(unsupported("anything but TCP without a relay"));
-    }
     let seed = match config.identity {
         Keys::New(Identity::Ed25519) => rand::random(),
         Keys::Seeded(seed) => seed,
@@ -90,11 +87,11 @@ pub(super) async fn start(
         config.settings.cups(),
         handshake::MAX_CLOCK_DIFFERENCE,
     );
-    let Some(load) = config.messages else {
+    let Some(load) = config.parameters.messages() else {
         return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
     };
-    let limits = Limits::of(&load, config.listen.is_some());
-    let runtime = Runtime::of(&load, config.metrics).await.map_err(setup)?;
+    let limits = Limits::of(load, config.listen.is_some());
+    let runtime = Runtime::of(load, config.metrics).await.map_err(setup)?;
     start_network(runtime, config.listen, key, upgrader, limits, inbound).await
 }
 

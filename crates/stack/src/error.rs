@@ -9,13 +9,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The stack does not have such a transport or negotiation. The plan should have skipped the cell.
-    #[error("{stack} cannot do {what}")]
-    Unsupported {
-        /// The stack.
-        stack: Stack,
-        /// What the stack lacks.
-        what: String,
-    },
+    #[error("{0}")]
+    Unsupported(String),
     /// The listener could not be bound.
     #[error("failed to listen on {address}: {reason}")]
     Listen {
@@ -65,8 +60,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn unsupported(stack: Stack, what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self::Unsupported { stack, what }
+        Self::Unsupported(format!("{stack} cannot do {}", what.into()))
     }
 
     pub(crate) fn address(address: &(impl Display + ?Sized), reason: impl Into<String>) -> Self {

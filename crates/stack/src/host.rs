@@ -8,8 +8,9 @@ use std::{
 
 use async_trait::async_trait;
 use perfrun_contract::{
-    matrix::{Identity, Negotiation, Protocol, StackSettings, Transport},
-    parameters::Messages,
+    matrix::{Identity, StackSettings, Transport},
+    parameters::Parameters,
+    role::Role,
     workload::RelayLimits,
 };
 use tokio::{
@@ -53,11 +54,9 @@ pub struct HostConfig {
     pub settings: StackSettings,
     /// The transport of its connections.
     pub transport: Transport,
-    /// The protocol of this host's streams.
-    pub protocol: Protocol,
-    /// How the dialler negotiates [`Self::protocol`]. litep2p refuses what it cannot do. commonware and raw
-    /// negotiate nothing. raw is the reference of both ways.
-    pub negotiation: Negotiation,
+    /// The load. It has the protocol of the host's streams, how a dialler negotiates it, and messages, by
+    /// which stacks that pass messages size their queues. commonware and raw negotiate nothing.
+    pub parameters: Parameters,
     /// Address and port to listen on; port 0 takes a free one. `None` if the host only dials.
     pub listen: Option<(IpAddr, u16)>,
     /// The keys that name the host to its peers.
@@ -66,12 +65,21 @@ pub struct HostConfig {
     pub max_streams: usize,
     /// The host's part in a workload with a relay.
     pub relaying: Relaying,
-    /// The messages of a workload that exchanges messages. Stacks that pass messages size their queues by it.
-    pub messages: Option<Messages>,
     /// Metrics that stacks keep of themselves.
     pub metrics: Arc<StackMetrics>,
     /// Takes the congestion control of the host's connections.
     pub congestion: UsedCongestion,
+}
+
+impl HostConfig {
+    /// The host's role in the trial.
+    pub(crate) fn role(&self) -> Role {
+        match (self.relaying, self.listen) {
+            (Relaying::Relay(_), _) => Role::Relay,
+            (_, Some(_)) => Role::Server,
+            (_, None) => Role::Client,
+        }
+    }
 }
 
 /// The congestion control that connections of a trial use, once that is known.

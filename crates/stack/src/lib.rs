@@ -30,7 +30,7 @@ use futures::future::BoxFuture;
 use perfrun_contract::{
     limits::{CONNECTIONS_MAX, DIAL_TIMEOUT},
     matrix::{NodeProgramKind, Stack, Transport},
-    support::why_setting_unsupported,
+    support::{why_role_unsupported, why_setting_unsupported},
 };
 use tokio::sync::mpsc;
 
@@ -68,6 +68,9 @@ async fn begin(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
+    if let Some(reason) = why_role_unsupported(stack, config.role(), config.transport, &config.parameters) {
+        return Err(Error::Unsupported(reason));
+    }
     let lacking = (config.settings)
         .effective_on(config.transport)
         .find(|setting| why_setting_unsupported(stack, *setting).is_some());

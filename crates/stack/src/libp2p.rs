@@ -69,7 +69,8 @@ pub(super) async fn start(
     let stop = tasks.stop_on_drop();
     let limits = Limits::new(config.transport, config.max_streams)?;
     let keypair = identity(config.identity).await?;
-    let protocol = StreamProtocol::try_from_owned(config.protocol.as_ref().to_owned()).map_err(setup)?;
+    let protocol =
+        StreamProtocol::try_from_owned(config.parameters.protocol().as_ref().to_owned()).map_err(setup)?;
     let clock = transport::DialClock::default();
     let carrier = transport::build(config.transport, &keypair, limits, &congestion::Tcp::of(&config))?;
     let (commands, requests) = mpsc::unbounded_channel();
@@ -119,7 +120,9 @@ pub(super) async fn start(
 /// The load whose messages pass by gossipsub. `None` without one.
 fn gossiped(config: &HostConfig) -> Option<Messages> {
     config
-        .messages
+        .parameters
+        .messages()
+        .copied()
         .filter(|_| config.settings.messaging() == Messaging::Gossipsub)
 }
 
@@ -148,7 +151,7 @@ impl Parts {
             behaviour,
             local,
             libp2p::swarm::Config::with_executor(move |task| executor.spawn(dials.run(task)))
-                .with_substream_upgrade_protocol_override(match config.negotiation {
+                .with_substream_upgrade_protocol_override(match config.parameters.negotiation() {
                     Negotiation::V1 => Version::V1,
                     Negotiation::V1Lazy => Version::V1Lazy,
                 })

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use libp2p::Multiaddr;
 use perfrun_contract::{
-    matrix::{Identity, Messaging, Negotiation, Stack, Transport},
+    matrix::{Messaging, Stack, Transport},
     support::{LITEP2P_QUIC_STREAMS, YAMUX_STREAM},
 };
 use tokio::sync::{mpsc, oneshot};
@@ -42,8 +42,7 @@ use self::{
 };
 use super::{
     BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
-    IDLE_TIMEOUT, Inbound, Keys, OPEN_TIMEOUT, Relaying, Reservation, address, interfaces, tasks::Tasks,
-    with_spare,
+    IDLE_TIMEOUT, Inbound, Keys, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, with_spare,
 };
 use crate::messenger::BoxMessenger;
 
@@ -54,7 +53,7 @@ pub(super) async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
-    check_supported(&config)?;
+    check_streams(&config)?;
     if let Some(listen) = config.listen {
         address::check_free(config.transport, listen)?;
     }
@@ -73,7 +72,9 @@ pub(super) async fn start(
         )
         .with_executor(Arc::new(TasksExecutor(tasks.clone())));
     let mut notifications = None;
-    if let (Some(load), Messaging::Notifications) = (&config.messages, config.settings.messaging()) {
+    if let (Some(load), Messaging::Notifications) =
+        (config.parameters.messages(), config.settings.messaging())
+    {
         let (started, protocol) = Notifications::start(load, inbound, &tasks);
         builder = builder.with_notification_protocol(protocol);
         notifications = Some(started);
@@ -113,7 +114,7 @@ fn with_transport(builder: ConfigBuilder, config: &HostConfig) -> Result<ConfigB
             connection_open_timeout: DIAL_TIMEOUT,
             substream_open_timeout: OPEN_TIMEOUT,
         }),
-        // `check_supported` has refused the others.
+        // The contract has refused the others.
         Transport::Tcp | Transport::TcpTls | Transport::Memory | Transport::Webtransport => {
             builder.with_tcp(tcp::config::Config {
                 listen_addresses,
@@ -189,27 +190,9 @@ fn with_webrtc(_: ConfigBuilder, _: Vec<LiteMultiaddr>) -> Result<ConfigBuilder,
     Err(Error::without_webrtc(Stack::Litep2p))
 }
 
-fn check_supported(config: &HostConfig) -> Result<(), Error> {
+/// Checks that streams fit. The contract does not know how many a server from a shell lets its peers open.
+fn check_streams(config: &HostConfig) -> Result<(), Error> {
     let unsupported = |what: String| Err(Error::unsupported(Stack::Litep2p, what));
-    if matches!(config.relaying, Relaying::Relay(_)) {
-        return unsupported("circuit relay".to_owned());
-    }
-    if config.identity == Keys::New(Identity::Rsa2048) {
-        return unsupported("RSA identities".to_owned());
-    }
-    if matches!(
-        config.transport,
-        Transport::TcpTls | Transport::Memory | Transport::Webtransport
-    ) {
-        return unsupported(config.transport.to_string());
-    }
-    if config.transport == Transport::WebrtcDirect && config.listen.is_none() {
-        return unsupported("dials on webrtc-direct".to_owned());
-    }
-    // A server accepts lazy diallers: only the order of their messages differs.
-    if config.negotiation == Negotiation::V1Lazy && config.listen.is_none() {
-        return unsupported("lazy negotiation".to_owned());
-    }
     if config.transport == Transport::QuicV1
         && config.listen.is_some()
         && config.max_streams > LITEP2P_QUIC_STREAMS as usize
@@ -409,7 +392,7 @@ impl Executor for TasksExecutor {
 fn identity(keys: Keys) -> Result<Keypair, Error> {
     match keys {
         Keys::Seeded(seed) => SecretKey::try_from_bytes(seed).map(Keypair::from).map_err(setup),
-        // `check_supported` has refused others.
+        // The contract has refused others.
         Keys::New(_) => Ok(Keypair::generate()),
     }
 }
@@ -428,13 +411,14 @@ fn setup(error: ::litep2p::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Protocol, StackSettings},
+        matrix::{Identity, StackSettings},
+        parameters::{Parameters, Ping},
         quantity::ByteSize,
     };
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::{StackMetrics, UsedCongestion};
+    use crate::{Relaying, StackMetrics, UsedCongestion};
 
     fn with_window(max_streams: usize, yamux_window: Option<ByteSize>) -> HostConfig {
         HostConfig {
@@ -443,13 +427,14 @@ mod tests {
                 ..StackSettings::default()
             },
             transport: Transport::Tcp,
-            protocol: Protocol::Perf,
-            negotiation: Negotiation::V1,
+            parameters: Parameters::Ping(Ping {
+                count: 1,
+                interval_seconds: 0.0,
+            }),
             listen: None,
             identity: Keys::New(Identity::Ed25519),
             max_streams,
             relaying: Relaying::No,
-            messages: None,
             metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
             congestion: UsedCongestion::default(),
         }
@@ -479,8 +464,8 @@ mod tests {
     #[test]
     fn a_window_without_room_for_all_streams_is_refused() {
         let window = Some(ByteSize(1 << 20));
-        assert!(check_supported(&with_window(4, window)).is_ok());
-        let refused = check_supported(&with_window(5, window)).unwrap_err();
+        assert!(check_streams(&with_window(4, window)).is_ok());
+        let refused = check_streams(&with_window(5, window)).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "litep2p cannot do 5 streams in a yamux window of 1Mi"
@@ -489,6 +474,6 @@ mod tests {
             transport: Transport::QuicV1,
             ..with_window(5, window)
         };
-        assert!(check_supported(&without_yamux).is_ok());
+        assert!(check_streams(&without_yamux).is_ok());
     }
 }

@@ -16,10 +16,10 @@ use std::{
 use commonware_cryptography::{Signer, ed25519::PrivateKey};
 use futures::future::join_all;
 use perfrun_contract::{
-    matrix::{Cups, Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
-    parameters::{Amount, Messages},
+    matrix::{Cups, Identity, Stack, StackSettings, Transport},
+    parameters::{Amount, Messages, Parameters, Ping, Relay},
     quantity::ByteSize,
-    workload::MessageMode,
+    workload::{MessageMode, RelayLimits, RelayPath},
 };
 use perfrun_stack::{
     self as stack, Connection, Error, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
@@ -41,37 +41,41 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// What takes longer hangs, even on a slow machine.
 const SOON: Duration = Duration::from_secs(20);
 
+fn messages(bytes: usize, window: u32) -> Messages {
+    Messages {
+        mode: MessageMode::Stream,
+        message_bytes: ByteSize(bytes as u64),
+        amount: Amount::Count(1),
+        window,
+        rate: None,
+        priority: false,
+        receivers: 1,
+    }
+}
+
 fn config(bytes: usize, window: u32) -> HostConfig {
     HostConfig {
         settings: StackSettings::default(),
         transport: Transport::Tcp,
-        protocol: Protocol::Perf,
-        negotiation: Negotiation::V1,
+        parameters: Parameters::Messages(messages(bytes, window)),
         listen: None,
         identity: Keys::New(Identity::Ed25519),
         max_streams: 1,
         relaying: Relaying::No,
-        messages: Some(Messages {
-            mode: MessageMode::Stream,
-            message_bytes: ByteSize(bytes as u64),
-            amount: Amount::Count(1),
-            window,
-            rate: None,
-            priority: false,
-            receivers: 1,
-        }),
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
         congestion: UsedCongestion::default(),
     }
 }
 
 /// Of a host whose peers are in this process.
-fn in_process(config: HostConfig) -> HostConfig {
-    let messages = config.messages.map(|load| Messages {
-        mode: MessageMode::Serial,
-        ..load
-    });
-    HostConfig { messages, ..config }
+fn in_process(bytes: usize, window: u32) -> HostConfig {
+    HostConfig {
+        parameters: Parameters::Messages(Messages {
+            mode: MessageMode::Serial,
+            ..messages(bytes, window)
+        }),
+        ..config(bytes, window)
+    }
 }
 
 async fn start(config: HostConfig) -> Box<dyn Host> {
@@ -340,7 +344,10 @@ fn with_streams(version: Cups) -> HostConfig {
     with_cups(
         version,
         HostConfig {
-            messages: None,
+            parameters: Parameters::Ping(Ping {
+                count: 1,
+                interval_seconds: 0.0,
+            }),
             ..config(64, 1)
         },
     )
@@ -396,7 +403,13 @@ async fn settings_that_commonware_lacks_are_refused() {
     let _alone = ALONE.lock().await;
     for lacking in [
         HostConfig {
-            messages: None,
+            parameters: Parameters::Relay(Relay {
+                path: RelayPath::Direct,
+                bytes: 1,
+                chunk_bytes: ByteSize(1),
+                pings: 0,
+                limits: RelayLimits::default(),
+            }),
             relaying: Relaying::Peer,
             ..config(64, 1)
         },
@@ -463,7 +476,7 @@ async fn nothing_left() -> (usize, BTreeSet<String>) {
 async fn hosts_leave_no_thread_and_no_folder() {
     let _alone = ALONE.lock().await;
     let before = nothing_left().await;
-    for (config, runtimes) in [(config(64, 1), 2), (in_process(config(64, 1)), 1)] {
+    for (config, runtimes) in [(config(64, 1), 2), (in_process(64, 1), 1)] {
         for is_closed in [true, false] {
             let server = Server::start(config.clone()).await;
             let client = Client::dial(config.clone(), server.address()).await;
@@ -483,9 +496,9 @@ async fn hosts_leave_no_thread_and_no_folder() {
 async fn peers_of_one_process_keep_their_runtime_until_the_last_ends() {
     let _alone = ALONE.lock().await;
     let before = nothing_left().await;
-    let mut server = Server::start(in_process(config(64, 1))).await;
+    let mut server = Server::start(in_process(64, 1)).await;
     for _ in 0..2 {
-        let mut client = Client::dial(in_process(config(64, 1)), server.address()).await;
+        let mut client = Client::dial(in_process(64, 1), server.address()).await;
         let mut accepted = server.messenger().await;
         exchange(&mut client.messenger, &mut accepted, 100, 64, 1).await;
         drop(client.messenger);

@@ -41,7 +41,7 @@ pub(super) fn why_no_shared_wire(stack: Stack) -> Option<&'static str> {
 
 /// Why a stack cannot play a role in a trial, whatever the other stacks are. `None` if it can, or if only
 /// [`limits`] forbid it.
-pub(super) fn why_role_unsupported(
+pub fn why_role_unsupported(
     stack: Stack,
     role: Role,
     transport: Transport,

@@ -132,12 +132,8 @@ pub(super) fn build(
             .map(|(peer, connection), _| (peer, StreamMuxerBox::new(connection)))
             .boxed(),
         Transport::WebrtcDirect => webrtc(keypair)?,
-        Transport::Webtransport => {
-            return Err(Error::unsupported(
-                Stack::Libp2p,
-                "webtransport outside a browser",
-            ));
-        }
+        // The contract has refused it.
+        Transport::Webtransport => return Err(Error::unsupported(Stack::Libp2p, "webtransport")),
     })
 }
 

@@ -59,7 +59,7 @@ impl RawProtocol {
         requests: mpsc::UnboundedReceiver<Command>,
     ) -> Self {
         Self {
-            name: ProtocolName::from(config.protocol.as_ref().to_owned()),
+            name: ProtocolName::from(config.parameters.protocol().as_ref().to_owned()),
             transport: config.transport,
             inbound,
             requests,

@@ -70,8 +70,7 @@ impl Setup {
         HostConfig {
             settings: self.settings.clone(),
             transport: self.transport,
-            protocol: self.parameters.protocol(),
-            negotiation: self.parameters.negotiation(),
+            parameters: self.parameters.clone(),
             listen,
             identity: match self.identity.filter(|_| listen.is_some()) {
                 Some(seed) => Keys::Seeded(seed),
@@ -83,7 +82,6 @@ impl Setup {
             } else {
                 Relaying::No
             },
-            messages: self.parameters.messages().copied(),
             metrics: self.stack_metrics.clone(),
             congestion: self.observer.congestion.clone(),
         }

@@ -121,7 +121,7 @@ async fn settings_that_litep2p_lacks_are_refused_before_a_host_starts() {
         listener(Transport::TcpTls),
         host(Transport::WebrtcDirect),
         HostConfig {
-            negotiation: Negotiation::V1Lazy,
+            parameters: load(Negotiation::V1Lazy),
             ..host(Transport::Tcp)
         },
         HostConfig {

@@ -26,7 +26,7 @@ async fn pair(client: Stack, server: Stack, transport: Transport, negotiation: N
     let client = start(
         client,
         HostConfig {
-            negotiation,
+            parameters: load(negotiation),
             ..host(transport)
         },
     )

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use perfrun_contract::{
     histogram::recorder,
     matrix::{Messaging, Stack, StackSettings, Transport},
-    parameters::{Amount, Messages},
+    parameters::{Amount, Messages, Parameters},
     quantity::ByteSize,
     workload::MessageMode,
 };
@@ -43,7 +43,7 @@ fn notified(load: Messages, config: HostConfig) -> HostConfig {
             messaging,
             ..config.settings
         },
-        messages: Some(load),
+        parameters: Parameters::Messages(load),
         ..config
     }
 }

@@ -7,7 +7,12 @@ use std::{
 };
 
 use futures::future::join_all;
-use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
+use perfrun_contract::{
+    matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
+    parameters::{Amount, Bandwidth, Parameters},
+    quantity::ByteSize,
+    workload::{Direction, Timing},
+};
 use perfrun_stack::{
     self as stack, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
     UsedCongestion,
@@ -43,17 +48,28 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// Tests that count file descriptors hold this lock for writing, all others for reading.
 pub(crate) static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
 
+/// A load whose diallers negotiate its protocol so.
+pub(crate) fn load(negotiation: Negotiation) -> Parameters {
+    Parameters::Bandwidth(Bandwidth {
+        protocol: Protocol::Perf,
+        direction: Direction::Both,
+        amount: Amount::Count(1),
+        streams: 1,
+        chunk_bytes: ByteSize(1),
+        timing: Timing::Strict,
+        negotiation,
+    })
+}
+
 pub(crate) fn host(transport: Transport) -> HostConfig {
     HostConfig {
         settings: StackSettings::default(),
         transport,
-        protocol: Protocol::Perf,
-        negotiation: Negotiation::V1,
+        parameters: load(Negotiation::V1),
         listen: None,
         identity: Keys::New(Identity::Ed25519),
         max_streams: 64,
         relaying: Relaying::No,
-        messages: None,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
         congestion: UsedCongestion::default(),
     }

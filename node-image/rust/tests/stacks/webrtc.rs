@@ -76,7 +76,7 @@ async fn libp2p_half_closes_towards_libp2p_with_messages_of_every_size() {
     for negotiation in [Negotiation::V1, Negotiation::V1Lazy] {
         let server = echo_server(Stack::Libp2p, listener(WEBRTC)).await;
         let config = HostConfig {
-            negotiation,
+            parameters: load(negotiation),
             ..host(WEBRTC)
         };
         let (client, connection) = connect(config, &server.addresses()[0]).await;
@@ -98,7 +98,7 @@ async fn libp2p_talks_to_both_one_stream_at_a_time_without_half_closes() {
         for negotiation in [Negotiation::V1, Negotiation::V1Lazy] {
             let server = counting_server(stack, listener(WEBRTC)).await;
             let config = HostConfig {
-                negotiation,
+                parameters: load(negotiation),
                 ..host(WEBRTC)
             };
             let (client, connection) = connect(config, &server.addresses()[0]).await;

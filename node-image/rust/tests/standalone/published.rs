@@ -2,7 +2,12 @@
 
 use std::{io, net::Ipv4Addr, sync::Arc};
 
-use perfrun_contract::matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport};
+use perfrun_contract::{
+    matrix::{Identity, Negotiation, Protocol, Stack, StackSettings, Transport},
+    parameters::{Amount, Bandwidth, Parameters},
+    quantity::ByteSize,
+    workload::{Direction, Timing},
+};
 use perfrun_stack::{
     self as stack, BoxStream, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics, UsedCongestion,
 };
@@ -37,13 +42,19 @@ async fn start() -> Box<dyn Host> {
     let config = HostConfig {
         settings: StackSettings::default(),
         transport: Transport::Tcp,
-        protocol: Protocol::Litep2pPerf,
-        negotiation: Negotiation::V1,
+        parameters: Parameters::Bandwidth(Bandwidth {
+            protocol: Protocol::Litep2pPerf,
+            direction: Direction::Both,
+            amount: Amount::Count(1),
+            streams: 1,
+            chunk_bytes: ByteSize(1024),
+            timing: Timing::Strict,
+            negotiation: Negotiation::V1,
+        }),
         listen: Some((Ipv4Addr::LOCALHOST.into(), 0)),
         identity: Keys::New(Identity::Ed25519),
         max_streams: 64,
         relaying: Relaying::No,
-        messages: None,
         metrics: Arc::new(StackMetrics::new(&mut Registry::default())),
         congestion: UsedCongestion::default(),
     };
