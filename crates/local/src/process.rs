@@ -10,7 +10,7 @@
 //!   socket stays in the namespace in which it was created, so control traffic never crosses the measured
 //!   link;
 //! - `PERFRUN_TOKEN_FILE`, a sealed file in memory with the token that callers of the control port must show;
-//! - nothing on stdin, and no other open file.
+//! - `/dev/null` as stdin and stdout, and no other open file.
 
 mod launcher;
 mod output;
@@ -101,9 +101,6 @@ pub struct NodeCommand {
     pub cpus: Option<CpuSet>,
     /// The file to which every line of stderr is appended.
     pub log: Option<File>,
-    /// The channel to which every line of stdout is sent. If it is full, the line is dropped: nodes must not
-    /// wait.
-    pub records: Option<mpsc::Sender<String>>,
 }
 
 impl NodeCommand {
@@ -116,7 +113,6 @@ impl NodeCommand {
             env: Vec::new(),
             cpus: None,
             log: None,
-            records: None,
         }
     }
 }
@@ -154,8 +150,6 @@ pub struct Exit {
     pub killed: bool,
     /// The last lines of stderr.
     pub last_lines: Vec<String>,
-    /// The number of lines of stdout that were dropped because the channel was full or the line too long.
-    pub records_lost: u64,
 }
 
 impl NodeProcess {
@@ -213,7 +207,6 @@ impl NodeProcess {
             status: None, // the thread of the launcher has ended, and the kernel has killed its children
             killed: true,
             last_lines: self.log_tail(),
-            records_lost: 0,
         })
     }
 
@@ -310,7 +303,6 @@ mod tests {
             status: Some(ExitStatus::from_raw(3 << 8)),
             killed: false,
             last_lines: vec!["cannot listen".to_owned()],
-            records_lost: 0,
         };
         assert_eq!(
             exit.to_string(),

@@ -6,8 +6,6 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open};
 use rustix::thread::sched_setaffinity;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::process::{ChildStderr, ChildStdout};
+use tokio::process::ChildStderr;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -35,10 +33,7 @@ const LOG_LINE_MAX: usize = 8 * 1024;
 /// is still read, and its last lines are still in the messages about the node.
 const LOG_FILE_MAX: usize = 16 * 1024 * 1024;
 
-/// Longer records are dropped: half a record is useless.
-const RECORD_MAX: usize = 4 * 1024 * 1024;
-
-/// How long to read the pipes after a node has exited: a process that left its group may keep them open.
+/// How long to read the log after a node has exited: a process that left its group may keep the pipe open.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Starts nodes, as children of one thread that lives as long as this value and all nodes.
@@ -174,7 +169,7 @@ fn launch(request: Request, nodes: &mut JoinSet<()>) {
         namespace,
         reply,
     } = request;
-    let (log_file, records) = (command.log.take(), command.records.take());
+    let log_file = command.log.take();
     let started = execute(&command, control, token, namespace)
         .map_err(|source| Error::Spawn {
             name: command.name.clone(),
@@ -208,7 +203,6 @@ fn launch(request: Request, nodes: &mut JoinSet<()>) {
     let output = Output {
         log,
         log_file,
-        records,
         name: command.name,
     };
     nodes.spawn(node.supervise(received, output, reaping, publish));
@@ -239,7 +233,7 @@ fn execute(
         .envs(command.env.iter().map(|(key, value)| (key, value)))
         .env("PERFRUN_TOKEN_FILE", token_file)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .process_group(0); // Ctrl-C in a terminal is for perfrun only, which then stops its nodes
     let before_exec = move || {
@@ -286,7 +280,6 @@ struct Watched {
     pid: Pid,
     /// Readable after the child has died. Unlike its number, it never refers to another process.
     pidfd: AsyncFd<OwnedFd>,
-    stdout: ChildStdout,
     stderr: ChildStderr,
 }
 
@@ -295,18 +288,16 @@ struct Output {
     name: String,
     log: LogTail,
     log_file: Option<File>,
-    records: Option<mpsc::Sender<String>>,
 }
 
 impl Watched {
     /// Kills the child if it cannot be watched.
     fn new(mut child: Child) -> io::Result<Self> {
-        match Self::pipes(&mut child) {
-            Ok((pid, pidfd, stdout, stderr)) => Ok(Self {
+        match Self::observe(&mut child) {
+            Ok((pid, pidfd, stderr)) => Ok(Self {
                 child,
                 pid,
                 pidfd,
-                stdout,
                 stderr,
             }),
             Err(error) => {
@@ -317,19 +308,13 @@ impl Watched {
         }
     }
 
-    fn pipes(child: &mut Child) -> io::Result<(Pid, AsyncFd<OwnedFd>, ChildStdout, ChildStderr)> {
+    fn observe(child: &mut Child) -> io::Result<(Pid, AsyncFd<OwnedFd>, ChildStderr)> {
         let pid = Pid::from_child(child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         // SAFETY: an OwnedFd stays open, and is the same descriptor, as long as it lives.
         let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
-        let stdout = child.stdout.take().expect("stdout is piped");
         let stderr = child.stderr.take().expect("stderr is piped");
-        Ok((
-            pid,
-            pidfd,
-            ChildStdout::from_std(stdout)?,
-            ChildStderr::from_std(stderr)?,
-        ))
+        Ok((pid, pidfd, ChildStderr::from_std(stderr)?))
     }
 
     /// Waits until the node has exited, and publishes how.
@@ -340,23 +325,11 @@ impl Watched {
         reaping: std::sync::mpsc::Sender<()>,
         publish: watch::Sender<Option<Exit>>,
     ) {
-        let Output {
-            name,
-            log,
-            log_file,
-            records,
-        } = output;
-        let records_lost = Arc::new(AtomicU64::new(0));
-        let mut pipes = JoinSet::new();
-        pipes.spawn(for_each_line(
+        let Output { name, log, log_file } = output;
+        let mut reading = tokio::spawn(for_each_line(
             self.stderr,
             LOG_LINE_MAX,
             keep_log(name.clone(), log.clone(), log_file, LOG_FILE_MAX),
-        ));
-        pipes.spawn(for_each_line(
-            self.stdout,
-            RECORD_MAX,
-            forward(records, Arc::clone(&records_lost)),
         ));
 
         let killed = follow(self.pid, &self.pidfd, orders).await;
@@ -366,23 +339,17 @@ impl Watched {
         let status = self.child.wait().ok();
         drop(reaping);
 
-        if timeout(DRAIN_TIMEOUT, async {
-            while pipes.join_next().await.is_some() {}
-        })
-        .await
-        .is_err()
-        {
+        if timeout(DRAIN_TIMEOUT, &mut reading).await.is_err() {
+            reading.abort();
             tracing::warn!(
                 node = name,
                 "a process that the node has started keeps its output open"
             );
         }
-        let records_lost = records_lost.load(Ordering::Relaxed);
         publish.send_replace(Some(Exit {
             status,
             killed,
             last_lines: log.lines(),
-            records_lost,
         }));
     }
 }
@@ -452,15 +419,6 @@ fn keep_log(
         }
         text.pop();
         log.push(text);
-    }
-}
-
-fn forward(records: Option<mpsc::Sender<String>>, lost: Arc<AtomicU64>) -> impl FnMut(Line) + Send + 'static {
-    move |Line { text, cut }| {
-        let Some(records) = &records else { return };
-        if cut || records.try_send(text).is_err() {
-            lost.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }
 

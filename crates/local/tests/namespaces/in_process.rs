@@ -9,13 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_local::{Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess};
+use perfrun_local::{Launcher, LocalIsolation, LocalNetwork, NodeCommand};
 use perfrun_test_kit::remains::is_alive;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use tokio::sync::mpsc;
 
 use crate::{
-    node::{FLOOD_LINES, ask_control, node, shell},
+    node::{FLOOD_LINES, ask_control, first_log_line, log_says, node, shell},
     support::{PATIENCE, eventually, within},
 };
 
@@ -81,16 +80,12 @@ async fn a_node_that_floods_its_outputs_is_not_held_up() {
     let (launcher, network) = loopback().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("node.log");
-    let (records, mut received) = mpsc::channel(4); // and nobody takes them
     let mut command = node("node_flood", "");
     command.log = Some(fs::File::create(&path).unwrap());
-    command.records = Some(records);
     let node = launcher.spawn(command, &network.slots()[0]).await.unwrap();
     let exit = within(node.exited()).await;
     assert_eq!(exit.status.unwrap().code(), Some(0), "{exit}");
     assert_eq!(exit.last_lines.last().unwrap(), "the end");
-    assert_eq!(exit.records_lost, u64::from(FLOOD_LINES) - 4);
-    assert!(received.recv().await.is_some());
     let log = fs::read_to_string(&path).unwrap();
     assert_eq!(
         log.lines().count(),
@@ -188,20 +183,4 @@ async fn loopback() -> (Launcher, LocalNetwork) {
             .await
             .unwrap(),
     )
-}
-
-async fn log_says(node: &NodeProcess, line: &str) {
-    while first_log_line(node).await != line {}
-}
-
-async fn first_log_line(node: &NodeProcess) -> String {
-    within(async {
-        loop {
-            if let Some(line) = node.log_tail().into_iter().next() {
-                return line;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
 }

@@ -7,11 +7,15 @@ use std::{
     net::{TcpListener, TcpStream},
     os::fd::{FromRawFd, OwnedFd, RawFd},
     thread,
+    time::Duration,
 };
 
 use perfrun_local::{NodeCommand, NodeProcess};
 
-use crate::{ARGUMENT, MYSELF, ROLE, argument, support::PATIENCE};
+use crate::{
+    ARGUMENT, MYSELF, ROLE, argument,
+    support::{PATIENCE, within},
+};
 
 pub(crate) const FLOOD_LINES: u32 = 200_000;
 
@@ -19,7 +23,7 @@ pub(crate) fn play(name: &str) {
     match name {
         "node_echo" => {
             let listener = TcpListener::bind(argument()).unwrap();
-            println!("listening");
+            eprintln!("listening");
             for stream in listener.incoming() {
                 let (mut reader, mut writer) = (stream.as_ref().unwrap(), stream.as_ref().unwrap());
                 io::copy(&mut reader, &mut writer).unwrap();
@@ -106,6 +110,22 @@ pub(crate) fn ask_control(node: &NodeProcess) -> BTreeMap<String, String> {
         .collect();
     assert!(!answer.is_empty(), "{:?}", node.log_tail());
     answer
+}
+
+pub(crate) async fn log_says(node: &NodeProcess, line: &str) {
+    while first_log_line(node).await != line {}
+}
+
+pub(crate) async fn first_log_line(node: &NodeProcess) -> String {
+    within(async {
+        loop {
+            if let Some(line) = node.log_tail().into_iter().next() {
+                return line;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
 }
 
 pub(crate) fn node(role: &str, argument: &str) -> NodeCommand {

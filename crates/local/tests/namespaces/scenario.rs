@@ -9,16 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perfrun_local::{
-    Addresses, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Privilege, privilege,
-};
+use perfrun_local::{Addresses, Launcher, LocalIsolation, LocalNetwork, NodeProcess, Privilege, privilege};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::sync::mpsc;
 
 use crate::{
     argument,
     held::{CHURNED_BY, Held, id},
-    node::{ask_control, node, own_links, shell},
+    node::{ask_control, log_says, node, own_links, shell},
     support::{PATIENCE, eventually, within},
     user::SKIPPED,
 };
@@ -70,13 +67,11 @@ async fn reach(launcher: &Launcher) {
     );
     for (host, port) in hosts.zip(4001..) {
         let target = SocketAddr::new(host, port);
-        let (records, mut lines) = mpsc::channel(8);
-        let command = NodeCommand {
-            records: Some(records),
-            ..node("node_echo", &target.to_string())
-        };
-        let server = launcher.spawn(command, listening).await.unwrap();
-        assert_eq!(within(lines.recv()).await.as_deref(), Some("listening"));
+        let server = launcher
+            .spawn(node("node_echo", &target.to_string()), listening)
+            .await
+            .unwrap();
+        log_says(&server, "listening").await;
 
         let client = launcher
             .spawn(node("node_dial", &target.to_string()), dialling)
