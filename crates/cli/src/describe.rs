@@ -85,7 +85,7 @@ async fn info(command: &[String]) -> anyhow::Result<Info> {
         logs: logs.path().to_owned(),
     };
     let nodes = LocalNodes::start(settings, |_| {}).await?;
-    let ready = nodes.ready().await?;
+    let ready = nodes.wait_until_ready().await?;
     let info = ready[NODE]
         .node
         .info()

@@ -18,10 +18,10 @@
 
 pub mod cpus;
 mod digest;
-pub mod files;
 pub mod namespace;
 pub mod network;
 pub mod nodes;
+pub mod open_files;
 pub mod privilege;
 pub mod process;
 

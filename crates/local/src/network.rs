@@ -271,13 +271,13 @@ impl LocalNetwork {
             .map_err(Error::Start)?;
         runtime.block_on(async {
             let mut rejected_settings = Vec::new();
-            let switch = Site::make(NamespaceOwner::Switch, SWITCH_SETTINGS, &mut rejected_settings)?;
+            let switch = NewNamespace::make(NamespaceOwner::Switch, SWITCH_SETTINGS, &mut rejected_settings)?;
             let bridge = switch.add_bridge().await?;
             let mut slots = Vec::with_capacity(nodes);
             for index in 0..nodes {
                 let mut node_settings = NODE_SETTINGS.to_vec();
                 node_settings.extend(tcp_window_bytes.into_iter().flat_map(tcp_windows));
-                let node = Site::make(
+                let node = NewNamespace::make(
                     NamespaceOwner::Node(index),
                     &node_settings,
                     &mut rejected_settings,
@@ -330,13 +330,13 @@ fn host(index: usize) -> u8 {
 const _: () = assert!(NODES_MAX < 255);
 
 /// A namespace under construction, with its settings written and a netlink socket open in it.
-struct Site {
+struct NewNamespace {
     owner: NamespaceOwner,
     namespace: Namespace,
     netlink: Handle,
 }
 
-impl Site {
+impl NewNamespace {
     /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
     fn make(
         owner: NamespaceOwner,

@@ -28,14 +28,14 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     Exit, Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, Slot, cpus, digest::Digests,
-    files, network, process,
+    network, open_files, process,
 };
 
 /// How long a node may take to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How long it may take to notice that a process has exited.
-const NOTICED: Duration = Duration::from_millis(500);
+const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The pause between two attempts to reach a node that is starting.
 const READY_PAUSE: Duration = Duration::from_millis(20);
@@ -219,9 +219,9 @@ impl Programs {
     /// # Errors
     ///
     /// If the system does not allow as many.
-    pub fn allow_files(&self) -> Result<(), files::TooFewFiles> {
+    pub fn allow_files(&self) -> Result<(), open_files::TooFewFiles> {
         let processes = if self.agents.is_some() { 2 } else { 1 };
-        files::allow(processes * self.nodes.len())
+        open_files::raise_limit(processes * self.nodes.len())
     }
 }
 
@@ -309,7 +309,7 @@ impl<'a> LocalNodes<'a> {
     ///
     /// The conductor then makes the same call again: nodes that it connects to may have been ready for a long
     /// time, or lost since. Only the parent of a process sees that it exits before it answers.
-    pub async fn ready(&self) -> Result<BTreeMap<String, NodeHandle>, Error> {
+    pub async fn wait_until_ready(&self) -> Result<BTreeMap<String, NodeHandle>, Error> {
         let processes = self.processes.lock().await;
         let ready = try_join_all(
             processes
@@ -473,7 +473,7 @@ impl NodeProvider for LocalNodes<'_> {
     async fn describe_end(&self, name: &str) -> Option<String> {
         let processes = self.processes.lock().await;
         let exited = processes.get(name)?.node.exited();
-        Some(timeout(NOTICED, exited).await.ok()?.status_text())
+        Some(timeout(EXIT_NOTICE_TIMEOUT, exited).await.ok()?.status_text())
     }
 
     async fn replace(&self, name: &str, why: ReplaceReason) -> Result<NodeHandle, String> {

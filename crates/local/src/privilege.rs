@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// The child process for the attempt could not run.
     #[error("failed to determine whether namespaces are permitted")]
-    Probe {
+    ForkChild {
         /// The kernel's error.
         source: io::Error,
     },
@@ -107,11 +107,11 @@ pub enum Step {
 /// Call it first in `main`: a process with more than one thread cannot change its user namespace. After an
 /// error the process is unchanged and can continue without namespaces.
 pub fn acquire() -> Result<Privilege, Error> {
-    if has_capabilities() && probe(unshare_net)?.is_ok() {
+    if has_capabilities() && try_in_child(unshare_net)?.is_ok() {
         return Ok(Privilege::Capabilities);
     }
     let maps = Maps::to_root();
-    let attempt = probe(|| {
+    let attempt = try_in_child(|| {
         enter_user_namespace(&maps)?;
         unshare_net()
     })?;
@@ -187,8 +187,8 @@ fn write(path: &std::ffi::CStr, text: &str) -> Result<(), Errno> {
 ///
 /// A process cannot leave a user namespace, and one without capabilities, because of AppArmor, is worse than
 /// none.
-fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Refused>, Error> {
-    let failed = |errno: Errno| Error::Probe { source: errno.into() };
+fn try_in_child(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Refused>, Error> {
+    let failed = |errno: Errno| Error::ForkChild { source: errno.into() };
     let (answer, child_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed)?;
     // SAFETY: the child makes system calls only, neither allocates nor takes locks, and ends by _exit.
     let pid = unsafe { libc::fork() };
@@ -203,7 +203,7 @@ fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Ref
         unsafe { libc::_exit(0) };
     }
     let Some(pid) = rustix::process::Pid::from_raw(pid).filter(|_| pid > 0) else {
-        return Err(Error::Probe {
+        return Err(Error::ForkChild {
             source: io::Error::last_os_error(),
         });
     };
@@ -220,7 +220,7 @@ fn probe(attempt: impl FnOnce() -> Result<(), Refused>) -> Result<Result<(), Ref
             errno: Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d])),
         })),
         (5, None) => Ok(Ok(())),
-        _ => Err(Error::Probe {
+        _ => Err(Error::ForkChild {
             source: io::Error::other("the child process died before it answered"),
         }),
     }
@@ -361,11 +361,11 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_returns_the_step_and_the_error() {
-        let refused = probe(|| Err(Step::MapGroup.refused()(Errno::ROFS)))
+    fn a_child_process_returns_the_step_and_the_error() {
+        let refused = try_in_child(|| Err(Step::MapGroup.refused()(Errno::ROFS)))
             .unwrap()
             .unwrap_err();
         assert_eq!((refused.step, refused.errno), (Step::MapGroup, Errno::ROFS));
-        assert!(probe(|| Ok(())).unwrap().is_ok());
+        assert!(try_in_child(|| Ok(())).unwrap().is_ok());
     }
 }

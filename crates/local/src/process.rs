@@ -126,15 +126,15 @@ pub struct NodeProcess {
     addresses: Addresses,
     token: Token,
     log: LogTail,
-    orders: mpsc::UnboundedSender<Order>,
+    stop_requests: mpsc::UnboundedSender<StopRequest>,
     exit: watch::Receiver<Option<Exit>>,
     /// Disconnected when the process has been reaped.
     reaped: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
-/// A request to the launcher about a node.
+/// A request to the launcher to end a node.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum StopRequest {
     /// SIGTERM now, SIGKILL after the grace.
     Stop(Duration),
     /// SIGKILL now.
@@ -213,20 +213,20 @@ impl NodeProcess {
     /// Sends SIGTERM, and SIGKILL if the node has not exited after the grace period. Continues if the
     /// returned future is dropped.
     pub async fn stop(&self, grace: Duration) -> Exit {
-        let _ = self.orders.send(Order::Stop(grace)); // no receiver: the node has exited already
+        let _ = self.stop_requests.send(StopRequest::Stop(grace)); // no receiver: the node has exited already
         self.exited().await
     }
 
     /// Kills the node, and waits until it has exited.
     pub async fn kill(&self) -> Exit {
-        let _ = self.orders.send(Order::Kill); // no receiver: the node has exited already
+        let _ = self.stop_requests.send(StopRequest::Kill); // no receiver: the node has exited already
         self.exited().await
     }
 }
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::Kill); // no receiver: the node has exited already
+        let _ = self.stop_requests.send(StopRequest::Kill); // no receiver: the node has exited already
         let reaped = self.reaped.get_mut();
         if reaped.recv_timeout(REAP_TIMEOUT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             tracing::warn!(node = self.name, pid = self.pid, "a killed node does not exit");

@@ -89,7 +89,7 @@ impl Testbed {
             on_event: &|_: Event<'_>| {},
             cancel: CancellationToken::new(),
         };
-        let end = conductor.run(self.nodes.ready().await?).await;
+        let end = conductor.run(self.nodes.wait_until_ready().await?).await;
         if let Some(reason) = end.reason {
             return Err(anyhow!("the run ended early: {reason}"));
         }

@@ -104,7 +104,7 @@ impl LocalRun<'_> {
             Ok(nodes) => nodes,
             Err(error) => return failed(EndReason::Internal, error),
         };
-        let ready = self.cancel.run_until_cancelled(nodes.ready()).await;
+        let ready = self.cancel.run_until_cancelled(nodes.wait_until_ready()).await;
         let end = match ready {
             None => RunEnd::without_nodes(RunState::Interrupted),
             Some(Err(error)) => failed(EndReason::NodeNotReady, error),

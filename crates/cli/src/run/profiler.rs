@@ -50,7 +50,7 @@ impl Profiler<'_> {
     }
 
     async fn profile(&self, index: usize, cell: &Cell) -> anyhow::Result<()> {
-        let handles = self.nodes.ready().await?;
+        let handles = self.nodes.wait_until_ready().await?;
         let of_roles = self.pids(cell).await?;
         let all: Vec<u32> = of_roles
             .iter()

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::output::{Line, LogTail, for_each_line};
-use super::{Error, Exit, NodeCommand, NodeProcess, Order, Token};
+use super::{Error, Exit, NodeCommand, NodeProcess, StopRequest, Token};
 use crate::namespace::Namespace;
 use crate::network::Slot;
 
@@ -40,11 +40,11 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Launcher {
     token: Token,
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<StartRequest>,
 }
 
 /// A request to start one node.
-struct Request {
+struct StartRequest {
     command: NodeCommand,
     control: OwnedFd,
     token: OwnedFd,
@@ -58,7 +58,7 @@ struct Request {
 struct Started {
     pid: u32,
     log: LogTail,
-    orders: mpsc::UnboundedSender<Order>,
+    stop_requests: mpsc::UnboundedSender<StopRequest>,
     exit: watch::Receiver<Option<Exit>>,
     reaped: std::sync::mpsc::Receiver<()>,
 }
@@ -109,7 +109,7 @@ impl Launcher {
             })?;
         let (reply, started) = oneshot::channel();
         self.requests
-            .send(Request {
+            .send(StartRequest {
                 command,
                 control: listener.into(),
                 token,
@@ -120,7 +120,7 @@ impl Launcher {
         let Started {
             pid,
             log,
-            orders,
+            stop_requests,
             exit,
             reaped,
         } = started.await.map_err(|_| Error::ReachLauncher)??;
@@ -131,7 +131,7 @@ impl Launcher {
             addresses: slot.addresses(),
             token: self.token.clone(),
             log,
-            orders,
+            stop_requests,
             exit,
             reaped: Mutex::new(reaped),
         })
@@ -147,7 +147,7 @@ fn listen() -> io::Result<(TcpListener, std::net::SocketAddr)> {
 }
 
 /// Starts nodes on request. Returns when the launcher is dropped and all of its nodes have exited.
-async fn launch_all(mut requests: mpsc::UnboundedReceiver<Request>) {
+async fn launch_all(mut requests: mpsc::UnboundedReceiver<StartRequest>) {
     let mut nodes = JoinSet::new();
     loop {
         tokio::select! {
@@ -161,8 +161,8 @@ async fn launch_all(mut requests: mpsc::UnboundedReceiver<Request>) {
     while nodes.join_next().await.is_some() {}
 }
 
-fn launch(request: Request, nodes: &mut JoinSet<()>) {
-    let Request {
+fn launch(request: StartRequest, nodes: &mut JoinSet<()>) {
+    let StartRequest {
         mut command,
         control,
         token,
@@ -189,14 +189,14 @@ fn launch(request: Request, nodes: &mut JoinSet<()>) {
             return;
         }
     };
-    let (orders, received) = mpsc::unbounded_channel();
+    let (stop_requests, received) = mpsc::unbounded_channel();
     let (publish, exit) = watch::channel(None);
     let (reaping, reaped) = std::sync::mpsc::channel();
     let log = LogTail::default();
     let started = Started {
         pid: node.child.id(),
         log: log.clone(),
-        orders,
+        stop_requests,
         exit,
         reaped,
     };
@@ -206,7 +206,8 @@ fn launch(request: Request, nodes: &mut JoinSet<()>) {
         name: command.name,
     };
     nodes.spawn(node.supervise(received, output, reaping, publish));
-    // No receiver: the caller no longer waits. Then the sender of orders is dropped, and the node is killed.
+    // No receiver: the caller no longer waits. Then the sender of stop requests is dropped, and the node is
+    // killed.
     let _ = reply.send(Ok(started));
 }
 
@@ -320,7 +321,7 @@ impl Watched {
     /// Waits until the node has exited, and publishes how.
     async fn supervise(
         mut self,
-        orders: mpsc::UnboundedReceiver<Order>,
+        stop_requests: mpsc::UnboundedReceiver<StopRequest>,
         output: Output,
         reaping: std::sync::mpsc::Sender<()>,
         publish: watch::Sender<Option<Exit>>,
@@ -332,7 +333,7 @@ impl Watched {
             keep_log(name.clone(), log.clone(), log_file, LOG_FILE_MAX),
         ));
 
-        let killed = follow(self.pid, &self.pidfd, orders).await;
+        let killed = follow(self.pid, &self.pidfd, stop_requests).await;
         // The dead child keeps its number, and that of its group, until it is reaped. Its own children are
         // killed now.
         signal_group(self.pid, Signal::KILL);
@@ -354,8 +355,12 @@ impl Watched {
     }
 }
 
-/// Carries out orders until the child has died. Returns whether perfrun has sent SIGKILL.
-async fn follow(pid: Pid, pidfd: &AsyncFd<OwnedFd>, mut orders: mpsc::UnboundedReceiver<Order>) -> bool {
+/// Carries out stop requests until the child has died. Returns whether perfrun has sent SIGKILL.
+async fn follow(
+    pid: Pid,
+    pidfd: &AsyncFd<OwnedFd>,
+    mut stop_requests: mpsc::UnboundedReceiver<StopRequest>,
+) -> bool {
     let mut deadline: Option<Instant> = None;
     let mut killed = false;
     loop {
@@ -366,13 +371,13 @@ async fn follow(pid: Pid, pidfd: &AsyncFd<OwnedFd>, mut orders: mpsc::UnboundedR
                 signal_group(pid, Signal::KILL);
                 killed = true;
             }
-            order = orders.recv(), if !killed => match order {
-                Some(Order::Stop(grace)) => {
+            request = stop_requests.recv(), if !killed => match request {
+                Some(StopRequest::Stop(grace)) => {
                     signal_group(pid, Signal::TERM);
                     let end = Instant::now() + grace;
                     deadline = Some(deadline.map_or(end, |earlier| earlier.min(end)));
                 }
-                Some(Order::Kill) | None => {
+                Some(StopRequest::Kill) | None => {
                     signal_group(pid, Signal::KILL);
                     killed = true;
                 }

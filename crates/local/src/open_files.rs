@@ -27,7 +27,7 @@ pub struct TooFewFiles {
 /// # Errors
 ///
 /// If the system does not allow as many.
-pub(crate) fn allow(processes: usize) -> Result<(), TooFewFiles> {
+pub(crate) fn raise_limit(processes: usize) -> Result<(), TooFewFiles> {
     let needed = OTHERS + PER_PROCESS * processes as u64;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
