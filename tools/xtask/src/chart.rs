@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
+    files::{copy, create_folder, empty},
     install,
     shell::{self, Workspace},
     step::Outcome,
@@ -46,10 +47,8 @@ pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
             continue;
         };
         for file in files(from, ending)? {
-            let copy = chart.join("files").join(to);
-            fs::create_dir_all(&copy).with_context(|| format!("failed to create {}", copy.display()))?;
-            let copy = copy.join(file.file_name().context("a file has a name")?);
-            fs::copy(&file, &copy).with_context(|| format!("failed to write {}", copy.display()))?;
+            let name = file.file_name().context("a file has a name")?;
+            copy(&file, &chart.join("files").join(to).join(name))?;
         }
     }
     let source = |name: &str| {
@@ -57,7 +56,7 @@ pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
         fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))
     };
     let readme = readme::readme(&source("values.yaml")?, &source("values.schema.json")?)?;
-    fs::create_dir_all(&chart).with_context(|| format!("failed to create {}", chart.display()))?;
+    create_folder(&chart)?;
     fs::write(chart.join("README.md"), readme).context("failed to write the chart's README.md")
 }
 
@@ -114,8 +113,7 @@ impl Tools<'_> {
     /// Writes the manifests of each variant as files, and returns the problems that it finds in them.
     fn render(&self, variants: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<String>)> {
         let folder = self.workspace.scratch()?.join("chart");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        empty(&folder)?;
         let (mut manifests, mut problems) = (vec![], vec![]);
         for variant in variants {
             let name = variant.file_name().context("a file has a name")?;

@@ -65,7 +65,7 @@ impl Cache {
     fn of(workspace: &Workspace) -> Result<Self> {
         let folder = install::cache_of_user().context("neither XDG_CACHE_HOME nor HOME is set")?;
         let folder = folder.join("dependencies");
-        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        files::create_folder(&folder)?;
         let metadata = shell::output(&mut workspace.cargo([
             "metadata",
             "--no-deps",
@@ -218,7 +218,7 @@ impl Cache {
     /// Removes the units that this program was built from. Those of the snapshot replace them.
     fn remove_units(&self) -> Result<()> {
         for folder in FOLDERS.map(|folder| self.target.join(folder)) {
-            fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+            files::create_folder(&folder)?;
             for path in entries(&folder)? {
                 if name(&path).starts_with(concat!(env!("CARGO_PKG_NAME"), "-")) {
                     continue;
@@ -235,8 +235,7 @@ impl Cache {
 
     /// Keeps cargo from building until the returned file is dropped.
     fn lock_target(&self) -> Result<File> {
-        fs::create_dir_all(&self.target)
-            .with_context(|| format!("failed to create {}", self.target.display()))?;
+        files::create_folder(&self.target)?;
         let lock = open_lock(&self.target.join(".cargo-lock"))?;
         lock.lock().context("failed to lock the target folder")?;
         Ok(lock)

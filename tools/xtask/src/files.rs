@@ -13,6 +13,11 @@ pub(crate) fn empty(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("failed to empty {}", folder.display()))?;
     }
+    create_folder(folder)
+}
+
+/// Creates a folder and those above it, unless they exist.
+pub(crate) fn create_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
@@ -41,8 +46,7 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 
 /// Copies a file into a folder, which is created if it does not exist.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
-    let folder = to.parent().context("a file is in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
-    fs::copy(from, to).with_context(|| format!("failed to write {}", to.display()))?;
+    create_folder(to.parent().context("a file is in a folder")?)?;
+    fs::copy(from, to).with_context(|| format!("failed to copy {} to {}", from.display(), to.display()))?;
     Ok(())
 }

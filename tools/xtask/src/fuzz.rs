@@ -18,7 +18,9 @@ use serde_json::Value;
 
 use crate::{
     benchmark::Benchmark,
-    compiler, go, install,
+    compiler,
+    files::create_folder,
+    go, install,
     shell::{self, Workspace},
     stand_in::{self, StandIn},
 };
@@ -214,7 +216,7 @@ fn search(workspace: &Workspace, program: &Path, target: &str, time: Duration) -
     let folder = workspace.artifacts().join("fuzz").join(target);
     let (kept, found) = (folder.join("corpus"), folder.join("found"));
     for folder in [&kept, &found] {
-        fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        create_folder(folder)?;
     }
     let before = files(&found)?;
     let mut fuzzer = fuzzer(workspace, program, target);
@@ -237,7 +239,7 @@ fn search(workspace: &Workspace, program: &Path, target: &str, time: Duration) -
 
 /// Runs a fuzzer whose output goes to a file in the folder, and reads the result from that.
 fn logged(fuzzer: &mut Command, folder: &Path, read: impl FnOnce(&str) -> Result<Search>) -> Result<Search> {
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    create_folder(folder)?;
     let log = folder.join("log");
     let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
     let status = shell::status(fuzzer.stdout(output.try_clone()?).stderr(output))?;

@@ -25,6 +25,7 @@ use clap::ValueEnum;
 
 use self::patch::Patch;
 use crate::{
+    files::{self, copy},
     go, install,
     shell::{self, Profile, Workspace},
 };
@@ -198,7 +199,7 @@ pub(crate) fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
 /// An empty folder for the files of an image.
 fn empty(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     let folder = workspace.scratch()?.join("context").join(name);
-    let _ = fs::remove_dir_all(&folder);
+    files::empty(&folder)?;
     Ok(folder)
 }
 
@@ -215,13 +216,6 @@ fn copy_libraries(workspace: &Workspace, program: &Path, context: &Path) -> Resu
         .split_whitespace()
         .filter(|word| word.starts_with('/'))
         .try_for_each(|file| copy(Path::new(file), &inside(context, file)))
-}
-
-fn copy(file: &Path, to: &Path) -> Result<()> {
-    let folder = to.parent().context("a file is in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
-    fs::copy(file, to).with_context(|| format!("failed to copy {}", file.display()))?;
-    Ok(())
 }
 
 fn default_output(workspace: &Workspace, image: Image, tag: &str) -> Result<PathBuf> {
@@ -352,7 +346,7 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
         build.args(["--target", stage]);
     }
     build.args(["--build-arg", concat!("VERSION=", env!("CARGO_PKG_VERSION"))]);
-    if let Some(revision) = revision(workspace) {
+    if let Some(revision) = workspace.revision(&[]) {
         build.arg("--build-arg").arg(format!("REVISION={revision}"));
     }
     let id = shell::output(build.arg(recipe.context))?;
@@ -360,8 +354,7 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
     // The archive is written to another path and then renamed, because neither program replaces an archive in
     // one step.
     let partial = output.with_extension("tar.partial");
-    let folder = output.parent().context("an archive is in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    files::create_folder(output.parent().context("an archive is in a folder")?)?;
     let _ = fs::remove_file(&partial);
     match builder {
         Builder::Buildah => {
@@ -383,22 +376,6 @@ fn archive(workspace: &Workspace, builder: Builder, recipe: &Recipe<'_>, output:
     }
     fs::rename(&partial, output).with_context(|| format!("failed to write {}", output.display()))?;
     Ok(())
-}
-
-/// The commit, with a mark if tracked files differ from it. `None` outside of a clone.
-fn revision(workspace: &Workspace) -> Option<String> {
-    let git = |args: &[&str]| {
-        let output = workspace.command("git").args(args).output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "HEAD"])?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() {
-        commit
-    } else {
-        commit + "-dirty"
-    })
 }
 
 #[cfg(test)]

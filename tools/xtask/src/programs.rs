@@ -15,9 +15,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::{
+    files::create_folder,
     install,
     shell::{self, Workspace},
     step,
@@ -251,12 +250,8 @@ fn compile(command: &mut Command, title: &str) -> Result<()> {
 /// Keeps other processes from building the same programs until the returned file is dropped.
 fn lock(folder: &Path) -> Result<File> {
     let folder = File::open(folder).with_context(|| format!("failed to open {}", folder.display()))?;
-    flock(&folder, FlockOperation::LockExclusive).context("failed to lock the cache of programs")?;
+    folder.lock().context("failed to lock the cache of programs")?;
     Ok(folder)
-}
-
-fn create_folder(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {

@@ -12,6 +12,8 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::files::create_folder;
+
 /// The variable that names the commit for programs to record.
 const COMMIT: &str = "PERFRUN_COMMIT";
 
@@ -88,14 +90,14 @@ impl Workspace {
     /// The folder for container images.
     pub(crate) fn images(&self) -> Result<PathBuf> {
         let folder = self.artifacts.join("images");
-        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        create_folder(&folder)?;
         Ok(folder)
     }
 
     /// A folder for xtask's own files.
     pub(crate) fn scratch(&self) -> Result<PathBuf> {
         let folder = self.artifacts.join("xtask");
-        fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        create_folder(&folder)?;
         Ok(folder)
     }
 
@@ -160,12 +162,17 @@ impl Workspace {
         succeed(&mut cargo)
     }
 
-    /// The commit that nodes built here record: what the variable names, or that of git, with `-dirty` if
-    /// anything but documents differs from it. `None` without either.
+    /// The commit that nodes built here record: what the variable names, or the short name of that of git.
+    /// `None` without either.
     pub(crate) fn commit(&self) -> Option<String> {
-        if let Some(named) = env::var_os(COMMIT) {
-            return named.into_string().ok();
+        match env::var_os(COMMIT) {
+            Some(named) => named.into_string().ok(),
+            None => self.revision(&["--short"]),
         }
+    }
+
+    /// The commit of git, with `-dirty` if anything but documents differs from it. `None` outside of a clone.
+    pub(crate) fn revision(&self, options: &[&str]) -> Option<String> {
         if !self.root.join(".git").exists() {
             return None;
         }
@@ -174,7 +181,7 @@ impl Workspace {
             git.args(args);
             git
         };
-        let commit = output(&mut git(&["rev-parse", "--short", "HEAD"])).ok()?;
+        let commit = output(git(&["rev-parse"]).args(options).arg("HEAD")).ok()?;
         let is_clean = works(&mut git(&[
             "diff", "--quiet", "HEAD", "--", ".", ":!docs", ":!*.md",
         ]));
