@@ -13,6 +13,7 @@ use perfrun_contract::{
     measure,
     metric::Metric,
     node::{CONTRACT, Info, Reason},
+    plan::{Plan, Trial},
     record::{Flag, TrialFailure, TrialRecord},
     run::{Environment, Isolation, RunState},
 };
@@ -104,69 +105,9 @@ impl Run {
         let plan = draft(&spec).expect("the spec can be planned");
         let mut trials = vec![];
         for trial in plan.trials.iter().take(self.ended_after.unwrap_or(usize::MAX)) {
-            let cell = &plan.cells[trial.cell];
-            let key = format!("{}/{}", cell.id, trial.id);
-            let concerned = |text: &String| key.contains(text.as_str());
-            let mut record = TrialRecord {
-                trial: trial.clone(),
-                at_seconds: trials.len() as f64 * 0.8,
-                start_skew_seconds: Some(0.000_031),
-                clock_uncertainty_seconds: Some(0.000_012),
-                start_lateness_seconds: Some(0.000_2),
-                overhead_seconds: 0.021 + noise(&key, 0.01),
-                ..completed(&trial.id)
-            };
-            let failure = |node: &str, reason, message: &str| {
-                Some(TrialFailure {
-                    node: Some(node.into()),
-                    reason,
-                    message: message.into(),
-                })
-            };
-            if self.lost_once.iter().any(concerned) {
-                let mut lost = record.clone();
-                lost.failure = failure("server-0", Reason::NodeLost, "connection refused (control port)");
-                trials.push(lost);
-                record.attempt = 1;
-                record.flags.push(Flag::Retried);
-            }
-            match self.failing.iter().find(|(text, ..)| concerned(text)) {
-                Some((_, reason, message)) => record.failure = failure("client-0", *reason, message),
-                None => {
-                    record.nodes = measured(cell, &key);
-                    record.metrics = measure::metrics(cell, &record.nodes);
-                    for (_, metric, factor) in self.changed.iter().filter(|(text, ..)| concerned(text)) {
-                        record.metrics.entry(*metric).and_modify(|value| *value *= factor);
-                    }
-                    let flags = self.flagged.iter().filter(|(text, _)| concerned(text));
-                    record.flags.extend(flags.map(|(_, flag)| *flag));
-                    if self.profile != "release" {
-                        record.flags.push(Flag::DebugBuild);
-                    }
-                }
-            }
-            trials.push(record);
+            self.measure(&plan, trial, &mut trials);
         }
-        let info = Info {
-            contract: CONTRACT,
-            stacks: [
-                ("libp2p", "0.57.1"),
-                ("litep2p", "0.16.0"),
-                ("raw", "quinn 0.11.12"),
-            ]
-            .map(|(stack, version)| (stack.to_owned(), version.to_owned()))
-            .into(),
-            profile: self.profile.into(),
-            program_sha256: Some("0123456789abcdef".repeat(4)),
-            allocator: Some("jemalloc".into()),
-            listen_ip: [10, 77, 0, 2].into(),
-            cpu: "Imaginary CPU @ 3.00GHz".into(),
-            smt: Some(false),
-            mtu_bytes: Some(1500),
-            congestion_control: Some("cubic".into()),
-            socket_buffer_limits_bytes: Some([212_992, 212_992]),
-            ..info("bench")
-        };
+        let info = self.info();
         let names = plan.nodes.iter().map(|node| node.name.clone());
         let nodes: BTreeMap<String, Info> = names.map(|name| (name, info.clone())).collect();
         let interrupted = self.ended_after.is_some();
@@ -193,6 +134,76 @@ impl Run {
             spec,
             plan,
             trials,
+        }
+    }
+
+    /// Adds the record of a trial, and before it that of an attempt in which a node was lost.
+    fn measure(&self, plan: &Plan, trial: &Trial, trials: &mut Vec<TrialRecord>) {
+        let cell = &plan.cells[trial.cell];
+        let key = format!("{}/{}", cell.id, trial.id);
+        let concerned = |text: &String| key.contains(text.as_str());
+        let mut record = TrialRecord {
+            trial: trial.clone(),
+            at_seconds: trials.len() as f64 * 0.8,
+            start_skew_seconds: Some(0.000_031),
+            clock_uncertainty_seconds: Some(0.000_012),
+            start_lateness_seconds: Some(0.000_2),
+            overhead_seconds: 0.021 + noise(&key, 0.01),
+            ..completed(&trial.id)
+        };
+        let failure = |node: &str, reason, message: &str| {
+            Some(TrialFailure {
+                node: Some(node.into()),
+                reason,
+                message: message.into(),
+            })
+        };
+        if self.lost_once.iter().any(concerned) {
+            let mut lost = record.clone();
+            lost.failure = failure("server-0", Reason::NodeLost, "connection refused (control port)");
+            trials.push(lost);
+            record.attempt = 1;
+            record.flags.push(Flag::Retried);
+        }
+        match self.failing.iter().find(|(text, ..)| concerned(text)) {
+            Some((_, reason, message)) => record.failure = failure("client-0", *reason, message),
+            None => {
+                record.nodes = measured(cell, &key);
+                record.metrics = measure::metrics(cell, &record.nodes);
+                for (_, metric, factor) in self.changed.iter().filter(|(text, ..)| concerned(text)) {
+                    record.metrics.entry(*metric).and_modify(|value| *value *= factor);
+                }
+                let flags = self.flagged.iter().filter(|(text, _)| concerned(text));
+                record.flags.extend(flags.map(|(_, flag)| *flag));
+                if self.profile != "release" {
+                    record.flags.push(Flag::DebugBuild);
+                }
+            }
+        }
+        trials.push(record);
+    }
+
+    /// What each node says about itself.
+    fn info(&self) -> Info {
+        Info {
+            contract: CONTRACT,
+            stacks: [
+                ("libp2p", "0.57.1"),
+                ("litep2p", "0.16.0"),
+                ("raw", "quinn 0.11.12"),
+            ]
+            .map(|(stack, version)| (stack.to_owned(), version.to_owned()))
+            .into(),
+            profile: self.profile.into(),
+            program_sha256: Some("0123456789abcdef".repeat(4)),
+            allocator: Some("jemalloc".into()),
+            listen_ip: [10, 77, 0, 2].into(),
+            cpu: "Imaginary CPU @ 3.00GHz".into(),
+            smt: Some(false),
+            mtu_bytes: Some(1500),
+            congestion_control: Some("cubic".into()),
+            socket_buffer_limits_bytes: Some([212_992, 212_992]),
+            ..info("bench")
         }
     }
 }

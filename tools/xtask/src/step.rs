@@ -204,6 +204,21 @@ impl Steps {
         passed
     }
 
+    /// Runs one step, or skips it if there is an obstacle.
+    pub(crate) fn run_unless(
+        &mut self,
+        obstacle: Option<&str>,
+        name: &'static str,
+        step: impl FnOnce() -> Result<Outcome>,
+    ) {
+        match obstacle {
+            None => {
+                self.run(name, step);
+            }
+            Some(obstacle) => self.skip(name, obstacle),
+        }
+    }
+
     pub(crate) fn skip(&mut self, name: &'static str, reason: impl Into<String>) {
         let reason = reason.into();
         self.run(name, || Ok(Outcome::Skipped(reason)));

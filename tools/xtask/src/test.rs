@@ -57,8 +57,6 @@ const SLOW: [&str; 3] = [
 /// Tests that measure what the machine does to packets. No other test runs beside them.
 const ALONE: [&str; 2] = ["kernel::", "userspace::"];
 
-const BUILD_FAILED: &str = "the build failed";
-
 pub(crate) fn run(mut workspace: Workspace, args: &Args) -> Result<ExitCode> {
     install::packages(&workspace, install::BUILD)?;
     install::components(&workspace)?;
@@ -88,92 +86,20 @@ pub(crate) fn run(mut workspace: Workspace, args: &Args) -> Result<ExitCode> {
     let built = steps.run("build, clippy, rustdoc", || {
         build::check(workspace, cache.as_ref())
     });
-    if built {
-        steps.run("generated files", || crds::check(workspace));
-        steps.run("results", || results::check(workspace));
-    } else {
-        steps.skip("generated files", BUILD_FAILED);
-        steps.skip("results", BUILD_FAILED);
-    }
+    let build_failed = (!built).then_some("the build failed");
+    steps.run_unless(build_failed, "generated files", || crds::check(workspace));
+    steps.run_unless(build_failed, "results", || results::check(workspace));
     steps.run("tools", || tools.wait(workspace));
-    match go::obstacle() {
-        None => {
-            steps.run("go node", || go::check(workspace));
-        }
-        Some(obstacle) => steps.skip("go node", obstacle),
-    }
+    steps.run_unless(go::obstacle(), "go node", || go::check(workspace));
     steps.run("charts", || chart::check(workspace));
     steps.run("workflows", || workflows::check(workspace));
-    if built {
-        steps.run("prose", || prose::check(workspace, &[]));
-        steps.run("tests", || {
-            let test = |workspace: &Workspace, args: &[&str]| {
-                let mut test = timed_tests::command(workspace)?;
-                test.arg("--no-fail-fast").args(args);
-                step::check(
-                    test.env(SKIP_LOG, &skip_log),
-                    "the failures are listed above; repeat one with `cargo test NAME`",
-                )
-            };
-            // The cluster tests have their own step. If that step is skipped, each cluster test reports here
-            // by name that it was skipped.
-            let excluded: &[&str] = match e2e::obstacle() {
-                None => &["--exclude", "perfrun-e2e"],
-                Some(_) => &[],
-            };
-            let named = |targets: &[&'static str], names: &[&'static str]| {
-                [excluded, targets, &["--"], names].concat()
-            };
-            // Without examples in documentation, which would be compiled again.
-            let of_programs = ["--all-targets"];
-            let skipped = [&[SLOW_KERNEL], &ALONE[..], &SLOW[..]].concat();
-            let others = skipped
-                .iter()
-                .flat_map(|name| ["--skip", name])
-                .collect::<Vec<_>>();
-            let most = step::side_by_side(
-                workspace,
-                "slow tests",
-                || test(workspace, &named(&[], &others)),
-                |apart| {
-                    let kernel = test(apart, &["--test", "links", SLOW_KERNEL])?;
-                    Ok(kernel.and(test(apart, &named(&of_programs, &SLOW))?))
-                },
-            )?;
-            Ok(most.and(test(workspace, &named(&of_programs, &ALONE))?))
-        });
-        if let Some(obstacle) = e2e::obstacle() {
-            steps.skip("cluster", obstacle);
-        } else {
-            steps.run("cluster", || {
-                let logs = [(SKIP_LOG, &*skip_log), (FAILURE_LOG, &*failure_log)];
-                e2e::check(workspace, &[], &logs)
-            });
-        }
-    } else {
-        for name in ["prose", "tests", "cluster"] {
-            steps.skip(name, BUILD_FAILED);
-        }
-    }
-
-    match &install::cargo_deny(workspace) {
-        Ok(deny) => {
-            steps.run("dependencies", || {
-                let mut check = workspace.command(deny);
-                step::check(
-                    check.args(["check", "bans", "licenses", "sources"]),
-                    "replace the crate, or extend deny.toml and say why there",
-                )
-            });
-            steps.run("advisories", || advisories(workspace, deny));
-        }
-        Err(error) => {
-            steps.run("dependencies", || {
-                Ok(Outcome::Failed(format!("cargo-deny: {error:#}")))
-            });
-            steps.skip("advisories", "cargo-deny could not be installed");
-        }
-    }
+    steps.run_unless(build_failed, "prose", || prose::check(workspace, &[]));
+    steps.run_unless(build_failed, "tests", || run_tests(workspace, &skip_log));
+    steps.run_unless(build_failed.or_else(e2e::obstacle), "cluster", || {
+        let logs = [(SKIP_LOG, &*skip_log), (FAILURE_LOG, &*failure_log)];
+        e2e::check(workspace, &[], &logs)
+    });
+    dependencies(&mut steps, workspace);
 
     println!("\nSteps:\n{}", steps.table());
     if built {
@@ -186,6 +112,43 @@ pub(crate) fn run(mut workspace: Workspace, args: &Args) -> Result<ExitCode> {
     }
     println!("{}", steps.counts());
     Ok(steps.exit_code())
+}
+
+/// Runs the tests of the workspace. Those that cannot run add a line to the log.
+fn run_tests(workspace: &Workspace, skip_log: &Path) -> Result<Outcome> {
+    let test = |workspace: &Workspace, args: &[&str]| {
+        let mut test = timed_tests::command(workspace)?;
+        test.arg("--no-fail-fast").args(args);
+        step::check(
+            test.env(SKIP_LOG, skip_log),
+            "the failures are listed above; repeat one with `cargo test NAME`",
+        )
+    };
+    // The cluster tests have their own step. If that step is skipped, each cluster test reports here by name
+    // that it was skipped.
+    let excluded: &[&str] = match e2e::obstacle() {
+        None => &["--exclude", "perfrun-e2e"],
+        Some(_) => &[],
+    };
+    let named =
+        |targets: &[&'static str], names: &[&'static str]| [excluded, targets, &["--"], names].concat();
+    // Without examples in documentation, which would be compiled again.
+    let of_programs = ["--all-targets"];
+    let skipped = [&[SLOW_KERNEL], &ALONE[..], &SLOW[..]].concat();
+    let others = skipped
+        .iter()
+        .flat_map(|name| ["--skip", name])
+        .collect::<Vec<_>>();
+    let most = step::side_by_side(
+        workspace,
+        "slow tests",
+        || test(workspace, &named(&[], &others)),
+        |apart| {
+            let kernel = test(apart, &["--test", "links", SLOW_KERNEL])?;
+            Ok(kernel.and(test(apart, &named(&of_programs, &SLOW))?))
+        },
+    )?;
+    Ok(most.and(test(workspace, &named(&of_programs, &ALONE))?))
 }
 
 /// The list of skipped tests for the summary.
@@ -205,6 +168,28 @@ fn skipped_tests(log: &str, is_root: bool) -> String {
         count => {
             let list: String = tests.iter().map(|test| format!("\n  {test}")).collect();
             format!("Tests ran {user}; {count} skipped:{list}")
+        }
+    }
+}
+
+/// Runs the steps about crates from outside of the workspace.
+fn dependencies(steps: &mut Steps, workspace: &Workspace) {
+    match &install::cargo_deny(workspace) {
+        Ok(deny) => {
+            steps.run("dependencies", || {
+                let mut check = workspace.command(deny);
+                step::check(
+                    check.args(["check", "bans", "licenses", "sources"]),
+                    "replace the crate, or extend deny.toml and say why there",
+                )
+            });
+            steps.run("advisories", || advisories(workspace, deny));
+        }
+        Err(error) => {
+            steps.run("dependencies", || {
+                Ok(Outcome::Failed(format!("cargo-deny: {error:#}")))
+            });
+            steps.skip("advisories", "cargo-deny could not be installed");
         }
     }
 }

@@ -15,7 +15,7 @@ use perfrun_contract::{
     histogram::{Histogram, recorder},
     matrix::{Stack, Transport},
     node::{EchoSample, Measured, Resources, Sample},
-    parameters::Parameters,
+    parameters::{Echo, Parameters},
     plan::Cell,
     record::NodeRecord,
     role::Role,
@@ -50,6 +50,47 @@ impl Trial<'_> {
     /// The client times `count` of these, with a mean in seconds.
     fn times(&mut self, distribution: Distribution, count: u32, mean: f64) {
         self.client.histograms.insert(distribution, spread(count, mean));
+    }
+
+    /// Each node uses the processor and memory, in all intervals alike.
+    fn use_resources(&mut self, echo: Option<&Echo>) {
+        let intervals = self.intervals;
+        let interval = self.client.seconds / intervals as f64;
+        for end in [&mut self.client, &mut self.server, &mut self.relay] {
+            let bytes = end.bytes_sent + end.bytes_received;
+            let cpu_seconds = bytes as f64 / 1.6e9 + 0.004;
+            end.connections = 1;
+            end.streams = 1;
+            end.resources = Resources {
+                cpu_user_seconds: cpu_seconds * 0.6,
+                cpu_system_seconds: cpu_seconds * 0.4,
+                rss_start_bytes: 18 << 20,
+                rss_peak_bytes: (19 << 20) + (end.bytes_received / 200).min(40 << 20),
+                cpu_cycles: Some((cpu_seconds * 2e9) as u64),
+                allocated_peak_bytes: Some((11 << 20) + echo.map_or(0, |load| load.streams() * 4096)),
+                ..Resources::default()
+            };
+            end.samples = (1..=intervals)
+                .map(|i| Sample {
+                    at_seconds: i as f64 * interval,
+                    interval_seconds: interval,
+                    bytes_sent: end.bytes_sent / intervals,
+                    bytes_received: end.bytes_received / intervals,
+                    operations: u64::from(bytes == 0),
+                    cpu_seconds: interval * 0.8,
+                    rss_bytes: end.resources.rss_peak_bytes,
+                    circuits: end.most_circuits * i / intervals,
+                    allocated_bytes: echo.map(|load| (11 << 20) + load.streams() * 2048 * i),
+                    echo: echo.map(|load| EchoSample {
+                        active_streams: load.streams() * i / 2,
+                        echoing_streams: load.streams() * i / 2,
+                        round_trip_p50_seconds: Some(self.latency),
+                        round_trip_p99_seconds: Some(self.latency * 2.0),
+                    }),
+                    ..Sample::default()
+                })
+                .collect();
+        }
     }
 }
 
@@ -89,47 +130,11 @@ pub(super) fn measured(cell: &Cell, key: &str) -> BTreeMap<String, NodeRecord> {
         Parameters::Echo(load) => echo::measure(&mut trial, load),
         Parameters::Messages(load) => messages::measure(&mut trial, load),
     }
-    let intervals = trial.intervals;
-    let interval = trial.client.seconds / intervals as f64;
     let echo = match &cell.parameters {
         Parameters::Echo(load) => Some(load),
         _ => None,
     };
-    for end in [&mut trial.client, &mut trial.server, &mut trial.relay] {
-        let bytes = end.bytes_sent + end.bytes_received;
-        let cpu_seconds = bytes as f64 / 1.6e9 + 0.004;
-        end.connections = 1;
-        end.streams = 1;
-        end.resources = Resources {
-            cpu_user_seconds: cpu_seconds * 0.6,
-            cpu_system_seconds: cpu_seconds * 0.4,
-            rss_start_bytes: 18 << 20,
-            rss_peak_bytes: (19 << 20) + (end.bytes_received / 200).min(40 << 20),
-            cpu_cycles: Some((cpu_seconds * 2e9) as u64),
-            allocated_peak_bytes: Some((11 << 20) + echo.map_or(0, |load| load.streams() * 4096)),
-            ..Resources::default()
-        };
-        end.samples = (1..=intervals)
-            .map(|i| Sample {
-                at_seconds: i as f64 * interval,
-                interval_seconds: interval,
-                bytes_sent: end.bytes_sent / intervals,
-                bytes_received: end.bytes_received / intervals,
-                operations: u64::from(bytes == 0),
-                cpu_seconds: interval * 0.8,
-                rss_bytes: end.resources.rss_peak_bytes,
-                circuits: end.most_circuits * i / intervals,
-                allocated_bytes: echo.map(|load| (11 << 20) + load.streams() * 2048 * i),
-                echo: echo.map(|load| EchoSample {
-                    active_streams: load.streams() * i / 2,
-                    echoing_streams: load.streams() * i / 2,
-                    round_trip_p50_seconds: Some(latency),
-                    round_trip_p99_seconds: Some(latency * 2.0),
-                }),
-                ..Sample::default()
-            })
-            .collect();
-    }
+    trial.use_resources(echo);
     // A client that is its own server gives two records.
     let within = cell.clients.iter().filter(|_| cell.is_in_process());
     let servers = within.map(|name| format!("{name}.server"));
