@@ -21,22 +21,10 @@ use perfrun_report::{
     unlike::{differences, differences_table},
 };
 
-use crate::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries};
+use crate::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries, marks, read};
 
-/// Results of which documents show tables or plots that are made from samples.
-const SAMPLED: [&str; 11] = [
-    "echo-period",
-    "relay-stress",
-    "webrtc-effective",
-    "webrtc-go",
-    "webrtc-litep2p-1",
-    "webrtc-litep2p-2",
-    "webrtc-published-1",
-    "webrtc-published-2",
-    "webrtc-scenario-1",
-    "webrtc-scenario-2",
-    "webrtc-scenario-2-pods",
-];
+/// The document that shows what is made from samples.
+const README: &str = "docs/results/README.md";
 
 /// Measures these results again, replaces them, and prints how they differ from those before.
 pub(crate) fn measure(perfrun: &Path, scratch: &Path, names: &[String]) -> Result<()> {
@@ -89,7 +77,8 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
         Some(Err(error)) => format!("{:#}\n", anyhow::Error::from(error)),
         None => "There are no earlier results.\n".to_owned(),
     };
-    lighten(&mut new, SAMPLED.contains(&name));
+    let page = read(Path::new(README))?;
+    lighten(&mut new, shows_samples(&page, name)?);
     let new = serde_json::to_vec(&new).context("failed to encode the results")?;
     let write = || {
         fs::create_dir_all(&folder)?;
@@ -121,6 +110,18 @@ fn only_run(folder: &Path) -> Result<PathBuf> {
         [run] => Ok(run.clone()),
         runs => bail!("{} runs: a document whose results are kept has one", runs.len()),
     }
+}
+
+/// Whether a document shows a table or a plot of these results that is made from samples.
+fn shows_samples(document: &str, results: &str) -> Result<bool> {
+    let mut shows = false;
+    marks::filled(README, document, |name, parts| {
+        let is_of_samples =
+            |part: &&str| part.starts_with("Echo as published") || part.ends_with("-over-time.svg");
+        shows |= name == results && parts.iter().any(is_of_samples);
+        Ok(String::new())
+    })?;
+    Ok(shows)
 }
 
 /// Leaves out histograms, of which no document shows more than the percentiles, and samples unless a document
@@ -233,7 +234,7 @@ mod tests {
 
     use perfrun_test_kit::results::run;
 
-    use super::{Metric, SummaryRow, compared, how, lighten, words};
+    use super::{Metric, SummaryRow, compared, how, lighten, shows_samples, words};
 
     const SPEC: &str = "
   workload:
@@ -255,6 +256,15 @@ mod tests {
             assert!(nodes().all(|node| node.measured.histograms.is_empty()));
             assert_eq!(nodes().any(|node| !node.measured.samples.is_empty()), has_samples);
         }
+    }
+
+    #[test]
+    fn samples_are_kept_if_the_page_shows_what_is_made_from_them() {
+        let page = "<!-- results a Echo; Echo as published: all streams -->\n<!-- end -->\n\
+                    <!-- results b Echo; relay-stress-circuits-over-time.svg -->\n<!-- end -->\n\
+                    <!-- results c Echo; echo-payload.svg -->\n<!-- end -->\n";
+        let shows = ["a", "b", "c", "d"].map(|name| shows_samples(page, name).unwrap());
+        assert_eq!(shows, [true, true, false, false]);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::{
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::{FOLDER, entries, name, read, report::Report};
+use crate::{
+    FOLDER, entries, name, read,
+    report::{BUILD, Report, STARTED},
+};
 
 /// The folder in [`FOLDER`].
 const NAME: &str = "benchmarks";
@@ -68,10 +71,10 @@ impl Origin {
         );
         let environment = [
             ("Command", command),
-            ("Build", format!("commit {}", self.commit)),
+            (BUILD, format!("commit {}", self.commit)),
             ("Kernel", self.kernel),
             ("CPU", cpu),
-            ("Started", self.started),
+            (STARTED, self.started),
         ];
         let sources = format!("[Output]({NAME}/{name}.txt), [its origin]({NAME}/{name}.json)");
         Report::with(sources, vec![("Output".to_owned(), output)], &environment)

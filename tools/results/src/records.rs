@@ -4,7 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
-use crate::{benchmarks, medians::Record, read, report::Report};
+use crate::{
+    benchmarks,
+    medians::Record,
+    read,
+    report::{BUILD, Report, STARTED},
+};
 
 /// The reports of all files of measurements, by their names in documents.
 pub(crate) fn reports() -> Result<BTreeMap<String, Report>> {
@@ -44,12 +49,12 @@ fn environment(records: &[Record]) -> Vec<(&'static str, String)> {
         (!named.is_empty()).then(|| (row, format!("{word}{}", named.join(", "))))
     };
     let rows = [
-        named("Build", "commit", "commit "),
-        named("Build", "program", ""),
+        named(BUILD, "commit", "commit "),
+        named(BUILD, "program", ""),
         named("CPU", "cpu", ""),
         texts(records, "started")
             .min()
-            .map(|first| ("Started", first.to_owned())),
+            .map(|first| (STARTED, first.to_owned())),
     ];
     rows.into_iter().flatten().collect()
 }

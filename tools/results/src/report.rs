@@ -47,8 +47,8 @@ impl Report {
         })
     }
 
-    /// A report of these tables and, if it has rows, of a table about the environment. Its rows `Build` and
-    /// `Started` tell build and day.
+    /// A report of these tables and, if it has rows, of a table about the environment. Its rows [`BUILD`] and
+    /// [`STARTED`] tell build and day.
     pub(crate) fn with(
         sources: String,
         mut tables: Vec<(String, String)>,
@@ -65,10 +65,10 @@ impl Report {
             let table = format!("|  |  |\n| --- | --- |{}", rows.collect::<String>());
             tables.push((ENVIRONMENT.to_owned(), table));
         }
-        let started = value("Started");
+        let started = value(STARTED);
         Self {
             day: started.split_once('T').map_or(started, |(day, _)| day).to_owned(),
-            build: value("Build").to_owned(),
+            build: value(BUILD).to_owned(),
             sources,
             parts: Parts {
                 paragraphs: vec![],
@@ -101,5 +101,9 @@ impl Report {
 
 /// The heading of the table about the environment.
 pub(crate) const ENVIRONMENT: &str = "Environment";
+/// The row of the environment with the build.
+pub(crate) const BUILD: &str = "Build";
+/// The row of the environment with the moment of the start.
+pub(crate) const STARTED: &str = "Started";
 /// In place of a build or a day.
 const UNKNOWN: &str = "unknown";

@@ -5,10 +5,11 @@ use std::{
     fmt::Write as _,
 };
 
-use perfrun_contract::{compare::Finding, metric::Metric, units::SECONDS};
+use perfrun_contract::{compare::Finding, metric::Metric, record::Flag, units::SECONDS};
 use perfrun_report::change;
 
 use super::{Line, Run, Runs, Trial};
+use crate::report::{BUILD, STARTED};
 
 /// Stands in a table in place of a missing value.
 const NONE: &str = "–";
@@ -165,8 +166,8 @@ pub(super) fn environment(runs: &Runs) -> [(&'static str, String); 2] {
         .map(|(build, documents)| format!("{build} ({})", Vec::from_iter(documents).join(", ")));
     let ends: BTreeSet<_> = days.first().into_iter().chain(days.last()).copied().collect();
     [
-        ("Build", builds.collect::<Vec<_>>().join("; ")),
-        ("Started", Vec::from_iter(ends).join(" to ")),
+        (BUILD, builds.collect::<Vec<_>>().join("; ")),
+        (STARTED, Vec::from_iter(ends).join(" to ")),
     ]
 }
 
@@ -219,7 +220,7 @@ impl Run {
 
 impl Trial {
     fn is_disturbed(&self) -> bool {
-        self.flags.split(' ').any(|flag| flag == "Disturbed")
+        self.flags.split(' ').any(|flag| flag == Flag::Disturbed.as_ref())
     }
 
     /// A value that ratios can be made of.
