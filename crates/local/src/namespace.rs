@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{panic, thread};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
@@ -13,6 +14,20 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space,
 pub struct Namespace(OwnedFd);
 
 impl Namespace {
+    /// Makes a namespace. The calling thread stays in its own.
+    pub fn create() -> io::Result<Self> {
+        on_another_thread(Self::enter_new)
+    }
+
+    /// Runs a function on a thread in this namespace. Sockets and processes that it makes stay there.
+    pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        on_another_thread(|| {
+            self.join()
+                .expect("a process may enter a namespace that it has created");
+            act()
+        })
+    }
+
     /// Makes a namespace and moves only the calling thread into it.
     ///
     /// Use a dedicated thread: returning needs a file descriptor of the former namespace.
@@ -47,4 +62,8 @@ impl AsFd for Namespace {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+fn on_another_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(act).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
 }

@@ -2,21 +2,17 @@
 
 use std::{
     fmt,
-    fs::File,
-    io::{self, BufRead, BufReader, ErrorKind},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    io::{BufRead, BufReader, ErrorKind},
+    os::fd::{AsFd, AsRawFd},
     process::{self, Child, ChildStdout, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
     time::Duration,
 };
 
-use rustix::{
-    process::{Pid, Signal, kill_process},
-    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
-};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use perfrun_local::namespace::Namespace;
 use perfrun_test_kit::{Need, skip};
 
 /// Sends; its eth0 is impaired.
@@ -32,8 +28,8 @@ const ATTEMPTS: usize = 4;
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Lab {
-    near: OwnedFd,
-    far: OwnedFd,
+    near: Namespace,
+    far: Namespace,
     /// Round trip while nothing is impaired.
     base: String,
     _alone: MutexGuard<'static, ()>,
@@ -43,7 +39,7 @@ impl Lab {
     /// `None`, and recorded as skipped, if this machine cannot have one.
     pub(crate) fn new() -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let namespaces = namespace().and_then(|near| Ok((near, namespace()?)));
+        let namespaces = Namespace::create().and_then(|near| Ok((near, Namespace::create()?)));
         let (near, far) = match namespaces {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 skip(Need::Root, "all of it", "needs root, to make network namespaces");
@@ -136,7 +132,9 @@ impl Lab {
 
     /// A process in the near namespace, and a name that `ip netns` has for that; both end with this value.
     pub(crate) fn resident(&self) -> Resident {
-        let sleeping = inside(&self.near, || Command::new("sleep").arg("600").spawn().unwrap());
+        let sleeping = self
+            .near
+            .run(|| Command::new("sleep").arg("600").spawn().unwrap());
         let name = format!("perfrun-test-{}", sleeping.id());
         let resident = Resident { sleeping, name };
         let number = resident.sleeping.id().to_string();
@@ -151,7 +149,7 @@ impl Lab {
             .args(["--bounding-set=-net_admin", env!("CARGO_BIN_EXE_perfrun")])
             .args(arguments)
             .env_remove("RUST_LOG");
-        Ended::of(&inside(&self.near, || command.output().unwrap()))
+        Ended::of(&self.near.run(|| command.output().unwrap()))
     }
 
     /// Answers at the far end.
@@ -287,31 +285,12 @@ impl Drop for Resident {
 }
 
 /// A file that stands for a namespace of this process.
-fn path(namespace: &OwnedFd) -> String {
-    format!("/proc/{}/fd/{}", process::id(), namespace.as_raw_fd())
+fn path(namespace: &Namespace) -> String {
+    format!("/proc/{}/fd/{}", process::id(), namespace.as_fd().as_raw_fd())
 }
 
-/// A network namespace without a name, which ends with its descriptor.
-fn namespace() -> io::Result<OwnedFd> {
-    let make = || {
-        // SAFETY: only the network namespace changes; the file descriptor table stays shared.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-        Ok(File::open("/proc/thread-self/ns/net")?.into())
-    };
-    thread::scope(|scope| scope.spawn(make).join().unwrap())
-}
-
-/// Runs something on a thread in a namespace.
-fn inside<T: Send>(namespace: &OwnedFd, act: impl FnOnce() -> T + Send) -> T {
-    let inside = || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        act()
-    };
-    thread::scope(|scope| scope.spawn(inside).join().unwrap())
-}
-
-fn ip(namespace: &OwnedFd, arguments: &[&str]) {
-    let output = inside(namespace, || Command::new("ip").args(arguments).output().unwrap());
+fn ip(namespace: &Namespace, arguments: &[&str]) {
+    let output = namespace.run(|| Command::new("ip").args(arguments).output().unwrap());
     assert!(
         output.status.success(),
         "ip {arguments:?}: {}",

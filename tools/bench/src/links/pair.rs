@@ -1,16 +1,13 @@
 //! Two network namespaces joined by veth.
 
 use std::{
-    fs::{self, File},
-    io,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    panic,
+    fs,
+    os::fd::{AsFd, AsRawFd},
     process::{self, Command},
-    thread,
 };
 
 use anyhow::{Context, Result, ensure};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use perfrun_local::namespace::Namespace;
 
 /// The address of the sender, whose eth0 is impaired.
 pub(super) const NEAR: &str = "10.79.0.1";
@@ -27,14 +24,21 @@ pub(super) struct Pair {
 
 impl Pair {
     pub(super) fn create() -> Result<Self> {
-        let (near, far) = (Namespace::new()?, Namespace::new()?);
-        let peer = format!("/proc/{}/fd/{}", process::id(), far.0.as_raw_fd());
-        near.ip(&[
-            "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
-        ])?;
+        let create = || Namespace::create().context("failed to create a network namespace: run as root");
+        let (near, far) = (create()?, create()?);
+        let peer = format!("/proc/{}/fd/{}", process::id(), far.as_fd().as_raw_fd());
+        ip(
+            &near,
+            &[
+                "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", &peer,
+            ],
+        )?;
         for (namespace, address) in [(&near, NEAR), (&far, FAR)] {
-            namespace.ip(&["address", "add", &format!("{address}/24"), "dev", "eth0"])?;
-            namespace.ip(&["link", "set", "eth0", "up"])?;
+            ip(
+                namespace,
+                &["address", "add", &format!("{address}/24"), "dev", "eth0"],
+            )?;
+            ip(namespace, &["link", "set", "eth0", "up"])?;
             for buffers in ["tcp_rmem", "tcp_wmem"] {
                 let file = format!("/proc/sys/net/ipv4/{buffers}");
                 namespace
@@ -46,40 +50,14 @@ impl Pair {
     }
 }
 
-/// A network namespace without a name, which exists as long as this value.
-pub(super) struct Namespace(OwnedFd);
-
-impl Namespace {
-    fn new() -> Result<Self> {
-        let make = || -> io::Result<Self> {
-            // SAFETY: only the network namespace changes; the file descriptor table stays shared.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-            Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
-        };
-        let made = thread::scope(|scope| scope.spawn(make).join());
-        made.unwrap_or_else(|panic| panic::resume_unwind(panic))
-            .context("failed to create a network namespace: run as root")
-    }
-
-    /// Runs a function on a thread in this namespace. Sockets that it opens stay there.
-    pub(super) fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        let inside = || {
-            move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
-                .expect("a process may enter a namespace that it has created");
-            act()
-        };
-        thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
-    }
-
-    fn ip(&self, arguments: &[&str]) -> Result<()> {
-        let output = self
-            .run(|| Command::new("ip").args(arguments).output())
-            .context("failed to start ip: install the package iproute2")?;
-        ensure!(
-            output.status.success(),
-            "ip {arguments:?} failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(())
-    }
+fn ip(namespace: &Namespace, arguments: &[&str]) -> Result<()> {
+    let output = namespace
+        .run(|| Command::new("ip").args(arguments).output())
+        .context("failed to start ip: install the package iproute2")?;
+    ensure!(
+        output.status.success(),
+        "ip {arguments:?} failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
 }
