@@ -21,6 +21,19 @@ pub fn plan_of(trials: &[&str]) -> Plan {
     }
 }
 
+/// Every stack that has most workloads with itself, on all transports with sockets except for WebRTC.
+pub const SAME: [(Stack, Transport); 9] = [
+    (Stack::Libp2p, Transport::Tcp),
+    (Stack::Libp2p, Transport::TcpTls),
+    (Stack::Libp2p, Transport::QuicV1),
+    (Stack::Litep2p, Transport::Tcp),
+    (Stack::Litep2p, Transport::QuicV1),
+    (Stack::Libp2p, Transport::Ws),
+    (Stack::Litep2p, Transport::Ws),
+    (Stack::Raw, Transport::Tcp),
+    (Stack::Raw, Transport::QuicV1),
+];
+
 /// A cell between a client and a server of these stacks, over TCP.
 pub fn cell(client: Stack, server: Stack, parameters: Parameters) -> Cell {
     let names = |name: &str| [name.to_owned()].into_iter().collect::<Names>();

@@ -1,10 +1,10 @@
 //! Peers over an in-memory pipe, for the tests of the protocols.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, sync::Arc, time::Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use super::{Buffers, Counters, Error};
+use super::{Arrival, Buffers, Counters, Error, Exchange};
 
 /// Bytes of a write or read in these tests.
 pub(crate) const CHUNK: usize = 16;
@@ -66,6 +66,26 @@ pub(crate) async fn against_a_peer_that_ends<T>(
         heard
     };
     tokio::join!(side(ours), peer)
+}
+
+/// Checks the moments of an upload whose reader takes its first byte when everything is in the pipe.
+pub(crate) async fn ends_when_its_reader_has_it(
+    running: impl Future<Output = Result<Exchange, Error>>,
+    serving: impl Future<Output = Result<Arrival, Error>>,
+) {
+    let slow = async {
+        let gate = Instant::now();
+        serving.await.expect("the upload is served");
+        gate
+    };
+    // Polled in this order.
+    let (ran, gate) = futures::join!(running, slow);
+    let exchange = ran.expect("the upload ends");
+    assert!(
+        exchange.begun <= exchange.written && exchange.written <= gate,
+        "{exchange:?}"
+    );
+    assert!(exchange.consumed >= gate, "{exchange:?}");
 }
 
 pub(crate) fn too_few<T: Debug>(result: &Result<T, Error>) -> bool {

@@ -15,6 +15,7 @@ use perfrun_contract::{
     parameters::Parameters,
     support::why_pair_unsupported,
 };
+pub(crate) use perfrun_test_kit::records::SAME;
 use perfrun_test_kit::{Need, skip};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rustix::{
@@ -27,19 +28,6 @@ pub(crate) use crate::requests::*;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_perfrun-node");
 
 pub(crate) const TOKEN: &str = "a token of this test";
-
-/// Every stack with itself on all of its transports.
-pub(crate) const SAME: [(Stack, Transport); 9] = [
-    (Stack::Libp2p, Transport::Tcp),
-    (Stack::Libp2p, Transport::TcpTls),
-    (Stack::Libp2p, Transport::QuicV1),
-    (Stack::Litep2p, Transport::Tcp),
-    (Stack::Litep2p, Transport::QuicV1),
-    (Stack::Libp2p, Transport::Ws),
-    (Stack::Litep2p, Transport::Ws),
-    (Stack::Raw, Transport::Tcp),
-    (Stack::Raw, Transport::QuicV1),
-];
 
 /// Client, server and transport of all pairs that support all workloads.
 pub(crate) const PAIRS: [(Stack, Stack, Transport); 16] = [

@@ -16,7 +16,7 @@ use crate::support::*;
 #[tokio::test]
 async fn a_port_in_use_is_refused_with_the_error_of_the_system() {
     let _shared = DESCRIPTORS.read().await;
-    for (stack, transport) in ALL {
+    for (stack, transport) in all() {
         let first = start(stack, listener(transport)).await;
         let taken = Some((V4, port(&*first)));
         let second = stack::start(
@@ -43,7 +43,7 @@ async fn a_port_in_use_is_refused_with_the_error_of_the_system() {
 #[tokio::test]
 async fn a_port_can_be_used_again_as_soon_as_its_host_is_closed() {
     let _shared = DESCRIPTORS.read().await;
-    for (stack, transport) in ALL {
+    for (stack, transport) in all() {
         let mut config = listener(transport);
         let mut quickest = Duration::MAX;
         for _ in 0..3 {
@@ -66,10 +66,7 @@ async fn a_port_can_be_used_again_as_soon_as_its_host_is_closed() {
 #[tokio::test]
 async fn a_dial_to_a_closed_port_fails_with_a_reason() {
     let _shared = DESCRIPTORS.read().await;
-    for (stack, transport) in ALL
-        .into_iter()
-        .filter(|(_, transport)| *transport != Transport::QuicV1)
-    {
+    for (stack, transport) in all().filter(|(_, transport)| *transport != Transport::QuicV1) {
         let server = start(stack, listener(transport)).await;
         let address = server.addresses()[0].clone();
         server.close().await;
@@ -93,7 +90,7 @@ async fn a_dial_to_a_closed_port_fails_with_a_reason() {
 #[tokio::test]
 async fn an_address_that_makes_no_sense_is_refused() {
     let _shared = DESCRIPTORS.read().await;
-    for (stack, transport) in ALL {
+    for (stack, transport) in all() {
         let client = start(stack, host(transport)).await;
         for address in [
             "",
@@ -138,7 +135,7 @@ async fn settings_that_litep2p_lacks_are_refused_before_a_host_starts() {
 #[tokio::test]
 async fn a_closed_connection_opens_no_streams() {
     let _shared = DESCRIPTORS.read().await;
-    for (stack, transport) in ALL {
+    for (stack, transport) in all() {
         let server = echo_server(stack, listener(transport)).await;
         let client = start(stack, host(transport)).await;
         let connection = exchange(&*client, &server.addresses()[0]).await;
@@ -160,7 +157,7 @@ async fn a_closed_connection_opens_no_streams() {
 #[tokio::test]
 async fn peers_that_talk_nonsense_or_nothing_do_not_disturb_the_others() {
     let _shared = DESCRIPTORS.read().await;
-    for (stack, transport) in ALL {
+    for (stack, transport) in all() {
         let server = echo_server(stack, listener(transport)).await;
         let mut rude = Vec::new();
         for _ in 0..8 {
@@ -182,7 +179,7 @@ async fn peers_that_talk_nonsense_or_nothing_do_not_disturb_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_hosts_of_each_stack_leave_no_descriptor_and_no_task() {
     let _alone = DESCRIPTORS.write().await;
-    for (stack, transport) in ALL {
+    for (stack, transport) in all() {
         // commonware has one open file for all hosts of a process.
         start(stack, host(transport)).await.close().await;
         for close in [true, false] {

@@ -17,6 +17,7 @@ use perfrun_stack::{
     self as stack, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
     UsedCongestion,
 };
+use perfrun_test_kit::records::SAME;
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -27,20 +28,13 @@ use tokio::{
 pub(crate) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub(crate) const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub(crate) const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
-/// Every stack with itself on all transports with sockets, except for WebRTC, which differs between stacks.
-pub(crate) const ALL: [(Stack, Transport); 9 + cfg!(feature = "commonware") as usize] = [
-    (Stack::Libp2p, Transport::Tcp),
-    (Stack::Libp2p, Transport::TcpTls),
-    (Stack::Libp2p, Transport::QuicV1),
-    (Stack::Litep2p, Transport::Tcp),
-    (Stack::Litep2p, Transport::QuicV1),
-    (Stack::Libp2p, Transport::Ws),
-    (Stack::Litep2p, Transport::Ws),
-    (Stack::Raw, Transport::Tcp),
-    (Stack::Raw, Transport::QuicV1),
-    #[cfg(feature = "commonware")]
-    (Stack::Commonware, Transport::Tcp),
-];
+
+/// [`SAME`], and commonware.
+pub(crate) fn all() -> impl Iterator<Item = (Stack, Transport)> {
+    let commonware = (Stack::Commonware, Transport::Tcp);
+    SAME.into_iter()
+        .chain(cfg!(feature = "commonware").then_some(commonware))
+}
 
 /// What takes longer hangs, even on a slow machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -85,6 +79,19 @@ pub(crate) fn listener(transport: Transport) -> HostConfig {
 pub(crate) async fn start(stack: Stack, config: HostConfig) -> Box<dyn Host> {
     stack::start(stack, config, mpsc::unbounded_channel().0)
         .await
+        .unwrap()
+}
+
+/// The address on loopback of a host that listens on all interfaces.
+pub(crate) fn on_loopback(host: &dyn Host) -> &str {
+    let addresses = host.addresses();
+    assert!(
+        !addresses.iter().any(|address| address.contains("0.0.0.0")),
+        "{addresses:?}"
+    );
+    addresses
+        .iter()
+        .find(|address| address.contains("/127.0.0.1/"))
         .unwrap()
 }
 
