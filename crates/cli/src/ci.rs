@@ -1,7 +1,10 @@
 //! Findings as systems for continuous integration read them.
 
 use anyhow::Context;
-use perfrun_conformance::{Unmet, junit};
+use perfrun_conformance::{
+    NotPassed::{Failed, Skipped},
+    junit,
+};
 use perfrun_contract::compare::Verdict;
 use perfrun_report::{Check, Sentence};
 
@@ -13,8 +16,8 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
         let evidence = check.evidence.clone();
         let outcome = match (check.verdict, inconclusive) {
             (Verdict::Pass, _) => Ok(()),
-            (Verdict::Inconclusive | Verdict::Newer(_), Inconclusive::Pass) => Err(Unmet::Skipped(evidence)),
-            (Verdict::Inconclusive | Verdict::Newer(_) | Verdict::Fail, _) => Err(Unmet::Failed(evidence)),
+            (Verdict::Inconclusive | Verdict::Newer(_), Inconclusive::Pass) => Err(Skipped(evidence)),
+            (Verdict::Inconclusive | Verdict::Newer(_) | Verdict::Fail, _) => Err(Failed(evidence)),
         };
         junit::case("perfrun.compare", &check.name, &outcome)
     };

@@ -4,8 +4,8 @@ use std::{fs, sync::Arc};
 
 use anyhow::Context;
 use perfrun_conformance::{
-    bench::{Bench, Place},
     local::{Local, Program},
+    nodes::{NodeStarter, TestNodes},
     report, run,
 };
 use perfrun_local::nodes;
@@ -35,16 +35,16 @@ pub async fn conformance(node: &str, args: &args::Conformance) -> anyhow::Result
     check(args, Arc::new(local)).await
 }
 
-/// Makes the selected checks with nodes of this place, and prints each as it ends. Returns the exit status.
-pub async fn check(args: &args::Conformance, place: Arc<dyn Place>) -> anyhow::Result<u8> {
+/// Makes the selected checks with nodes of this starter, and prints each as it ends. Returns the exit status.
+pub async fn check(args: &args::Conformance, starter: Arc<dyn NodeStarter>) -> anyhow::Result<u8> {
     let selected =
         |name: &str| name.contains(&args.filter) && !args.skip.iter().any(|text| name.contains(text));
-    let all = run(Bench::new(place), selected, |checked| {
-        // If standard output cannot be written, the verdict below says so.
+    let all = run(TestNodes::new(starter), selected, |checked| {
+        // If standard output cannot be written, the summary below says so.
         let _ = print(&report::line(checked));
     })
     .await?;
-    print(&report::verdict(&all))?;
+    print(&report::summary(&all))?;
     if let Some(file) = &args.junit {
         let xml = report::junit(&all).context("failed to write JUnit's XML")?;
         fs::write(file, xml).with_context(|| format!("failed to write {}", file.display()))?;

@@ -44,7 +44,7 @@ fn perfrun(cli: Cli) -> anyhow::Result<u8> {
         Command::Conformance(args) => block_on(async {
             match &args.node {
                 Some(node) => conformance::conformance(node, &args).await,
-                None => cluster::conformance(&args, |place| conformance::check(&args, place)).await,
+                None => cluster::conformance(&args, |starter| conformance::check(&args, starter)).await,
             }
         }),
         Command::Describe(args) => block_on(describe::describe(&args)).map(|()| 0),

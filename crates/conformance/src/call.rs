@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::bench::Node;
+use crate::nodes::Node;
 
 /// How long an answer may take, beside the wait that the call requests.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -2,31 +2,31 @@
 
 use futures::future::BoxFuture;
 
-use crate::bench::{Bench, Error};
+use crate::nodes::{Error, TestNodes};
 
 /// Why a check did not pass.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Unmet {
+pub enum NotPassed {
     /// The node did something else than the contract says. The text says what was expected and what came.
     Failed(String),
     /// The check does not apply, for this reason.
     Skipped(String),
 }
 
-impl From<String> for Unmet {
+impl From<String> for NotPassed {
     fn from(text: String) -> Self {
         Self::Failed(text)
     }
 }
 
-impl From<Error> for Unmet {
+impl From<Error> for NotPassed {
     fn from(error: Error) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
 /// What a check does with the nodes.
-type Run = Box<dyn for<'a> Fn(&'a mut Bench) -> BoxFuture<'a, Result<(), Unmet>> + Send>;
+type Run = Box<dyn for<'a> Fn(&'a mut TestNodes) -> BoxFuture<'a, Result<(), NotPassed>> + Send>;
 
 /// One check.
 pub(crate) struct Check {

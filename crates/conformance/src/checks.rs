@@ -18,7 +18,7 @@ use perfrun_contract::{
 };
 use strum::IntoEnumIterator;
 
-use crate::{Check, Unmet, bench::Bench, pair::Trial};
+use crate::{Check, NotPassed, nodes::TestNodes, pair::Trial};
 
 /// The checks of a node that says this of itself.
 pub(crate) fn all(info: &Info) -> Vec<Check> {
@@ -31,7 +31,7 @@ pub(crate) fn all(info: &Info) -> Vec<Check> {
     all
 }
 
-type Run = for<'a> fn(&'a mut Bench) -> BoxFuture<'a, Result<(), Unmet>>;
+type Run = for<'a> fn(&'a mut TestNodes) -> BoxFuture<'a, Result<(), NotPassed>>;
 
 /// A check without parameters.
 fn check(name: &str, demand: &str, run: Run) -> Check {
@@ -65,19 +65,19 @@ impl Simple {
         &self,
         name: &str,
         demand: &str,
-        run: fn(&mut Bench, Self) -> BoxFuture<'_, Result<(), Unmet>>,
+        run: fn(&mut TestNodes, Self) -> BoxFuture<'_, Result<(), NotPassed>>,
     ) -> Check {
         let simple = self.clone();
         Check {
             name: name.to_owned(),
             demand: demand.to_owned(),
-            run: Box::new(move |bench| run(bench, simple.clone())),
+            run: Box::new(move |nodes| run(nodes, simple.clone())),
         }
     }
 
     /// The trial under an id.
-    fn trial(&self, id: &str) -> Result<Trial, Unmet> {
-        let trial = self.0.clone().map_err(Unmet::Skipped)?;
+    fn trial(&self, id: &str) -> Result<Trial, NotPassed> {
+        let trial = self.0.clone().map_err(NotPassed::Skipped)?;
         Ok(Trial {
             id: id.to_owned(),
             ..trial

@@ -4,16 +4,16 @@ use quick_junit::{NonSuccessKind, Report, TestCaseStatus, TestSuite};
 
 pub use quick_junit::{SerializeError, TestCase};
 
-use crate::Unmet;
+use crate::NotPassed;
 
 /// Something that was checked.
-pub fn case(class: &str, name: &str, outcome: &Result<(), Unmet>) -> TestCase {
+pub fn case(class: &str, name: &str, outcome: &Result<(), NotPassed>) -> TestCase {
     let mut status = match outcome {
         Ok(()) => TestCaseStatus::success(),
-        Err(Unmet::Failed(_)) => TestCaseStatus::non_success(NonSuccessKind::Failure),
-        Err(Unmet::Skipped(_)) => TestCaseStatus::skipped(),
+        Err(NotPassed::Failed(_)) => TestCaseStatus::non_success(NonSuccessKind::Failure),
+        Err(NotPassed::Skipped(_)) => TestCaseStatus::skipped(),
     };
-    if let Err(Unmet::Failed(message) | Unmet::Skipped(message)) = outcome {
+    if let Err(NotPassed::Failed(message) | NotPassed::Skipped(message)) = outcome {
         status.set_message(message.as_str());
     }
     let mut case = TestCase::new(name, status);

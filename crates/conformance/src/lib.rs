@@ -4,7 +4,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`mod@bench`] | the nodes that checks talk to, wherever they run |
+//! | [`nodes`] | the nodes that checks talk to, wherever they run |
 //! | [`local`] | nodes as processes of this machine |
 //! | `call` | single HTTP calls, also wrong ones |
 //! | `pair` | a trial between two nodes |
@@ -15,12 +15,12 @@
 
 #![warn(missing_docs)]
 
-pub mod bench;
 mod call;
 mod check;
 mod checks;
 pub mod junit;
 pub mod local;
+pub mod nodes;
 mod pair;
 pub mod report;
 
@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-pub use self::check::Unmet;
+pub use self::check::NotPassed;
 use self::{
-    bench::{Bench, Error},
     check::Check,
+    nodes::{Error, TestNodes},
 };
 
 /// How long one check may take.
@@ -45,7 +45,7 @@ pub struct Checked {
     /// What the contract demands, in a sentence.
     pub demand: String,
     /// How it went.
-    pub outcome: Result<(), Unmet>,
+    pub outcome: Result<(), NotPassed>,
     /// What it took to pass, if that was not a matter of course.
     pub remarks: Vec<String>,
     /// How long it took.
@@ -58,20 +58,20 @@ pub struct Checked {
 ///
 /// If the node or the reference cannot be started, or does not answer its first call.
 pub async fn run(
-    mut bench: Bench,
+    mut nodes: TestNodes,
     selected: impl Fn(&str) -> bool,
     mut checked: impl FnMut(&Checked),
 ) -> Result<Vec<Checked>, Error> {
-    let info = bench.meet().await?;
+    let info = nodes.start_all().await?;
     let all = checks::all(&info)
         .into_iter()
         .filter(|check| selected(&check.name));
     let mut done = vec![];
     for Check { name, demand, run } in all {
         let begun = Instant::now();
-        let outcome = match timeout(PATIENCE, run(&mut bench)).await {
+        let outcome = match timeout(PATIENCE, run(&mut nodes)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Unmet::Failed(format!(
+            Err(_) => Err(NotPassed::Failed(format!(
                 "the check did not end within {PATIENCE:?}"
             ))),
         };
@@ -79,12 +79,12 @@ pub async fn run(
             name,
             demand,
             outcome,
-            remarks: bench.take_remarks(),
+            remarks: nodes.take_remarks(),
             took: begun.elapsed(),
         };
         checked(&one);
         // What a check left behind must not fail the next one.
-        bench.clean().await?;
+        nodes.clean().await?;
         done.push(one);
     }
     Ok(done)

@@ -7,7 +7,7 @@ use error_reporter::Report;
 use perfrun_local::{Launcher, LocalIsolation, LocalNetwork, NodeCommand, NodeProcess, network, process};
 use thiserror::Error;
 
-use crate::bench::{Place, Running, Who};
+use crate::nodes::{NodeStarter, Participant, RunningNode};
 
 /// Why no process can be started.
 #[derive(Debug, Error)]
@@ -54,11 +54,11 @@ impl Local {
 }
 
 #[async_trait]
-impl Place for Local {
-    async fn start(&self, who: Who) -> Result<Box<dyn Running>, String> {
+impl NodeStarter for Local {
+    async fn start(&self, who: Participant) -> Result<Box<dyn RunningNode>, String> {
         let program = match who {
-            Who::Tested | Who::Second => &self.tested,
-            Who::Reference => &self.reference,
+            Participant::Tested | Participant::Second => &self.tested,
+            Participant::Reference => &self.reference,
         };
         let slot = &self.network.slots()[who as usize];
         let mut command = NodeCommand::new(who.to_string(), &program.path);
@@ -82,7 +82,7 @@ impl Place for Local {
 }
 
 #[async_trait]
-impl Running for NodeProcess {
+impl RunningNode for NodeProcess {
     fn control_addr(&self) -> SocketAddr {
         self.control_addr()
     }

@@ -9,7 +9,7 @@ use perfrun_contract::{
     parameters::Parameters,
 };
 
-use crate::bench::Node;
+use crate::nodes::Node;
 
 /// How long a state may take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{Checked, Unmet, junit};
+use crate::{Checked, NotPassed, junit};
 
 /// One line for a check, and below it what was wrong.
 pub fn line(checked: &Checked) -> String {
@@ -16,11 +16,11 @@ pub fn line(checked: &Checked) -> String {
     let took = took.as_secs_f64();
     let mut text = match outcome {
         Ok(()) => format!("passed   {name}: {demand} ({took:.1} s)\n"),
-        Err(Unmet::Skipped(reason)) => format!("skipped  {name}: {reason}\n"),
-        Err(Unmet::Failed(_)) => format!("FAILED   {name}: {demand} ({took:.1} s)\n"),
+        Err(NotPassed::Skipped(reason)) => format!("skipped  {name}: {reason}\n"),
+        Err(NotPassed::Failed(_)) => format!("FAILED   {name}: {demand} ({took:.1} s)\n"),
     };
     let failure = match outcome {
-        Err(Unmet::Failed(message)) => message.lines(),
+        Err(NotPassed::Failed(message)) => message.lines(),
         _ => "".lines(),
     };
     for line in failure.chain(remarks.iter().map(String::as_str)) {
@@ -30,10 +30,10 @@ pub fn line(checked: &Checked) -> String {
 }
 
 /// How many checks passed, failed and were skipped, and what follows from that.
-pub fn verdict(all: &[Checked]) -> String {
-    let count = |is: fn(&Result<(), Unmet>) -> bool| all.iter().filter(|one| is(&one.outcome)).count();
+pub fn summary(all: &[Checked]) -> String {
+    let count = |is: fn(&Result<(), NotPassed>) -> bool| all.iter().filter(|one| is(&one.outcome)).count();
     let passed = count(Result::is_ok);
-    let failed = count(|outcome| matches!(outcome, Err(Unmet::Failed(_))));
+    let failed = count(|outcome| matches!(outcome, Err(NotPassed::Failed(_))));
     let skipped = all.len() - passed - failed;
     let follows = match (failed, passed) {
         (0, 1..) => "the node may take part in runs",
@@ -45,7 +45,7 @@ pub fn verdict(all: &[Checked]) -> String {
 
 /// Whether a node with these outcomes may take part in runs.
 pub fn is_conformant(all: &[Checked]) -> bool {
-    let failed = |one: &Checked| matches!(one.outcome, Err(Unmet::Failed(_)));
+    let failed = |one: &Checked| matches!(one.outcome, Err(NotPassed::Failed(_)));
     all.iter().any(|one| one.outcome.is_ok()) && !all.iter().any(failed)
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(outcome: Result<(), Unmet>) -> Checked {
+    fn checked(outcome: Result<(), NotPassed>) -> Checked {
         Checked {
             name: "calls/info".into(),
             demand: "a node says what it is".into(),
@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn one_failure_keeps_a_node_out() {
         let passed = checked(Ok(()));
-        let skipped = checked(Err(Unmet::Skipped("no relay".into())));
-        let failed = checked(Err(Unmet::Failed("expected <1>\nnot 2".into())));
+        let skipped = checked(Err(NotPassed::Skipped("no relay".into())));
+        let failed = checked(Err(NotPassed::Failed("expected <1>\nnot 2".into())));
         assert!(is_conformant(&[passed.clone(), skipped.clone()]));
         assert!(!is_conformant(&[passed.clone(), failed.clone()]));
         assert!(
@@ -98,7 +98,7 @@ mod tests {
             "FAILED   calls/info: a node says what it is (1.5 s)\n         expected <1>\n         not 2\n"
         );
         assert_eq!(
-            verdict(&[passed.clone(), skipped.clone(), failed.clone()]),
+            summary(&[passed.clone(), skipped.clone(), failed.clone()]),
             "1 passed, 1 failed, 1 skipped: the node must not take part in runs until every check passes\n"
         );
         let xml = junit(&[passed, skipped, failed]).unwrap();

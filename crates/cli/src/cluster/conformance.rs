@@ -19,7 +19,7 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use perfrun_api::{cluster::RUN_LABEL, exit_status::INTERRUPTED};
-use perfrun_conformance::bench::{Place, Running, Who};
+use perfrun_conformance::nodes::{NodeStarter, Participant, RunningNode};
 use tokio::time::{Instant, sleep};
 
 use self::node::PodNode;
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Prepares pods for the node of an image, and removes them once `check` has ended. Returns the exit status.
 pub async fn conformance(
     args: &args::Conformance,
-    check: impl AsyncFnOnce(Arc<dyn Place>) -> anyhow::Result<u8>,
+    check: impl AsyncFnOnce(Arc<dyn NodeStarter>) -> anyhow::Result<u8>,
 ) -> anyhow::Result<u8> {
     let stop = cancel_on_signal();
     let suite = Suite {
@@ -148,11 +148,11 @@ impl Pods {
 }
 
 #[async_trait]
-impl Place for Pods {
-    async fn start(&self, who: Who) -> Result<Box<dyn Running>, String> {
+impl NodeStarter for Pods {
+    async fn start(&self, who: Participant) -> Result<Box<dyn RunningNode>, String> {
         let image = match who {
-            Who::Tested | Who::Second => &self.images[0],
-            Who::Reference => &self.images[1],
+            Participant::Tested | Participant::Second => &self.images[0],
+            Participant::Reference => &self.images[1],
         };
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let Suite { cluster, name } = &self.suite;

@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 
 use super::check;
 use crate::{
-    Check, Unmet,
-    bench::{Bench, Who},
+    Check, NotPassed,
     call::{call, expect, with_headers},
+    nodes::{Participant, TestNodes},
 };
 
 pub(super) fn checks() -> Vec<Check> {
@@ -18,43 +18,43 @@ pub(super) fn checks() -> Vec<Check> {
         check(
             "calls/info",
             "a node names this version of the contract, and what its stacks can do",
-            |bench| info(bench).boxed(),
+            |nodes| info(nodes).boxed(),
         ),
         check(
             "calls/clock",
             "a node's clock runs like any other and never steps back",
-            |bench| clock(bench).boxed(),
+            |nodes| clock(nodes).boxed(),
         ),
         check(
             "calls/unknown",
             "an unknown path is 404, and another method 405, with a problem",
-            |bench| unknown(bench).boxed(),
+            |nodes| unknown(nodes).boxed(),
         ),
         check(
             "calls/health",
             "health, readiness and metrics need no token",
-            |bench| health(bench).boxed(),
+            |nodes| health(nodes).boxed(),
         ),
         check(
             "token/required",
             "a call without the token learns nothing, not even whether a path exists",
-            |bench| token(bench).boxed(),
+            |nodes| token(nodes).boxed(),
         ),
         check(
             "token/headers",
             "either of two headers may carry the token",
-            |bench| headers(bench).boxed(),
+            |nodes| headers(nodes).boxed(),
         ),
         check(
             "token/epoch",
             "a call with a smaller epoch than one before is 412, and one with something else there 400",
-            |bench| epoch(bench).boxed(),
+            |nodes| epoch(nodes).boxed(),
         ),
     ]
 }
 
-async fn info(bench: &mut Bench) -> Result<(), Unmet> {
-    let info = &bench.node(Who::Tested).await?.info;
+async fn info(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let info = &nodes.node(Participant::Tested).await?.info;
     if info.contract != CONTRACT {
         return Err(format!(
             "contract is {}, and this perfrun speaks {CONTRACT}",
@@ -87,8 +87,8 @@ async fn info(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn clock(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn clock(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     let read = async || {
         let before = Instant::now();
         let shown = node
@@ -117,8 +117,8 @@ async fn clock(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn unknown(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn unknown(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     for (method, path, status) in [
         ("GET", "/v1/nothing", 404),
         ("GET", "/", 404),
@@ -145,8 +145,8 @@ async fn unknown(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn health(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn health(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     for path in ["/healthz", "/readyz", "/metrics"] {
         expect(
             with_headers(node, "GET", path, &[], None).await,
@@ -157,8 +157,8 @@ async fn health(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn token(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn token(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     let token = node.running.token();
     let almost = format!("Authorization: Bearer {}", &token[..token.len() - 1]);
     let longer = format!("X-Perfrun-Token: {token}x");
@@ -183,8 +183,8 @@ async fn token(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn headers(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn headers(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     let token = node.running.token();
     let own = format!("X-Perfrun-Token: {token}");
     let bearer = format!("Authorization: Bearer {token}");
@@ -203,9 +203,9 @@ async fn headers(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn epoch(bench: &mut Bench) -> Result<(), Unmet> {
+async fn epoch(nodes: &mut TestNodes) -> Result<(), NotPassed> {
     // This node refuses conductors without an epoch from now on.
-    let node = bench.take(Who::Tested).await?;
+    let node = nodes.take(Participant::Tested).await?;
     let bearer = format!("Authorization: Bearer {}", node.running.token());
     let epoch = |epoch| format!("X-Perfrun-Epoch: {epoch}");
     for (given, method, path, status) in [

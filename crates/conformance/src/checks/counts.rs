@@ -34,7 +34,7 @@ pub(super) fn streams_ended(
 }
 
 /// Compares what both ends report with each other and with what the workload must do.
-pub(super) fn judge(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
+pub(super) fn check_counts(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
     for (side, outcome) in [("client", &ended.client), ("server", &ended.server)] {
         if let Some(failure) = &outcome.failure {
             return Err(format!(

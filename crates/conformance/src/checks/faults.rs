@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Simple, ping};
 use crate::{
-    Check, Unmet,
-    bench::{Bench, EXIT, Who},
+    Check, NotPassed,
     call::{call, expect},
+    nodes::{EXIT, Participant, TestNodes},
     pair::{Trial, forget},
 };
 
@@ -19,28 +19,28 @@ pub(super) fn checks(simple: &Simple) -> Vec<Check> {
         simple.check(
             "faults/peer-killed",
             "a client whose server dies fails within seconds, with a reason, and answers calls afterwards",
-            |bench, simple| peer_killed(bench, simple).boxed(),
+            |nodes, simple| peer_killed(nodes, simple).boxed(),
         ),
         simple.check(
             "faults/nobody",
             "a client that can reach nobody fails as DialFailed or Timeout",
-            |bench, simple| nobody(bench, simple).boxed(),
+            |nodes, simple| nobody(nodes, simple).boxed(),
         ),
         simple.check(
             "faults/stopped",
             "on SIGTERM a node ends its trial as Stopped, lets it be collected, and exits",
-            |bench, simple| stopped(bench, simple).boxed(),
+            |nodes, simple| stopped(nodes, simple).boxed(),
         ),
     ]
 }
 
-async fn peer_killed(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn peer_killed(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = Trial {
         parameters: ping(u32::MAX),
         ..simple.trial("a")?
     };
-    let server = bench.take(Who::Second).await?;
-    let client = bench.node(Who::Tested).await?;
+    let server = nodes.take(Participant::Second).await?;
+    let client = nodes.node(Participant::Tested).await?;
     let addresses = trial.listen(&server).await?;
     trial.dial(client, addresses).await?;
     trial.start(client).await?;
@@ -69,9 +69,9 @@ async fn peer_killed(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn nobody(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn nobody(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
+    let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let addresses = trial.listen(server).await;
     forget(server, "a").await;
     let addresses = addresses?;
@@ -86,9 +86,9 @@ async fn nobody(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     }
 }
 
-async fn stopped(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn stopped(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let node = bench.take(Who::Tested).await?;
+    let node = nodes.take(Participant::Tested).await?;
     trial.listen(&node).await?;
     let collect = trial.outcome(&node);
     let stop = node.running.stop(EXIT);

@@ -7,9 +7,9 @@ use tokio::time::sleep;
 
 use super::check;
 use crate::{
-    Check, Unmet,
-    bench::{Bench, Who},
+    Check, NotPassed,
     call::{call, expect, leave_open},
+    nodes::{Participant, TestNodes},
 };
 
 /// Above the largest body that a node reads.
@@ -23,21 +23,21 @@ pub(super) fn checks() -> Vec<Check> {
         check(
             "hostile/bodies",
             "any other body than a request is 400 with a problem",
-            |bench| bodies(bench).boxed(),
+            |nodes| bodies(nodes).boxed(),
         ),
-        check("hostile/large", "a body above 4 MiB is refused", |bench| {
-            large(bench).boxed()
+        check("hostile/large", "a body above 4 MiB is refused", |nodes| {
+            large(nodes).boxed()
         }),
         check(
             "hostile/slow",
             "callers that send half a request, or nothing, block nobody",
-            |bench| slow(bench).boxed(),
+            |nodes| slow(nodes).boxed(),
         ),
     ]
 }
 
-async fn bodies(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn bodies(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     for body in [
         "",
         "{",
@@ -73,8 +73,8 @@ async fn bodies(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn large(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn large(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     let body = " ".repeat(TOO_LARGE);
     // A node may close the connection before it has read everything, and then the answer may be lost.
     match call(node, "PUT", "/v1/trials/a", Some(&body)).await {
@@ -95,8 +95,8 @@ async fn large(bench: &mut Bench) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn slow(bench: &mut Bench) -> Result<(), Unmet> {
-    let node = bench.node(Who::Tested).await?;
+async fn slow(nodes: &mut TestNodes) -> Result<(), NotPassed> {
+    let node = nodes.node(Participant::Tested).await?;
     let half: &[&[u8]] = &[
         b"",
         b"GET /v1/in",

@@ -13,12 +13,15 @@ use perfrun_contract::{
 };
 
 use super::{
-    counts::{has, judge, streams_ended},
+    counts::{check_counts, has, streams_ended},
     support::{reference, why_skipped},
 };
 use crate::{
-    Check, Unmet,
-    bench::{Bench, Who},
+    Check, NotPassed,
+    nodes::{
+        Participant::{self, Reference, Second, Tested},
+        TestNodes,
+    },
     pair::{Ended, Trial},
 };
 
@@ -27,39 +30,39 @@ const BYTES: u64 = 300_001;
 
 /// The nodes of a trial, the stack of each, and what the node under test is in it.
 #[derive(Clone, Debug)]
-struct Cast {
+struct RelayTrial {
     name: &'static str,
-    client: (Who, String),
-    source: (Who, String),
-    relay: (Who, String),
+    client: (Participant, String),
+    source: (Participant, String),
+    relay: (Participant, String),
 }
 
 pub(super) fn checks(stack: &str, capabilities: &Capabilities, transport: Transport) -> Vec<Check> {
     let other = reference(capabilities).map_or_else(|| stack.to_owned(), |other| other.to_string());
-    let cast = |name, client, source, relay| {
-        let of = |who: Who| match who {
-            Who::Reference => (who, other.clone()),
-            Who::Tested | Who::Second => (who, stack.to_owned()),
+    let trial = |name, client, source, relay| {
+        let of = |who: Participant| match who {
+            Reference => (who, other.clone()),
+            Tested | Second => (who, stack.to_owned()),
         };
-        Cast {
+        RelayTrial {
             name,
             client: of(client),
             source: of(source),
             relay: of(relay),
         }
     };
-    let casts = [
-        cast("as-relay", Who::Second, Who::Reference, Who::Tested),
-        cast("as-source", Who::Reference, Who::Tested, Who::Second),
-        cast("as-sink", Who::Tested, Who::Second, Who::Reference),
+    let trials = [
+        trial("as-relay", Second, Reference, Tested),
+        trial("as-source", Reference, Tested, Second),
+        trial("as-sink", Tested, Second, Reference),
     ];
     let mut all = vec![];
     for parameters in [transfer(RelayPath::Relayed), stress()] {
         if !capabilities.workloads.contains(parameters.workload()) {
             continue;
         }
-        for cast in &casts {
-            all.push(relayed(stack, capabilities, transport, cast, &parameters));
+        for trial in &trials {
+            all.push(relayed(stack, capabilities, transport, trial, &parameters));
         }
     }
     all
@@ -93,29 +96,29 @@ fn relayed(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
-    cast: &Cast,
+    trial: &RelayTrial,
     parameters: &Parameters,
 ) -> Check {
     let roles = [
-        (cast.client.0, cast.client.1.as_str(), Role::Client),
-        (cast.source.0, cast.source.1.as_str(), Role::Server),
-        (cast.relay.0, cast.relay.1.as_str(), Role::Relay),
+        (trial.client.0, trial.client.1.as_str(), Role::Client),
+        (trial.source.0, trial.source.1.as_str(), Role::Server),
+        (trial.relay.0, trial.relay.1.as_str(), Role::Relay),
     ];
     let reason = why_skipped(stack, capabilities, transport, &roles, parameters);
-    let (cast, parameters) = (cast.clone(), parameters.clone());
+    let (trial, parameters) = (trial.clone(), parameters.clone());
     Check {
         name: format!(
             "relays/{stack}.{transport}.{}.{}",
-            cast.name,
+            trial.name,
             parameters.workload()
         ),
         demand: "all three complete, and agree on what was relayed".to_owned(),
-        run: Box::new(move |bench| {
-            let (reason, cast, parameters) = (reason.clone(), cast.clone(), parameters.clone());
+        run: Box::new(move |nodes| {
+            let (reason, trial, parameters) = (reason.clone(), trial.clone(), parameters.clone());
             async move {
                 match reason {
-                    Some(reason) => Err(Unmet::Skipped(reason)),
-                    None => run(bench, transport, &cast, parameters).await,
+                    Some(reason) => Err(NotPassed::Skipped(reason)),
+                    None => run(nodes, transport, &trial, parameters).await,
                 }
             }
             .boxed()
@@ -124,19 +127,21 @@ fn relayed(
 }
 
 async fn run(
-    bench: &mut Bench,
+    nodes: &mut TestNodes,
     transport: Transport,
-    cast: &Cast,
+    planned: &RelayTrial,
     parameters: Parameters,
-) -> Result<(), Unmet> {
-    let nodes = bench.nodes([cast.client.0, cast.source.0, cast.relay.0]).await?;
+) -> Result<(), NotPassed> {
+    let nodes = nodes
+        .several([planned.client.0, planned.source.0, planned.relay.0])
+        .await?;
     let trial = Trial {
-        id: format!("{}-{}", cast.name, parameters.workload()),
+        id: format!("{}-{}", planned.name, parameters.workload()),
         transport,
         parameters,
-        stacks: [cast.client.1.clone(), cast.source.1.clone()],
+        stacks: [planned.client.1.clone(), planned.source.1.clone()],
     };
-    let (ended, relay) = trial.run_relayed(nodes, &cast.relay.1).await?;
+    let (ended, relay) = trial.run_relayed(nodes, &planned.relay.1).await?;
     streams_ended(transport, &trial.parameters, &ended)?;
     Ok(agree(&trial.parameters, &ended, &relay)?)
 }
@@ -148,7 +153,7 @@ fn agree(parameters: &Parameters, ended: &Ended, relay: &Outcome) -> Result<(), 
             failure.reason, failure.message
         ));
     }
-    judge(parameters, ended)?;
+    check_counts(parameters, ended)?;
     if ended.client.measured.bytes_received == 0 {
         return Err("nothing arrived".to_owned());
     }

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::Simple;
 use crate::{
-    Check, Unmet,
-    bench::{Bench, Node, Who},
+    Check, NotPassed,
     call::{call, expect},
+    nodes::{Node, Participant, TestNodes},
     pair::{Trial, forget},
 };
 
@@ -19,37 +19,37 @@ pub(super) fn checks(simple: &Simple) -> Vec<Check> {
         simple.check(
             "states/accepted",
             "a trial is 201, again 200, another under its id 409, and one beside it 423",
-            |bench, simple| accepted(bench, simple).boxed(),
+            |nodes, simple| accepted(nodes, simple).boxed(),
         ),
         simple.check(
             "states/order",
             "states follow each other, and a wait ends when the state is later",
-            |bench, simple| order(bench, simple).boxed(),
+            |nodes, simple| order(nodes, simple).boxed(),
         ),
         simple.check(
             "states/start",
             "a client begins at the requested moment of its own clock",
-            |bench, simple| start(bench, simple).boxed(),
+            |nodes, simple| start(nodes, simple).boxed(),
         ),
         simple.check(
             "states/repeated",
             "start, finish and delete may be repeated, and forgotten trials are 404",
-            |bench, simple| repeated(bench, simple).boxed(),
+            |nodes, simple| repeated(nodes, simple).boxed(),
         ),
         simple.check(
             "states/cancelled",
             "a trial is cancelled in every state, and the node takes the next one",
-            |bench, simple| cancelled(bench, simple).boxed(),
+            |nodes, simple| cancelled(nodes, simple).boxed(),
         ),
         simple.check(
             "states/timeout",
             "a trial ends as Timeout when its time is up",
-            |bench, simple| timeout(bench, simple).boxed(),
+            |nodes, simple| timeout(nodes, simple).boxed(),
         ),
         simple.check(
             "states/many",
             "fifty trials follow each other, each forgotten after its outcome",
-            |bench, simple| many(bench, simple).boxed(),
+            |nodes, simple| many(nodes, simple).boxed(),
         ),
     ]
 }
@@ -73,9 +73,9 @@ async fn put(
     expect(answer, &format!("PUT {path}"), status)
 }
 
-async fn accepted(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn accepted(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let node = bench.node(Who::Tested).await?;
+    let node = nodes.node(Participant::Tested).await?;
     let request = server(&trial);
     let checked = async {
         put(node, "a", &request, 201).await?;
@@ -99,9 +99,9 @@ async fn accepted(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     Ok(checked?)
 }
 
-async fn order(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn order(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
+    let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         trial.dial(client, addresses).await?;
@@ -151,9 +151,9 @@ async fn order(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     Ok(checked?)
 }
 
-async fn start(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn start(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
+    let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         trial.dial(client, addresses).await?;
@@ -174,9 +174,9 @@ async fn start(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     Ok(checked?)
 }
 
-async fn repeated(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn repeated(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
+    let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         trial.dial(client, addresses).await?;
@@ -235,9 +235,9 @@ async fn cancel(node: &Node, trial: &Trial, in_state: &str) -> Result<(), String
     Ok(())
 }
 
-async fn cancelled(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn cancelled(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
+    let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
         cancel(server, &trial, "ready as a server").await?;
@@ -281,9 +281,9 @@ async fn cancelled(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     Ok(checked?)
 }
 
-async fn timeout(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn timeout(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let node = bench.node(Who::Tested).await?;
+    let node = nodes.node(Participant::Tested).await?;
     let request = TrialRequest {
         timeout_seconds: 0.5,
         ..server(&trial)
@@ -303,9 +303,9 @@ async fn timeout(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
     Ok(())
 }
 
-async fn many(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
+async fn many(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     let trial = simple.trial("a")?;
-    let [client, server] = bench.nodes([Who::Tested, Who::Second]).await?;
+    let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let mut after_ten = None;
     for i in 0..50 {
         let next = Trial {
@@ -329,7 +329,7 @@ async fn many(bench: &mut Bench, simple: Simple) -> Result<(), Unmet> {
             Err(format!("the node has {now} open files after 50 trials, and had {before} after ten").into())
         }
         (Some(_), Some(_)) => Ok(()),
-        _ => Err(Unmet::Skipped(
+        _ => Err(NotPassed::Skipped(
             "50 trials ended well; the open files of the node, which the check is about, cannot be counted from here"
                 .to_owned(),
         )),

@@ -8,7 +8,7 @@ use perfrun_contract::{
     support::{self, CellStacks, End},
 };
 
-use crate::bench::Who;
+use crate::nodes::Participant;
 
 /// The stack of perfrun's node that speaks the wire of the node under test.
 pub(super) fn reference(capabilities: &Capabilities) -> Option<Stack> {
@@ -20,7 +20,7 @@ pub(super) fn why_skipped(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
-    roles: &[(Who, &str, Role)],
+    roles: &[(Participant, &str, Role)],
     parameters: &Parameters,
 ) -> Option<String> {
     if transport.is_in_process() {
@@ -44,7 +44,7 @@ pub(super) fn why_skipped(
     // What the node itself claims counts as well, also for a built-in stack.
     roles
         .iter()
-        .filter(|(who, ..)| *who != Who::Reference)
+        .filter(|(who, ..)| *who != Participant::Reference)
         .find_map(|(.., role)| capabilities.why_role_unsupported(stack, *role, transport, parameters))
         .or_else(|| support::why_unsupported(stacks, transport, parameters))
 }

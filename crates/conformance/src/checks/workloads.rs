@@ -14,13 +14,16 @@ use perfrun_contract::{
 use strum::IntoEnumIterator;
 
 use super::{
-    counts::{has, judge, same, streams_ended},
+    counts::{check_counts, has, same, streams_ended},
     negotiations, ping, relays,
     support::{reference, why_skipped},
 };
 use crate::{
-    Check, Unmet,
-    bench::{Bench, Who},
+    Check, NotPassed,
+    nodes::{
+        Participant::{self, Reference, Second, Tested},
+        TestNodes,
+    },
     pair::{Ended, Trial},
 };
 
@@ -45,9 +48,9 @@ struct Load {
 
 /// A pair of nodes: the client and the server, each with its stack.
 #[derive(Clone, Debug)]
-struct Pair {
+struct NodePair {
     name: String,
-    ends: [(Who, String); 2],
+    ends: [(Participant, String); 2],
 }
 
 pub(super) fn checks(info: &Info) -> Vec<Check> {
@@ -87,7 +90,7 @@ fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) ->
     if !capabilities.workloads.contains(parameters.workload()) {
         return None;
     }
-    let roles = [Role::Client, Role::Server].map(|role| (Who::Tested, stack, role));
+    let roles = [Role::Client, Role::Server].map(|role| (Tested, stack, role));
     let reason = match transport.is_in_process() {
         true => None,
         false => why_skipped(stack, capabilities, transport, &roles, &parameters),
@@ -101,13 +104,13 @@ fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) ->
     Some(Check {
         name: format!("workloads/{stack}.{transport}.in-process.messages.serial"),
         demand: "one process has both ends, and reports both".to_owned(),
-        run: Box::new(move |bench| {
+        run: Box::new(move |nodes| {
             let (reason, trial) = (reason.clone(), trial.clone());
             async move {
                 if let Some(reason) = reason {
-                    return Err(Unmet::Skipped(reason));
+                    return Err(NotPassed::Skipped(reason));
                 }
-                let outcome = trial.run_both(bench.node(Who::Tested).await?).await?;
+                let outcome = trial.run_both(nodes.node(Tested).await?).await?;
                 if let Some(failure) = outcome.failure {
                     return Err(format!("it failed: {}: {}", failure.reason, failure.message).into());
                 }
@@ -129,29 +132,21 @@ fn skipped(name: String, reason: &'static str) -> Check {
     Check {
         name,
         demand: String::new(),
-        run: Box::new(move |_| async move { Err(Unmet::Skipped(reason.to_owned())) }.boxed()),
+        run: Box::new(move |_| async move { Err(NotPassed::Skipped(reason.to_owned())) }.boxed()),
     }
 }
 
 /// The node with itself, and in both roles with the stack of perfrun's node that speaks its wire.
-fn pairs(stack: &str, capabilities: &Capabilities) -> Vec<Pair> {
-    let pair = |name: &str, client: (Who, &str), server: (Who, &str)| Pair {
+fn pairs(stack: &str, capabilities: &Capabilities) -> Vec<NodePair> {
+    let pair = |name: &str, client: (Participant, &str), server: (Participant, &str)| NodePair {
         name: name.to_owned(),
         ends: [client, server].map(|(who, stack)| (who, stack.to_owned())),
     };
-    let mut pairs = vec![pair("with-itself", (Who::Tested, stack), (Who::Second, stack))];
+    let mut pairs = vec![pair("with-itself", (Tested, stack), (Second, stack))];
     if let Some(reference) = reference(capabilities) {
         let reference: &str = reference.into();
-        pairs.push(pair(
-            "as-client",
-            (Who::Tested, stack),
-            (Who::Reference, reference),
-        ));
-        pairs.push(pair(
-            "as-server",
-            (Who::Reference, reference),
-            (Who::Tested, stack),
-        ));
+        pairs.push(pair("as-client", (Tested, stack), (Reference, reference)));
+        pairs.push(pair("as-server", (Reference, reference), (Tested, stack)));
     }
     pairs
 }
@@ -275,7 +270,7 @@ fn exchange(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
-    pair: &Pair,
+    pair: &NodePair,
     load: Load,
 ) -> Check {
     let reason = load
@@ -287,12 +282,12 @@ fn exchange(
     Check {
         name,
         demand: "both ends complete, and agree on what was exchanged".to_owned(),
-        run: Box::new(move |bench| {
+        run: Box::new(move |nodes| {
             let (reason, pair, load) = (reason.clone(), pair.clone(), load.clone());
             async move {
                 match reason {
-                    Some(reason) => Err(Unmet::Skipped(reason)),
-                    None => run(bench, transport, &pair, &load).await,
+                    Some(reason) => Err(NotPassed::Skipped(reason)),
+                    None => run(nodes, transport, &pair, &load).await,
                 }
             }
             .boxed()
@@ -305,7 +300,7 @@ fn why_pair_skipped(
     stack: &str,
     capabilities: &Capabilities,
     transport: Transport,
-    pair: &Pair,
+    pair: &NodePair,
     parameters: &Parameters,
 ) -> Option<String> {
     let [(client, of_client), (server, of_server)] = &pair.ends;
@@ -316,9 +311,14 @@ fn why_pair_skipped(
     why_skipped(stack, capabilities, transport, &roles, parameters)
 }
 
-async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) -> Result<(), Unmet> {
+async fn run(
+    nodes: &mut TestNodes,
+    transport: Transport,
+    pair: &NodePair,
+    load: &Load,
+) -> Result<(), NotPassed> {
     let [(client, client_stack), (server, server_stack)] = &pair.ends;
-    let [client, server] = bench.nodes([*client, *server]).await?;
+    let [client, server] = nodes.several([*client, *server]).await?;
     let trial = |id: String, parameters: &Parameters| Trial {
         id,
         transport,
@@ -345,12 +345,12 @@ async fn run(bench: &mut Bench, transport: Transport, pair: &Pair, load: &Load) 
                 same("failures of the client", ended.client.measured.failures, 0)?;
             }
             streams_ended(transport, &parameters, &ended)?;
-            judge(&parameters, &ended)
+            check_counts(&parameters, &ended)
         });
         wrong.map_err(|why| format!("{parameters} on {transport}: {why}"))?;
     }
     for remark in repeated {
-        bench.remark(remark);
+        nodes.remark(remark);
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use kube::{
     },
 };
 use perfrun_api::pod::{PodState, state};
-use perfrun_conformance::bench::Running;
+use perfrun_conformance::nodes::RunningNode;
 use tokio::{
     io::{DuplexStream, copy_bidirectional},
     net::{TcpListener, TcpStream},
@@ -145,7 +145,7 @@ impl PodNode {
 }
 
 #[async_trait]
-impl Running for PodNode {
+impl RunningNode for PodNode {
     fn control_addr(&self) -> SocketAddr {
         self.control
     }

@@ -12,7 +12,7 @@ use perfrun_api::{
         pod_spec, state,
     },
 };
-use perfrun_conformance::bench::Who;
+use perfrun_conformance::nodes::Participant;
 use perfrun_contract::{matrix::IpFamily, role::Role};
 
 use crate::cluster::access::FIELD_MANAGER;
@@ -37,15 +37,15 @@ pub(super) fn secret(suite: &str, token: &str) -> Secret {
 pub(super) fn pod(
     suite: &str,
     namespace: &str,
-    who: Who,
+    who: Participant,
     number: u32,
     image: &str,
     owner: &OwnerReference,
 ) -> Pod {
     let node = match who {
-        Who::Tested => "tested",
-        Who::Second => "second",
-        Who::Reference => "reference",
+        Participant::Tested => "tested",
+        Participant::Second => "second",
+        Participant::Reference => "reference",
     };
     let mut metadata = metadata(suite, format!("{suite}-{node}-{number}"));
     metadata.owner_references = Some(vec![owner.clone()]);
@@ -143,8 +143,15 @@ mod tests {
             kind: "Secret".to_owned(),
             ..OwnerReference::default()
         };
-        let pod =
-            serde_json::to_value(pod("conformance-1", "bench", Who::Second, 7, "mine:1", &owner)).unwrap();
+        let pod = serde_json::to_value(pod(
+            "conformance-1",
+            "bench",
+            Participant::Second,
+            7,
+            "mine:1",
+            &owner,
+        ))
+        .unwrap();
         assert_eq!(pod["metadata"]["name"], "conformance-1-second-7");
         assert_eq!(pod["metadata"]["labels"]["perfrun.io/run"], "conformance-1");
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Secret");

@@ -22,15 +22,15 @@ pub enum Error {
     #[error("failed to start {who}: {why}")]
     Start {
         /// Which node.
-        who: Who,
-        /// From its place.
+        who: Participant,
+        /// From its starter.
         why: String,
     },
     /// A node does not answer.
     #[error("{who} did not answer GET /v1/info within {START:?}: {why}")]
     Silent {
         /// Which node.
-        who: Who,
+        who: Participant,
         /// The error of the last call, and the end of its log.
         why: String,
     },
@@ -38,7 +38,7 @@ pub enum Error {
 
 /// Which node.
 #[derive(Clone, Copy, Debug, Display, Eq, PartialEq)]
-pub enum Who {
+pub enum Participant {
     /// The node under test.
     #[strum(to_string = "the node")]
     Tested,
@@ -50,16 +50,16 @@ pub enum Who {
     Reference,
 }
 
-/// Where nodes run, and how one is started. Nodes reach each other at the address on which they listen.
+/// Starts nodes, which reach each other at the address on which they listen.
 #[async_trait]
-pub trait Place: Send + Sync {
+pub trait NodeStarter: Send + Sync {
     /// Starts a node. The error says why it does not run, and what to do.
-    async fn start(&self, who: Who) -> Result<Box<dyn Running>, String>;
+    async fn start(&self, who: Participant) -> Result<Box<dyn RunningNode>, String>;
 }
 
 /// A node that was started. Dropping it may end it.
 #[async_trait]
-pub trait Running: Send + Sync {
+pub trait RunningNode: Send + Sync {
     /// Where this machine reaches its control port.
     fn control_addr(&self) -> SocketAddr;
 
@@ -85,37 +85,39 @@ pub trait Running: Send + Sync {
 
 /// A running node.
 pub(crate) struct Node {
-    pub(crate) running: Box<dyn Running>,
+    pub(crate) running: Box<dyn RunningNode>,
     pub(crate) client: NodeClient,
     pub(crate) info: Info,
 }
 
 /// The nodes of a suite.
-pub struct Bench {
-    place: Arc<dyn Place>,
+pub struct TestNodes {
+    starter: Arc<dyn NodeStarter>,
     /// Kept from check to check, until a check ends it.
     kept: [Option<Node>; 3],
     remarks: Vec<String>,
 }
 
-impl Bench {
+impl TestNodes {
     /// No node runs yet.
-    pub fn new(place: Arc<dyn Place>) -> Self {
+    pub fn new(starter: Arc<dyn NodeStarter>) -> Self {
         Self {
-            place,
+            starter,
             kept: [None, None, None],
             remarks: vec![],
         }
     }
 
     /// Starts all nodes, and returns what the node under test says of itself.
-    pub(crate) async fn meet(&mut self) -> Result<Info, Error> {
-        let [tested, ..] = self.nodes([Who::Tested, Who::Second, Who::Reference]).await?;
+    pub(crate) async fn start_all(&mut self) -> Result<Info, Error> {
+        let [tested, ..] = self
+            .several([Participant::Tested, Participant::Second, Participant::Reference])
+            .await?;
         Ok(tested.info.clone())
     }
 
     /// The node, which is started if it does not run.
-    pub(crate) async fn node(&mut self, who: Who) -> Result<&Node, Error> {
+    pub(crate) async fn node(&mut self, who: Participant) -> Result<&Node, Error> {
         let index = who as usize;
         if self.kept[index]
             .as_ref()
@@ -127,7 +129,10 @@ impl Bench {
     }
 
     /// Several nodes at the same time.
-    pub(crate) async fn nodes<const N: usize>(&mut self, all: [Who; N]) -> Result<[&Node; N], Error> {
+    pub(crate) async fn several<const N: usize>(
+        &mut self,
+        all: [Participant; N],
+    ) -> Result<[&Node; N], Error> {
         for who in all {
             self.node(who).await?;
         }
@@ -135,7 +140,7 @@ impl Bench {
     }
 
     /// Takes a node out: the check may end it, and the next check gets another.
-    pub(crate) async fn take(&mut self, who: Who) -> Result<Node, Error> {
+    pub(crate) async fn take(&mut self, who: Participant) -> Result<Node, Error> {
         self.node(who).await?;
         Ok(self.kept[who as usize].take().expect("it was just started"))
     }
@@ -163,8 +168,8 @@ impl Bench {
         Ok(())
     }
 
-    async fn start(&self, who: Who) -> Result<Node, Error> {
-        let started = self.place.start(who).await;
+    async fn start(&self, who: Participant) -> Result<Node, Error> {
+        let started = self.starter.start(who).await;
         let running = started.map_err(|why| Error::Start { who, why })?;
         let base = format!("http://{}", running.control_addr());
         let silent = |why: String| Error::Silent { who, why };
