@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::{args, executable, print};
 
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROVISION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The part of a document that names stacks.
 #[derive(Serialize)]
@@ -81,7 +81,7 @@ async fn info(command: &[String]) -> anyhow::Result<Info> {
         programs,
         isolation: LocalIsolation::Loopback,
         cpus: Cpus::Shared,
-        provision_timeout: PATIENCE,
+        provision_timeout: PROVISION_TIMEOUT,
         logs: logs.path().to_owned(),
     };
     let nodes = LocalNodes::start(settings, |_| {}).await?;

@@ -12,7 +12,7 @@ use tokio::{
 use crate::nodes::Node;
 
 /// How long an answer may take, beside the wait that the call requests.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest answer that is read. A node that sends more floods its caller.
 const LONGEST: u64 = 8 << 20;
@@ -80,10 +80,10 @@ async fn raw(to: SocketAddr, bytes: &[u8]) -> Result<Answer, String> {
             _ => Ok(answer),
         }
     };
-    let answer = match timeout(PATIENCE, exchange).await {
+    let answer = match timeout(ANSWER_TIMEOUT, exchange).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => return Err(format!("no answer: {error}")),
-        Err(_) => return Err(format!("no complete answer within {PATIENCE:?}")),
+        Err(_) => return Err(format!("no complete answer within {ANSWER_TIMEOUT:?}")),
     };
     if answer.len() as u64 == LONGEST {
         return Err(format!("the answer is longer than {LONGEST} bytes"));

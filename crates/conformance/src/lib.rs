@@ -35,7 +35,7 @@ use self::{
 };
 
 /// How long one check may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A check that has been made.
 #[derive(Clone, Debug)]
@@ -69,10 +69,10 @@ pub async fn run(
     let mut done = vec![];
     for Check { name, demand, run } in all {
         let begun = Instant::now();
-        let outcome = match timeout(PATIENCE, run(&mut nodes)).await {
+        let outcome = match timeout(CHECK_TIMEOUT, run(&mut nodes)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(NotPassed::Failed(format!(
-                "the check did not end within {PATIENCE:?}"
+                "the check did not end within {CHECK_TIMEOUT:?}"
             ))),
         };
         let one = Checked {

@@ -12,7 +12,7 @@ use perfrun_contract::{
 use crate::nodes::Node;
 
 /// How long a state may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long before the start a client hears of it.
 const LEAD: Duration = Duration::from_millis(20);
@@ -62,7 +62,7 @@ impl Trial {
         let status = self.prepare(what, node, &request).await?;
         if status.state != TrialState::Ready || status.addresses.is_empty() {
             return Err(format!(
-                "a {what} must become ready and name its addresses within {PATIENCE:?}: it is {} with {} addresses",
+                "a {what} must become ready and name its addresses within {STATE_TIMEOUT:?}: it is {} with {} addresses",
                 status.state,
                 status.addresses.len()
             ));
@@ -76,7 +76,7 @@ impl Trial {
         prepared.map_err(|error| format!("a {what} cannot be prepared: {}", error.describe()))?;
         let status = node
             .client
-            .status_after(&self.id, TrialState::Preparing, PATIENCE)
+            .status_after(&self.id, TrialState::Preparing, STATE_TIMEOUT)
             .await;
         let status = status.map_err(|error| error.describe())?;
         match status
@@ -108,7 +108,7 @@ impl Trial {
         let status = self.prepare(what, node, &request).await?;
         match status.state < TrialState::Ready {
             true => Err(format!(
-                "a {what} must become ready within {PATIENCE:?}: it is {}",
+                "a {what} must become ready within {STATE_TIMEOUT:?}: it is {}",
                 status.state
             )),
             false => Ok(()),
@@ -136,13 +136,13 @@ impl Trial {
     pub(crate) async fn outcome(&self, node: &Node) -> Result<Outcome, String> {
         let status = node
             .client
-            .status_after(&self.id, TrialState::Running, PATIENCE)
+            .status_after(&self.id, TrialState::Running, STATE_TIMEOUT)
             .await;
         let status = status.map_err(|error| error.describe())?;
         let state = status.state;
         status
             .outcome
-            .ok_or_else(|| format!("a trial must have an outcome within {PATIENCE:?}: it is {state}"))
+            .ok_or_else(|| format!("a trial must have an outcome within {STATE_TIMEOUT:?}: it is {state}"))
     }
 
     /// Runs the trial through a relay, whose outcome comes second, and lets all nodes forget it.

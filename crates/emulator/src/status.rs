@@ -19,7 +19,7 @@ use perfrun_link::LinkState;
 use rustix::net::Shutdown;
 
 /// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 /// More bytes than any state has.
 const LENGTH_MAX: u64 = 64 << 20;
 
@@ -61,7 +61,7 @@ impl Drop for Status {
 /// process. None for the process if it is not visible from here.
 pub(crate) fn fetch(interface: &str) -> io::Result<(LinkState, Option<u32>)> {
     let stream = UnixStream::connect_addr(&address(interface)?)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PEER_TIMEOUT))?;
     let mut text = Vec::new();
     (&stream).take(LENGTH_MAX).read_to_end(&mut text)?;
     let process = rustix::net::sockopt::socket_peercred(&stream)
@@ -71,7 +71,7 @@ pub(crate) fn fetch(interface: &str) -> io::Result<(LinkState, Option<u32>)> {
 }
 
 fn answer(mut stream: UnixStream, state: Option<LinkState>) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PEER_TIMEOUT))?;
     match state {
         Some(state) => stream.write_all(&serde_json::to_vec(&state)?),
         None => Ok(()),
@@ -110,7 +110,7 @@ mod tests {
         drop(status);
         let ended = std::time::Instant::now();
         while Status::serve(&interface, || None).is_err() {
-            assert!(ended.elapsed() < PATIENCE);
+            assert!(ended.elapsed() < PEER_TIMEOUT);
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -39,7 +39,7 @@ const CLIENTS: usize = 4;
 /// Requests of this program to the API server at a time.
 const AT_ONCE: usize = 16;
 /// How long no run may end before the benchmark gives up.
-const PATIENCE: Duration = seconds(180);
+const NO_PROGRESS_TIMEOUT: Duration = seconds(180);
 /// What may grow faster than linearly by chance, as a factor.
 const CHANCE: f64 = 1.1;
 /// Growth from fewer runs is not judged: many of them need not wait, so that the operator does less for each.
@@ -144,7 +144,7 @@ async fn with_runs(scene: &Scene, runs: usize) -> Result<Figures> {
     let mut ended = 0;
     while ended < runs {
         let before = ended;
-        ended = until("another run has ended", PATIENCE, async || {
+        ended = until("another run has ended", NO_PROGRESS_TIMEOUT, async || {
             let now = seen.ended();
             Ok((now > before || seen.check().is_err()).then_some(now))
         })

@@ -61,7 +61,7 @@ const SLOW: &str = "PERFRUN_TEST_IN_UML";
 const FOLDER: &str = "PERFRUN_TEST_UML_FOLDER";
 
 /// How long the other kernel may run.
-const PATIENCE: Duration = Duration::from_secs(900);
+const RUN_TIMEOUT: Duration = Duration::from_secs(900);
 
 const ARGUMENTS: &str = "arguments";
 const OUTPUT: &str = "output";
@@ -96,7 +96,11 @@ pub fn boot(arguments: &str) -> Result<Printed> {
     let ended = kernel.wait()?;
     let read = |name| fs::read_to_string(folder.path().join(name)).unwrap_or_default();
     let output = read(OUTPUT);
-    ensure!(ended, "not within {PATIENCE:?}:\n{output}\n{}", read("console"));
+    ensure!(
+        ended,
+        "not within {RUN_TIMEOUT:?}:\n{output}\n{}",
+        read("console")
+    );
     ensure!(read(EXIT_STATUS) == "0", "{output}\n{}", read("console"));
     Ok(Printed {
         output,
@@ -110,7 +114,7 @@ struct Kernel(Child);
 impl Kernel {
     fn wait(&mut self) -> Result<bool> {
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < RUN_TIMEOUT {
             if self.0.try_wait()?.is_some() {
                 return Ok(true);
             }

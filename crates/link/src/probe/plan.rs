@@ -41,7 +41,7 @@ const ECHO_ROOM: u128 = 2;
 
 /// How much later than the link allows a reply may come: a busy machine may take this long to schedule a
 /// process.
-const PATIENCE: Duration = Duration::from_millis(300);
+const REPLY_SLACK: Duration = Duration::from_millis(300);
 
 /// A link is filled for half of the time that echoes take.
 const FILL_TIME_SHARE: u32 = 2;
@@ -153,7 +153,7 @@ impl ProbePlan {
             fill: forward
                 .rate_bits_per_second
                 .and_then(|rate| Fill::new(rate.get(), forward, echo_time / FILL_TIME_SHARE)),
-            patience: forward.longest_transit() + backward.longest_transit() + PATIENCE,
+            patience: forward.longest_transit() + backward.longest_transit() + REPLY_SLACK,
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 /// How long a peer may take to introduce itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bytes of a key.
 const KEY: usize = 32;
@@ -79,7 +79,7 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(I
         stream.read_exact(&mut key).await?;
         io::Result::Ok((key, stream.read_u16().await?, stream.read_u64().await?))
     };
-    let (key, port, theirs) = timeout(PATIENCE, whole).await??;
+    let (key, port, theirs) = timeout(INTRODUCTION_TIMEOUT, whole).await??;
     let key =
         PublicKey::decode(key.to_vec()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     let apart = Duration::from_millis(clock().abs_diff(theirs));
@@ -88,7 +88,7 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(I
 
 /// Answers an introduction.
 pub(super) async fn answer(stream: &mut TcpStream, answer: Answer) -> io::Result<()> {
-    timeout(PATIENCE, stream.write_u8(answer as u8)).await?
+    timeout(INTRODUCTION_TIMEOUT, stream.write_u8(answer as u8)).await?
 }
 
 /// Ready when the other end is gone. Anything but its end breaks the protocol, and counts as one.

@@ -16,8 +16,8 @@ import (
 	"perfrun/node-go/internal/workload"
 )
 
-// patience with a stack that does not end after its trial was cut short.
-const patience = 3 * time.Second
+// endTimeout is how long a stack may take to end after its trial was cut short.
+const endTimeout = 3 * time.Second
 
 // Trial of a node.
 type Trial struct {
@@ -152,7 +152,7 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 		t.observer.Finish()
 		select {
 		case r = <-result:
-		case <-time.After(patience):
+		case <-time.After(endTimeout):
 		}
 	}
 	t.end(ctx, &r)

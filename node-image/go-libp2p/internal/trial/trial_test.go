@@ -349,7 +349,7 @@ func TestACutTrialEndsSoon(t *testing.T) {
 	begun := time.Now()
 	dialler.trials.Delete("a")
 	outcome := trial.Status(dialler.patient(), contract.Running).Outcome
-	if outcome.Failure == nil || outcome.Failure.Reason != contract.Cancelled || time.Since(begun) >= patience {
+	if outcome.Failure == nil || outcome.Failure.Reason != contract.Cancelled || time.Since(begun) >= endTimeout {
 		t.Errorf("%+v after %v", outcome.Failure, time.Since(begun))
 	}
 }

@@ -177,7 +177,7 @@ func (c *Client) take(ctx context.Context) (*handed, error) {
 		return server, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	case <-time.After(patience):
+	case <-time.After(nextEndTimeout):
 		return nil, contract.Failf(contract.Timeout, "the server did not take the exchange")
 	}
 }

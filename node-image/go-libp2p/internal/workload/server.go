@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// patience is how long a server whose clients are done waits for the next of its streams to end. The time
-	// starts again with each stream that ends: the more streams there are and the busier the machine is, the
-	// longer they take together, but not each after the one before it. QUIC sends the close of a connection
+	// nextEndTimeout is how long a server whose clients are done waits for the next of its streams to end. The
+	// time starts again with each stream that ends: the more streams there are and the busier the machine is,
+	// the longer they take together, but not each after the one before it. QUIC sends the close of a connection
 	// again only in answer to packets, and the server has none to send: to wait longer would not help.
-	patience = 2 * time.Second
-	// mostPatience is how long all of them may take together, so that a trial ends whatever its peers do. It is
-	// also the time for streams that are cut off during their transfers: many of them, through a relay, whose
-	// queues may hold the first end back for long.
-	mostPatience = 10 * time.Second
+	nextEndTimeout = 2 * time.Second
+	// allEndsTimeout is how long all streams may take together, so that a trial ends whatever its peers do. It
+	// is also the time for streams that are cut off during their transfers: many of them, through a relay,
+	// whose queues may hold the first end back for long.
+	allEndsTimeout = 10 * time.Second
 	// mostServed streams at the same time; a server refuses more.
 	mostServed = 65_536
 )
@@ -186,15 +186,15 @@ func (s *served) keep(failure error) {
 func (s *served) end(ctx context.Context) error {
 	all := make(chan struct{})
 	go func() { s.streams.Wait(); close(all) }()
-	first := patience
+	first := nextEndTimeout
 	if s.workload.mayBeCutOff() {
-		first = mostPatience
+		first = allEndsTimeout
 	}
 	if err := s.wait(ctx, all, first); err != nil {
 		return err
 	}
 	s.setup.counters().Over()
-	if err := s.wait(ctx, all, patience); err != nil {
+	if err := s.wait(ctx, all, nextEndTimeout); err != nil {
 		return err
 	}
 	s.left()
@@ -205,8 +205,8 @@ func (s *served) end(ctx context.Context) error {
 }
 
 // wait until all streams have ended, or none has for a time.
-func (s *served) wait(ctx context.Context, all <-chan struct{}, patience time.Duration) error {
-	for latest := time.After(mostPatience); ; {
+func (s *served) wait(ctx context.Context, all <-chan struct{}, next time.Duration) error {
+	for latest := time.After(allEndsTimeout); ; {
 		select {
 		case <-all:
 			return nil
@@ -214,7 +214,7 @@ func (s *served) wait(ctx context.Context, all <-chan struct{}, patience time.Du
 			return context.Cause(ctx)
 		case <-latest:
 			return nil
-		case <-time.After(patience):
+		case <-time.After(next):
 			return nil
 		case <-s.ended:
 		}

@@ -111,7 +111,7 @@ func TestMessagesCountThoughTheEndOfTheStreamIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			took, lost, err := drained(t, s)
-			if arrived := s.setup.Measurements.upload; err != nil || lost != 1 || took != patience || arrived == nil ||
+			if arrived := s.setup.Measurements.upload; err != nil || lost != 1 || took != nextEndTimeout || arrived == nil ||
 				arrived.Bytes != 3*64 {
 				t.Errorf("%s: %v after %v, %d lost, and %v arrived", mode, err, took, lost, arrived)
 			}
@@ -151,8 +151,8 @@ func TestAServerIsPatientWhileStreamsEnd(t *testing.T) {
 	}{
 		{400 * ms, 8 * time.Second, 0},
 		// Six have ended after nine seconds.
-		{1500 * ms, mostPatience, 14},
-		{2100 * ms, patience, 20},
+		{1500 * ms, allEndsTimeout, 14},
+		{2100 * ms, nextEndTimeout, 20},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := serving(contract.Parameters{Workload: "ping"})

@@ -32,12 +32,12 @@ use crate::wire::{self, Arrival, Buffers, Counters, messages::Framed, ping};
 /// together, but not each after the one before it. TCP repeats an end that is lost within this time unless
 /// the link is very slow. QUIC sends the close of a connection again only in answer to packets, and the
 /// server has none to send: to wait longer would not help.
-const PATIENCE: Duration = Duration::from_secs(2);
+const NEXT_END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long all of them may take together, so that a trial ends whatever its peers do. It is also the time
+/// How long all streams may take together, so that a trial ends whatever its peers do. It is also the time
 /// for streams that are cut off during their transfers: many of them, through a relay, whose queues may hold
 /// the first end back for long.
-const MOST_PATIENCE: Duration = Duration::from_secs(10);
+const ALL_ENDS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a trial waits for its host to close. A QUIC socket drains for three probe timeouts, 80 ms on
 /// loopback, in which it does nothing; the next trial has another port and need not wait.
@@ -313,23 +313,23 @@ impl<'a> Streams<'a> {
 
     /// Waits for the ends of streams. Then those end on which nothing else is due, and the others fail.
     async fn drain(&mut self) {
-        let patience = match self.setup.parameters.may_be_cut_off() {
-            true => MOST_PATIENCE,
-            false => PATIENCE,
+        let next = match self.setup.parameters.may_be_cut_off() {
+            true => ALL_ENDS_TIMEOUT,
+            false => NEXT_END_TIMEOUT,
         };
-        self.ends_within(patience).await;
+        self.ends_within(next).await;
         self.setup.observer.counters.over.cancel();
-        self.ends_within(PATIENCE).await;
+        self.ends_within(NEXT_END_TIMEOUT).await;
         self.left();
         // Before the host, which cannot close while its streams are held.
         self.tasks.shutdown().await;
     }
 
     /// Waits until no stream is left, or none has ended for a time.
-    async fn ends_within(&mut self, patience: Duration) {
-        let latest = Instant::now() + MOST_PATIENCE;
+    async fn ends_within(&mut self, next: Duration) {
+        let latest = Instant::now() + ALL_ENDS_TIMEOUT;
         while let Ok(Some(ended)) =
-            timeout_at(latest.min(Instant::now() + patience), self.tasks.join_next()).await
+            timeout_at(latest.min(Instant::now() + next), self.tasks.join_next()).await
         {
             self.ended(ended);
         }
@@ -486,7 +486,7 @@ mod tests {
                 let sent = wire::messages::run(&mut *client[0], &load, &counters, &mut trips).await;
                 assert_eq!(sent.unwrap().bytes, 3 * 64);
             }
-            assert_eq!(drained(&mut streams).await, (PATIENCE, 1), "{mode}");
+            assert_eq!(drained(&mut streams).await, (NEXT_END_TIMEOUT, 1), "{mode}");
             assert!(streams.failed.is_none(), "{mode}: {:?}", streams.failed);
             assert_eq!(streams.arrival.bytes, 3 * 64, "{mode}");
         }
@@ -540,8 +540,8 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(ending(ms(400)).await, (ms(8000), 0));
         // Six have ended after nine seconds.
-        assert_eq!(ending(ms(1500)).await, (MOST_PATIENCE, 14));
-        assert_eq!(ending(ms(2100)).await, (PATIENCE, 20));
+        assert_eq!(ending(ms(1500)).await, (ALL_ENDS_TIMEOUT, 14));
+        assert_eq!(ending(ms(2100)).await, (NEXT_END_TIMEOUT, 20));
     }
 
     #[tokio::test(start_paused = true)]
@@ -552,7 +552,7 @@ mod tests {
         streams.take(Inbound::Ping(Box::new(theirs)));
         ours.write_all(&[7; ping::SIZE]).await.unwrap();
         ours.read_exact(&mut [0; ping::SIZE]).await.unwrap();
-        assert_eq!(drained(&mut streams).await, (PATIENCE, 0));
+        assert_eq!(drained(&mut streams).await, (NEXT_END_TIMEOUT, 0));
         assert!(streams.failed.is_none(), "{:?}", streams.failed);
     }
 }
