@@ -17,12 +17,12 @@ struct State {
     is_trusted: AtomicBool,
     /// Set by the first request.
     called: SetOnce<()>,
-    /// Set when another connection takes the place of this one.
+    /// Set when another connection takes the slot of this one.
     replaced: SetOnce<()>,
 }
 
 impl Caller {
-    /// The peer has proved that it may call. No stranger takes the place of its connection from now on.
+    /// The peer has proved that it may call. No stranger takes the slot of its connection from now on.
     pub(crate) fn trust(&self) {
         self.0.is_trusted.store(true, Ordering::Relaxed);
     }
@@ -42,33 +42,33 @@ impl Caller {
         self.0.called.wait().await;
     }
 
-    /// Waits until the connection has lost its place.
+    /// Waits until the connection has lost its slot.
     pub(crate) async fn replaced(&self) {
         self.0.replaced.wait().await;
     }
 }
 
-/// Places for connections, the oldest first.
-pub(crate) struct Places {
+/// Slots for connections, the oldest first.
+pub(crate) struct ConnectionSlots {
     most: usize,
     taken: Mutex<Vec<Caller>>,
 }
 
-/// A taken place, until it is dropped.
-pub(crate) struct Place {
-    places: Arc<Places>,
+/// A taken slot, until it is dropped.
+pub(crate) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
     pub(crate) caller: Caller,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let taken = Mutex::default();
         Arc::new(Self { most, taken })
     }
 
-    /// Takes a place. If there is none, the oldest connection of a stranger loses its own: silent strangers,
+    /// Takes a slot. If there is none, the oldest connection of a stranger loses its own: silent strangers,
     /// however many, keep no caller out. `None` if all connections are those of trusted callers.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
+    pub(crate) fn take(self: &Arc<Self>) -> Option<ConnectionSlot> {
         let mut taken = self.taken.lock();
         if taken.len() >= self.most {
             let oldest = taken.iter().position(|caller| !caller.is_trusted())?;
@@ -76,15 +76,15 @@ impl Places {
         }
         let caller = Caller::default();
         taken.push(caller.clone());
-        let places = self.clone();
-        Some(Place { places, caller })
+        let slots = self.clone();
+        Some(ConnectionSlot { slots, caller })
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let is_other = |other: &Caller| !Arc::ptr_eq(&other.0, &self.caller.0);
-        self.places.taken.lock().retain(is_other);
+        self.slots.taken.lock().retain(is_other);
     }
 }
 
@@ -92,14 +92,14 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn has_lost(place: &Place) -> bool {
-        place.caller.0.replaced.get().is_some()
+    fn has_lost(slot: &ConnectionSlot) -> bool {
+        slot.caller.0.replaced.get().is_some()
     }
 
     #[test]
-    fn the_oldest_stranger_loses_its_place_and_trusted_callers_keep_theirs() {
-        let places = Places::new(3);
-        let take = || places.take().expect("there is a stranger");
+    fn the_oldest_stranger_loses_its_slot_and_trusted_callers_keep_theirs() {
+        let slots = ConnectionSlots::new(3);
+        let take = || slots.take().expect("there is a stranger");
         let (trusted, first, second) = (take(), take(), take());
         trusted.caller.trust();
         let third = take();
@@ -107,11 +107,11 @@ mod tests {
         drop(first);
         drop(third);
         let fourth = take();
-        assert!(!has_lost(&second), "there was a free place");
+        assert!(!has_lost(&second), "there was a free slot");
         second.caller.trust();
         fourth.caller.trust();
-        assert!(places.take().is_none());
+        assert!(slots.take().is_none());
         drop(fourth);
-        assert!(places.take().is_some());
+        assert!(slots.take().is_some());
     }
 }

@@ -17,7 +17,7 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::caller::{Caller, Places};
+use crate::caller::{Caller, ConnectionSlots};
 
 /// How long the head of the first request may take after the connection.
 const FIRST_HEAD: Duration = Duration::from_secs(5);
@@ -53,21 +53,21 @@ impl Limits {
 /// oldest one without a call that passed [`require_token`](crate::require_token) ends in favour of the new
 /// one.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
-    let places = Places::new(limits.connections);
+    let slots = ConnectionSlots::new(limits.connections);
     let connections = TaskTracker::new();
     let accept = async {
         loop {
             let stream = accept(&listener).await;
-            let Some(place) = places.take() else {
+            let Some(slot) = slots.take() else {
                 tracing::debug!("refused a connection above the limit");
                 continue;
             };
             // Calls are small, so waiting for a full segment would only delay the start barrier.
             let _ = stream.set_nodelay(true);
-            let connection = connection(stream, router.clone(), limits, place.caller.clone(), stop.clone());
+            let connection = connection(stream, router.clone(), limits, slot.caller.clone(), stop.clone());
             connections.spawn(async move {
                 connection.await;
-                drop(place);
+                drop(slot);
             });
         }
     };

@@ -4,14 +4,14 @@
 //! measured. README.md and docs/ show parts of the report of these results (`marks`), so that a published
 //! number never differs from what a reader gets from the same results. Tables about many runs are those of
 //! `comparisons`. `benchmarks` of perfrun itself are shown as they were printed, and other measurements
-//! as medians (`records`).
+//! as medians (`measurements`).
 
 mod again;
 mod benchmarks;
 mod comparisons;
 mod marks;
+mod measurements;
 mod medians;
-mod records;
 mod report;
 
 use std::{
@@ -94,7 +94,7 @@ fn generate(to: &Path, documents: &[String]) -> Result<()> {
     }
     reports.extend(comparisons::report()?);
     reports.extend(benchmarks::reports()?);
-    reports.extend(records::reports()?);
+    reports.extend(measurements::reports()?);
     let documents = documents.iter().filter(|document| *document != PAGE);
     let documents = documents.map(|document| Ok((document.clone(), read(Path::new(document))?)));
     for (file, text) in files(&reports, &documents.collect::<Result<Vec<_>>>()?)? {

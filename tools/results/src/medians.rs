@@ -10,27 +10,25 @@ use serde_json::{Map, Value};
 pub(crate) const PART: &str = "Median FIELD, FIELD by FIELD, FIELD";
 
 /// A measurement.
-pub(crate) type Record = Map<String, Value>;
+pub(crate) type Measurement = Map<String, Value>;
 
 /// The table that a part names. `None` if it names none, a value that a line does not have as a number, or a
 /// group that no line has.
-pub(crate) fn table(records: &[Record], part: &str) -> Option<String> {
+pub(crate) fn table(measurements: &[Measurement], part: &str) -> Option<String> {
     let (values, keys) = part.strip_prefix("Median ")?.split_once(" by ")?;
     let fields = |names: &str| names.split(", ").map(str::to_owned).collect::<Vec<_>>();
     let (values, keys) = (fields(values), fields(keys));
-    if !keys
-        .iter()
-        .all(|key| records.iter().any(|record| record.contains_key(key)))
-    {
+    let is_known = |key: &String| measurements.iter().any(|one| one.contains_key(key));
+    if !keys.iter().all(is_known) {
         return None;
     }
     // In the order of the first line of each.
-    let mut groups: Vec<(Vec<String>, Vec<&Record>)> = vec![];
-    for record in records {
-        let group: Vec<_> = keys.iter().map(|key| text(record.get(key))).collect();
+    let mut groups: Vec<(Vec<String>, Vec<&Measurement>)> = vec![];
+    for measurement in measurements {
+        let group: Vec<_> = keys.iter().map(|key| text(measurement.get(key))).collect();
         match groups.iter_mut().find(|(known, _)| *known == group) {
-            Some((_, members)) => members.push(record),
-            None => groups.push((group, vec![record])),
+            Some((_, members)) => members.push(measurement),
+            None => groups.push((group, vec![measurement])),
         }
     }
     let columns = keys.iter().chain(&values).map(|field| words(field));
@@ -42,7 +40,7 @@ pub(crate) fn table(records: &[Record], part: &str) -> Option<String> {
     let mut lines = vec![row(&header), row(&rule.map(str::to_owned).collect::<Vec<_>>())];
     for (mut cells, members) in groups {
         for value in &values {
-            let numbers = members.iter().map(|record| record.get(value)?.as_f64());
+            let numbers = members.iter().map(|measurement| measurement.get(value)?.as_f64());
             let numbers = numbers.collect::<Option<Vec<_>>>()?;
             cells.push(format!("{:.2}", Statistics::of(numbers)?.median));
         }
@@ -78,10 +76,10 @@ fn words(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Record, table};
-    use crate::records::tests::LINES;
+    use super::{Measurement, table};
+    use crate::measurements::tests::LINES;
 
-    fn parsed(lines: &str) -> Vec<Record> {
+    fn parsed(lines: &str) -> Vec<Measurement> {
         lines
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn each_combination_has_a_row_with_its_median() {
-        let records = parsed(LINES);
+        let measurements = parsed(LINES);
         let shown = "\
 | build | cpus | up seconds | times |
 | --- | --- | ---: | ---: |
@@ -98,21 +96,21 @@ mod tests {
 | release | 1 | 0.38 | 2 |
 | release | – | 4.00 | 1 |";
         assert_eq!(
-            table(&records, "Median upSeconds by build, cpus").as_deref(),
+            table(&measurements, "Median upSeconds by build, cpus").as_deref(),
             Some(shown)
         );
     }
 
     #[test]
     fn parts_without_numbers_are_unknown() {
-        let records = parsed(LINES);
+        let measurements = parsed(LINES);
         for part in [
             "Median downSeconds by build",
             "Median build by cpus",
             "Median upSeconds by builds",
             "Output",
         ] {
-            assert_eq!(table(&records, part), None, "{part}");
+            assert_eq!(table(&measurements, part), None, "{part}");
         }
         let incomplete = parsed(&LINES.replace(r#""upSeconds": 9"#, r#""up": 9"#));
         assert_eq!(table(&incomplete, "Median upSeconds by build, cpus"), None);

@@ -9,7 +9,7 @@ use perfrun_report::Parts;
 
 use crate::{
     DOCUMENT, RESULTS,
-    medians::{self, Record},
+    medians::{self, Measurement},
 };
 
 /// The report of a run, or tables about something else.
@@ -25,7 +25,7 @@ pub(crate) struct Report {
     /// SVG by the names of their files.
     pub plots: BTreeMap<&'static str, String>,
     /// Measurements from which a document chooses medians.
-    pub records: Vec<Record>,
+    pub measurements: Vec<Measurement>,
 }
 
 impl Report {
@@ -43,7 +43,7 @@ impl Report {
             sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
             parts: perfrun_report::parts(&account),
             plots: perfrun_report::plots(&account).into_iter().collect(),
-            records: vec![],
+            measurements: vec![],
         })
     }
 
@@ -84,17 +84,19 @@ impl Report {
         let Parts { paragraphs, tables } = &self.parts;
         let table = tables.iter().find(|(heading, _)| heading == part);
         let table = table.map(|(_, table)| table.clone());
-        table.or_else(|| medians::table(&self.records, part)).or_else(|| {
-            let found = paragraphs.iter().filter(|finding| finding.starts_with(part));
-            let found: Vec<_> = found.map(String::as_str).collect();
-            (!found.is_empty()).then(|| found.join("\n\n"))
-        })
+        table
+            .or_else(|| medians::table(&self.measurements, part))
+            .or_else(|| {
+                let found = paragraphs.iter().filter(|finding| finding.starts_with(part));
+                let found: Vec<_> = found.map(String::as_str).collect();
+                (!found.is_empty()).then(|| found.join("\n\n"))
+            })
     }
 
     /// What it has, beside findings.
     pub(crate) fn parts(&self) -> Vec<&str> {
         let tables = self.parts.tables.iter().map(|(heading, _)| &**heading);
-        let medians = (!self.records.is_empty()).then_some(medians::PART);
+        let medians = (!self.measurements.is_empty()).then_some(medians::PART);
         tables.chain(medians).chain(self.plots.keys().copied()).collect()
     }
 }

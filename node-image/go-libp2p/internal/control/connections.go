@@ -26,42 +26,42 @@ func serve(listener net.Listener, handler http.Handler, most int, idle time.Dura
 		Handler: handler, ReadHeaderTimeout: longestHead, ReadTimeout: 60 * time.Second, IdleTimeout: idle,
 		MaxHeaderBytes: 64 << 10,
 		ConnContext: func(ctx context.Context, connection net.Conn) context.Context {
-			return context.WithValue(ctx, placeKey{}, connection)
+			return context.WithValue(ctx, slotKey{}, connection)
 		},
 	}
-	go func() { _ = server.Serve(&places{Listener: listener, most: most, stuck: longestStuck}) }()
+	go func() { _ = server.Serve(&connectionSlots{Listener: listener, most: most, stuck: longestStuck}) }()
 	return server
 }
 
-type placeKey struct{}
+type slotKey struct{}
 
-// trust the connection of a request: no stranger takes its place from now on.
+// trust the connection of a request: no stranger takes its slot from now on.
 func trust(r *http.Request) {
-	if p, ok := r.Context().Value(placeKey{}).(*place); ok {
-		p.places.mutex.Lock()
-		p.trusted = true
-		p.places.mutex.Unlock()
+	if s, ok := r.Context().Value(slotKey{}).(*connectionSlot); ok {
+		s.slots.mutex.Lock()
+		s.trusted = true
+		s.slots.mutex.Unlock()
 	}
 }
 
-// places for connections.
-type places struct {
+// connectionSlots limit how many connections are open.
+type connectionSlots struct {
 	net.Listener
 	most  int
 	stuck time.Duration
 	mutex sync.Mutex
 	// The oldest first.
-	taken []*place
+	taken []*connectionSlot
 }
 
-// place of a connection.
-type place struct {
+// connectionSlot that a connection has taken.
+type connectionSlot struct {
 	net.Conn
-	places  *places
+	slots   *connectionSlots
 	trusted bool
 }
 
-func (l *places) Accept() (net.Conn, error) {
+func (l *connectionSlots) Accept() (net.Conn, error) {
 	for {
 		connection, err := l.Listener.Accept()
 		if err != nil {
@@ -74,37 +74,37 @@ func (l *places) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *places) take(connection net.Conn) *place {
+func (l *connectionSlots) take(connection net.Conn) *connectionSlot {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if len(l.taken) >= l.most {
-		oldest := slices.IndexFunc(l.taken, func(p *place) bool { return !p.trusted })
+		oldest := slices.IndexFunc(l.taken, func(s *connectionSlot) bool { return !s.trusted })
 		if oldest < 0 {
 			return nil
 		}
 		_ = l.taken[oldest].Conn.Close()
 		l.taken = slices.Delete(l.taken, oldest, oldest+1)
 	}
-	taken := &place{Conn: connection, places: l}
+	taken := &connectionSlot{Conn: connection, slots: l}
 	l.taken = append(l.taken, taken)
 	return taken
 }
 
-func (p *place) Close() error {
-	p.places.mutex.Lock()
-	p.places.taken = slices.DeleteFunc(p.places.taken, func(other *place) bool { return other == p })
-	p.places.mutex.Unlock()
-	return p.Conn.Close()
+func (s *connectionSlot) Close() error {
+	s.slots.mutex.Lock()
+	s.slots.taken = slices.DeleteFunc(s.slots.taken, func(other *connectionSlot) bool { return other == s })
+	s.slots.mutex.Unlock()
+	return s.Conn.Close()
 }
 
 // Write until the peer takes nothing for too long.
-func (p *place) Write(bytes []byte) (int, error) {
+func (s *connectionSlot) Write(bytes []byte) (int, error) {
 	written := 0
 	for part := range slices.Chunk(bytes, chunk) {
-		if err := p.SetWriteDeadline(time.Now().Add(p.places.stuck)); err != nil {
+		if err := s.SetWriteDeadline(time.Now().Add(s.slots.stuck)); err != nil {
 			return written, err
 		}
-		n, err := p.Conn.Write(part)
+		n, err := s.Conn.Write(part)
 		written += n
 		if err != nil {
 			return written, err

@@ -48,7 +48,7 @@ func TestSilentConnectionsKeepNoCallerOut(t *testing.T) {
 		silent = append(silent, dial())
 	}
 	for _, connection := range silent[:19] {
-		// Another took its place, long before its time for a request was over.
+		// Another took its slot, long before its time for a request was over.
 		if _, err := connection.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestAPeerThatDoesNotReadLosesTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer ours.Close()
-		stuck := &place{Conn: ours, places: &places{stuck: time.Minute}}
+		stuck := &connectionSlot{Conn: ours, slots: &connectionSlots{stuck: time.Minute}}
 		if n, err := stuck.Write(make([]byte, 2*chunk)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(n, err)
 		}

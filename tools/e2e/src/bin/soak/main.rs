@@ -14,9 +14,9 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
+mod counts;
 mod document;
 mod fault;
-mod tally;
 
 use std::{
     path::PathBuf,
@@ -39,7 +39,7 @@ use perfrun_e2e::{
 use rand::{RngExt as _, SeedableRng, rngs::Xoshiro256PlusPlus};
 use tokio::time::sleep;
 
-use self::{fault::Fault, tally::Tally};
+use self::{counts::SoakCounts, fault::Fault};
 
 /// More than the timeouts of a document allow a run to take.
 const LONGEST_RUN: Duration = seconds(600);
@@ -66,14 +66,14 @@ struct Args {
 async fn main() -> Result<ExitCode> {
     let args = Args::parse();
     // A soak takes long: it does not begin if its counts could not be kept.
-    let earlier = args.keep.as_deref().map(Tally::kept).transpose()?;
+    let earlier = args.keep.as_deref().map(SoakCounts::kept).transpose()?;
     let kubeconfig = Cluster::kubeconfig().map_err(anyhow::Error::msg)?;
     let cluster = Cluster::open(kubeconfig).await?;
     let lab = Lab::find().map_err(anyhow::Error::msg)?;
     let seed = args.seed.unwrap_or_else(rand::random);
     println!("seed {seed}");
     let (begun, limit) = (Instant::now(), Duration::from_secs(60 * args.minutes));
-    let mut tally = Tally::of(seed);
+    let mut counts = SoakCounts::of(seed);
     let rounds = match args.round {
         Some(round) => round..round + 1,
         None => 0..u32::MAX,
@@ -87,7 +87,7 @@ async fn main() -> Result<ExitCode> {
             let took = Instant::now();
             let scene = Scene::open(&cluster, "soak").await?;
             let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
-            let held = play(&scene, &lab, random, &mut tally).await;
+            let held = play(&scene, &lab, random, &mut counts).await;
             let violation = held.as_ref().err().map(|error| format!("{error:#}"));
             println!(
                 "round {round}, {:.0?}: {}",
@@ -98,24 +98,24 @@ async fn main() -> Result<ExitCode> {
                 scene.explain().await;
                 println!("repeat it with `cargo xtask soak --seed {seed} --round {round}`");
             }
-            tally.round(violation.is_some());
+            counts.round(violation.is_some());
             scene.remove().await?;
         }
         anyhow::Ok(())
     }
     .await;
-    tally.took(begun.elapsed());
-    print!("{}", tally.table());
+    counts.took(begun.elapsed());
+    print!("{}", counts.table());
     if let Some((file, earlier)) = args.keep.as_deref().zip(earlier) {
-        ended = ended.and(tally.keep(file));
+        ended = ended.and(counts.keep(file));
         print!(
             "\nall soaks in {}\n{}",
             file.display(),
-            earlier.plus(&tally).table()
+            earlier.plus(&counts).table()
         );
     }
     ended?;
-    Ok(if tally.is_clean() {
+    Ok(if counts.is_clean() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -123,7 +123,12 @@ async fn main() -> Result<ExitCode> {
 }
 
 /// One round. The error says what does not hold.
-async fn play(scene: &Scene, lab: &Lab, mut random: Xoshiro256PlusPlus, tally: &mut Tally) -> Result<()> {
+async fn play(
+    scene: &Scene,
+    lab: &Lab,
+    mut random: Xoshiro256PlusPlus,
+    counts: &mut SoakCounts,
+) -> Result<()> {
     // The scheduler ends itself when its cache and the API server contradict each other after a fault of an
     // earlier round.
     lab.start("scheduler").await?;
@@ -141,13 +146,13 @@ async fn play(scene: &Scene, lab: &Lab, mut random: Xoshiro256PlusPlus, tally: &
         let hit = hit.with_context(|| format!("{fault} failed to happen"))?;
         println!("  {}: {}", fault, hit.as_deref().unwrap_or("nothing to hit"));
         if hit.is_some() {
-            tally.fault(fault);
+            counts.fault(fault);
         }
     }
     let ended = names.iter().map(|name| scene.ended(name, LONGEST_RUN));
     for run in try_join_all(ended).await? {
         println!("  {}", describe(&run));
-        tally.run(&run);
+        counts.run(&run);
         holds(scene, &run)
             .await
             .with_context(|| format!("PerfRun {}", describe(&run)))?;

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 
 /// Counts of all rounds of a soak, or of several.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Tally {
+pub(crate) struct SoakCounts {
     seeds: Vec<u32>,
     seconds: u64,
     rounds: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Tally {
     runs: BTreeMap<String, u32>,
 }
 
-impl Tally {
+impl SoakCounts {
     pub(crate) fn of(seed: u32) -> Self {
         Self {
             seeds: vec![seed],
@@ -133,8 +133,8 @@ impl Tally {
 }
 
 /// Adds up soaks, a line of JSON each.
-fn add_up(kept: &str) -> Result<Tally, serde_json::Error> {
-    let mut sum = Tally::default();
+fn add_up(kept: &str) -> Result<SoakCounts, serde_json::Error> {
+    let mut sum = SoakCounts::default();
     for line in kept.lines() {
         sum = sum.plus(&serde_json::from_str(line)?);
     }
@@ -145,8 +145,8 @@ fn add_up(kept: &str) -> Result<Tally, serde_json::Error> {
 mod tests {
     use super::*;
 
-    fn soak(seed: u32, violated: bool) -> Tally {
-        let mut soak = Tally::of(seed);
+    fn soak(seed: u32, violated: bool) -> SoakCounts {
+        let mut soak = SoakCounts::of(seed);
         soak.fault(Fault::NodeKilled);
         soak.round(violated);
         soak.took(Duration::from_secs(90));
@@ -157,13 +157,13 @@ mod tests {
     fn several_soaks_add_up() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("soaks.jsonl");
-        assert_eq!(Tally::kept(&file).unwrap(), Tally::default());
+        assert_eq!(SoakCounts::kept(&file).unwrap(), SoakCounts::default());
         soak(1, false).keep(&file).unwrap();
-        assert_eq!(Tally::kept(&file).unwrap(), soak(1, false));
+        assert_eq!(SoakCounts::kept(&file).unwrap(), soak(1, false));
         let mut other = soak(2, true);
         other.fault(Fault::RunDeleted);
         other.keep(&file).unwrap();
-        let sum = Tally::kept(&file).unwrap();
+        let sum = SoakCounts::kept(&file).unwrap();
         assert_eq!(sum, soak(1, false).plus(&other));
         assert_eq!(
             sum.table(),
@@ -178,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("soaks.jsonl");
         fs::write(&file, "not JSON\n").unwrap();
-        let refused = Tally::kept(&file).unwrap_err().to_string();
+        let refused = SoakCounts::kept(&file).unwrap_err().to_string();
         assert!(refused.starts_with("unable to read "), "{refused}");
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     benchmarks,
-    medians::Record,
+    medians::Measurement,
     read,
     report::{BUILD, Report, STARTED},
 };
@@ -16,16 +16,16 @@ pub(crate) fn reports() -> Result<BTreeMap<String, Report>> {
     let files = benchmarks::files("jsonl")?.into_iter();
     files
         .map(|(name, file)| {
-            let records = parsed(&read(&file)?).with_context(|| {
+            let measurements = parsed(&read(&file)?).with_context(|| {
                 format!(
                     "failed to read {}: write a JSON object on each line",
                     file.display()
                 )
             })?;
             let sources = format!("[Measurements](benchmarks/{name}.jsonl)");
-            let environment = environment(&records);
+            let environment = environment(&measurements);
             let report = Report {
-                records,
+                measurements,
                 ..Report::with(sources, vec![], &environment)
             };
             Ok((name, report))
@@ -33,7 +33,7 @@ pub(crate) fn reports() -> Result<BTreeMap<String, Report>> {
         .collect()
 }
 
-fn parsed(lines: &str) -> Result<Vec<Record>> {
+fn parsed(lines: &str) -> Result<Vec<Measurement>> {
     Ok(lines
         .lines()
         .map(serde_json::from_str)
@@ -42,9 +42,9 @@ fn parsed(lines: &str) -> Result<Vec<Record>> {
 
 /// What all lines come from: each build and CPU that they name, and when the first began. `commit` is one of
 /// perfrun, `program` a program that others publish.
-fn environment(records: &[Record]) -> Vec<(&'static str, String)> {
+fn environment(measurements: &[Measurement]) -> Vec<(&'static str, String)> {
     let named = |row, field, word| {
-        let named: BTreeSet<&str> = texts(records, field).collect();
+        let named: BTreeSet<&str> = texts(measurements, field).collect();
         let named = Vec::from_iter(named);
         (!named.is_empty()).then(|| (row, format!("{word}{}", named.join(", "))))
     };
@@ -52,17 +52,17 @@ fn environment(records: &[Record]) -> Vec<(&'static str, String)> {
         named(BUILD, "commit", "commit "),
         named(BUILD, "program", ""),
         named("CPU", "cpu", ""),
-        texts(records, "started")
+        texts(measurements, "started")
             .min()
             .map(|first| (STARTED, first.to_owned())),
     ];
     rows.into_iter().flatten().collect()
 }
 
-fn texts<'a>(records: &'a [Record], field: &str) -> impl Iterator<Item = &'a str> {
-    records
+fn texts<'a>(measurements: &'a [Measurement], field: &str) -> impl Iterator<Item = &'a str> {
+    measurements
         .iter()
-        .filter_map(move |record| record.get(field)?.as_str())
+        .filter_map(move |measurement| measurement.get(field)?.as_str())
 }
 
 #[cfg(test)]
