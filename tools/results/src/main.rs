@@ -3,8 +3,8 @@
 //! docs/results/NAME holds results as `perfrun run` writes them, compressed, and the document that was
 //! measured. README.md and docs/ show parts of the report of these results (`marks`), so that a published
 //! number never differs from what a reader gets from the same results. Tables about many runs are those of
-//! `comparisons`. `benchmarks` of perfrun itself are shown as they were printed, and other measurements
-//! as medians (`measurements`).
+//! `comparisons`. `benchmarks` of perfrun itself are shown as they were printed, and other measurements as
+//! medians (`measurements`).
 
 mod again;
 mod benchmarks;
