@@ -312,7 +312,6 @@ mod tests {
             status: Some(ExitStatus::from_raw(9)),
             killed: true,
             last_lines: vec![],
-            ..exit
         };
         assert_eq!(
             silent.to_string(),

@@ -280,9 +280,11 @@ mod tests {
     use super::*;
 
     fn reading(first: &Reading, tick: u32, sent: u64) -> Reading {
+        let mut counts = first.counts;
+        counts.sent = sent;
         Reading {
             at: first.at + Sampling::default().interval * tick,
-            counts: Counts { sent, ..first.counts },
+            counts,
             ..*first
         }
     }
