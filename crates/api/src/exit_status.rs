@@ -34,10 +34,10 @@ pub const COMMANDS: [Statuses; 18] = [
         meanings: &[
             (SUCCESS, "success: every trial completed, every document is valid"),
             (INCOMPLETE, "something failed or was refused: see standard error"),
-            (FAIL, "something is worse, or not as the document expects"),
+            (FAIL, "something is worse, or an expectation does not hold"),
             (
                 INCONCLUSIVE,
-                "the results do not tell whether something is worse, or as the document expects",
+                "the results do not tell whether something is worse, or whether an expectation holds",
             ),
             (
                 INTERRUPTED,
@@ -51,20 +51,17 @@ pub const COMMANDS: [Statuses; 18] = [
         meanings: &[
             (
                 SUCCESS,
-                "every trial completed, possibly in a second attempt, and what `expect` and --max-regression name holds",
+                "every trial completed, possibly in a second attempt, and all expectations hold (`expect`, --max-regression)",
             ),
             (
                 INCOMPLETE,
                 "a trial or the run failed, or the run was refused; with --cluster also if it was cancelled or deleted: \
                  see standard error and the report",
             ),
-            (
-                FAIL,
-                "every trial completed, and something that `expect` or --max-regression names does not hold",
-            ),
+            (FAIL, "every trial completed, and an expectation does not hold"),
             (
                 INCONCLUSIVE,
-                "every trial completed, and the trials do not tell whether what `expect` or --max-regression names holds",
+                "every trial completed, and the trials do not tell whether an expectation holds",
             ),
             STOPPED,
         ],
@@ -123,17 +120,14 @@ pub const COMMANDS: [Statuses; 18] = [
     Statuses {
         command: "compare",
         meanings: &[
-            (
-                SUCCESS,
-                "nothing is worse; of a single run that expects something, it holds",
-            ),
+            (SUCCESS, "nothing is worse; all expectations of a single run hold"),
             (
                 INCOMPLETE,
                 "the runs cannot be compared, or a single run did not complete: see standard error",
             ),
             (
                 FAIL,
-                "something is worse; of a single run that expects something, it does not hold",
+                "something is worse; an expectation of a single run does not hold",
             ),
             (
                 INCONCLUSIVE,
@@ -167,18 +161,15 @@ pub const COMMANDS: [Statuses; 18] = [
     Statuses {
         command: "watch",
         meanings: &[
-            (SUCCESS, "every trial completed, and what `expect` names holds"),
+            (SUCCESS, "every trial completed, and all expectations hold"),
             (
                 INCOMPLETE,
                 "a trial or the run failed, or the run was cancelled or deleted: see standard error",
             ),
-            (
-                FAIL,
-                "every trial completed, and something that `expect` names does not hold",
-            ),
+            (FAIL, "every trial completed, and an expectation does not hold"),
             (
                 INCONCLUSIVE,
-                "every trial completed, and the trials do not tell whether what `expect` names holds",
+                "every trial completed, and the trials do not tell whether an expectation holds",
             ),
             STOPPED,
         ],

@@ -18,7 +18,7 @@ use std::{
 };
 
 use clap::{
-    Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
     error::{ContextKind, ContextValue, ErrorKind},
 };
@@ -161,16 +161,16 @@ list, watch and delete on pods, create on pods/portforward, get on pods/log, and
 
 /// A node program to check.
 #[derive(Args, Debug)]
-#[command(after_help = CONFORMANCE_NOTES)]
+#[command(after_help = CONFORMANCE_NOTES, group(ArgGroup::new("tested").args(["node", "image"]).required(true)))]
 pub struct Conformance {
     /// The program and its first arguments, separated by spaces, for example `python3 node.py`.
-    #[arg(long, value_name = "COMMAND", required_unless_present = "image")]
+    #[arg(long, value_name = "COMMAND")]
     pub node: Option<String>,
     /// The node that the program exchanges bytes with. By default, the perfrun-node in the folder of perfrun.
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     pub reference: Option<PathBuf>,
     /// A container image whose entry point is the node: check it in pods of a cluster, not on this machine.
-    #[arg(long, conflicts_with = "node", help_heading = "Cluster")]
+    #[arg(long, help_heading = "Cluster")]
     pub image: Option<String>,
     /// The image of the node that the node under test exchanges bytes with, as `--reference` names a program.
     #[arg(long, value_name = "IMAGE", default_value = NODE_IMAGE, conflicts_with = "node", help_heading = "Cluster")]
@@ -431,8 +431,8 @@ pub struct OutputOptions {
     /// Print all tables, not only the main ones. Other formats than `table` always have all.
     #[arg(long, help_heading = OUTPUT)]
     pub all: bool,
-    /// What to make of findings that decide nothing: `junit` has them as failures or as skipped, and `github`
-    /// as warnings or as notices. After `perfrun compare`, the exit status is 4 or 0.
+    /// How inconclusive findings count: in `junit` as failures or as skipped tests, in `github` as warnings
+    /// or as notices. The exit status of `perfrun compare` is then 4 or 0.
     #[arg(long, value_enum, default_value_t = Inconclusive::Fail, help_heading = OUTPUT)]
     pub inconclusive: Inconclusive,
 }

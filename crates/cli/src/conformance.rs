@@ -27,7 +27,7 @@ pub async fn conformance(node: &str, args: &args::Conformance) -> anyhow::Result
     let reference = Program {
         path: match &args.reference {
             Some(path) => path.clone(),
-            None => nodes::Program::beside_this_one()?,
+            None => nodes::Program::beside_this_one("--reference")?,
         },
         args: vec![],
     };

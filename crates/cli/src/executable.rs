@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::Context;
 use rustix::fs::Access;
+
+use crate::args::NodeArg;
 
 /// The executable file at a path, without links.
 pub(crate) fn at(path: &Path) -> io::Result<PathBuf> {
@@ -15,6 +18,16 @@ pub(crate) fn at(path: &Path) -> io::Result<PathBuf> {
     }
     rustix::fs::access(&path, Access::EXEC_OK)?;
     Ok(path)
+}
+
+/// The node program of an option.
+pub(crate) fn node(program: &NodeArg) -> anyhow::Result<PathBuf> {
+    at(&program.path).with_context(|| {
+        format!(
+            "unable to run {} as a node (`cargo build --release -p perfrun-node` builds one)",
+            program.written()
+        )
+    })
 }
 
 /// An executable file, searched for in the PATH if its name has no slash, as a shell would.

@@ -11,15 +11,19 @@ use perfrun_contract::{
 };
 
 use crate::{
-    args,
+    args::{self, NodeArg},
     documents::{self, label},
-    print, tell,
+    executable, print, tell,
     words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 
 /// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
+    let programs = args.versus.programs();
+    programs
+        .iter()
+        .try_for_each(|program| executable::node(program).map(drop))?;
     let mut out = String::new();
     for mut run in documents::read(&args.file, &args.versus)? {
         run.spec.seed = args.seed.or(run.spec.seed);
@@ -28,7 +32,7 @@ pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
         if args.json {
             out += &(serde_json::to_string(&plan)? + "\n");
         } else {
-            out += &text(&name, &plan, args.all);
+            out += &text(&name, &plan, &programs, args.all);
         }
     }
     print(&out)
@@ -84,7 +88,7 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
 const MOST_NAMES: usize = 4;
 
 /// A plan in lines: how many cells there are of what, or each of them.
-fn text(name: &str, plan: &Plan, is_all: bool) -> String {
+fn text(name: &str, plan: &Plan, programs: &[NodeArg], is_all: bool) -> String {
     let mut lines = vec![format!("perfrun/{name}")];
     let nodes = plan.nodes.iter().map(|node| node.name.as_str());
     lines.push(match plan.nodes.len() {
@@ -106,6 +110,12 @@ fn text(name: &str, plan: &Plan, is_all: bool) -> String {
             settings.map(|(name, settings)| (name, settings.to_string())),
         ));
     }
+    if !programs.is_empty() {
+        lines.push("  programs:".to_owned());
+        let named = |program: &NodeArg| (program.option, program.path.display().to_string());
+        lines.extend(aligned(programs.iter().map(named)));
+    }
+    lines.extend(compared(plan));
     lines.push(format!("  {}", least_time_if_known(plan)));
     lines.extend(few_pairs(plan).map(|note| format!("  {note}")));
     lines.extend(cells(plan, is_all));
@@ -120,6 +130,16 @@ fn text(name: &str, plan: &Plan, is_all: bool) -> String {
     }
     lines.extend(skipped(plan, is_all));
     lines.join("\n") + "\n"
+}
+
+/// Which pairs of stacks are compared with which. `None` if none are.
+fn compared(plan: &Plan) -> Option<String> {
+    let pairs = plan.judging.cell_pairs.iter().map(|pair| {
+        let [baseline, candidate] = [pair.baseline, pair.candidate].map(|cell| plan.cells[cell].pair());
+        format!("{candidate} with {baseline}")
+    });
+    let all = listed(pairs, "pairs of stacks with others", false);
+    (!all.is_empty()).then(|| format!("  compares {all}"))
 }
 
 /// The cells of a plan, and how often each is measured.
@@ -201,7 +221,7 @@ fn by_transports(plan: &Plan) -> Vec<[String; 2]> {
     }
     let group = |(transports, pairs): (Vec<String>, Vec<String>)| {
         [
-            listed(pairs, "combinations of stacks", false),
+            listed(pairs, "pairs of stacks", false),
             listed(transports, "transports", false),
         ]
     };

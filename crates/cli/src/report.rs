@@ -45,7 +45,6 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         resume: resume(&args.results, &results),
         ..Form::default()
     };
-    print(&rendered(printed, args.shown, form)?)?;
     if let Some(folder) = &args.svg {
         let plots = perfrun_report::plots(&results.account());
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
@@ -61,7 +60,8 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         files.extend(perfrun_report::echo_csv(&account));
         write(folder, files)?;
     }
-    Ok(())
+    // Last, so that it ends with the verdict.
+    print(&rendered(printed, args.shown, form)?)
 }
 
 /// Restricts results to some cells. Returns the verdict of the whole run, in words. `None` if it expects

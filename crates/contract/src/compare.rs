@@ -288,7 +288,7 @@ pub enum NoFinding {
     /// The nodes of baseline and candidate ran on different machines: make room for both on one.
     DifferentMachines,
     /// The control of the comparison, which is its baseline once more, was found to differ from the baseline:
-    /// the machine does not repeat itself. Use a quieter one.
+    /// this machine measures one program differently at different times. Use a quieter one.
     ControlDiffers,
     /// No trial has the metric.
     NotMeasured,

@@ -115,7 +115,7 @@ pub enum EndReason {
     /// All trials were run. Those that failed took longer than `timeouts.trial`: increase it, or make the
     /// workload smaller.
     TrialTimeout,
-    /// A node was lost: in all trials that failed, or without another in its place. The message says how.
+    /// A node was lost in all trials that failed, or could not be replaced. The message says how.
     /// Give nodes more memory if theirs was used up.
     NodeLost,
     /// All trials were run. Those that failed had links that were not as configured: the message says which
@@ -132,7 +132,7 @@ pub enum EndReason {
     ImpairmentUnsupported,
     /// A record or the results could not be kept. The message says why: make room, or repair the store.
     RecordNotKept,
-    /// perfrun itself is at fault. Report the message.
+    /// perfrun has a defect. Report the message.
     Internal,
     /// The run has not ended.
     InProgress,

@@ -418,7 +418,8 @@ pub fn phrase(metric: Metric) -> &'static str {
     match metric {
         Metric::UploadGoodput => "upload",
         Metric::DownloadGoodput => "download",
-        Metric::TotalSeconds => "time of an exchange",
+        Metric::UploadSeconds => "time of an upload",
+        Metric::DownloadSeconds => "time of a download",
         Metric::OpenMean => "mean time to open a substream",
         Metric::OpenP50 => "time to open a substream",
         Metric::HandshakeFirstByteP50 => "time to the first byte",
@@ -571,9 +572,12 @@ fn same_sentences(comparisons: &[Comparison]) -> Vec<String> {
 }
 
 fn overall_sentence(overall: &Overall) -> String {
+    let all = match overall.cell_pairs {
+        2 => "Both".to_owned(),
+        pairs => format!("All {pairs}"),
+    };
     format!(
-        "All {} comparisons of {} together: {} ({} iterations).",
-        overall.cell_pairs,
+        "{all} comparisons of {} together: {} ({} iterations).",
         phrase(overall.metric),
         change(Some(&overall.ratio)),
         overall.iterations

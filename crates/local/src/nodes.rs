@@ -48,10 +48,15 @@ pub enum Error {
     FindFolder(#[source] io::Error),
     /// There is no `perfrun-node` beside this program.
     #[error(
-        "there is no {}: build it by `cargo build --release -p perfrun-node`, or name one with --node",
-        .0.display()
+        "there is no {}: build it by `cargo build --release -p perfrun-node`, or name one with {option}",
+        .file.display()
     )]
-    FindNode(PathBuf),
+    FindNode {
+        /// Where it should be.
+        file: PathBuf,
+        /// The option of the command line that names another.
+        option: &'static str,
+    },
     /// There is no `perfrun-node-go` beside this program.
     #[error(
         "there is no {}, which go-libp2p needs: build it by `cargo xtask go --release`, which needs Go",
@@ -152,14 +157,14 @@ struct LinkAgents {
 }
 
 impl Program {
-    /// The `perfrun-node` in the folder of the running program.
-    pub fn beside_this_one() -> Result<PathBuf, Error> {
-        beside_this_one("perfrun-node").and_then(|node| node.map_err(Error::FindNode))
+    /// The `perfrun-node` in the folder of the running program. The error says that `option` names another.
+    pub fn beside_this_one(option: &'static str) -> Result<PathBuf, Error> {
+        beside_this_one("perfrun-node")?.map_err(|file| Error::FindNode { file, option })
     }
 
     /// The `perfrun-node-go` in the folder of the running program.
     pub fn go_beside_this_one() -> Result<PathBuf, Error> {
-        beside_this_one("perfrun-node-go").and_then(|node| node.map_err(Error::FindGoNode))
+        beside_this_one("perfrun-node-go")?.map_err(Error::FindGoNode)
     }
 
     /// The digest of what runs as a node. A program with arguments may start another one.

@@ -6,7 +6,9 @@ use std::cmp::Reverse;
 use perfrun_contract::{
     matrix::Transport,
     metric::{Better, Metric},
+    parameters::Parameters,
     plan::Cell,
+    record::Flag,
 };
 use perfrun_judge::phrase;
 
@@ -29,7 +31,7 @@ const ALTERNATIVES: &str =
     "Where \"or\" joins stacks, their intervals overlap: this run cannot tell which is faster.";
 
 /// What the sentences after the number of cases are about.
-const SELECTED: &str = "One case of each transport follows: the largest decided difference, or the largest of all if none is decided.";
+const SELECTED: &str = "One case of each transport follows: the largest difference between stacks whose intervals do not overlap, or the largest of all.";
 
 /// What "of raw" means, for those who divide the values of a table.
 const SHARES: &str = "Shares of raw are medians of the ratios within iterations, and may differ from the ratio of the medians.";
@@ -177,20 +179,23 @@ fn range(((metric, pair), mut values): Range<'_>) -> Option<String> {
 fn cases(source: &Source<'_>) -> Vec<Case> {
     let all: Vec<&Cell> = source.plan().cells.iter().collect();
     let loads = distinct(all.iter().map(|cell| &cell.parameters));
-    let mut metrics = source.headlines(all.iter().copied());
-    metrics.retain(|metric| *metric != Metric::Failures);
+    let loads: Vec<(&Parameters, Vec<Metric>)> = loads
+        .into_iter()
+        .map(|load| (load, speeds(source, load)))
+        .collect();
     let mut cases = vec![];
-    for metric in metrics {
-        let has_metric = |cell: &&&Cell| source.row(cell, metric).is_some();
-        let of_metric = all.iter().filter(has_metric).map(|cell| &cell.parameters);
-        let of_metric = distinct(of_metric);
+    for metric in distinct(loads.iter().flat_map(|(_, speeds)| speeds.iter().copied())) {
+        let of_metric = loads.iter().filter(|(_, speeds)| speeds.contains(&metric));
+        let of_metric: Vec<&Parameters> = of_metric.map(|(load, _)| *load).collect();
         for path in paths(&all) {
-            for load in loads.iter().filter(|load| of_metric.contains(load)) {
+            for load in &of_metric {
                 let is_here = |cell: &&&Cell| Path::of(cell) == path && cell.parameters == **load;
                 let here: Vec<&Cell> = all.iter().filter(is_here).copied().collect();
                 // The raw reference is faster than all, so it is mentioned only where it is alone.
                 let is_alone = here.iter().all(|cell| cell.is_raw());
                 let compared = here.into_iter().filter(|cell| is_alone || !cell.is_raw());
+                // Round trips of a stack that does not keep up with its load are those of a smaller load.
+                let compared = compared.filter(|cell| !source.is_limited(cell, Flag::BelowNominal));
                 let values: Vec<Value> = compared.filter_map(|cell| value(source, cell, metric)).collect();
                 let spread = spread(&values);
                 let load = match of_metric.len() {
@@ -209,6 +214,29 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// What a load is for: of a transfer that is too small to have a goodput, its time.
+fn speeds(source: &Source<'_>, load: &Parameters) -> Vec<Metric> {
+    let cells = source.plan().cells.iter();
+    let cells: Vec<&Cell> = cells.filter(|cell| cell.parameters == *load).collect();
+    let is_measured = |metric: &Metric| cells.iter().any(|cell| source.row(cell, *metric).is_some());
+    let time = |metric| match metric {
+        Metric::UploadGoodput => Metric::UploadSeconds,
+        Metric::DownloadGoodput => Metric::DownloadSeconds,
+        other => other,
+    };
+    let speeds = load.speeds().into_iter();
+    speeds
+        .map(|metric| {
+            if is_measured(&metric) {
+                metric
+            } else {
+                time(metric)
+            }
+        })
+        .filter(is_measured)
+        .collect()
 }
 
 fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {

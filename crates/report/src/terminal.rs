@@ -1,6 +1,8 @@
 //! The tables at the end of a run, for a terminal of a given width. No colours: the text goes to files and
 //! logs, too.
 
+use std::borrow::Cow;
+
 use comfy_table::{CellAlignment, ContentArrangement, ContentLineStyle, LineStyle, TableStyle};
 use perfrun_contract::text::plain;
 
@@ -60,7 +62,8 @@ pub(crate) fn drawn(document: &Document, form: &Form) -> String {
     blocks.extend(shown.iter().map(|(_, table)| draw(table, width)));
     blocks.extend(document.problems.iter().map(|table| draw(table, width)));
     if !document.method.is_empty() {
-        let method = document.method(shown.iter().map(|(_, table)| *table));
+        let shown = shown.iter().map(|(_, table)| *table);
+        let method = document.method(shown.filter(|table| shows_intervals(&fitted(table, width), width)));
         blocks.push(wrapped(&method, width));
         blocks.extend(
             document
@@ -89,22 +92,14 @@ pub(crate) fn drawn(document: &Document, form: &Form) -> String {
 }
 
 pub(crate) fn draw(table: &Table, width: usize) -> String {
+    let table = &fitted(table, width);
     let mut out = table.title.clone();
     if !table.caption.is_empty() {
         out = wrapped(&format!("{out}: {}", table.caption), width);
     }
-    let mut shape = Shape::new(table, true);
-    if table.has_pairs_across && shape.total() > width {
-        let down = table.with_pairs_down();
-        if down.rows.len() <= MOST_ROWS_OF_PAIRS && Shape::new(&down, true).total() <= width {
-            return draw(&down, width);
-        }
-    }
-    let has_intervals = table.rows.iter().flatten().any(|cell| cell.interval.is_some());
-    let too_wide = table.kind == Kind::Detail && shape.total() > width;
-    if has_intervals && (too_wide || table.rows.len() > MOST_ROWS_WITH_INTERVALS) {
-        shape = Shape::new(table, false);
-        out = wrapped(&format!("{out} (intervals: see report.md)"), width);
+    let shape = Shape::new(table, shows_intervals(table, width));
+    if has_intervals(table) && !shows_intervals(table, width) {
+        out = wrapped(&format!("{out} (for intervals, use --output md)"), width);
     }
     for columns in shape.parts(table, width) {
         out.push_str("\n\n");
@@ -115,6 +110,27 @@ pub(crate) fn draw(table: &Table, width: usize) -> String {
         out.push_str(&wrapped(&format!("{} {}", mark(i), sentence(footnote)), width));
     }
     out
+}
+
+/// The table, with a row for each pair of stacks where that makes it fit.
+fn fitted(table: &Table, width: usize) -> Cow<'_, Table> {
+    if table.has_pairs_across && Shape::new(table, true).total() > width {
+        let down = table.with_pairs_down();
+        if down.rows.len() <= MOST_ROWS_OF_PAIRS && Shape::new(&down, true).total() <= width {
+            return Cow::Owned(down);
+        }
+    }
+    Cow::Borrowed(table)
+}
+
+fn has_intervals(table: &Table) -> bool {
+    table.rows.iter().flatten().any(|cell| cell.interval.is_some())
+}
+
+/// Whether a fitted table has room for its intervals.
+fn shows_intervals(table: &Table, width: usize) -> bool {
+    let too_wide = table.kind == Kind::Detail && Shape::new(table, true).total() > width;
+    !too_wide && table.rows.len() <= MOST_ROWS_WITH_INTERVALS
 }
 
 /// The fields as text and how wide the columns are.

@@ -26,6 +26,7 @@ use self::{
     written::{Fields, differing_fields, fields, workload},
 };
 use crate::{
+    order::grouped,
     table::{Kind, NOTHING, Table},
     tables::{environment::Said, links},
     terminal,
@@ -214,8 +215,8 @@ fn texts<T: ToString>(values: &[Option<T>]) -> Vec<Option<String>> {
         .collect()
 }
 
-/// What each side has, as a table for a terminal of this width. The first runs are of the baseline, that
-/// many.
+/// What each side has, as a table for a terminal of this width: a row for all that differ alike. The first
+/// runs are of the baseline, that many.
 pub fn differences_table(differences: &[Difference], baselines: usize, width: usize) -> String {
     let side = |values: &[Option<String>]| {
         let mut distinct: Vec<&str> = values
@@ -226,12 +227,19 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
         distinct.dedup();
         distinct.join("; ")
     };
-    let row = |difference: &Difference| {
+    let alike = grouped(differences.iter().map(|difference| {
         let Difference { field, of, values } = difference;
+        ((field.to_string(), values), of.as_str())
+    }));
+    let row = |((field, values), of): ((String, &Vec<Option<String>>), Vec<&str>)| {
         let (a, b) = values.split_at(baselines);
+        let others = match of.len() {
+            ..=1 => String::new(),
+            all => format!(" and {} more", all - 1),
+        };
         vec![
-            field.to_string().into(),
-            of.as_str().into(),
+            field.into(),
+            format!("{}{others}", of[0]).into(),
             side(a).into(),
             side(b).into(),
         ]
@@ -242,7 +250,7 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
         header: ["field", "of", "baseline", "candidate"]
             .map(str::to_owned)
             .to_vec(),
-        rows: differences.iter().map(row).collect(),
+        rows: alike.into_iter().map(row).collect(),
         kind: Kind::Prose,
         ..Table::default()
     };

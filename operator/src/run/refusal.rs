@@ -67,7 +67,7 @@ fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Ref
     }
     let reason = match is_pod && error.is_final(Forbidden::IsFinal) {
         true => Reason::PodRefused,
-        // The pod may be in order, and the API server in trouble.
+        // The pod may be in order, and the API server have an error.
         false => Reason::ApiServerRefuses,
     };
     let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));

@@ -9,7 +9,7 @@ use crate::policy::{ExclusivePer, Policy};
 /// A run that is active, or would like to be.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Contender<'a> {
-    /// When the run was created, in seconds. Earlier runs of a namespace go first.
+    /// When the run was created, in seconds. Earlier runs of a namespace come first.
     pub(crate) created: i64,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -75,8 +75,7 @@ pub(crate) fn may_begin(
             && (same || !limits.waits_for_its_namespace(other, &active) && !is_behind_its_own(other, &others))
     };
     if others.iter().any(goes_first) {
-        let why =
-            "other runs go first: namespaces take turns, and within a namespace the earliest run goes first";
+        let why = "other runs come first: namespaces take turns, and within a namespace the earliest run comes first";
         return Err(why.to_owned());
     }
     limits
@@ -233,7 +232,7 @@ mod tests {
         let all = [waiting(1, true), waiting(2, false)];
         assert_eq!(may_begin(&all[0], &all, 10), Ok(()));
         let why = may_begin(&all[1], &all, 10).unwrap_err();
-        assert!(why.starts_with("other runs go first"), "{why}");
+        assert!(why.starts_with("other runs come first"), "{why}");
     }
 
     #[test]

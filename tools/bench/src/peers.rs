@@ -86,7 +86,7 @@ pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
     );
     let testbed = Testbed::of("raw", "tcp", "ping: {count: 1}").await?;
     let (server, client) = testbed.ends()?;
-    let node = Program::beside_this_one()?;
+    let node = Program::beside_this_one("--node")?;
     for peer in peers {
         for transport in peer.tool.transports() {
             let link = Link {

@@ -47,7 +47,7 @@ impl Testbed {
             run: "bench".to_owned(),
             programs: Programs::of(&plan, |_| {
                 Ok::<_, nodes::Error>(Program {
-                    path: Program::beside_this_one()?,
+                    path: Program::beside_this_one("--node")?,
                     args: vec![],
                     env: BTreeMap::new(),
                 })

@@ -53,7 +53,7 @@ pub enum Reason {
     Valid,
     /// The document cannot be run, and the message says why. Correct it, and create the PerfRun again.
     Invalid,
-    /// The operator cannot read the document, because another version or hand wrote it. Use a version that
+    /// The operator cannot read the document: another version wrote it, or it was edited. Use a version that
     /// can, or delete the PerfRun.
     Malformed,
     /// The operator's policy does not allow what the document requests. Change the field that the message
@@ -67,7 +67,7 @@ pub enum Reason {
     InvalidTemplate,
     /// The document asks to wait. Set `spec.suspend` to false to start the run, or to create runs.
     Suspended,
-    /// Other runs are active or go first. Wait; the message says for what.
+    /// Other runs are active or come first. Wait; the message says for what.
     WaitingForOtherRuns,
     /// Nothing was started yet, or nothing at all if the run has ended.
     NotStarted,
@@ -87,7 +87,7 @@ pub enum Reason {
     /// The API server refuses a pod. The message has its answer: correct the document, or raise the quota of
     /// the namespace.
     PodRefused,
-    /// The API server refuses an object, or is in trouble. The message has its answer: raise the quota of the
+    /// The API server refuses an object, or has an error. The message has its answer: raise the quota of the
     /// namespace, or grant the operator the right.
     #[strum(serialize = "APIServerRefuses")]
     ApiServerRefuses,
@@ -143,8 +143,8 @@ pub enum Reason {
     NotDue,
     /// The run that was due was created; the message has its name.
     RunCreated,
-    /// The run that was due was not created within `spec.startingDeadlineSeconds`. Increase it, and look
-    /// whether the operator was running.
+    /// The run that was due was not created within `spec.startingDeadlineSeconds`. Increase it, and check
+    /// that the operator was running.
     DeadlineMissed,
     /// The run that was due waits until an earlier one has ended, because `spec.concurrencyPolicy` is
     /// `Forbid`.
@@ -154,8 +154,8 @@ pub enum Reason {
     /// More than 100 runs were missed, and only the last one is created. Set `spec.startingDeadlineSeconds`,
     /// and check the operator and its clock.
     TooManyMissedTimes,
-    /// This version of perfrun cannot read the object, because another version or hand wrote it. The operator
-    /// creates no runs of such a schedule. Use a version that can, or correct the object.
+    /// This version of perfrun cannot read the object: another version wrote it, or it was edited. The
+    /// operator creates no runs of such a schedule. Use a version that can, or correct the object.
     Unreadable,
     /// The operator cannot read the status of the run, and leaves the run alone. Use the version that wrote
     /// it.

@@ -25,13 +25,7 @@ pub(super) fn resolve(named: &[args::NodeArg]) -> anyhow::Result<Vec<NodeProgram
     named
         .iter()
         .map(|program| {
-            let path = executable::at(&program.path).with_context(|| {
-                format!(
-                    "unable to run {} as a node (`cargo build --release -p perfrun-node` builds one)",
-                    program.written()
-                )
-            })?;
-            let path = path.into_os_string().into_string();
+            let path = executable::node(program)?.into_os_string().into_string();
             Ok(NodeProgram {
                 variant: program.variant.clone(),
                 path: path.map_err(|path| anyhow!("unable to record the node {path:?}: it is not UTF-8"))?,
@@ -88,7 +82,7 @@ fn own_or_default(
         );
     }
     let path = match node.map_or(NodeProgramKind::Rust, |node| node.program) {
-        NodeProgramKind::Rust => path(given, None).map_or_else(Program::beside_this_one, Ok)?,
+        NodeProgramKind::Rust => path(given, None).map_or_else(|| Program::beside_this_one("--node"), Ok)?,
         NodeProgramKind::Go => Program::go_beside_this_one()?,
         NodeProgramKind::External => bail!(
             "stack {0} is external, and a local run needs its program: set its command, or name one with --node \

@@ -83,13 +83,16 @@ impl Workload for Bandwidth {
         metrics
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        let goodput: &[Metric] = match self.direction {
-            Direction::Upload => &[Metric::UploadGoodput],
-            Direction::Download => &[Metric::DownloadGoodput],
-            Direction::Both => &[Metric::UploadGoodput, Metric::DownloadGoodput],
-        };
-        [goodput, &[Metric::CpuSecondsPerGiB]].concat()
+    fn speeds(&self) -> Vec<Metric> {
+        match self.direction {
+            Direction::Upload => vec![Metric::UploadGoodput],
+            Direction::Download => vec![Metric::DownloadGoodput],
+            Direction::Both => vec![Metric::UploadGoodput, Metric::DownloadGoodput],
+        }
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::CpuSecondsPerGiB]
     }
 
     fn negotiation(&self) -> Negotiation {

@@ -200,12 +200,12 @@ impl Workload for Echo {
         [&Metric::ROUND_TRIP[..], &others].concat()
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        vec![
-            Metric::RoundTripP50,
-            Metric::CpuSecondsPerOperation,
-            Metric::ClientAllocatedPerStream,
-        ]
+    fn speeds(&self) -> Vec<Metric> {
+        vec![Metric::RoundTripP50]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::CpuSecondsPerOperation, Metric::ClientAllocatedPerStream]
     }
 
     fn identity(&self) -> Identity {

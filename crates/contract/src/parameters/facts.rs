@@ -32,10 +32,18 @@ pub trait Workload: Send + Sync {
     /// The metrics that its trials may have besides those of all workloads.
     fn own_metrics(&self) -> Vec<Metric>;
 
-    /// The metrics that findings are about: what the workload is for, and what that costs. Every extra metric
-    /// needs stronger evidence for all of them, because findings are corrected for their number. Progress
-    /// shows [`Metric::HEADLINES`] instead.
-    fn primary(&self) -> Vec<Metric>;
+    /// What the workload is for, one metric for each direction of a transfer. Progress shows
+    /// [`Metric::HEADLINES`] instead.
+    fn speeds(&self) -> Vec<Metric>;
+
+    /// What that costs.
+    fn costs(&self) -> Vec<Metric>;
+
+    /// The metrics that findings are about. Every extra metric needs stronger evidence for all of them,
+    /// because findings are corrected for their number.
+    fn primary(&self) -> Vec<Metric> {
+        [self.speeds(), self.costs()].concat()
+    }
 
     /// How the dialler negotiates the protocol.
     fn negotiation(&self) -> Negotiation {

@@ -50,12 +50,15 @@ impl Workload for Handshakes {
         ]
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        let speed = match self.in_flight {
+    fn speeds(&self) -> Vec<Metric> {
+        vec![match self.in_flight {
             0..=1 => Metric::HandshakeFirstByteP50,
             _ => Metric::HandshakesPerSecond,
-        };
-        vec![speed, Metric::CpuSecondsPerOperation]
+        }]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::CpuSecondsPerOperation]
     }
 
     fn duration(&self) -> Duration {

@@ -129,13 +129,16 @@ impl Workload for Messages {
         [&Metric::ROUND_TRIP[..], &Metric::ONE_WAY, &others].concat()
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        let speed = match (self.mode, self.rate) {
+    fn speeds(&self) -> Vec<Metric> {
+        vec![match (self.mode, self.rate) {
             (MessageMode::Serial, _) | (MessageMode::Broadcast, Some(_)) => Metric::OneWayP50,
             (MessageMode::SerialAck, _) | (MessageMode::Stream, Some(_)) => Metric::RoundTripP50,
             (MessageMode::Stream | MessageMode::Broadcast, None) => Metric::MessagesPerSecond,
-        };
-        vec![speed, Metric::CpuSecondsPerMessage]
+        }]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::CpuSecondsPerMessage]
     }
 
     /// The time that the messages take by their own schedule. Zero without one.

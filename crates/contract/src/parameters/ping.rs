@@ -41,8 +41,12 @@ impl Workload for Ping {
         [&Metric::ROUND_TRIP[..], &[Metric::Failures]].concat()
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        vec![Metric::RoundTripP50, Metric::CpuSecondsPerOperation]
+    fn speeds(&self) -> Vec<Metric> {
+        vec![Metric::RoundTripP50]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::CpuSecondsPerOperation]
     }
 
     fn duration(&self) -> Duration {

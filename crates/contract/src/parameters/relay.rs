@@ -54,12 +54,15 @@ impl Workload for Relay {
         [&Metric::OF_RELAYS[..], &others].concat()
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        let cost = match self.path {
+    fn speeds(&self) -> Vec<Metric> {
+        vec![Metric::DownloadGoodput]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![match self.path {
             RelayPath::Direct => Metric::CpuSecondsPerGiB,
             RelayPath::Relayed => Metric::RelayCpuSecondsPerGiB,
-        };
-        vec![Metric::DownloadGoodput, cost]
+        }]
     }
 
     fn is_relayed(&self) -> bool {

@@ -75,8 +75,12 @@ impl Workload for RelayStress {
         [&Metric::OF_RELAYS[..], &others].concat()
     }
 
-    fn primary(&self) -> Vec<Metric> {
-        vec![Metric::DownloadGoodput, Metric::RelayCpuSecondsPerGiB]
+    fn speeds(&self) -> Vec<Metric> {
+        vec![Metric::DownloadGoodput]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::RelayCpuSecondsPerGiB]
     }
 
     fn streams(&self) -> u32 {

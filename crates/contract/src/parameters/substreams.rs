@@ -52,9 +52,13 @@ impl Workload for Substreams {
         [&Metric::OPEN[..], &others].concat()
     }
 
-    fn primary(&self) -> Vec<Metric> {
+    fn speeds(&self) -> Vec<Metric> {
         // Of a burst, the rate is that of its slowest substream: it varies too much.
-        vec![Metric::OpenP50, Metric::CpuSecondsPerOperation]
+        vec![Metric::OpenP50]
+    }
+
+    fn costs(&self) -> Vec<Metric> {
+        vec![Metric::CpuSecondsPerOperation]
     }
 
     fn negotiation(&self) -> Negotiation {

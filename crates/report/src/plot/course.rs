@@ -7,7 +7,7 @@ use perfrun_contract::{
 
 use super::{
     canvas::Plot,
-    content::{lowered, name, series, time_panel},
+    content::{lowered, series, time_panel},
     lines::{Lines, Over, Panel, Point, Series},
     select::groups,
     theme::Look,
@@ -19,9 +19,6 @@ use crate::{
 
 /// Fewer samples of a trial show no course.
 const LEAST_SAMPLES: usize = 3;
-
-/// Longest name of a pair in the title of a panel, in characters.
-const LONGEST_TITLE_NAME: usize = 16;
 
 /// Something that samples have: the title of its axis, its unit, and its value in a sample.
 pub(super) type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
@@ -197,7 +194,7 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
                 continue;
             }
             let pair = if pairs.len() > 1 {
-                format!("{}, ", name(pair, LONGEST_TITLE_NAME))
+                format!("{}, ", pair.label())
             } else {
                 String::new()
             };

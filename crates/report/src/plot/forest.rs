@@ -136,7 +136,7 @@ impl Forest {
         }
         canvas.text(
             (x_at(1.0), bottom + 36),
-            "Candidate against baseline",
+            "Candidate against baseline (logarithmic)",
             LABEL,
             HPos::Center,
             false,

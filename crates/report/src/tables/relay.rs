@@ -158,7 +158,8 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Late by\nat most", Metric::RampLateness),
         ("Failures", Metric::Failures),
     ];
-    let caption = "sinks that fetch through one relay, over and over; goodput and CPU of the time in which all of them do";
+    let caption =
+        "sinks that fetch again and again through one relay; goodput and CPU while all of them fetch";
     Table {
         kind: Kind::Main,
         ..detail(source, cells, &LEVEL, level, &columns).called("Relay stress", caption)

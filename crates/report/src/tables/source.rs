@@ -175,12 +175,15 @@ impl<'a> Source<'a> {
 
     /// How many cells have a flag in more than half of their completed trials.
     pub(crate) fn limited(&self, flag: Flag) -> usize {
-        let is_limited = |cell: &&Cell| {
-            let completed = self.counting(cell).filter(|record| record.failure.is_none());
-            let flagged: Vec<bool> = completed.map(|record| record.flags.contains(&flag)).collect();
-            flagged.iter().filter(|flagged| **flagged).count() * 2 > flagged.len()
-        };
-        self.plan().cells.iter().filter(is_limited).count()
+        let cells = self.plan().cells.iter();
+        cells.filter(|cell| self.is_limited(cell, flag)).count()
+    }
+
+    /// Whether a cell has a flag in more than half of its completed trials.
+    pub(crate) fn is_limited(&self, cell: &Cell, flag: Flag) -> bool {
+        let completed = self.counting(cell).filter(|record| record.failure.is_none());
+        let flagged: Vec<bool> = completed.map(|record| record.flags.contains(&flag)).collect();
+        flagged.iter().filter(|flagged| **flagged).count() * 2 > flagged.len()
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {

@@ -91,7 +91,7 @@ async fn an_object_that_can_never_be_created_ends_the_run_with_the_message() {
     }
 }
 
-/// Scenarios E and F, and an API server in trouble: every object, every answer that may change.
+/// Scenarios E and F, and an API server that has errors: every object, every answer that may change.
 #[tokio::test(start_paused = true)]
 async fn a_temporarily_refused_object_is_retried_until_the_provision_timeout() {
     for path in [SECRETS, POLICIES, PODS] {
@@ -521,7 +521,7 @@ async fn a_namespace_that_has_had_a_turn_lets_another_go_first() {
     assert_eq!(reason, "WaitingForOtherRuns");
     assert_eq!(
         why,
-        "other runs go first: namespaces take turns, and within a namespace the earliest run goes first"
+        "other runs come first: namespaces take turns, and within a namespace the earliest run comes first"
     );
 }
 

@@ -56,7 +56,7 @@ async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
         run["status"] = json!({"phase": "Hibernating", "conditions": [{"type": "Running", "status": "True",
             "reason": "Measuring", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     });
-    // Of two runs that wait, this one would go first.
+    // Of two runs that wait, this one would come first.
     scene.create("first", json!({}));
     scene.reconcile("first").await.unwrap();
     assert_eq!(
