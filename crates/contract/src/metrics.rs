@@ -250,11 +250,11 @@ pub mod operator {
 
     families! {
         RECONCILES = counter("operator_reconciles", &[]),
-            "Passes over a PerfRun";
+            "Reconciles of a PerfRun";
         ERRORS = counter("operator_reconcile_errors", &["category"]),
-            "Passes and watches that failed, by what failed";
+            "Reconciles and watches that failed, by what failed";
         DURATION = histogram("operator_reconcile_duration", &[]),
-            "Duration of a pass over a PerfRun";
+            "Duration of a reconcile of a PerfRun";
         LEADER = gauge("operator_leader", &[]),
             "Whether this operator acts (1), or waits to (0)";
         RUNS = gauge("operator_runs", &["phase"]),
