@@ -117,7 +117,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
     if path.is_dir() {
         path
     } else {
-        path.parent().unwrap_or(path)
+        atomic::folder_of(path)
     }
 }
 
@@ -163,5 +163,19 @@ pub(super) fn empty(folder: &Path) -> Error {
         _ => Error::Empty {
             folder: folder.to_owned(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_without_a_folder_in_their_path_are_in_the_current_one() {
+        assert_eq!(folder_of(Path::new("results.json")), Path::new("."));
+        assert_eq!(
+            folder_of(Path::new("results/a/results.json")),
+            Path::new("results/a")
+        );
     }
 }
