@@ -78,7 +78,7 @@ pub enum Unreadable {
         source: io::Error,
     },
     /// The part was written by another version of perfrun.
-    #[error("unable to read {key}: another version of perfrun or hand wrote it")]
+    #[error("unable to read {key}: another version of perfrun wrote it, or it was edited")]
     Parse {
         /// Key of the part.
         key: &'static str,

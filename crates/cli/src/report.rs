@@ -45,8 +45,17 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         resume: resume(&args.results, &results),
         ..Form::default()
     };
+    let written = write_files(args, &results);
+    // After the names of files, so that it ends with the verdict; also if they cannot be written.
+    print(&rendered(printed, args.shown, form)?)?;
+    written
+}
+
+/// Writes the plots and samples that were requested.
+fn write_files(args: &args::Report, results: &Results) -> anyhow::Result<()> {
+    let account = results.account();
     if let Some(folder) = &args.svg {
-        let plots = perfrun_report::plots(&results.account());
+        let plots = perfrun_report::plots(&account);
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
         write(folder, plots)?;
     }
@@ -55,13 +64,11 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
             !results.summary.is_empty(),
             "there is nothing to write: no trial completed"
         );
-        let account = results.account();
         let mut files = vec![("summary.csv".to_owned(), perfrun_report::summary_csv(&account))];
         files.extend(perfrun_report::echo_csv(&account));
         write(folder, files)?;
     }
-    // Last, so that it ends with the verdict.
-    print(&rendered(printed, args.shown, form)?)
+    Ok(())
 }
 
 /// Restricts results to some cells. Returns the verdict of the whole run, in words. `None` if it expects

@@ -47,7 +47,7 @@ pub(crate) fn least_time(plan: &Plan) -> Option<String> {
 
 /// The least time of a plan, in words, also if nothing is known of it.
 pub(crate) fn least_time_if_known(plan: &Plan) -> String {
-    least_time(plan).unwrap_or_else(|| "its duration is not known before the run".to_owned())
+    least_time(plan).unwrap_or_else(|| "has a duration that is not known before the run".to_owned())
 }
 
 /// Why comparisons of a plan cannot have a finding, and what to change. `None` if they can.

@@ -418,6 +418,7 @@ pub fn phrase(metric: Metric) -> &'static str {
     match metric {
         Metric::UploadGoodput => "upload",
         Metric::DownloadGoodput => "download",
+        Metric::TotalSeconds => "time of an exchange",
         Metric::UploadSeconds => "time of an upload",
         Metric::DownloadSeconds => "time of a download",
         Metric::OpenMean => "mean time to open a substream",

@@ -36,6 +36,9 @@ const SELECTED: &str = "One case of each transport follows: the largest differen
 /// What "of raw" means, for those who divide the values of a table.
 const SHARES: &str = "Shares of raw are medians of the ratios within iterations, and may differ from the ratio of the medians.";
 
+/// What is left out of the sentences.
+const BELOW_PACE: &str = "Stacks that did not achieve the pace of an echo are not compared.";
+
 /// What follows a share of raw.
 const OF_RAW: &str = " of raw";
 
@@ -110,7 +113,12 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     let has_shares = details.iter().any(|sentence| sentence.contains(OF_RAW));
     let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());
     sentences.extend(details);
-    let explained = [(has_alternatives, ALTERNATIVES), (has_shares, SHARES)];
+    let is_below_pace = source.limited(Flag::BelowNominal) > 0;
+    let explained = [
+        (has_alternatives, ALTERNATIVES),
+        (has_shares, SHARES),
+        (is_below_pace, BELOW_PACE),
+    ];
     let explained = explained.into_iter().filter(|(is_due, _)| *is_due);
     sentences.extend(explained.map(|(_, text)| text.to_owned()));
     sentences

@@ -32,7 +32,10 @@ use commonware_cryptography::{
 use commonware_p2p::{Receiver as _, Recipients, Sender as _, authenticated::lookup};
 use commonware_runtime::IoBuf;
 use parking_lot::Mutex;
-use perfrun_contract::matrix::{Identity, Stack, Transport};
+use perfrun_contract::{
+    matrix::{Identity, Stack, Transport},
+    role::Role,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Handle,
@@ -76,6 +79,9 @@ pub(super) async fn start(
     config: HostConfig,
     inbound: mpsc::UnboundedSender<Inbound>,
 ) -> Result<Box<dyn Host>, Error> {
+    if config.role() == Role::Relay {
+        return Err(unsupported("relays"));
+    }
     let seed = match config.identity {
         Keys::New(Identity::Ed25519) => rand::random(),
         Keys::Seeded(seed) => seed,

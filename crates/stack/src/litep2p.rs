@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use libp2p::Multiaddr;
 use perfrun_contract::{
-    matrix::{Messaging, Stack, Transport},
+    matrix::{Identity, Messaging, Stack, Transport},
     support::{LITEP2P_QUIC_STREAMS, YAMUX_STREAM},
 };
 use tokio::sync::{mpsc, oneshot};
@@ -392,8 +392,11 @@ impl Executor for TasksExecutor {
 fn identity(keys: Keys) -> Result<Keypair, Error> {
     match keys {
         Keys::Seeded(seed) => SecretKey::try_from_bytes(seed).map(Keypair::from).map_err(setup),
-        // The contract has refused others.
-        Keys::New(_) => Ok(Keypair::generate()),
+        Keys::New(Identity::Ed25519) => Ok(Keypair::generate()),
+        Keys::New(identity) => Err(Error::unsupported(
+            Stack::Litep2p,
+            format!("an {identity} identity"),
+        )),
     }
 }
 
@@ -411,7 +414,7 @@ fn setup(error: ::litep2p::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        matrix::{Identity, StackSettings},
+        matrix::StackSettings,
         parameters::{Parameters, Ping},
         quantity::ByteSize,
     };

@@ -410,7 +410,10 @@ async fn settings_that_commonware_lacks_are_refused() {
                 pings: 0,
                 limits: RelayLimits::default(),
             }),
-            relaying: Relaying::Peer,
+            ..config(64, 1)
+        },
+        HostConfig {
+            relaying: Relaying::Relay(RelayLimits::default()),
             ..config(64, 1)
         },
         HostConfig {

@@ -1,8 +1,8 @@
 //! Which runs may be active together. Runs that share a cluster disturb each other's numbers.
 //!
-//! Namespaces take turns: of the waiting runs, one of the namespace goes first whose last turn is the longest
-//! ago. A namespace with many runs does not keep another from its first. Messages name runs of the same
-//! namespace only, because authors may have no right to see others.
+//! Namespaces take turns: of the waiting runs, one of the namespace comes first whose last turn is the
+//! longest ago. A namespace with many runs does not keep another from its first. Messages name runs of the
+//! same namespace only, because authors may have no right to see others.
 
 use crate::policy::{ExclusivePer, Policy};
 
@@ -27,7 +27,7 @@ impl Contender<'_> {
         matches!(self.turn_state, TurnState::Active | TurnState::Starting)
     }
 
-    /// The place of a waiting run: the least one goes first.
+    /// The place of a waiting run: the least one comes first.
     fn order(&self) -> (u64, i64, &str, &str) {
         (self.last_turn, self.created, self.namespace, self.name)
     }
@@ -56,7 +56,7 @@ pub(crate) struct Limits<'a> {
 
 /// Checks whether `run` may start beside the others. The error says why not.
 ///
-/// The first in the order goes first, even if a later run would fit in. Otherwise an exclusive run might
+/// The first in the order begins first, even if a later run would fit in. Otherwise an exclusive run might
 /// wait forever. A run that waits only for its own namespace does not keep others waiting.
 ///
 /// Only the first in the order learns which run it waits for: with each end of a run, the reason of all
@@ -68,13 +68,13 @@ pub(crate) fn may_begin(
 ) -> Result<(), String> {
     let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
     let active: Vec<_> = others.iter().copied().filter(|other| other.is_active()).collect();
-    let goes_first = |other: &&Contender<'_>| {
+    let comes_first = |other: &&Contender<'_>| {
         let same = other.namespace == run.namespace;
         other.turn_state == TurnState::Waiting
             && other.order() < run.order()
             && (same || !limits.waits_for_its_namespace(other, &active) && !is_behind_its_own(other, &others))
     };
-    if others.iter().any(goes_first) {
+    if others.iter().any(comes_first) {
         let why = "other runs come first: namespaces take turns, and within a namespace the earliest run comes first";
         return Err(why.to_owned());
     }
@@ -84,7 +84,7 @@ pub(crate) fn may_begin(
         .and_then(|()| limits.check_cluster(&active))
 }
 
-/// The waiting run that goes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
+/// The waiting run that comes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
 /// waits does so for its own namespace.
 pub(crate) fn first_waiting<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -> Option<&'a Contender<'a>> {
     let all: Vec<_> = runs.iter().collect();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_runs_of_a_namespace_go_first() {
+    fn earlier_runs_of_a_namespace_come_first() {
         let all = [waiting(1, true), waiting(2, false)];
         assert_eq!(may_begin(&all[0], &all, 10), Ok(()));
         let why = may_begin(&all[1], &all, 10).unwrap_err();

@@ -116,8 +116,11 @@ fn only_run(folder: &Path) -> Result<PathBuf> {
 fn shows_samples(document: &str, results: &str) -> Result<bool> {
     let mut shows = false;
     marks::filled(README, document, |name, parts| {
-        let is_of_samples =
-            |part: &&str| part.starts_with("Echo as published") || part.ends_with("-over-time.svg");
+        let is_of_samples = |part: &&str| {
+            let is_course =
+                part.ends_with("-over-time.svg") || part.starts_with("echo-") || *part == "payload.svg";
+            part.starts_with("Echo as published") || is_course
+        };
         shows |= name == results && parts.iter().any(is_of_samples);
         Ok(String::new())
     })?;
@@ -262,9 +265,10 @@ mod tests {
     fn samples_are_kept_if_the_page_shows_what_is_made_from_them() {
         let page = "<!-- results a Echo; Echo as published: all streams -->\n<!-- end -->\n\
                     <!-- results b Echo; relay-stress-circuits-over-time.svg -->\n<!-- end -->\n\
-                    <!-- results c Echo; echo-payload.svg -->\n<!-- end -->\n";
+                    <!-- results c Echo; echo-payload.svg -->\n<!-- end -->\n\
+                    <!-- results d Goodput; comparison.svg -->\n<!-- end -->\n";
         let shows = ["a", "b", "c", "d"].map(|name| shows_samples(page, name).unwrap());
-        assert_eq!(shows, [true, true, false, false]);
+        assert_eq!(shows, [true, true, true, false]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn plan_of(trials: &[&str]) -> Plan {
 }
 
 /// Every stack that has most workloads with itself, on all transports with sockets except for WebRTC.
-pub const SAME: [(Stack, Transport); 9] = [
+pub const STACKS_WITH_THEMSELVES: [(Stack, Transport); 9] = [
     (Stack::Libp2p, Transport::Tcp),
     (Stack::Libp2p, Transport::TcpTls),
     (Stack::Libp2p, Transport::QuicV1),

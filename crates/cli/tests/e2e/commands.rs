@@ -106,7 +106,7 @@ fn validate_checks_every_file() {
         &(document::run("two").text() + &document::run("three").text()),
     );
     let good = scratch.call(&["validate", "one.yaml", "two.yaml"]).expect(0);
-    let time = |name: &str| format!("  perfrun/{name} takes a time that is not known before the run\n");
+    let time = |name: &str| format!("  perfrun/{name} has a duration that is not known before the run\n");
     let [one, two, three] = ["one", "two", "three"].map(time);
     assert_eq!(
         good.stdout,

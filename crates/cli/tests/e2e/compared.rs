@@ -153,6 +153,7 @@ fn a_plan_lists_interim_checks() {
     scratch.write("interim.yaml", &document.text());
     let plan = scratch.call(&["plan", "interim.yaml"]).expect(0);
     for line in [
+        "  compares pr → pr with main → main",
         "  2 cells, up to 80 trials: main → main, pr → pr; tcp; ping-20; each 40 × measured, 0 × warm-up",
         "  interim checks after 10, 20 and 40 iterations; settled comparisons stop early",
     ] {

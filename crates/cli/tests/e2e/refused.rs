@@ -387,5 +387,9 @@ fn a_program_to_compare_that_is_not_there_is_named_by_its_option() {
         );
         let args = [option, "nowhere", other, "/bin/true"];
         refuse_to_run(&scratch, &document, &args, &sentence);
+        scratch.write("planned.yaml", &document.text());
+        let planned = [&["plan", "planned.yaml"], &args[..]].concat();
+        let refused = scratch.call(&planned).expect(1);
+        assert!(refused.stderr.contains(&sentence), "{refused}");
     }
 }

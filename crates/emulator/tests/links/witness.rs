@@ -18,7 +18,7 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::traffic::go_first;
+use crate::traffic::{ABOVE_EMULATOR, prioritise};
 
 const PERIOD: Duration = Duration::from_millis(2);
 
@@ -31,21 +31,30 @@ pub(crate) struct Lateness(Vec<Vec<Duration>>);
 
 /// Measures while threads, one on each CPU, do nothing but sleep; returns both results.
 pub(crate) fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_over = Over(Arc::default());
     let witnesses: Vec<_> = cpus()
         .map(|cpu| {
-            let is_over = Arc::clone(&is_over);
+            let is_over = Arc::clone(&is_over.0);
             thread::spawn(move || {
                 sched_setaffinity(None, &cpu).unwrap();
-                go_first();
+                prioritise(ABOVE_EMULATOR);
                 watch(&is_over)
             })
         })
         .collect();
     let measured = measure();
-    is_over.store(true, Ordering::Relaxed);
+    drop(is_over);
     let late = witnesses.into_iter().map(|witness| witness.join().unwrap());
     (measured, Lateness(late.collect()))
+}
+
+/// Ends the witnesses, also if the measurement panics.
+struct Over(Arc<AtomicBool>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The CPUs that this process may use, one in each set.

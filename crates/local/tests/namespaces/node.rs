@@ -113,7 +113,7 @@ pub(crate) fn ask_control(node: &NodeProcess) -> BTreeMap<String, String> {
 }
 
 pub(crate) async fn log_says(node: &NodeProcess, line: &str) {
-    while first_log_line(node).await != line {}
+    assert_eq!(first_log_line(node).await, line);
 }
 
 pub(crate) async fn first_log_line(node: &NodeProcess) -> String {

@@ -10,7 +10,7 @@ use perfrun_contract::{
 use perfrun_link::probe::{Delivery, Judgement, Measurement, Quantity, QuantityFinding};
 use perfrun_report::{
     runs::shared,
-    unlike::{Difference, Field, differences},
+    unlike::{Difference, Field, differences, differences_table},
 };
 
 use perfrun_test_kit::results::run;
@@ -277,4 +277,18 @@ fn losses_and_rates_are_alike_as_far_as_links_are_judged() {
     );
     // A rate that was not measured, because the sender was too slow, says nothing.
     assert_eq!(differ(&usual, &on_links(&[&[round_trip(50.0, 50.0)]])), NOTHING);
+}
+
+#[test]
+fn what_differs_alike_has_one_row() {
+    let differs = |of: &str| Difference {
+        field: Field::Workload,
+        of: of.to_owned(),
+        values: ["timing: strict", "timing: compat"]
+            .map(|value| Some(value.to_owned()))
+            .to_vec(),
+    };
+    let table = differences_table(&["first", "second", "third"].map(differs), 1, 100);
+    assert_eq!(table.matches("timing: compat").count(), 1, "{table}");
+    assert!(table.contains("first and 2 more"), "{table}");
 }

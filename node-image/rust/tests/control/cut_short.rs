@@ -40,7 +40,7 @@ async fn a_start_that_never_comes_is_cancelled_or_times_out() {
 #[tokio::test]
 async fn a_trial_cut_short_keeps_what_it_measured() {
     let pair = Pair::start();
-    for (stack, transport) in SAME {
+    for (stack, transport) in STACKS_WITH_THEMSELVES {
         let parameters = bandwidth(Protocol::Perf, Direction::Upload, Amount::Seconds(1000.0), 2);
         let addresses = pair.server.serve("a", stack, transport, &parameters).await;
         let request = dialler(stack, transport, parameters, addresses, 1);

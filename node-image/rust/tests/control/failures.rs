@@ -84,8 +84,10 @@ async fn a_client_notices_that_its_server_was_killed_whatever_it_does() {
     let loads = lasting()
         .into_iter()
         .chain([Parameters::Echo(echo(2, 2, 1000.0))]);
-    join_all(loads.flat_map(|load| SAME.map(|(stack, transport)| killed(stack, transport, load.clone()))))
-        .await;
+    join_all(loads.flat_map(|load| {
+        STACKS_WITH_THEMSELVES.map(|(stack, transport)| killed(stack, transport, load.clone()))
+    }))
+    .await;
 }
 
 #[tokio::test]
@@ -134,7 +136,7 @@ async fn a_client_of_notifications_notices_that_its_server_was_killed() {
 
 #[tokio::test]
 async fn a_server_survives_a_client_that_was_killed() {
-    join_all(SAME.map(async |(stack, transport)| {
+    join_all(STACKS_WITH_THEMSELVES.map(async |(stack, transport)| {
         let Pair { client, server } = Pair::start();
         let parameters = bandwidth(
             Protocol::Litep2pPerf,
@@ -186,8 +188,8 @@ async fn a_dial_to_a_dead_server_fails() {
             in_flight: 1,
         })
     };
-    let pings = SAME.map(|(stack, transport)| dead(stack, transport, ping(1, 0.0)));
-    let connections = SAME.map(|(stack, transport)| dead(stack, transport, handshake()));
+    let pings = STACKS_WITH_THEMSELVES.map(|(stack, transport)| dead(stack, transport, ping(1, 0.0)));
+    let connections = STACKS_WITH_THEMSELVES.map(|(stack, transport)| dead(stack, transport, handshake()));
     tokio::join!(join_all(pings), join_all(connections));
 }
 
@@ -206,7 +208,7 @@ async fn an_unsupported_cell_is_reported_and_no_trial_starts() {
         assert_eq!(reason(&outcome), Some(Reason::Unsupported), "{outcome:?}");
     }
     for address in ["", "nonsense", "/ip4/127.0.0.1/tcp/1/ws"] {
-        for (stack, transport) in SAME {
+        for (stack, transport) in STACKS_WITH_THEMSELVES {
             let request = dialler(stack, transport, ping(1, 0.0), vec![address.into()], 1);
             assert_eq!(node.put("dial", &request).await, StatusCode::CREATED);
             let outcome = node.outcome("dial").await;
@@ -223,7 +225,7 @@ async fn an_unsupported_cell_is_reported_and_no_trial_starts() {
 #[tokio::test]
 async fn a_server_without_a_finish_times_out() {
     let node = Node::start();
-    for (stack, transport) in SAME {
+    for (stack, transport) in STACKS_WITH_THEMSELVES {
         let mut request = server(stack, transport, ping(1, 0.0));
         request.timeout_seconds = 0.2;
         assert_eq!(node.put("a", &request).await, StatusCode::CREATED);

@@ -65,7 +65,7 @@ async fn a_hundred_trials_leave_no_file_no_thread_and_no_memory() {
 #[tokio::test]
 async fn ports_are_free_when_a_trial_has_ended_however_it_ended() {
     let node = Node::start();
-    for (stack, transport) in SAME {
+    for (stack, transport) in STACKS_WITH_THEMSELVES {
         for cancelled in [false, true] {
             let addresses = node.serve("a", stack, transport, &ping(1, 0.0)).await;
             let address = ("127.0.0.1", port(&addresses[0]));

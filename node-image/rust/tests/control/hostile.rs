@@ -28,7 +28,7 @@ fn socket(address: &str) -> String {
 /// Checks that the node still works.
 async fn is_fine(node: &Node) {
     let other = Node::start();
-    for (stack, transport) in SAME {
+    for (stack, transport) in STACKS_WITH_THEMSELVES {
         let addresses = node.serve("fine", stack, transport, &ping(1, 0.0)).await;
         other
             .run("fine", &dialler(stack, transport, ping(1, 0.0), addresses, 1))
@@ -145,7 +145,10 @@ async fn a_server_does_not_wait_for_a_peer_that_neither_reads_nor_ends() {
 #[tokio::test]
 async fn garbage_does_not_disturb_a_trial() {
     let Pair { client, server } = Pair::start();
-    for (stack, transport) in SAME.into_iter().filter(|(stack, _)| *stack != Stack::Raw) {
+    for (stack, transport) in STACKS_WITH_THEMSELVES
+        .into_iter()
+        .filter(|(stack, _)| *stack != Stack::Raw)
+    {
         let addresses = server.serve("a", stack, transport, &ping(20, 0.01)).await;
         let target = socket(&addresses[0]);
         let mut silent = vec![];
@@ -261,24 +264,27 @@ async fn a_dial_without_an_answer_fails() {
         udp.local_addr().unwrap().port()
     );
     let (tcp, udp) = (&tcp, &udp);
-    join_all(SAME.into_iter().filter(|(stack, _)| *stack != Stack::Raw).map(
-        |(stack, transport)| async move {
-            let node = Node::start();
-            let address = if transport == Transport::QuicV1 { udp } else { tcp };
-            node.run(
-                "a",
-                &dialler(stack, transport, ping(1, 0.0), vec![address.clone()], 1),
-            )
-            .await;
-            let outcome = timeout(Duration::from_secs(45), node.outcome("a"))
-                .await
-                .expect("it does not hang");
-            assert_eq!(
-                reason(&outcome),
-                Some(Reason::DialFailed),
-                "{stack} {transport}: {outcome:?}"
-            );
-        },
-    ))
+    join_all(
+        STACKS_WITH_THEMSELVES
+            .into_iter()
+            .filter(|(stack, _)| *stack != Stack::Raw)
+            .map(|(stack, transport)| async move {
+                let node = Node::start();
+                let address = if transport == Transport::QuicV1 { udp } else { tcp };
+                node.run(
+                    "a",
+                    &dialler(stack, transport, ping(1, 0.0), vec![address.clone()], 1),
+                )
+                .await;
+                let outcome = timeout(Duration::from_secs(45), node.outcome("a"))
+                    .await
+                    .expect("it does not hang");
+                assert_eq!(
+                    reason(&outcome),
+                    Some(Reason::DialFailed),
+                    "{stack} {transport}: {outcome:?}"
+                );
+            }),
+    )
     .await;
 }

@@ -195,7 +195,7 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
             assert_eq!(all("perfrun_commonware_messages_rate_limited_total"), 0.0);
             assert!(all("perfrun_commonware_connections_total") >= 2.0);
         }
-        for (stack, transport) in SAME {
+        for (stack, transport) in STACKS_WITH_THEMSELVES {
             let labels = [("stack", stack.into()), ("transport", transport.into())];
             assert!(
                 metrics.sum("perfrun_connections_total", &labels) >= 2.0,

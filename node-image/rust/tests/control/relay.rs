@@ -453,7 +453,7 @@ async fn sinks_that_are_refused_are_counted_by_kind_and_the_others_continue() {
 
 #[tokio::test]
 async fn a_transfer_that_is_cancelled_leaves_no_connection() {
-    for (stack, transport) in SAME {
+    for (stack, transport) in STACKS_WITH_THEMSELVES {
         if (stack, transport) == (Stack::Raw, Transport::QuicV1) {
             // The plan skips this pair, with the reason.
             continue;

@@ -15,7 +15,7 @@ use perfrun_contract::{
     parameters::Parameters,
     support::why_pair_unsupported,
 };
-pub(crate) use perfrun_test_kit::records::SAME;
+pub(crate) use perfrun_test_kit::records::STACKS_WITH_THEMSELVES;
 use perfrun_test_kit::{Need, skip};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use rustix::{

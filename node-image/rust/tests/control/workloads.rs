@@ -259,7 +259,7 @@ async fn every_message_arrives_in_every_mode() {
 #[tokio::test]
 async fn messages_at_a_rate_are_sent_when_they_are_due() {
     let pair = Pair::start();
-    for stacks in SAME {
+    for stacks in STACKS_WITH_THEMSELVES {
         let (client, server, transport) = (stacks.0, stacks.0, stacks.1);
         for mode in [
             MessageMode::Serial,
@@ -300,5 +300,7 @@ async fn messages_are_sent_for_their_time() {
             assert!(client.bytes_sent >= 64, "{what}");
         }
     };
-    stream::iter(SAME).for_each_concurrent(4, each).await;
+    stream::iter(STACKS_WITH_THEMSELVES)
+        .for_each_concurrent(4, each)
+        .await;
 }

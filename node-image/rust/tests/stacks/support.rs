@@ -17,7 +17,7 @@ use perfrun_stack::{
     self as stack, BoxStream, Connection, Host, HostConfig, Inbound, Keys, Relaying, StackMetrics,
     UsedCongestion,
 };
-use perfrun_test_kit::records::SAME;
+use perfrun_test_kit::records::STACKS_WITH_THEMSELVES;
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -29,10 +29,11 @@ pub(crate) const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub(crate) const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 pub(crate) const AWKWARD: [usize; 6] = [0, 1, 65535, 65536, 65537, 1 << 20];
 
-/// [`SAME`], and commonware.
+/// [`STACKS_WITH_THEMSELVES`], and commonware.
 pub(crate) fn all() -> impl Iterator<Item = (Stack, Transport)> {
     let commonware = (Stack::Commonware, Transport::Tcp);
-    SAME.into_iter()
+    STACKS_WITH_THEMSELVES
+        .into_iter()
         .chain(cfg!(feature = "commonware").then_some(commonware))
 }
 
