@@ -206,7 +206,7 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                 let compared = compared.filter(|cell| !source.is_limited(cell, Flag::BelowNominal));
                 let values: Vec<Value> = compared.filter_map(|cell| value(source, cell, metric)).collect();
                 let spread = spread(&values);
-                let load = match of_metric.len() {
+                let load = match loads.len() {
                     1 => String::new(),
                     _ => format!(" ({load})"),
                 };

@@ -389,7 +389,10 @@ async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
 async fn records_with_impossible_values_are_left_out() {
     for (lines, why) in [
         (" ".repeat(17 << 20), "a record of more than"),
-        ("\n".to_owned(), "another version of perfrun or hand"),
+        (
+            "\n".to_owned(),
+            "another version of perfrun wrote it, or it was edited",
+        ),
         (
             (0..100)
                 .map(|attempt| trial_line(&record("a", attempt, None)))
