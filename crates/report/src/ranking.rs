@@ -206,9 +206,12 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                 let compared = compared.filter(|cell| !source.is_limited(cell, Flag::BelowNominal));
                 let values: Vec<Value> = compared.filter_map(|cell| value(source, cell, metric)).collect();
                 let spread = spread(&values);
-                let load = match loads.len() {
-                    1 => String::new(),
-                    _ => format!(" ({load})"),
+                // The metric of a transfer says its direction.
+                let is_clear = of_metric.len() == 1 && (loads.len() == 1 || load.transfer().is_some());
+                let load = if is_clear {
+                    String::new()
+                } else {
+                    format!(" ({load})")
                 };
                 let place = format!(" over {path}{load}");
                 cases.extend(separation(values).map(|separation| Case {
