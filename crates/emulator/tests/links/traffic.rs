@@ -20,19 +20,10 @@ const READ_TIMEOUT: Duration = Duration::from_millis(20);
 const SILENT_READS: u32 = 20;
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// Real-time priority below the emulator's own.
-const BELOW_EMULATOR: i32 = 5;
-/// Of threads that the emulator must not delay.
-pub(crate) const ABOVE_EMULATOR: i32 = 15;
-
-/// Gives the calling thread priority: the link is measured, not the competition for a core.
+/// Gives the calling thread priority, if permitted: the link is measured, not the competition for a core.
 pub(crate) fn go_first() {
-    prioritise(BELOW_EMULATOR);
-}
-
-/// Gives the calling thread a real-time priority, if permitted.
-pub(crate) fn prioritise(sched_priority: i32) {
-    let parameters = libc::sched_param { sched_priority };
+    // Below the emulator's own.
+    let parameters = libc::sched_param { sched_priority: 5 };
     // SAFETY: 0 is the calling thread, and the parameters outlive the call.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
 }

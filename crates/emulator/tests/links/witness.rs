@@ -18,7 +18,7 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::traffic::{ABOVE_EMULATOR, prioritise};
+use crate::traffic::go_first;
 
 const PERIOD: Duration = Duration::from_millis(2);
 
@@ -37,7 +37,7 @@ pub(crate) fn beside<T>(measure: impl FnOnce() -> T) -> (T, Lateness) {
             let is_over = Arc::clone(&is_over.0);
             thread::spawn(move || {
                 sched_setaffinity(None, &cpu).unwrap();
-                prioritise(ABOVE_EMULATOR);
+                go_first();
                 watch(&is_over)
             })
         })
