@@ -271,8 +271,8 @@ spec:
         let mounts = serde_json::json!([{"mountPath": "/run/results", "name": "results", "readOnly": true}]);
         assert_eq!(container["volumeMounts"], mounts);
         assert_eq!(
-            pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"],
-            "disk"
+            pod["spec"]["volumes"][0]["persistentVolumeClaim"],
+            serde_json::json!({"claimName": "disk", "readOnly": true})
         );
     }
 
