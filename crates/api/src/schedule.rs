@@ -28,7 +28,7 @@ use crate::{
     cluster::SCHEDULE_LABEL,
     rule,
     spec::{PerfRun, PerfRunSpec, no_reserved_key, resource_name},
-    structural::{structural, terse},
+    structural::{bounded, structural, terse},
 };
 
 /// The longest name of a schedule: its runs have the name, a hyphen and the minutes since 1970. Kubernetes
@@ -117,6 +117,7 @@ pub const HISTORY_MAX: usize = 50;
     )
 )]
 #[schemars(transform = structural)]
+#[schemars(transform = bounded)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfScheduleSpec {
     /// When to create a run, as in a crontab: minute, hour, day of the month, month and day of the week, or

@@ -31,7 +31,7 @@ use crate::{
     network::Network,
     rule,
     store::{ResultsSettings, Store},
-    structural::structural,
+    structural::{bounded, structural},
     workload::Workload,
 };
 
@@ -123,6 +123,7 @@ pub(crate) const RUN_MAX: &str = "168h";
 #[x_kube(validation = compare::precision_needs_interim_checks())]
 #[x_kube(validation = compare::regressions_have_a_baseline())]
 #[schemars(transform = structural)]
+#[schemars(transform = bounded)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
     /// What to measure.
