@@ -14,7 +14,7 @@ use kube::{
     Client, Resource, ResourceExt,
     runtime::{
         Controller, WatchStreamExt,
-        controller::Action,
+        controller::{self, Action},
         events::Recorder,
         reflector::{self, ObjectRef, Store},
         watcher,
@@ -50,6 +50,10 @@ use crate::{
 /// Pause after a reconciliation that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// Most reconciliations of schedules at the same time, so that those of one namespace do not take the share of
+/// requests that the API server grants to the operator.
+const RECONCILIATIONS_MAX: u16 = 8;
+
 /// The longest sentence about a run in the history, in characters.
 const SENTENCE_MAX: usize = 200;
 
@@ -80,6 +84,7 @@ pub(crate) async fn reconcile_schedules(
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(seen, schedules)
+        .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, Arc::new(context))
         .for_each(|result| {

@@ -4,10 +4,12 @@ use http::Method;
 use kube::runtime::{reflector::store::Writer, watcher::Event as Watched};
 use perfrun_api::cluster::SCHEDULE_LABEL;
 use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::sleep};
 
 use super::*;
 use crate::test_server::{Answer, TestServer, paused_clock};
 
+const SCHEDULES: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules";
 const SCHEDULE: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfschedules/often";
 const RUNS: &str = "/apis/perfrun.io/v1alpha1/namespaces/bench/perfruns";
 /// The runs of the first minutes of 2026.
@@ -24,17 +26,22 @@ impl Scene {
     /// A schedule of every minute, created at the beginning of 2026, with these fields.
     fn new(fields: Value) -> Self {
         let server = TestServer::new();
+        Self::create(&server, "often", fields);
+        Self::on(server)
+    }
+
+    /// Creates a schedule of this name.
+    fn create(server: &TestServer, name: &str, fields: Value) {
         let mut spec = json!({"schedule": "* * * * *", "runTemplate": {"spec": {"workload": {"ping": {}}}}});
         spec.as_object_mut()
             .unwrap()
             .extend(fields.as_object().unwrap().clone());
-        let metadata = json!({"name": "often", "namespace": "bench", "uid": "uid-of-often", "generation": 1,
+        let metadata = json!({"name": name, "namespace": "bench", "uid": format!("uid-of-{name}"), "generation": 1,
             "creationTimestamp": "2026-01-01T00:00:00Z"});
         server.put(
-            SCHEDULE,
+            &format!("{SCHEDULES}/{name}"),
             json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfSchedule", "metadata": metadata, "spec": spec}),
         );
-        Self::on(server)
     }
 
     /// An operator that has just started.
@@ -52,6 +59,18 @@ impl Scene {
             context: Arc::new(context),
             runs: writer,
         }
+    }
+
+    /// A whole controller of schedules, with a watch of its own. There is no run yet.
+    fn operate(mut self) -> JoinHandle<()> {
+        self.runs.apply_watcher_event(&Watched::Init);
+        self.runs.apply_watcher_event(&Watched::InitDone);
+        let context = Arc::into_inner(self.context).unwrap();
+        tokio::spawn(async move {
+            // Nothing wakes schedules from elsewhere.
+            let (_wake, woken) = mpsc::unbounded_channel();
+            reconcile_schedules(context, &[], woken).await;
+        })
     }
 
     async fn later(&self, seconds: u64) {
@@ -288,4 +307,21 @@ async fn an_unreadable_schedule_creates_nothing_and_has_an_event() {
     assert_eq!(scene.reconcile().await.unwrap(), Action::await_change());
     assert!(scene.server.take_changes().is_empty());
     assert_eq!(scene.server.event_reasons(), ["Unreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_schedules_are_reconciled_eight_at_a_time() {
+    let server = TestServer::new();
+    for number in 0..20 {
+        Scene::create(&server, &format!("schedule-{number}"), json!({}));
+    }
+    server.script(Method::PATCH, "/status", Answer::DoLate(1));
+    let operator = Scene::on(server.clone()).operate();
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(server.take_changes().len(), 8);
+    sleep(Duration::from_secs(10)).await;
+    let schedules = server.objects("/perfschedules");
+    let are_reported = schedules.iter().all(|schedule| !schedule["status"].is_null());
+    assert!(schedules.len() == 20 && are_reported, "{schedules:?}");
+    operator.abort();
 }
