@@ -191,6 +191,7 @@ pub(crate) async fn reconcile_all(
         recorder: services.recorder.clone(),
         metrics: metrics.clone(),
         runs: runs.clone(),
+        pauses: schedule::Pauses::default(),
     };
     let (wake, woken) = mpsc::unbounded_channel();
     let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);

@@ -4,14 +4,16 @@
 //! changed: how a run proceeds does not depend on its schedule.
 
 mod decide;
+mod pauses;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use error_reporter::Report;
 use futures::{StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Client, Resource, ResourceExt,
+    core::error_boundary::InvalidObject,
     runtime::{
         Controller, WatchStreamExt,
         controller::{self, Action},
@@ -30,10 +32,13 @@ use perfrun_contract::plan::Order;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
+pub(crate) use self::pauses::Pauses;
+use self::{
+    decide::{Decision, Inputs, OwnedRun, after_failure, decide, events},
+    pauses::key,
+};
 use crate::{
     api::{
-        call::Forbidden,
         events::{event, publish_event},
         objects::{self, Existing},
         publish::{self, Published, next_action, publish},
@@ -47,11 +52,8 @@ use crate::{
     run::{conditions::has_ended, plans},
 };
 
-/// Pause after a reconciliation that failed.
-const RETRY: Duration = Duration::from_secs(2);
-
-/// Most reconciliations of schedules at the same time, so that those of one namespace do not take the share of
-/// requests that the API server grants to the operator.
+/// Most reconciliations of schedules at the same time: those of one namespace must not take all requests that
+/// the API server grants to the operator.
 const RECONCILIATIONS_MAX: u16 = 8;
 
 /// The longest sentence about a run in the history, in characters.
@@ -65,6 +67,7 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
+    pub(crate) pauses: Pauses,
 }
 
 /// Reconciles all schedules. Does not end on its own.
@@ -78,7 +81,7 @@ pub(crate) async fn reconcile_schedules(
         return;
     }
     let (schedules, writer) = reflector::store();
-    let metrics = context.metrics.clone();
+    let (metrics, pauses) = (context.metrics.clone(), context.pauses.clone());
     metrics.export_schedules(Some(schedules.clone()));
     let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
         .reflect(writer)
@@ -88,6 +91,9 @@ pub(crate) async fn reconcile_schedules(
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, Arc::new(context))
         .for_each(|result| {
+            if let Err(controller::Error::ObjectNotFound(schedule)) = &result {
+                pauses.forget(&(schedule.namespace.clone(), schedule.name.clone()));
+            }
             note_failure(result, &metrics);
             future::ready(())
         })
@@ -124,15 +130,14 @@ fn owner(run: &WatchedRun) -> Option<ObjectRef<WatchedSchedule>> {
 /// Reconciles one schedule.
 async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Result<Action, publish::Error> {
     let result = match &watched.0 {
-        Ok(schedule) => reconcile_readable(schedule, &context).await,
-        Err(invalid) => {
-            context.metrics.count_error("Unreadable");
-            let message = format!(
-                "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or \
-                 by another version: {invalid}"
-            );
-            let event = event(false, Reason::Unreadable, &message, "Read");
-            publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
+        Ok(schedule) if schedule.metadata.deletion_timestamp.is_none() => {
+            reconcile_readable(schedule, &context).await
+        }
+        left_alone => {
+            context.pauses.forget(&key(watched.meta()));
+            if let Err(invalid) = left_alone {
+                report_unreadable(&watched, invalid, &context).await;
+            }
             Ok(Action::await_change())
         }
     };
@@ -142,46 +147,70 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
     result
 }
 
-fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, _: Arc<Context>) -> Action {
+fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, context: Arc<Context>) -> Action {
     let (name, namespace) = (schedule.name_any(), schedule.namespace());
     let error = Report::new(error);
     tracing::warn!(schedule = name, namespace, %error, "reconciling failed");
-    Action::requeue(RETRY)
+    Action::requeue(context.pauses.begin(schedule.meta()))
+}
+
+async fn report_unreadable(watched: &WatchedSchedule, invalid: &InvalidObject, context: &Context) {
+    context.metrics.count_error("Unreadable");
+    let message = format!(
+        "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or by \
+         another version: {invalid}"
+    );
+    let event = event(false, Reason::Unreadable, &message, "Read");
+    publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
 }
 
 async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
-    if schedule.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
+    let Context {
+        client,
+        recorder,
+        pauses,
+        ..
+    } = context;
     let previous = schedule.status.clone().unwrap_or_default();
     let runs = context.runs.state();
     let mut runs: Vec<_> = runs.iter().filter_map(|run| owned_run(run, schedule)).collect();
     runs.sort_by(|a, b| a.name.cmp(&b.name));
+    let pause = pauses.remaining(&schedule.metadata);
     let inputs = Inputs {
         schedule,
         status: &previous,
         runs: &runs,
+        is_paused: pause.is_some(),
         now: (context.clock)(),
     };
     let mut decision = decide(&inputs);
+    let mut has_failed = false;
     if let Err(error) = create_due_run(schedule, &decision, context).await {
         report(&error, schedule, context);
-        let (trouble, pause) = refusal(&error);
-        decision = after_failure(decision, trouble, pause, &inputs);
+        decision = after_failure(decision, trouble(&error), &inputs);
+        has_failed = true;
     }
     let events = events(&previous, &decision);
-    let Context { client, recorder, .. } = context;
     let published = publish(schedule, &previous, &decision.status, &events, client, recorder).await?;
-    let mut wake = decision.wake;
     if published == Published::Yes {
         for run in &decision.expire {
             if let Err(error) = delete(schedule, run, context).await {
                 report(&error, schedule, context);
-                wake = Some(RETRY);
+                has_failed = true;
             }
         }
     }
-    Ok(next_action(published, wake))
+    let pause = match has_failed {
+        true => Some(pauses.begin(&schedule.metadata)),
+        false => pause,
+    };
+    if pause.is_none() {
+        pauses.forget(&key(&schedule.metadata));
+    }
+    Ok(next_action(
+        published,
+        decision.wake.into_iter().chain(pause).min(),
+    ))
 }
 
 /// Creates the run that is due, in place of others.
@@ -221,22 +250,18 @@ fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
     tracing::warn!(schedule = name, namespace, %error, "the decision was not carried out");
 }
 
-/// What an error means for the schedule, and the pause until the next attempt, if another may succeed.
-fn refusal(error: &objects::Error) -> (Trouble, Option<Duration>) {
-    let (reason, is_final) = match error {
-        objects::Error::NameConflict { .. } => (Reason::NameConflict, true),
+/// What an error means for the schedule.
+fn trouble(error: &objects::Error) -> Trouble {
+    let reason = match error {
+        objects::Error::NameConflict { .. } => Reason::NameConflict,
         objects::Error::Create { source, .. }
         | objects::Error::DeletePods(source)
-        | objects::Error::DeleteRun(source) => {
-            let reason = match source.answer() {
-                Some(_) => Reason::ApiServerRefuses,
-                None => Reason::ApiServerUnreachable,
-            };
-            (reason, source.is_final(Forbidden::IsTemporary))
-        }
+        | objects::Error::DeleteRun(source) => match source.answer() {
+            Some(_) => Reason::ApiServerRefuses,
+            None => Reason::ApiServerUnreachable,
+        },
     };
-    let trouble = Trouble::new(reason, Report::new(error).to_string());
-    (trouble, (!is_final).then_some(RETRY))
+    Trouble::new(reason, Report::new(error).to_string())
 }
 
 /// A run, if the schedule owns it. A run that has ended and cannot be read counts as not owned: what it found

@@ -39,6 +39,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) status: &'a PerfScheduleStatus,
     /// The runs that the schedule owns.
     pub(crate) runs: &'a [OwnedRun],
+    /// Whether a request has failed, and the next one is not due yet.
+    pub(crate) is_paused: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -113,18 +115,11 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     decision
 }
 
-/// The decision after the run could not be created, or another not be deleted. The request is repeated after
-/// the pause, unless it would be refused again.
-pub(crate) fn after_failure(
-    decision: Decision,
-    trouble: Trouble,
-    pause: Option<Duration>,
-    inputs: &Inputs<'_>,
-) -> Decision {
+/// The decision after the run could not be created, or another not be deleted. The run stays due.
+pub(crate) fn after_failure(decision: Decision, trouble: Trouble, inputs: &Inputs<'_>) -> Decision {
     let mut failed = Decision {
         create: None,
         missed_many: false,
-        wake: pause.or(decision.wake),
         ..decision
     };
     failed.status.last_schedule_time = inputs.status.last_schedule_time.clone();
@@ -280,6 +275,10 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Input
         let message = format!("the run that was due at {at} is missed: spec.startingDeadlineSeconds is over");
         let parts = (Status::False, Reason::DeadlineMissed, message.into());
         return set(&mut decision.status, Type::Scheduled, parts, inputs);
+    }
+    if inputs.is_paused {
+        // The status has the reason.
+        return;
     }
     let mut message = format!("created {name}, which was due at {at}");
     if let Some(earlier) = active_runs(runs).next() {

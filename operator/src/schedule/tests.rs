@@ -1,5 +1,7 @@
 //! Reconciliations against a scripted API server.
 
+use std::time::Duration;
+
 use http::Method;
 use kube::runtime::{reflector::store::Writer, watcher::Event as Watched};
 use perfrun_api::cluster::SCHEDULE_LABEL;
@@ -53,6 +55,7 @@ impl Scene {
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
             runs,
+            pauses: Pauses::default(),
         };
         Self {
             server,
@@ -85,9 +88,19 @@ impl Scene {
             self.runs.apply_watcher_event(&Watched::InitApply(run));
         }
         self.runs.apply_watcher_event(&Watched::InitDone);
+        reconcile(self.schedule(), self.context.clone()).await
+    }
+
+    /// The schedule, as a watch that has caught up shows it.
+    fn schedule(&self) -> Arc<WatchedSchedule> {
         let schedule = self.server.object(SCHEDULE).unwrap();
-        let schedule = serde_json::from_value(schedule).unwrap();
-        reconcile(Arc::new(schedule), self.context.clone()).await
+        Arc::new(serde_json::from_value(schedule).unwrap())
+    }
+
+    /// How many runs were requested since the last time.
+    fn requests(&self) -> usize {
+        let changes = self.server.take_changes();
+        changes.iter().filter(|call| call.method == Method::POST).count()
     }
 
     fn names(&self) -> Vec<String> {
@@ -162,12 +175,9 @@ async fn an_operator_that_died_before_it_wrote_the_status_creates_no_second_run(
     let mut scene = Scene::on(server);
     Arc::get_mut(&mut scene.context).unwrap().clock = context.clock.clone();
     // The watch of the new operator shows no run yet.
-    let schedule = serde_json::from_value(scene.server.object(SCHEDULE).unwrap()).unwrap();
     scene.runs.apply_watcher_event(&Watched::Init);
     scene.runs.apply_watcher_event(&Watched::InitDone);
-    reconcile(Arc::new(schedule), scene.context.clone())
-        .await
-        .unwrap();
+    reconcile(scene.schedule(), scene.context.clone()).await.unwrap();
     assert_eq!(scene.names(), [FIRST]);
     assert_eq!(scene.status()["lastScheduleTime"], "2026-01-01T00:01:00Z");
     scene.reconcile().await.unwrap();
@@ -271,14 +281,98 @@ async fn a_run_that_the_api_server_refuses_shows_in_the_status_and_is_tried_agai
     scene.later(60).await;
     let refused = Answer::Refuse(403, "exceeded quota: small");
     scene.server.script_times(1, Method::POST, "/perfruns", refused);
-    assert_eq!(scene.reconcile().await.unwrap(), Action::requeue(RETRY));
+    assert_eq!(
+        scene.reconcile().await.unwrap(),
+        Action::requeue(Duration::from_secs(2))
+    );
     let text = scene.status().to_string();
     assert!(
         text.contains("APIServerRefuses") && text.contains("exceeded quota: small"),
         "{text}"
     );
+    scene.later(2).await;
     scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_run_is_requested_less_and_less_often() {
+    let mut scene = Scene::new(json!({"schedule": "1 0 * * *"}));
+    let refused = Answer::Refuse(403, "exceeded quota: none");
+    scene.server.script_times(11, Method::POST, "/perfruns", refused);
+    scene.later(60).await;
+    for pause in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        let action = scene.reconcile().await.unwrap();
+        assert_eq!(action, Action::requeue(Duration::from_secs(pause)));
+        assert_eq!(scene.requests(), 1);
+        scene.later(pause - 1).await;
+        scene.reconcile().await.unwrap();
+        assert_eq!(scene.requests(), 0, "whatever wakes the schedule");
+        scene.later(1).await;
+    }
+    scene.server.change(SCHEDULE, |schedule| {
+        schedule["metadata"]["generation"] = 2.into();
+    });
+    let action = scene.reconcile().await.unwrap();
+    assert_eq!(
+        (action, scene.requests()),
+        (Action::requeue(Duration::from_secs(2)), 1),
+        "the document has changed"
+    );
+    scene.later(2).await;
+    scene.reconcile().await.unwrap();
+    assert_eq!(scene.names(), [FIRST]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_refused_is_written_less_and_less_often() {
+    let mut scene = Scene::new(json!({}));
+    let refused = Answer::Refuse(500, "etcd is away");
+    scene.server.script_times(3, Method::PATCH, "/status", refused);
+    for pause in [2, 4, 8] {
+        let error = scene.reconcile().await.unwrap_err();
+        let action = after_error(scene.schedule(), &error, scene.context.clone());
+        assert_eq!(action, Action::requeue(Duration::from_secs(pause)));
+        scene.later(pause).await;
+    }
+    scene.reconcile().await.unwrap();
+    scene
+        .server
+        .script_times(1, Method::PATCH, "/status", Answer::Refuse(500, "again"));
+    scene.later(60).await;
+    let error = scene.reconcile().await.unwrap_err();
+    let action = after_error(scene.schedule(), &error, scene.context.clone());
+    assert_eq!(
+        action,
+        Action::requeue(Duration::from_secs(2)),
+        "it has succeeded"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_that_no_longer_exists_leaves_no_pause() {
+    let scene = Scene::new(json!({}));
+    let (server, pauses, schedule) = (
+        scene.server.clone(),
+        scene.context.pauses.clone(),
+        scene.schedule(),
+    );
+    server.script(
+        Method::POST,
+        "/perfruns",
+        Answer::Refuse(403, "exceeded quota: none"),
+    );
+    let operator = scene.operate();
+    sleep(Duration::from_secs(80)).await;
+    assert!(pauses.remaining(schedule.meta()).is_some());
+    server.remove(SCHEDULE);
+    sleep(Duration::from_secs(90)).await;
+    assert_eq!(
+        pauses.begin(schedule.meta()),
+        Duration::from_secs(2),
+        "it was forgotten"
+    );
+    operator.abort();
 }
 
 #[tokio::test(start_paused = true)]

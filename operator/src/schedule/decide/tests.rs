@@ -44,6 +44,7 @@ impl Scene {
             schedule,
             status,
             runs,
+            is_paused: false,
             now: *now,
         }
     }
@@ -407,27 +408,24 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
 }
 
 #[test]
-fn a_run_that_was_refused_stays_due() {
+fn a_run_that_was_refused_stays_due_and_is_not_requested_before_the_pause_is_over() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.now = at("2026-11-26T01:00:00Z");
-    let trouble = || Trouble::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
-    let decision = after_failure(
-        scene.decide(),
-        trouble(),
-        Some(Duration::from_secs(2)),
-        &scene.inputs(),
-    );
-    assert_eq!(decision.wake, Some(Duration::from_secs(2)));
+    let trouble = Trouble::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
+    let decision = after_failure(scene.decide(), trouble, &scene.inputs());
     assert_eq!(reasons(&scene.status, &decision), ["APIServerRefuses"]);
     scene.status = decision.status;
     assert_eq!(
         scene.condition(Type::Scheduled),
         ("False", "APIServerRefuses", "exceeded quota: small")
     );
+    let paused = decide(&Inputs {
+        is_paused: true,
+        ..scene.inputs()
+    });
+    assert_eq!((paused.create, &paused.status), (None, &scene.status));
     assert_eq!(
         scene.reconcile("2026-11-26T01:00:02Z").as_deref(),
         Some("2026-11-26T01:00:00Z")
     );
-    let forever = after_failure(scene.decide(), trouble(), None, &scene.inputs());
-    assert_eq!(forever.wake, Some(WAKE_MAX));
 }
