@@ -29,6 +29,10 @@ use crate::api::{
 /// has stopped.
 const MISSED_MAX: usize = 100;
 
+/// Most runs of a schedule that have not ended, whatever its policy. Behind a run that lasts a week, runs of
+/// every five minutes would be two thousand.
+const ACTIVE_MAX: usize = 3;
+
 /// The longest time until the next reconciliation: clocks are set, and machines sleep.
 const WAKE_MAX: Duration = Duration::from_secs(300);
 
@@ -276,34 +280,42 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Input
         let parts = (Status::False, Reason::DeadlineMissed, message.into());
         return set(&mut decision.status, Type::Scheduled, parts, inputs);
     }
+    if let Some(awaited) = awaited(spec.concurrency_policy, runs) {
+        let message = format!("the run that was due at {at} waits until {awaited}");
+        let parts = (Status::False, Reason::RunActive, message.into());
+        return set(&mut decision.status, Type::Scheduled, parts, inputs);
+    }
     if inputs.is_paused {
         // The status has the reason.
         return;
     }
     let mut message = format!("created {name}, which was due at {at}");
-    if let Some(earlier) = active_runs(runs).next() {
-        match spec.concurrency_policy {
-            ConcurrencyPolicy::Allow => {}
-            ConcurrencyPolicy::Forbid => {
-                let message = format!(
-                    "the run that was due at {at} waits until {} has ended",
-                    earlier.name
-                );
-                let parts = (Status::False, Reason::RunActive, message.into());
-                return set(&mut decision.status, Type::Scheduled, parts, inputs);
-            }
-            ConcurrencyPolicy::Replace => {
-                let replaced = active_runs(runs).filter(|run| !run.deleting);
-                decision.replace = replaced.cloned().collect();
-                message = format!("{message}, in place of {}, which had not ended", earlier.name);
-            }
-        }
+    if spec.concurrency_policy == ConcurrencyPolicy::Replace
+        && let Some(earlier) = active_runs(runs).next()
+    {
+        let replaced = active_runs(runs).filter(|run| !run.deleting);
+        decision.replace = replaced.cloned().collect();
+        message = format!("{message}, in place of {}, which had not ended", earlier.name);
     }
     let counted = deadline.map_or(since, |deadline| since.max(deadline));
     let mut missed = iter::successors(timetable.after(counted), |time| timetable.after(*time));
     decision.missed_many = missed.nth(MISSED_MAX).is_some_and(|time| time <= now);
     decision.create = Some(due);
     set_created(decision, due, &message, inputs);
+}
+
+/// What the run that is due waits for. `None` if it does not wait.
+fn awaited(policy: ConcurrencyPolicy, runs: &[OwnedRun]) -> Option<String> {
+    let replaces = policy == ConcurrencyPolicy::Replace;
+    let active: Vec<_> = active_runs(runs)
+        .filter(|run| run.deleting || !replaces)
+        .collect();
+    let earliest = &active.first()?.name;
+    match policy {
+        ConcurrencyPolicy::Forbid => Some(format!("{earliest} has ended")),
+        ConcurrencyPolicy::Allow | ConcurrencyPolicy::Replace => (active.len() >= ACTIVE_MAX)
+            .then(|| format!("{earliest} or another of {} runs has ended", active.len())),
+    }
 }
 
 fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {

@@ -147,7 +147,7 @@ pub enum Reason {
     /// that the operator was running.
     DeadlineMissed,
     /// The run that was due waits until an earlier one has ended, because `spec.concurrencyPolicy` is
-    /// `Forbid`.
+    /// `Forbid`, or because three have not ended.
     RunActive,
     /// A run of the schedule has ended; the message says how.
     RunEnded,

@@ -278,6 +278,47 @@ fn a_run_beside_another_depends_on_the_policy() {
 }
 
 #[test]
+fn at_most_three_runs_of_a_schedule_wait() {
+    let mut scene = Scene::new("schedule: '@hourly'");
+    for hour in 1..=3 {
+        assert!(scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).is_some());
+    }
+    assert_eq!(scene.reconcile("2026-11-26T04:00:00Z"), None);
+    let (status, reason, message) = scene.condition(Type::Scheduled);
+    assert_eq!((status, reason), ("False", "RunActive"));
+    assert!(
+        message.ends_with("waits until nightly-29927580 or another of 3 runs has ended"),
+        "{message}"
+    );
+    scene.end(Phase::Succeeded, None);
+    assert_eq!(
+        scene.reconcile("2026-11-26T05:20:00Z").as_deref(),
+        Some("2026-11-26T05:00:00Z"),
+        "of those that waited, the last"
+    );
+}
+
+#[test]
+fn at_most_three_runs_that_are_replaced_are_left() {
+    let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Replace");
+    for hour in 1..=3 {
+        assert!(scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).is_some());
+        // Something keeps it, for example a finalizer.
+        let kept = OwnedRun {
+            name: format!("nightly-{hour}"),
+            uid: format!("uid-{hour}"),
+            deleting: true,
+            ended: None,
+        };
+        scene.runs.insert(0, kept);
+    }
+    assert_eq!(scene.reconcile("2026-11-26T04:00:00Z"), None);
+    assert_eq!(scene.condition(Type::Scheduled).1, "RunActive");
+    scene.runs.remove(0);
+    assert!(scene.reconcile("2026-11-26T04:00:01Z").is_some());
+}
+
+#[test]
 fn a_clock_that_goes_back_creates_no_run_twice_and_does_not_stop_the_schedule() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.reconcile("2026-11-26T02:00:00Z").unwrap();
