@@ -41,7 +41,7 @@ use crate::{
     api::{
         events::{event, publish_event},
         objects::{self, Existing},
-        publish::{self, Published, next_action, publish},
+        publish::{self, next_action, publish},
         watched::{WatchedRun, WatchedSchedule},
     },
     process::{
@@ -184,23 +184,24 @@ async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Resul
         now: (context.clock)(),
     };
     let mut decision = decide(&inputs);
-    let mut has_failed = false;
-    if let Err(error) = create_due_run(schedule, &decision, context).await {
-        report(&error, schedule, context);
-        decision = after_failure(decision, trouble(&error), &inputs);
-        has_failed = true;
+    // First, because a quota may count them.
+    let expired = delete(schedule, &decision.expire, context).await;
+    let created = create_due_run(schedule, &decision, context).await;
+    for error in [&expired, &created]
+        .into_iter()
+        .filter_map(|done| done.as_ref().err())
+    {
+        report(error, schedule, context);
+    }
+    // A few runs that cannot be deleted keep no other run from being created.
+    let expired = expired.err().filter(|_| decision.waits_for_deletions);
+    let failure = created.err().or(expired);
+    if let Some(error) = &failure {
+        decision = after_failure(decision, trouble(error), &inputs);
     }
     let events = events(&previous, &decision);
     let published = publish(schedule, &previous, &decision.status, &events, client, recorder).await?;
-    if published == Published::Yes {
-        for run in &decision.expire {
-            if let Err(error) = delete(schedule, run, context).await {
-                report(&error, schedule, context);
-                has_failed = true;
-            }
-        }
-    }
-    let pause = match has_failed {
+    let pause = match failure.is_some() {
         true => Some(pauses.begin(&schedule.metadata)),
         false => pause,
     };
@@ -219,9 +220,7 @@ async fn create_due_run(
     decision: &Decision,
     context: &Context,
 ) -> Result<(), objects::Error> {
-    for run in &decision.replace {
-        delete(schedule, run, context).await?;
-    }
+    delete(schedule, &decision.replace, context).await?;
     match decision.create {
         Some(due) => {
             let (run, uid) = (schedule.run(due), schedule.uid().unwrap_or_default());
@@ -238,9 +237,13 @@ async fn create_due_run(
     }
 }
 
-async fn delete(schedule: &PerfSchedule, run: &OwnedRun, context: &Context) -> Result<(), objects::Error> {
+/// Deletes runs at the same time. A decision has few of them.
+async fn delete(schedule: &PerfSchedule, runs: &[OwnedRun], context: &Context) -> Result<(), objects::Error> {
     let namespace = schedule.namespace().unwrap_or_default();
-    objects::remove_run(&namespace, &run.name, &run.uid, &context.client).await
+    let deletions = runs
+        .iter()
+        .map(|run| objects::remove_run(&namespace, &run.name, &run.uid, &context.client));
+    future::join_all(deletions).await.into_iter().collect()
 }
 
 fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {

@@ -33,6 +33,14 @@ const MISSED_MAX: usize = 100;
 /// every five minutes would be two thousand.
 const ACTIVE_MAX: usize = 3;
 
+/// From this number of runs beyond the limits, no run is created before they are deleted. They would pile up
+/// if the API server refused their deletion, or the status with what they found.
+const BEYOND_MAX: usize = 3;
+
+/// Most runs that a reconciliation deletes for one reason. All are deleted at the same time, so that it takes
+/// no longer than one call of the API server may.
+const DELETIONS_MAX: usize = 8;
+
 /// The longest time until the next reconciliation: clocks are set, and machines sleep.
 const WAKE_MAX: Duration = Duration::from_secs(300);
 
@@ -67,8 +75,10 @@ pub(crate) struct Decision {
     pub(crate) create: Option<Timestamp>,
     /// The status once all of it is done.
     pub(crate) status: PerfScheduleStatus,
-    /// Runs beyond the limits, to delete once the status has what they found.
+    /// Runs beyond the limits, to delete: the status that the API server has says what they found.
     pub(crate) expire: Vec<OwnedRun>,
+    /// Whether the run that is due waits for deletions.
+    pub(crate) waits_for_deletions: bool,
     /// Whether more than [`MISSED_MAX`] runs were missed.
     missed_many: bool,
     /// When to decide again if nothing changes.
@@ -78,13 +88,20 @@ pub(crate) struct Decision {
 /// Decides what happens to a schedule, and where it stands.
 pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let Inputs { schedule, now, .. } = *inputs;
+    let status = observed_status(inputs);
+    let beyond = runs_beyond_limits(inputs);
+    let is_written =
+        |run: &OwnedRun| has(&inputs.status.history, &run.name) || !has(&status.history, &run.name);
+    let written = beyond.iter().filter(|run| is_written(run));
+    let expire: Vec<_> = written.take(DELETIONS_MAX).cloned().collect();
     let mut decision = Decision {
         replace: vec![],
         create: None,
-        status: observed_status(inputs),
-        expire: runs_to_expire(inputs),
+        wake: (!expire.is_empty()).then_some(WAKE_MAX),
+        status,
+        expire,
+        waits_for_deletions: false,
         missed_many: false,
-        wake: None,
     };
     let timetable = match accept(inputs) {
         Ok(timetable) => timetable,
@@ -114,7 +131,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     set(&mut decision.status, Type::Accepted, accepted, inputs);
     decision.wake = Some(next.map_or(WAKE_MAX, |next| time_until(next, now).min(WAKE_MAX)));
     if !schedule.spec.suspend {
-        decide_due_run(&mut decision, &timetable, inputs);
+        decide_due_run(&mut decision, &timetable, beyond.len(), inputs);
     }
     decision
 }
@@ -141,7 +158,7 @@ pub(crate) fn after_failure(decision: Decision, trouble: Trouble, inputs: &Input
 pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<Event> {
     let mut events = vec![];
     for ended in decision.status.history.iter().rev() {
-        if previous.history.iter().all(|old| old.name != ended.name) {
+        if !has(&previous.history, &ended.name) {
             let verdict = ended.verdict.map(|verdict| format!(", {verdict}"));
             let text = format!(
                 "{} ended as {}{}: {}",
@@ -199,7 +216,7 @@ fn observed_status(inputs: &Inputs<'_>) -> PerfScheduleStatus {
     let mut history = previous.history.clone();
     for ended in runs.iter().filter_map(|run| run.ended.as_ref()) {
         // A run that has ended does not change. A newer version may have written more of it.
-        if history.iter().all(|old| old.name != ended.name) {
+        if !has(&history, &ended.name) {
             history.push(ended.clone());
         }
     }
@@ -244,8 +261,9 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
     Ok(timetable)
 }
 
-/// Decides to create the last run that is due, unless it exists.
-fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
+/// Decides to create the last run that is due, unless it exists or waits. `beyond` is the number of runs
+/// beyond the limits.
+fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize, inputs: &Inputs<'_>) {
     let Inputs {
         schedule, runs, now, ..
     } = *inputs;
@@ -263,7 +281,7 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Input
     };
     let name = run_name(&schedule.name_any(), due);
     let at = timetable.local(due);
-    if runs.iter().any(|run| run.name == name) || decision.status.history.iter().any(|run| run.name == name) {
+    if runs.iter().any(|run| run.name == name) || has(&decision.status.history, &name) {
         // The run was created, and the status was not written.
         return set_created(
             decision,
@@ -289,12 +307,20 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Input
         // The status has the reason.
         return;
     }
+    decision.waits_for_deletions = beyond >= BEYOND_MAX;
+    if decision.waits_for_deletions {
+        return;
+    }
     let mut message = format!("created {name}, which was due at {at}");
     if spec.concurrency_policy == ConcurrencyPolicy::Replace
         && let Some(earlier) = active_runs(runs).next()
     {
-        let replaced = active_runs(runs).filter(|run| !run.deleting);
-        decision.replace = replaced.cloned().collect();
+        let mut replaced = active_runs(runs).filter(|run| !run.deleting);
+        decision.replace = replaced.by_ref().take(DELETIONS_MAX).cloned().collect();
+        decision.waits_for_deletions = replaced.next().is_some();
+        if decision.waits_for_deletions {
+            return;
+        }
         message = format!("{message}, in place of {}, which had not ended", earlier.name);
     }
     let counted = deadline.map_or(since, |deadline| since.max(deadline));
@@ -326,7 +352,7 @@ fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &
 
 /// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
 /// newer version.
-fn runs_to_expire(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
+fn runs_beyond_limits(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
     let spec = &inputs.schedule.spec;
     let beyond = |successful: bool, limit: u32| {
         let ended = inputs
@@ -348,6 +374,11 @@ fn runs_to_expire(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
     beyond(true, spec.successful_runs_history_limit)
         .chain(beyond(false, spec.failed_runs_history_limit))
         .collect()
+}
+
+/// Whether a history has the run of this name.
+fn has(history: &[EndedRun], name: &str) -> bool {
+    history.iter().any(|ended| ended.name == name)
 }
 
 fn active_runs(runs: &[OwnedRun]) -> impl Iterator<Item = &OwnedRun> {

@@ -6,7 +6,10 @@ use http::Method;
 use kube::runtime::{reflector::store::Writer, watcher::Event as Watched};
 use perfrun_api::cluster::SCHEDULE_LABEL;
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 
 use super::*;
 use crate::test_server::{Answer, TestServer, paused_clock};
@@ -113,6 +116,11 @@ impl Scene {
         self.server.object(SCHEDULE).unwrap()["status"].clone()
     }
 
+    /// All runs end with a verdict.
+    fn end_all(&self, verdict: &str) {
+        self.names().iter().for_each(|run| self.end(run, verdict));
+    }
+
     /// A run ends with a verdict.
     fn end(&self, run: &str, verdict: &str) {
         let condition = |type_: &str, reason: &str, message: &str| {
@@ -192,6 +200,7 @@ async fn the_verdict_of_a_run_is_kept_when_the_run_is_deleted() {
     scene.end(FIRST, "Pass");
     scene.server.take_changes();
     scene.reconcile().await.unwrap();
+    scene.reconcile().await.unwrap();
     let changes = scene.server.take_changes();
     let made: Vec<_> = changes.iter().map(|call| call.method.as_str()).collect();
     assert_eq!(made, ["PATCH", "DELETE"], "it is kept before the run is deleted");
@@ -260,9 +269,93 @@ async fn a_run_is_not_deleted_before_the_status_has_its_verdict() {
     let refused = Answer::Refuse(500, "etcd is away");
     scene.server.script_times(1, Method::PATCH, "/status", refused);
     scene.reconcile().await.unwrap_err();
+    scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST]);
     scene.reconcile().await.unwrap();
     assert!(scene.names().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_verdict_is_kept_is_deleted_although_the_status_is_refused() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 1}));
+    scene.later(60).await;
+    scene.reconcile().await.unwrap();
+    scene.end_all("Pass");
+    scene.reconcile().await.unwrap();
+    let refused = Answer::Refuse(500, "etcd is away");
+    scene.server.script(Method::PATCH, "/status", refused);
+    scene.later(60).await;
+    scene.reconcile().await.unwrap_err();
+    assert_eq!(scene.names(), [FIRST, SECOND]);
+    scene.end_all("Pass");
+    scene.reconcile().await.unwrap_err();
+    assert_eq!(
+        scene.names(),
+        [SECOND],
+        "the verdict of the second is not kept yet"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_status_is_refused_creates_no_more_than_its_limits() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 3}));
+    let refused = Answer::Refuse(422, "the status has an unknown field");
+    scene.server.script_times(20, Method::PATCH, "/status", refused);
+    for _ in 0..20 {
+        scene.later(300).await;
+        let error = scene.reconcile().await.unwrap_err();
+        after_error(scene.schedule(), &error, scene.context.clone());
+        scene.end_all("Pass");
+    }
+    assert_eq!(scene.names().len(), 6, "three to keep, and three to delete");
+    scene.later(300).await;
+    let mut names = vec![];
+    for _ in 0..3 {
+        scene.reconcile().await.unwrap();
+        names.push(scene.names().len());
+    }
+    assert_eq!(names, [6, 3, 4], "the status, the deletions, the next run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_runs_cannot_be_deleted_creates_few_and_shows_the_reason() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 0}));
+    let refused = Answer::Refuse(403, "this run is held");
+    scene.server.script(Method::DELETE, "/perfruns", refused);
+    for _ in 0..10 {
+        scene.later(300).await;
+        scene.reconcile().await.unwrap();
+        scene.end_all("Pass");
+        scene.reconcile().await.unwrap();
+    }
+    assert_eq!(scene.names().len(), 3);
+    let text = scene.status().to_string();
+    assert!(
+        text.contains("APIServerRefuses") && text.contains("failed to delete the run"),
+        "{text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reconciliation_deletes_a_few_runs_and_takes_no_longer_than_one_call() {
+    let mut scene = Scene::new(json!({"successfulRunsHistoryLimit": 100}));
+    for _ in 0..20 {
+        scene.later(60).await;
+        scene.reconcile().await.unwrap();
+        scene.end_all("Pass");
+    }
+    scene.reconcile().await.unwrap();
+    scene.server.change(SCHEDULE, |schedule| {
+        schedule["spec"]["successfulRunsHistoryLimit"] = 0.into();
+    });
+    scene.server.script(Method::DELETE, "/perfruns", Answer::Silence);
+    scene.server.take_changes();
+    let start = Instant::now();
+    scene.reconcile().await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), 30);
+    let changes = scene.server.take_changes();
+    let deletions = changes.iter().filter(|call| call.method == Method::DELETE);
+    assert_eq!(deletions.count(), 8);
 }
 
 #[tokio::test(start_paused = true)]

@@ -319,6 +319,28 @@ fn at_most_three_runs_that_are_replaced_are_left() {
 }
 
 #[test]
+fn many_runs_are_replaced_a_few_at_a_time() {
+    let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Replace");
+    let earlier = (0..20).map(|number| OwnedRun {
+        name: format!("nightly-{number}"),
+        uid: format!("uid-{number}"),
+        deleting: false,
+        ended: None,
+    });
+    scene.runs = earlier.collect();
+    let mut reconcile = || {
+        (
+            scene.reconcile("2026-11-26T01:00:00Z").is_some(),
+            scene.runs.len(),
+        )
+    };
+    assert_eq!(
+        [reconcile(), reconcile(), reconcile()],
+        [(false, 12), (false, 4), (true, 1)]
+    );
+}
+
+#[test]
 fn a_clock_that_goes_back_creates_no_run_twice_and_does_not_stop_the_schedule() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.reconcile("2026-11-26T02:00:00Z").unwrap();
