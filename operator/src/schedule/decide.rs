@@ -33,8 +33,8 @@ const MISSED_MAX: usize = 100;
 /// every five minutes would be two thousand.
 const ACTIVE_MAX: usize = 3;
 
-/// From this number of runs beyond the limits, no run is created before they are deleted. They would pile up
-/// if the API server refused their deletion, or the status with what they found.
+/// From this number of runs beyond the limits, no run is created before they are gone. They would pile up if
+/// a finalizer kept them, or if the API server refused their deletion or the status with what they found.
 const BEYOND_MAX: usize = 3;
 
 /// Most runs that a reconciliation deletes for one reason. All are deleted at the same time, so that it takes
@@ -131,7 +131,11 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     set(&mut decision.status, Type::Accepted, accepted, inputs);
     decision.wake = Some(next.map_or(WAKE_MAX, |next| time_until(next, now).min(WAKE_MAX)));
     if !schedule.spec.suspend {
-        decide_due_run(&mut decision, &timetable, beyond.len(), inputs);
+        let kept = inputs
+            .runs
+            .iter()
+            .filter(|run| run.deleting && run.ended.is_some());
+        decide_due_run(&mut decision, &timetable, beyond.len() + kept.count(), inputs);
     }
     decision
 }
@@ -262,7 +266,7 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
 }
 
 /// Decides to create the last run that is due, unless it exists or waits. `beyond` is the number of runs
-/// beyond the limits.
+/// beyond the limits that still exist.
 fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize, inputs: &Inputs<'_>) {
     let Inputs {
         schedule, runs, now, ..
@@ -307,9 +311,8 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize,
         // The status has the reason.
         return;
     }
-    decision.waits_for_deletions = beyond >= BEYOND_MAX;
-    if decision.waits_for_deletions {
-        return;
+    if beyond >= BEYOND_MAX {
+        return wait_for_deletions(decision, &at, inputs);
     }
     let mut message = format!("created {name}, which was due at {at}");
     if spec.concurrency_policy == ConcurrencyPolicy::Replace
@@ -317,9 +320,8 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize,
     {
         let mut replaced = active_runs(runs).filter(|run| !run.deleting);
         decision.replace = replaced.by_ref().take(DELETIONS_MAX).cloned().collect();
-        decision.waits_for_deletions = replaced.next().is_some();
-        if decision.waits_for_deletions {
-            return;
+        if replaced.next().is_some() {
+            return wait_for_deletions(decision, &at, inputs);
         }
         message = format!("{message}, in place of {}, which had not ended", earlier.name);
     }
@@ -342,6 +344,13 @@ fn awaited(policy: ConcurrencyPolicy, runs: &[OwnedRun]) -> Option<String> {
         ConcurrencyPolicy::Allow | ConcurrencyPolicy::Replace => (active.len() >= ACTIVE_MAX)
             .then(|| format!("{earliest} or another of {} runs has ended", active.len())),
     }
+}
+
+fn wait_for_deletions(decision: &mut Decision, at: &str, inputs: &Inputs<'_>) {
+    decision.waits_for_deletions = true;
+    let message = format!("the run that was due at {at} waits until earlier runs are deleted");
+    let parts = (Status::False, Reason::RunsNotDeleted, message.into());
+    set(&mut decision.status, Type::Scheduled, parts, inputs);
 }
 
 fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {

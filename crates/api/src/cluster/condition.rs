@@ -149,6 +149,9 @@ pub enum Reason {
     /// The run that was due waits until an earlier one has ended, because `spec.concurrencyPolicy` is
     /// `Forbid`, or because three have not ended.
     RunActive,
+    /// The run that was due waits until earlier runs of the schedule are deleted. Wait; if they stay, their
+    /// finalizers name what keeps them.
+    RunsNotDeleted,
     /// A run of the schedule has ended; the message says how.
     RunEnded,
     /// More than 100 runs were missed, and only the last one is created. Set `spec.startingDeadlineSeconds`,
@@ -341,6 +344,7 @@ pub fn cases() -> Vec<Case> {
             &[
                 R::DeadlineMissed,
                 R::RunActive,
+                R::RunsNotDeleted,
                 R::NameConflict,
                 R::ApiServerRefuses,
                 R::ApiServerUnreachable,

@@ -338,6 +338,29 @@ fn many_runs_are_replaced_a_few_at_a_time() {
         [reconcile(), reconcile(), reconcile()],
         [(false, 12), (false, 4), (true, 1)]
     );
+    assert_eq!(scene.condition(Type::Scheduled).1, "RunCreated");
+}
+
+#[test]
+fn at_most_three_ended_runs_that_something_keeps_are_left() {
+    let mut scene = Scene::new("schedule: '@hourly', successfulRunsHistoryLimit: 0");
+    for hour in 1..=3 {
+        scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).unwrap();
+        scene.end(Phase::Succeeded, None);
+        // A finalizer keeps it.
+        scene.runs.last_mut().unwrap().deleting = true;
+    }
+    assert_eq!(scene.reconcile("2026-11-26T04:00:00Z"), None);
+    assert_eq!(
+        scene.condition(Type::Scheduled),
+        (
+            "False",
+            "RunsNotDeleted",
+            "the run that was due at 2026-11-26 04:00 UTC waits until earlier runs are deleted"
+        )
+    );
+    scene.runs.remove(0);
+    assert!(scene.reconcile("2026-11-26T04:00:01Z").is_some());
 }
 
 #[test]
