@@ -8,6 +8,7 @@ pub mod compare;
 pub mod document;
 pub mod exit_status;
 pub mod generated;
+pub mod memory;
 pub mod nearest;
 pub mod network;
 pub mod planning;

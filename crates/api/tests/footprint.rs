@@ -7,10 +7,13 @@ use std::{
     cell::Cell,
 };
 
+use flate2::read::MultiGzDecoder;
 use perfrun_api::{
     cluster::{JsonBytesLeft, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
     document,
+    memory::Memory,
     planning::{Error, plan},
+    results::Results,
     spec::PerfRunSpec,
 };
 
@@ -22,6 +25,12 @@ const REFUSAL_MAX: isize = 2_000_000;
 
 /// Most bytes for reading records: the longest one, while the buffer for it grows.
 const RECORDS_MAX: isize = (4 * RECORD_BYTES).cast_signed();
+
+/// Most bytes for results from anywhere.
+const RESULTS_MAX: isize = 256 << 20;
+
+/// The shortest record of a trial.
+const RECORD: &str = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,"atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}}"#;
 
 /// Counts the bytes of each thread separately, since tests run in several.
 struct Counting;
@@ -96,11 +105,8 @@ fn a_document_that_requests_too_much_is_refused_before_it_is_planned() {
 
 #[test]
 fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
-    let record = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,
-        "atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}}"#;
-    let record = record.replace('\n', "");
     let blanks = " ".repeat(1 << 20);
-    for (text, accepted) in [(blanks.clone(), 0), (format!("{record}{blanks}\n"), 63)] {
+    for (text, accepted) in [(blanks.clone(), 0), (format!("{RECORD}{blanks}\n"), 63)] {
         // A reader takes one compressed text after the other: 900 KiB of these are some 900 MiB of text.
         let parts = trials_to_parts(&text, PART_BYTES);
         let (_, compressed) = &parts[0];
@@ -115,4 +121,18 @@ fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
         assert_eq!(records, accepted);
         assert!(peak < RECORDS_MAX, "{peak} bytes");
     }
+}
+
+#[test]
+fn a_gigabyte_of_results_is_refused_in_256_mebibytes() {
+    let compressed = |text: &str| trials_to_parts(text, PART_BYTES).remove(0).1;
+    let record = format!("{RECORD},");
+    let mebibyte = compressed(&record.repeat((1 << 20) / record.len()));
+    let text = [compressed("{\"trials\":["), mebibyte.repeat(1 << 10)].concat();
+    let memory = Memory::of_results();
+    let (peak, read) = peak(|| memory.read::<Results>(MultiGzDecoder::new(text.as_slice())));
+    assert!(read.is_err() && memory.is_exceeded(), "{read:?}");
+    assert!(peak < RESULTS_MAX, "{peak} bytes");
+    // What counts is not much more than what is there.
+    assert!(peak > RESULTS_MAX / 5, "{peak} bytes");
 }

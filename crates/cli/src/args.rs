@@ -22,7 +22,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     error::{ContextKind, ContextValue, ErrorKind},
 };
-use perfrun_api::{exit_status::Statuses, pod::NODE_IMAGE};
+use perfrun_api::{exit_status::Statuses, memory::Memory, pod::NODE_IMAGE};
 use perfrun_report::unlike::Field;
 use perfrun_serve::listening_address;
 use strum::VariantNames;
@@ -89,7 +89,10 @@ impl Cli {
         };
         help::explained(with_statuses(Self::command(), ""), program)
             .bin_name(program)
-            .mut_subcommand("run", |run| target(run, |option| option.requires("cluster")))
+            .mut_subcommand("run", |run| {
+                let run = run.mut_arg("large", |option| option.requires("cluster"));
+                target(run, |option| option.requires("cluster"))
+            })
             .mut_subcommand("conformance", |conformance| {
                 target(conformance, |option| option.conflicts_with("node"))
             })
@@ -435,6 +438,28 @@ pub struct OutputOptions {
     /// or as notices. The exit status of `perfrun compare` is then 4 or 0.
     #[arg(long, value_enum, default_value_t = Inconclusive::Fail, help_heading = OUTPUT)]
     pub inconclusive: Inconclusive,
+    #[command(flatten)]
+    pub size: Size,
+}
+
+/// How large the results are that are read.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Size {
+    /// Read results that take more than 256 MiB of memory. Only do so if you trust who made them: a small file
+    /// may take all memory.
+    #[arg(long)]
+    pub large: bool,
+}
+
+impl Size {
+    /// The memory that results may take.
+    pub fn memory(self) -> Memory {
+        if self.large {
+            Memory::unlimited()
+        } else {
+            Memory::of_results()
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -487,6 +512,8 @@ fn fields() -> impl TypedValueParser<Value = Field> {
 pub struct History {
     /// Folder with results folders.
     pub folder: PathBuf,
+    #[command(flatten)]
+    pub size: Size,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -557,7 +584,7 @@ mod tests {
 
     #[test]
     fn options_of_clusters_are_refused_without_a_cluster() {
-        for option in ["-n lab", "--context lab", "--kubeconfig lab"] {
+        for option in ["-n lab", "--context lab", "--kubeconfig lab", "--large"] {
             assert!(parsed(&format!("run a.yaml --cluster {option}")).is_ok());
             let refused = parsed(&format!("run a.yaml {option}"));
             assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
     path::{Path, PathBuf},
     slice::from_ref,
 };
@@ -9,6 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
+    memory::{Memory, STRUCT_BYTES},
     results::{Results, are_of_one_program},
 };
 use perfrun_contract::{
@@ -34,12 +36,13 @@ use crate::{
 
 /// Compares the results of the arguments. Returns the exit status.
 pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
+    let memory = &args.shown.size.memory();
     match (&args.history, args.results.as_slice()) {
-        (Some(folder), [new]) => Sides::of_history(folder, new)?.compare(args),
+        (Some(folder), [new]) => Sides::of_history(folder, new, memory)?.compare(args),
         (Some(_), _) => invalid("--history compares one run with earlier ones: name that run"),
-        (None, [run]) => compared_itself(run, args),
-        (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate))?.compare(args),
-        (None, []) => Sides::of(&args.base, &args.candidate)?.compare(args),
+        (None, [run]) => compared_itself(run, args, memory),
+        (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate), memory)?.compare(args),
+        (None, []) => Sides::of(&args.base, &args.candidate, memory)?.compare(args),
         (None, several) => invalid(format!(
             "{} results: name those of each side with --base and --candidate",
             several.len()
@@ -53,13 +56,13 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
 
 /// Prints the medians of all runs in a folder.
 pub fn history(args: &args::History) -> anyhow::Result<()> {
-    let kept = read(from_ref(&args.folder))?;
+    let kept = read(from_ref(&args.folder), &args.size.memory())?;
     print(&history_csv(&accounts(&kept)))
 }
 
 /// Shows what a run found itself.
-fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
-    let results = results_folder::read(run)?;
+fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow::Result<u8> {
+    let results = results_folder::read_within(run, memory)?;
     ensure!(
         results.judged.is_some(),
         "{} compares nothing and expects nothing: name another run to compare it with",
@@ -96,18 +99,29 @@ struct KeptRun {
 }
 
 impl KeptRun {
+    /// Reads the results of one run of several. Only a report of one run shows samples and distributions.
+    fn read(path: PathBuf, memory: &Memory) -> Result<Self, results_folder::Error> {
+        let mut results = results_folder::read_within(&path, memory)?;
+        let records = results.trials.iter_mut();
+        for node in records.flat_map(|record| record.nodes.values_mut()) {
+            let samples = mem::take(&mut node.measured.samples);
+            memory.give_back(samples.len() as u64 * STRUCT_BYTES);
+            node.measured.histograms.clear();
+        }
+        Ok(Self { path, results })
+    }
+
     fn is_same_run(&self, other: &Self) -> bool {
         (&self.results.name, self.results.started) == (&other.results.name, other.results.started)
     }
 }
 
-/// The runs that paths name, from the first to the last.
-fn read(paths: &[PathBuf]) -> Result<Vec<KeptRun>, results_folder::Error> {
+/// The runs that paths name, from the first to the last. All of them are held at once.
+fn read(paths: &[PathBuf], memory: &Memory) -> Result<Vec<KeptRun>, results_folder::Error> {
     let mut kept = vec![];
     for path in paths {
         for path in results_folder::runs_in(path)? {
-            let results = results_folder::read(&path)?;
-            kept.push(KeptRun { path, results });
+            kept.push(KeptRun::read(path, memory)?);
         }
     }
     kept.sort_by_key(|kept| kept.results.started);
@@ -126,8 +140,8 @@ struct Sides {
 }
 
 impl Sides {
-    fn of(base: &[PathBuf], candidate: &[PathBuf]) -> anyhow::Result<Self> {
-        let (baselines, candidates) = (read(base)?, read(candidate)?);
+    fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &Memory) -> anyhow::Result<Self> {
+        let (baselines, candidates) = (read(base, memory)?, read(candidate, memory)?);
         are_different_runs(&baselines, &candidates)?;
         let numbers = (baselines.len(), candidates.len());
         let basis = if numbers == (1, 1) {
@@ -150,13 +164,10 @@ impl Sides {
         })
     }
 
-    fn of_history(folder: &Path, new: &Path) -> anyhow::Result<Self> {
-        let candidates = vec![KeptRun {
-            path: new.to_owned(),
-            results: results_folder::read(new)?,
-        }];
+    fn of_history(folder: &Path, new: &Path, memory: &Memory) -> anyhow::Result<Self> {
+        let candidates = vec![KeptRun::read(new.to_owned(), memory)?];
         let Results { name, started, .. } = &candidates[0].results;
-        let mut baselines = read(&[folder.to_owned()])?;
+        let mut baselines = read(&[folder.to_owned()], memory)?;
         baselines.retain(|kept| kept.results.name == *name && kept.results.started < *started);
         let cells: BTreeSet<&String> = measured(&candidates[0].results).map(|cell| &cell.id).collect();
         let earlier = baselines.len();

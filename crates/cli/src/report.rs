@@ -24,7 +24,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         let problem = "findings are of the whole run: leave out --where, or choose another --output";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let mut results = results_folder::read(&args.results)?;
+    let mut results = results_folder::read_within(&args.results, &args.shown.size.memory())?;
     let verdict_of_whole_run = match args.cells.is_empty() {
         true => None,
         false => keep(&mut results, &args.cells)?,

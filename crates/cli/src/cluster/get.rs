@@ -27,7 +27,8 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         cluster.command(&format!("watch {name}"))
     );
     let stop = cancel_on_signal();
-    let fetched = fetch(&cluster, &run, &Screen::new(true, 0), &stop).await;
+    let memory = args.shown.size.memory();
+    let fetched = fetch(&cluster, &run, &memory, &Screen::new(true, 0), &stop).await;
     if stop.is_cancelled() {
         return Ok(INTERRUPTED);
     }

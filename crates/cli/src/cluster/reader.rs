@@ -15,7 +15,8 @@ use kube::{
     api::{DeleteParams, ObjectMeta, PostParams},
 };
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, Part, RESULTS_KEY, TRIALS_KEY},
+    cluster::{MANAGED_BY_LABEL, Part, RESULTS_KEY, TRIALS_KEY, Unreadable},
+    memory::Memory,
     pod::{
         PodState, state,
         store::{PARTS, STORED_PART_BYTES, StoreAccess, store_pod},
@@ -45,9 +46,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// A pod that nobody deletes, because perfrun was killed, ends after this time. The PerfRun owns it.
 const LONGEST_SECONDS: i64 = 1800;
 
-/// Most bytes of all parts together.
-const PARTS_BYTES: usize = 1 << 30;
-
 /// What it takes to read the results of a run.
 pub(super) struct Reader<'a> {
     pub(super) run: &'a PerfRun,
@@ -61,6 +59,7 @@ impl Reader<'_> {
         &self,
         cluster: &Cluster,
         names: &[String],
+        memory: &Memory,
         screen: &Screen,
         stop: &CancellationToken,
     ) -> anyhow::Result<Option<Vec<Part>>> {
@@ -75,7 +74,7 @@ impl Reader<'_> {
         let created = cluster.call(&creation, pods.create(&params, &pod)).await;
         let read = match created {
             Ok(_) => {
-                let read = read(cluster, &name, names, screen);
+                let read = read(cluster, &name, names, memory, screen);
                 stop.run_until_cancelled(read).await.transpose()
             }
             // The answer may be lost, and not the pod.
@@ -128,19 +127,31 @@ impl Reader<'_> {
 /// A connection to the program in the pod, and the task that drives it.
 type Connection = (http1::SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
 
-async fn read(cluster: &Cluster, pod: &str, names: &[String], screen: &Screen) -> anyhow::Result<Vec<Part>> {
+async fn read(
+    cluster: &Cluster,
+    pod: &str,
+    names: &[String],
+    memory: &Memory,
+    screen: &Screen,
+) -> anyhow::Result<Vec<Part>> {
     let mut connection = connect(cluster, pod, screen).await?;
     let mut parts = vec![];
-    let mut left = PARTS_BYTES;
     for name in names {
         let (status, body) = get(&mut connection, &format!("{PARTS}/{name}")).await?;
         ensure!(status == StatusCode::OK, "{name}: {}", problem(status, &body));
-        left = left
-            .checked_sub(body.len())
-            .with_context(|| format!("the parts have more than {PARTS_BYTES} bytes"))?;
-        parts.push((key(name), body));
+        let part = (key(name), body);
+        hold(&part, memory)?;
+        parts.push(part);
     }
     Ok(parts)
+}
+
+/// Counts the memory of a part: it is there twice while all are put together.
+pub(super) fn hold((_, bytes): &Part, memory: &Memory) -> Result<(), Unreadable> {
+    match memory.take(2 * bytes.len() as u64) {
+        true => Ok(()),
+        false => Err(Unreadable::TooMuchMemory),
+    }
 }
 
 /// Why a call failed. The words may be those of a store.

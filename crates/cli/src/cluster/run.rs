@@ -143,7 +143,7 @@ async fn to_the_end(
     if let Some(complaint) = complaint(&name, &ended) {
         screen.print_line(&format!("perfrun: {complaint}"));
     }
-    let fetched = fetch(cluster, &ended, &screen, stop).await;
+    let fetched = fetch(cluster, &ended, &output.size.memory(), &screen, stop).await;
     drop(screen);
     if stop.is_cancelled() {
         return Ok(INTERRUPTED);
