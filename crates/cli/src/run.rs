@@ -42,6 +42,7 @@ use crate::{
     exit_status, printing, profile,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
+    tell,
 };
 
 /// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be
@@ -112,6 +113,10 @@ impl Session<'_> {
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| label(file))?;
         programs::check_variants(&given, documents.iter().map(|document| &document.spec))?;
+        for Document { name, spec, plan, .. } in &documents {
+            let lines = programs::named_elsewhere(name, plan, spec, &given, &[]);
+            lines.into_iter().for_each(tell);
+        }
         if !self.check_load(load_check).await? {
             return Ok(INTERRUPTED);
         }
@@ -159,15 +164,18 @@ impl Session<'_> {
             printing::show(&results_folder, &self.args.output, status)?;
             return Ok(status);
         }
-        if !self.check_load(load_check).await? {
-            return Ok(INTERRUPTED);
-        }
         let Results {
+            name,
             plan,
             spec,
             environment,
             ..
         } = results_folder.results();
+        let lines = programs::named_elsewhere(name, plan, spec, &self.args.node, &environment.programs);
+        lines.into_iter().for_each(tell);
+        if !self.check_load(load_check).await? {
+            return Ok(INTERRUPTED);
+        }
         let named = programs::named_now_or_before(&self.args.node, &environment.programs);
         let named = programs::resolve(&named)?;
         let programs = programs::of_plan(plan, spec, self.isolation, &named)?;
