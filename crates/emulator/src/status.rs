@@ -2,8 +2,8 @@
 //!
 //! The process listens in the link's network namespace on an abstract socket, `perfrun-link-INTERFACE`. Each
 //! connection receives one [`LinkState`] as JSON. Nothing is read from it, so that no other process can
-//! change anything. Any user of the namespace may take the name first: readers believe only root and their own
-//! user.
+//! change anything. Any user of the namespace may take the name first: readers believe only root and their
+//! own user.
 
 use std::{
     io::{self, Read, Write},

@@ -1,7 +1,7 @@
 //! Opening files of results, which may come from elsewhere and may be compressed.
 //!
-//! A name in a folder may lead to a device that never ends, or to a FIFO that never begins: only regular files
-//! are opened.
+//! A name in a folder may lead to a device that never ends, or to a FIFO that never begins. So only regular
+//! files are opened.
 
 use std::{
     fs::{self, File, Metadata},
