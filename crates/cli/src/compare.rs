@@ -116,7 +116,7 @@ impl KeptRun {
     }
 }
 
-/// The runs that paths name, from the first to the last. All of them are held at once.
+/// The runs that paths name, from the first to the last. All of them share the memory.
 fn read(paths: &[PathBuf], memory: &Memory) -> Result<Vec<KeptRun>, results_folder::Error> {
     let mut kept = vec![];
     for path in paths {

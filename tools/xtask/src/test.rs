@@ -237,7 +237,7 @@ enum Database {
     Advisories,
     /// It cannot be reached.
     Silent,
-    /// It was not asked.
+    /// The request was not made.
     Broken,
 }
 

@@ -19,7 +19,7 @@ const TEXT_BYTES: u64 = 32 << 20;
 pub(super) fn open(file: &Path) -> io::Result<Box<dyn Read>> {
     // Opening a device may already do something.
     check(&fs::metadata(file)?)?;
-    // It may have been replaced meanwhile.
+    // Another file may have taken its place.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let opened = File::from(rustix::fs::open(file, flags, Mode::empty())?);
     check(&opened.metadata()?)?;

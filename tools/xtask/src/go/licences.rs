@@ -21,7 +21,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 const WORDS: &[(&str, &[&str])] = &[
     ("Apache-2.0", &["apache license", "version 2.0"]),
     ("Apache-2.0", &["apache-2.0 software license"]),
-    ("MIT", &["permission is hereby granted, free of charge"]),
+    (
+        "MIT",
+        &["granted, free of charge, to any person obtaining a copy"],
+    ),
     (
         "ISC",
         &["permission to use, copy, modify, and distribute this software"],
@@ -85,7 +88,9 @@ fn found(folder: &Path) -> Result<BTreeSet<&'static str>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().to_lowercase();
-        let is_licence = ["licen", "copying"].iter().any(|start| name.starts_with(start));
+        let is_licence = ["licence", "license", "copying"]
+            .iter()
+            .any(|start| name.starts_with(start));
         if is_licence && entry.file_type()?.is_file() {
             found.extend(licence(&String::from_utf8_lossy(&fs::read(entry.path())?)));
         }
@@ -143,7 +148,7 @@ mod tests {
         for (text, expected) in [
             ("Apache License\n  Version 2.0, January 2004", Some("Apache-2.0")),
             (
-                "Permission is hereby granted, free of charge, to any person",
+                "granted, free of charge, to any person\n obtaining a copy",
                 Some("MIT"),
             ),
             (bsd, Some("BSD-2-Clause")),
@@ -161,7 +166,10 @@ mod tests {
     fn licences_are_found_in_the_files_of_a_module() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        write("LICENSE-MIT", "Permission is hereby granted, free of charge");
+        write(
+            "LICENSE-MIT",
+            "granted, free of charge, to any person obtaining a copy",
+        );
         write("COPYING", "GNU GENERAL PUBLIC LICENSE");
         write("README.md", "Mozilla Public License");
         assert_eq!(found(folder.path()).unwrap(), ["GPL", "MIT"].into());
