@@ -144,18 +144,16 @@ mod tests {
 
     #[test]
     fn licences_are_known_by_their_words() {
-        let bsd = "Redistribution and use in source and\n   binary forms, with or without";
+        let two_clauses = "Redistribution and use in source and\n   binary forms, with or without";
+        let three_clauses = format!("{two_clauses}: may be used to endorse or promote");
         for (text, expected) in [
             ("Apache License\n  Version 2.0, January 2004", Some("Apache-2.0")),
             (
                 "granted, free of charge, to any person\n obtaining a copy",
                 Some("MIT"),
             ),
-            (bsd, Some("BSD-2-Clause")),
-            (
-                &format!("{bsd}: may be used to endorse or promote"),
-                Some("BSD-3-Clause"),
-            ),
+            (two_clauses, Some("BSD-2-Clause")),
+            (three_clauses.as_str(), Some("BSD-3-Clause")),
             ("All rights reserved.", None),
         ] {
             assert_eq!(licence(text), expected, "{text}");
