@@ -428,6 +428,17 @@ fn results_of_a_run_that_ended_before_its_first_trial_are_read() {
 }
 
 #[test]
+fn results_of_a_cluster_that_would_fill_memory_are_refused() {
+    let results = results();
+    let lines = trial_line(&results.trials[0].brief()).repeat(1000);
+    let records = trials_to_parts(&lines, PART_BYTES).remove(0);
+    let mut parts = results_to_parts(results, PART_BYTES);
+    parts.extend(std::iter::repeat_n(records, 250));
+    let refused = results_from_parts(&parts).unwrap_err();
+    assert!(matches!(refused, Unreadable::TooMuchMemory), "{refused}");
+}
+
+#[test]
 fn no_part_is_larger_than_a_config_map() {
     let mut record = results().trials.remove(0);
     let text: String = (0..1 << 19)
