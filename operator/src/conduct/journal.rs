@@ -87,8 +87,9 @@ pub(super) struct Journal {
     account: RunningAccount,
     /// Parts with records, in order.
     parts: Vec<String>,
-    /// Records that are in no part, a line each, and their number.
-    pending: String,
+    /// Records that are in no part, a line each, and their number. A flush leaves them here until it has
+    /// compressed them, because a run that is cut off drops it at any moment.
+    pending: Arc<String>,
     pending_records: usize,
     /// All records that are not, or not completely, kept.
     unkept: usize,
@@ -140,7 +141,7 @@ impl Journal {
             records: contents.records,
             account,
             parts: contents.names,
-            pending: String::new(),
+            pending: Arc::default(),
             pending_records: 0,
             unkept: 0,
             unwritten: VecDeque::new(),
@@ -186,12 +187,13 @@ impl Journal {
 
     /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_WITHIN`].
     async fn flush(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
-        let lines = std::mem::take(&mut self.pending);
-        self.pending_records = 0;
-        let most = self.numbered.store.part_bytes();
+        let (lines, most) = (self.pending.clone(), self.numbered.store.part_bytes());
         // Compressing takes longer than tasks may take.
         let parts = spawn_blocking(move || trials_to_parts(&lines, most));
         let parts = parts.await.expect("compressing does not panic");
+        // From here on nothing waits until the parts are among those to write.
+        self.pending = Arc::default();
+        self.pending_records = 0;
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
         self.unwritten.push_back(PendingParts::new("trials", parts));
@@ -238,7 +240,7 @@ impl RecordSink for Journal {
         let trials = counts.needed().saturating_sub(counts.ended());
         let (line, merged_samples) = fit(record, self.budget.share(self.pending.len(), trials));
         self.budget.text += line.len() as u64;
-        self.pending += &line;
+        Arc::make_mut(&mut self.pending).push_str(&line);
         self.pending_records += 1;
         self.unkept += 1;
         self.account.add(record);

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
+use futures::FutureExt;
 use http::Method;
 use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use perfrun_api::{
@@ -238,6 +239,21 @@ async fn a_write_whose_answer_is_lost_neither_loses_nor_repeats_a_record() {
     assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::CrashSafe);
     assert_eq!(names(&server).len(), 3, "the first record is kept twice");
     assert_eq!(trials(&open(&job).await), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_whose_flush_was_cut_off_is_in_the_results() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    // A conductor that another has taken over from drops what it waits for.
+    assert!(journal.record(&urgent("a")).now_or_never().is_none());
+    let outcome = conclude(&job, journal).await;
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    assert_eq!(results.trials, [urgent("a")]);
+    assert_eq!(outcome.progress.counts.failed, 1);
 }
 
 #[tokio::test(start_paused = true)]
