@@ -149,7 +149,7 @@ impl Contents {
     /// Adds the records in parts whose data were compressed together: all of them or, if one cannot be
     /// read, none. A record in several parts counts once.
     fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
-        let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.clone());
+        let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.continued());
         let (mut bytes, mut is_too_much) = (self.brief_bytes, false);
         let room = self.records_max - self.records.len();
         let read = read_trials(compressed, &mut self.bytes_left, |record| {
@@ -168,9 +168,9 @@ impl Contents {
             Ok(()) if is_too_much => self.leave_out(names, "there are more records than trials of the run"),
             Ok(()) => {
                 self.names.extend(names);
+                self.account.join(&fresh, account);
                 self.records.append(&mut fresh);
-                self.account = account;
-                self.seen.append(&mut seen);
+                self.seen.extend(seen);
                 self.compressed += compressed.len() as u64;
                 self.brief_bytes = bytes;
             }
