@@ -118,8 +118,8 @@ impl Journal {
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&numbered, job, cancel).await?;
-        if let Some((name, error)) = contents.unreadable.first() {
-            report_unreadable(job, contents.unreadable.len(), name, error).await;
+        if let Some((name, error)) = &contents.first_unreadable {
+            report_unreadable(job, contents.unreadable, name, error).await;
         }
         let now = Instant::now();
         let budget = contents.budget(job.services.result_bytes);

@@ -24,8 +24,9 @@ pub(super) trait PartStore: Send + Sync {
     /// The names of all parts of the run, each with the one that it continues.
     async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error>;
 
-    /// The bytes of a part with records, or why there are none.
-    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error>;
+    /// The bytes of a part with records, or why there are none. A store that would send more than `most` is
+    /// not heard to its end.
+    async fn get(&self, name: &str, most: usize) -> Result<Result<Vec<u8>, String>, Error>;
 }
 
 /// Why a part was not kept or read.
@@ -35,6 +36,8 @@ pub(in crate::conduct) enum Error {
     Api(#[from] CallError),
     #[error("no answer in time")]
     Late,
+    #[error("an answer of more than {0} bytes, which perfrun does not write")]
+    TooLong(usize),
     #[error("{message}")]
     Store {
         message: String,
@@ -49,6 +52,7 @@ impl Error {
         match self {
             Self::Api(error) => error.is_final(Forbidden::IsFinal),
             Self::Late => false,
+            Self::TooLong(_) => true,
             Self::Store { is_final, .. } => *is_final,
         }
     }

@@ -1,7 +1,8 @@
 //! Reading what an earlier conductor of a run has kept.
 //!
-//! Everybody who may write ConfigMaps may change the journal, so that nothing in it may exhaust the operator:
-//! parts are read one group at a time, records one at a time, and only what statistics need is kept.
+//! Everybody who may write ConfigMaps may change the journal, and an author chooses the store, so that nothing
+//! in it may exhaust the operator: parts are read one group at a time, records one at a time, and only what
+//! statistics need is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use perfrun_api::{
     planning::TRIALS_MAX,
 };
 use perfrun_conductor::ATTEMPTS;
-use perfrun_contract::{plan::Plan, record::TrialRecord};
+use perfrun_contract::{plan::Plan, record::TrialRecord, text};
 use tokio::task::spawn_blocking;
 
 use super::{super::account::RunningAccount, Budget, Error, NumberedParts};
@@ -18,10 +19,14 @@ use crate::{build::RunIdentity, names};
 
 /// Parts with greater numbers are not the operator's: it writes less than one for each trial.
 const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
-/// Most bytes of a group: of parts that were compressed together. The operator compresses some MiB together.
-const GROUP_BYTES: usize = 32 << 20;
+/// Most bytes of a group: of parts that were compressed together. The operator compresses some MiB together,
+/// samples mostly, which gzip makes several times smaller.
+const GROUP_BYTES: usize = 8 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
 const BRIEF_BYTES: u64 = 128 << 20;
+/// Most bytes of one of these, whose message has 4000 at most, and most on average.
+const BRIEF_RECORD_BYTES: u64 = 8 << 10;
+const BRIEF_AVERAGE_BYTES: u64 = 2 << 10;
 
 /// Parts with records, by their numbers: the name of each, and the number of the one that it continues.
 type Parts = BTreeMap<usize, (String, Option<usize>)>;
@@ -34,8 +39,9 @@ pub(super) struct Contents {
     pub(super) records: Vec<TrialRecord>,
     /// What the complete records amount to.
     pub(super) account: RunningAccount,
-    /// Names of the other parts, and why each cannot be read.
-    pub(super) unreadable: Vec<(String, String)>,
+    /// The number of the other parts, and the name of the first of them with why it cannot be read.
+    pub(super) unreadable: usize,
+    pub(super) first_unreadable: Option<(String, String)>,
     /// The number after all of these.
     pub(super) next: usize,
     /// Bytes of the readable parts.
@@ -43,6 +49,7 @@ pub(super) struct Contents {
     seen: BTreeSet<(String, u32)>,
     bytes_left: JsonBytesLeft,
     brief_bytes: u64,
+    brief_bytes_max: u64,
     records_max: usize,
 }
 
@@ -61,7 +68,7 @@ impl NumberedParts {
         for names in groups {
             contents = match self.read_group(&names).await? {
                 Err(why) => {
-                    contents.leave_out(names, &why);
+                    contents.leave_out(&names, &why);
                     contents
                 }
                 Ok(compressed) => {
@@ -81,12 +88,11 @@ impl NumberedParts {
     async fn read_group(&self, names: &[String]) -> Result<Result<Vec<u8>, String>, Error> {
         let mut compressed = vec![];
         for name in names {
-            match self.store.get(name).await? {
+            let most = GROUP_BYTES - compressed.len();
+            match self.store.get(name, most).await? {
                 Err(why) => return Ok(Err(why)),
-                Ok(bytes) => compressed.extend(bytes),
-            }
-            if compressed.len() > GROUP_BYTES {
-                return Ok(Err("more belongs together than perfrun writes".to_owned()));
+                Ok(bytes) if bytes.len() <= most => compressed.extend(bytes),
+                Ok(_) => return Ok(Err("more belongs together than perfrun writes".to_owned())),
             }
         }
         Ok(Ok(compressed))
@@ -123,17 +129,21 @@ fn groups(parts: Parts) -> Vec<Vec<String>> {
 
 impl Contents {
     fn new(plan: &Plan, next: usize) -> Self {
+        let records_max = plan.trials.len() * ATTEMPTS as usize;
         Self {
             names: vec![],
             records: vec![],
             account: RunningAccount::new(plan),
-            unreadable: vec![],
+            unreadable: 0,
+            first_unreadable: None,
             next,
             compressed: 0,
             seen: BTreeSet::new(),
             bytes_left: JsonBytesLeft::default(),
             brief_bytes: 0,
-            records_max: plan.trials.len() * ATTEMPTS as usize,
+            // All records of a run with few trials may be longer than the average.
+            brief_bytes_max: BRIEF_BYTES.min(records_max as u64 * BRIEF_AVERAGE_BYTES + (1 << 20)),
+            records_max,
         }
     }
 
@@ -150,23 +160,31 @@ impl Contents {
     /// read, none. A record in several parts counts once.
     fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
         let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.continued());
-        let (mut bytes, mut is_too_much) = (self.brief_bytes, false);
+        let (mut bytes, mut refused) = (self.brief_bytes, None);
         let room = self.records_max - self.records.len();
-        let read = read_trials(compressed, &mut self.bytes_left, |record| {
+        let read = read_trials(compressed, &mut self.bytes_left, |mut record| {
             let key = (record.trial.id.clone(), record.attempt);
-            if is_too_much || self.seen.contains(&key) || !seen.insert(key) {
+            if refused.is_some() || self.seen.contains(&key) || !seen.insert(key) {
                 return;
             }
+            if let Some(failure) = &mut record.failure {
+                failure.message = text::message(&failure.message);
+            }
             let brief = record.brief();
-            bytes += trial_line(&brief).len() as u64;
-            is_too_much = bytes > BRIEF_BYTES || fresh.len() >= room;
+            let length = trial_line(&brief).len() as u64;
+            bytes += length;
+            if length > BRIEF_RECORD_BYTES {
+                refused = Some("a record has more text than perfrun writes");
+            } else if bytes > self.brief_bytes_max || fresh.len() >= room {
+                refused = Some("there are more records than trials of the run");
+            }
             account.add(&record);
             fresh.push(brief);
         });
-        match read {
-            Err(error) => self.leave_out(names, &error_reporter::Report::new(error).to_string()),
-            Ok(()) if is_too_much => self.leave_out(names, "there are more records than trials of the run"),
-            Ok(()) => {
+        match (read, refused) {
+            (Err(error), _) => self.leave_out(&names, &error_reporter::Report::new(error).to_string()),
+            (Ok(()), Some(why)) => self.leave_out(&names, why),
+            (Ok(()), None) => {
                 self.names.extend(names);
                 self.account.join(&fresh, account);
                 self.records.append(&mut fresh);
@@ -177,15 +195,21 @@ impl Contents {
         }
     }
 
-    fn leave_out(&mut self, names: Vec<String>, why: &str) {
-        let unreadable = names.into_iter().map(|name| (name, why.to_owned()));
-        self.unreadable.extend(unreadable);
+    /// The reason is cut: that of a record which is not one may contain all of it.
+    fn leave_out(&mut self, names: &[String], why: &str) {
+        self.unreadable += names.len();
+        if self.first_unreadable.is_none() {
+            let first = names.first().map(|name| (name.clone(), text::message(why)));
+            self.first_unreadable = first;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::{sync::mpsc, thread, time::Duration};
+
+    use perfrun_api::cluster::trials_to_parts;
 
     use super::*;
 
@@ -207,5 +231,18 @@ mod tests {
         thread::spawn(move || done.send(groups(parts).len()));
         // With a look at all earlier groups for each part, there would be 80,000 million looks.
         assert_eq!(grouped.recv_timeout(Duration::from_secs(60)), Ok(400_000));
+    }
+
+    #[test]
+    fn the_reason_why_parts_cannot_be_read_is_short_however_many_there_are() {
+        let mut contents = Contents::new(&Plan::default(), 0);
+        let line = format!("{{\"trial\":\"{}\"}}\n", "x".repeat(1 << 20));
+        for name in ["first", "second"] {
+            let (_, compressed) = trials_to_parts(&line, usize::MAX).remove(0);
+            contents.add(vec![name.to_owned()], &compressed);
+        }
+        assert_eq!(contents.unreadable, 2);
+        let (name, why) = contents.first_unreadable.unwrap();
+        assert_eq!((name.as_str(), why.chars().count()), ("first", text::MESSAGE_MAX));
     }
 }

@@ -18,10 +18,11 @@ use perfrun_contract::{
     metric::Metric,
     node::{Measured, Reason, Sample},
     plan::Trial,
-    record::{LinkCheck, LinkRecord, NodeRecord},
+    record::{LinkCheck, LinkRecord, NodeRecord, Standstill},
     role::Role,
     run::RunState,
     tally::{Conclusion, EndReason},
+    text,
 };
 use perfrun_link::{ActiveBackend, Mode};
 use perfrun_test_kit::records::completed;
@@ -359,12 +360,18 @@ async fn a_record_that_is_larger_than_a_config_map_is_kept_and_read() {
     );
 
     let mut journal = open(&job).await;
+    let failure = journal.records()[0].failure.as_ref().unwrap();
+    assert_eq!(failure.message.chars().count(), text::MESSAGE_MAX);
     journal.record(&urgent("b")).await.unwrap();
     let outcome = conclude(&job, journal).await;
     let results = results_from_parts(&parts(&server, &outcome.results))
         .unwrap()
         .unwrap();
-    assert_eq!(results.trials, [record, urgent("b")]);
+    assert_eq!(
+        results.trials,
+        [record, urgent("b")],
+        "the results have all of it"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,7 +410,16 @@ async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
 
 #[tokio::test(start_paused = true)]
 async fn records_with_impossible_values_are_left_out() {
+    let standstill = Standstill {
+        node: "x".repeat(8 << 10),
+        seconds: 1.0,
+    };
+    let long = TrialRecord {
+        standstill: Some(standstill),
+        ..record("a", 0, None)
+    };
     for (lines, why) in [
+        (trial_line(&long), "a record has more text"),
         (" ".repeat(17 << 20), "a record of more than"),
         (
             "\n".to_owned(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http_body_util::LengthLimitError;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::Store;
 use perfrun_api::{
@@ -81,7 +82,11 @@ impl StorePod {
             timeout: CALL_WITHIN,
             most_bytes,
         };
-        program.map_err(failed)?.request(request).await.map_err(failed)
+        let answer = program.map_err(failed)?.request(request).await;
+        answer.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Error::TooLong(most_bytes),
+            false => failed(error),
+        })
     }
 }
 
@@ -113,13 +118,15 @@ impl PartStore for StorePod {
         Ok(names.into_iter().map(|name| (name, None)).collect())
     }
 
-    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error> {
+    async fn get(&self, name: &str, most: usize) -> Result<Result<Vec<u8>, String>, Error> {
         let path = format!("{PARTS}/{name}");
-        let answer = self.call(Method::Get, &path, None, STORED_PART_BYTES).await?;
-        match answer.status {
-            200 => Ok(Ok(answer.body)),
-            404 | 413 => Ok(Err(refused(&answer).to_string())),
-            _ => Err(refused(&answer)),
+        match self.call(Method::Get, &path, None, most).await {
+            Ok(answer) if answer.status == 200 => Ok(Ok(answer.body)),
+            Ok(answer) if [404, 413].contains(&answer.status) => Ok(Err(refused(&answer).to_string())),
+            Ok(answer) => Err(refused(&answer)),
+            // It would be as long the next time.
+            Err(error @ Error::TooLong(_)) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use axum::{Json, Router, body::Body};
+use axum::{Json, Router, body::Body, response::IntoResponse};
 use http::{Method, Request, StatusCode, Uri};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -251,6 +251,24 @@ async fn a_part_that_is_too_large_is_left_out_and_reported() {
     let scene = Scene::of(Router::new().fallback(answer));
     assert!(scene.open().await.records().is_empty());
     assert_eq!(scene.server.event_reasons(), ["RecordsUnreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_more_than_is_compressed_together_is_neither_read_whole_nor_waited_for() {
+    let answer = async |request: Request<Body>| {
+        if request.uri().path() == PARTS {
+            Json(json!(["run-4a49a-trials-0"])).into_response()
+        } else {
+            vec![0_u8; STORED_PART_BYTES].into_response()
+        }
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    let start = Instant::now();
+    assert!(scene.open().await.records().is_empty());
+    assert_eq!(start.elapsed().as_secs(), 0);
+    let events = scene.server.objects("/events");
+    let note = events[0]["note"].as_str().unwrap();
+    assert!(note.contains("an answer of more than 8388608 bytes"), "{note}");
 }
 
 #[tokio::test(start_paused = true)]
