@@ -34,6 +34,7 @@ use crate::{
         fence::Term,
         health::Health,
         lease::Leadership,
+        memory::Memory,
         metrics::Metrics,
         signal::stop_signal,
         watch::{note_failure, watch},
@@ -245,6 +246,7 @@ fn services(
         result_bytes: u64::from(args.max_result_bytes),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
+        memory: Memory::default(),
         pods,
     }
 }

@@ -11,7 +11,7 @@ use kube::{
 use crate::{
     access::Access,
     build::Site,
-    process::{clock::TimeSource, fence::Term, metrics::Metrics},
+    process::{clock::TimeSource, fence::Term, memory::Memory, metrics::Metrics},
     token::TokenKey,
 };
 
@@ -33,6 +33,7 @@ pub(crate) struct Services {
     pub(crate) result_bytes: u64,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) memory: Memory,
     /// Pods of runs, as the watch shows them.
     pub(crate) pods: Store<Pod>,
 }

@@ -30,6 +30,7 @@ use perfrun_contract::{
     record::{TrialFailure, TrialRecord},
 };
 use tokio::{
+    sync::OwnedSemaphorePermit,
     task::spawn_blocking,
     time::{Instant, sleep, timeout},
 };
@@ -45,7 +46,7 @@ use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
     names,
-    process::metrics::Metrics,
+    process::{memory::Memory, metrics::Metrics},
 };
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
@@ -115,6 +116,7 @@ impl Journal {
             store: part_store::of(job),
             run: job.run.clone(),
             metrics: job.services.metrics.clone(),
+            memory: job.services.memory.clone(),
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&numbered, job, cancel).await?;
@@ -187,6 +189,12 @@ impl Journal {
 
     /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_WITHIN`].
     async fn flush(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
+        self.compress().await;
+        self.write(retries).await
+    }
+
+    /// Compresses the pending records.
+    async fn compress(&mut self) {
         let (lines, most) = (self.pending.clone(), self.numbered.store.part_bytes());
         // Compressing takes longer than tasks may take.
         let parts = spawn_blocking(move || trials_to_parts(&lines, most));
@@ -197,6 +205,10 @@ impl Journal {
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
         self.unwritten.push_back(PendingParts::new("trials", parts));
+    }
+
+    /// Keeps what is compressed.
+    async fn write(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
         let write = async {
             while let Some(pending) = self.unwritten.front_mut() {
                 self.numbered.put_all(pending, retries, &mut self.parts).await?;
@@ -221,6 +233,13 @@ impl Journal {
             || self.pending.len() >= FLUSH_BYTES
             || self.pending_records >= FLUSH_RECORDS
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
+    }
+
+    /// Whether all runs together have room for what is compressed and not kept.
+    fn has_room(&mut self) -> bool {
+        let memory = &self.numbered.memory;
+        let mut unwritten = self.unwritten.iter_mut();
+        unwritten.all(|pending| pending.take_room(memory))
     }
 
     fn publish_progress(&mut self) {
@@ -252,13 +271,16 @@ impl RecordSink for Journal {
         if !self.is_flush_due(record) {
             return Ok(Durability::InMemory);
         }
-        // A store that does not answer for a while does not stop the measurements.
+        self.compress().await;
+        // A store that does not answer for a while does not stop the measurements, as long as nodes and this
+        // process have room.
+        let is_full = self.unkept >= UNKEPT_MAX || !self.has_room();
         let cancel = self.cancel.clone();
-        let retries = (self.unkept >= UNKEPT_MAX).then(|| Retries {
+        let retries = is_full.then(|| Retries {
             since: Instant::now(),
             cancel: &cancel,
         });
-        let kept = self.flush(retries).await;
+        let kept = self.write(retries).await;
         // Also after a failure: the next attempt may take as long.
         self.flushed = Instant::now();
         Ok(match kept {
@@ -310,6 +332,8 @@ struct PendingParts {
     parts: VecDeque<Part>,
     /// The part before these.
     previous: Option<String>,
+    /// The room that they take in memory, which all runs share.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl PendingParts {
@@ -318,7 +342,17 @@ impl PendingParts {
             of,
             parts: parts.into(),
             previous: None,
+            room: None,
         }
+    }
+
+    /// Whether memory has room for the parts. They take it until they are kept.
+    fn take_room(&mut self, memory: &Memory) -> bool {
+        if self.room.is_none() {
+            let bytes = self.parts.iter().map(|(_, bytes)| bytes.len()).sum();
+            self.room = memory.for_unwritten(bytes);
+        }
+        self.room.is_some()
     }
 }
 
@@ -327,6 +361,7 @@ struct NumberedParts {
     store: Box<dyn PartStore>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
+    memory: Memory,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::{
     access::Access,
     build::Site,
-    process::{fence::Term, metrics::Metrics},
+    process::{fence::Term, memory::Memory, metrics::Metrics},
     services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
     token::TokenKey,
@@ -111,6 +111,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         result_bytes: 64 << 20,
         recorder: server.recorder(),
         metrics: Arc::new(Metrics::new()),
+        memory: Memory::default(),
         pods: reflector::store().0,
     };
     Job {

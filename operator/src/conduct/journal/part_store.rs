@@ -24,8 +24,8 @@ pub(super) trait PartStore: Send + Sync {
     /// The names of all parts of the run, each with the one that it continues.
     async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error>;
 
-    /// The bytes of a part with records, or why there are none. A store that would send more than `most` is
-    /// not heard to its end.
+    /// The bytes of a part with records, or why there are none. An answer of more than `most` is not read to
+    /// its end.
     async fn get(&self, name: &str, most: usize) -> Result<Result<Vec<u8>, String>, Error>;
 }
 

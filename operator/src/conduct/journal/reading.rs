@@ -72,9 +72,11 @@ impl NumberedParts {
                     contents
                 }
                 Ok(compressed) => {
+                    let turn = self.memory.turn_to_parse().await;
                     // Decompressing takes longer than tasks may take.
                     let read = spawn_blocking(move || {
                         contents.add(names, &compressed);
+                        drop(turn);
                         contents
                     });
                     read.await.expect("reading records does not panic")

@@ -617,6 +617,40 @@ async fn a_cancelled_run_does_not_wait_long_for_its_journal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn records_of_one_run_are_parsed_at_a_time() {
+    let server = TestServer::new();
+    let job = job(&server);
+    open(&job).await.record(&urgent("a")).await.unwrap();
+    let turn = job.services.memory.turn_to_parse().await;
+    let opened = timeout(Duration::from_secs(1), open(&job)).await;
+    assert!(opened.is_err(), "it did not wait for the other run");
+    drop(turn);
+    assert_eq!(trials(&open(&job).await), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_trial_begins_while_runs_together_hold_much_that_is_not_kept() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    let memory = &job.services.memory;
+    let others: Vec<_> = std::iter::from_fn(|| memory.for_unwritten(1 << 10)).collect();
+    let kept = journal.record(&urgent("kept")).await.unwrap();
+    assert_eq!(
+        kept,
+        Durability::CrashSafe,
+        "what is kept immediately needs no room"
+    );
+    server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
+    let start = Instant::now();
+    let error = journal.record(&urgent("a")).await.unwrap_err();
+    assert!(error.to_string().contains("no space"), "{error}");
+    assert!(start.elapsed() >= KEEP_WITHIN);
+    drop(others);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::InMemory);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_trial_begins_when_nodes_are_about_to_be_full() {
     let server = TestServer::new();
     let mut journal = open(&job(&server)).await;

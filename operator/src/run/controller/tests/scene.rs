@@ -23,7 +23,7 @@ use crate::{
     conduct::{Conductors, Progress},
     names, operator,
     policy::Policy,
-    process::{fence::Term, health::Health, metrics::Metrics},
+    process::{fence::Term, health::Health, memory::Memory, metrics::Metrics},
     run::{plans::Plans, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
@@ -64,6 +64,7 @@ impl Scene {
             result_bytes: 64 << 20,
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
+            memory: Memory::default(),
             pods: pods.clone(),
         };
         let context = Context {
