@@ -113,18 +113,21 @@ fn numbered(run: &RunIdentity, all: Vec<(String, Option<String>)>) -> Parts {
 }
 
 /// Groups parts whose data were compressed together. Another operator may have created parts between those
-/// of a group.
+/// of a group. If two parts continue the same one, the operator of the group has written one part twice,
+/// because it did not get the answer to the first write, and has continued the second.
 fn groups(parts: Parts) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<String>> = vec![];
-    let mut by_last_number: BTreeMap<usize, usize> = BTreeMap::new();
+    // The group of each part, and the number of those before it there.
+    let mut places: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     for (number, (name, continues)) in parts {
-        let begun = continues.and_then(|previous| by_last_number.remove(&previous));
-        let group = begun.unwrap_or_else(|| {
+        let begun = continues.and_then(|previous| places.get(&previous));
+        let (group, before) = begun.map_or((groups.len(), 0), |(group, before)| (*group, before + 1));
+        if group == groups.len() {
             groups.push(vec![]);
-            groups.len() - 1
-        });
+        }
+        groups[group].truncate(before);
         groups[group].push(name);
-        by_last_number.insert(number, group);
+        places.insert(number, (group, before));
     }
     groups
 }
@@ -222,6 +225,13 @@ mod tests {
         let parts = parts.map(|(number, continues)| (number, (number.to_string(), continues)));
         let groups = groups(parts.collect());
         assert_eq!(groups, [vec!["0", "2", "4"], vec!["1", "3"], vec!["5"]]);
+    }
+
+    #[test]
+    fn a_part_that_was_written_twice_counts_once() {
+        let continued = [None, Some(0), Some(0), Some(2)].into_iter().enumerate();
+        let parts = continued.map(|(number, continues)| (number, (number.to_string(), continues)));
+        assert_eq!(groups(parts.collect()), [vec!["0", "2", "3"]]);
     }
 
     #[test]
