@@ -172,10 +172,9 @@ impl Journal {
             cancel: &cancel,
         });
         self.flush(retries).await?;
-        let mut results = PendingParts::new(
-            "results",
-            results_to_parts(results, self.numbered.store.part_bytes()),
-        );
+        let most = self.numbered.store.part_bytes();
+        let parts = compressed(move || results_to_parts(results, most)).await;
+        let mut results = PendingParts::new("results", parts);
         self.numbered
             .put_all(&mut results, retries, &mut self.parts)
             .await
@@ -196,9 +195,7 @@ impl Journal {
     /// Compresses the pending records.
     async fn compress(&mut self) {
         let (lines, most) = (self.pending.clone(), self.numbered.store.part_bytes());
-        // Compressing takes longer than tasks may take.
-        let parts = spawn_blocking(move || trials_to_parts(&lines, most));
-        let parts = parts.await.expect("compressing does not panic");
+        let parts = compressed(move || trials_to_parts(&lines, most)).await;
         // From here on nothing waits until the parts are among those to write.
         self.pending = Arc::default();
         self.pending_records = 0;
@@ -305,6 +302,12 @@ impl RecordSink for Journal {
         self.account.leave_out(Some(not_needed));
         self.publish_progress();
     }
+}
+
+/// Compresses on a thread of its own: it takes longer than tasks may take.
+async fn compressed(compress: impl FnOnce() -> Vec<Part> + Send + 'static) -> Vec<Part> {
+    let parts = spawn_blocking(compress).await;
+    parts.expect("compressing does not panic")
 }
 
 /// How long a failed write is repeated.
