@@ -11,24 +11,24 @@ const UNWRITTEN_KIB: usize = 16 << 10;
 /// What all runs share. Clones share it as well.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
-    parsing: Arc<Mutex<()>>,
+    reading: Arc<Mutex<()>>,
     unwritten: Arc<Semaphore>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            parsing: Arc::default(),
+            reading: Arc::default(),
             unwritten: Arc::new(Semaphore::new(UNWRITTEN_KIB)),
         }
     }
 }
 
 impl Memory {
-    /// Waits for the turn to parse records, which lasts until the guard is dropped. A record takes several
-    /// times the memory of its text.
-    pub(crate) async fn turn_to_parse(&self) -> OwnedMutexGuard<()> {
-        self.parsing.clone().lock_owned().await
+    /// Waits for room to read what a run has kept, until the guard is dropped. One run has it at a time: it reads
+    /// some MiB in one piece, and a record takes several times the memory of its text.
+    pub(crate) async fn for_reading(&self) -> OwnedMutexGuard<()> {
+        self.reading.clone().lock_owned().await
     }
 
     /// Room for compressed records that no store has taken, until the permit is dropped. `None` if there is

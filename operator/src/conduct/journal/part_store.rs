@@ -17,6 +17,9 @@ pub(super) trait PartStore: Send + Sync {
     /// Most bytes of a part.
     fn part_bytes(&self) -> usize;
 
+    /// Whether it answers soon or not at all, whatever authors do.
+    fn is_prompt(&self) -> bool;
+
     /// Keeps a part. `continues` is the part that it was compressed together with. Returns `false` if a part
     /// of the name exists.
     async fn put(&self, name: &str, part: &Part, continues: Option<&str>) -> Result<bool, Error>;

@@ -66,17 +66,25 @@ impl NumberedParts {
         let (next, groups) = sorted.await.expect("sorting parts does not panic");
         let mut contents = Contents::new(plan, next);
         for names in groups {
+            // A slow store keeps no other run waiting.
+            let early = match self.store.is_prompt() {
+                true => Some(self.memory.for_reading().await),
+                false => None,
+            };
             contents = match self.read_group(&names).await? {
                 Err(why) => {
                     contents.leave_out(&names, &why);
                     contents
                 }
                 Ok(compressed) => {
-                    let turn = self.memory.turn_to_parse().await;
+                    let room = match early {
+                        Some(early) => early,
+                        None => self.memory.for_reading().await,
+                    };
                     // Decompressing takes longer than tasks may take.
                     let read = spawn_blocking(move || {
                         contents.add(names, &compressed);
-                        drop(turn);
+                        drop(room);
                         contents
                     });
                     read.await.expect("reading records does not panic")

@@ -617,14 +617,14 @@ async fn a_cancelled_run_does_not_wait_long_for_its_journal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_of_one_run_are_parsed_at_a_time() {
+async fn parts_of_one_run_are_read_at_a_time() {
     let server = TestServer::new();
     let job = job(&server);
     open(&job).await.record(&urgent("a")).await.unwrap();
-    let turn = job.services.memory.turn_to_parse().await;
+    let room = job.services.memory.for_reading().await;
     let opened = timeout(Duration::from_secs(1), open(&job)).await;
     assert!(opened.is_err(), "it did not wait for the other run");
-    drop(turn);
+    drop(room);
     assert_eq!(trials(&open(&job).await), ["a"]);
 }
 

@@ -97,6 +97,11 @@ impl PartStore for StorePod {
         STORED_PART_BYTES
     }
 
+    /// An author chooses the store.
+    fn is_prompt(&self) -> bool {
+        false
+    }
+
     async fn put(&self, name: &str, (_, bytes): &Part, _: Option<&str>) -> Result<bool, Error> {
         let path = format!("{PARTS}/{name}");
         let answer = self.call(Method::Put, &path, Some(bytes.clone()), MESSAGE_BYTES);
