@@ -48,8 +48,8 @@ impl RunningAccount {
         }
     }
 
-    /// A small account of no attempt, which continues the links of this one: a copy of this one would have all
-    /// attempts so far.
+    /// A small account of no attempt, which continues the links of this one: a copy of this one would have
+    /// all attempts so far.
     pub(super) fn continued(&self) -> Self {
         Self {
             trials: Tally::default(),

@@ -25,8 +25,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Waits for room to read what a run has kept, until the guard is dropped. One run has it at a time: it reads
-    /// some MiB in one piece, and a record takes several times the memory of its text.
+    /// Waits for room to read what a run has kept, until the guard is dropped. One run has it at a time: it
+    /// reads some MiB in one piece, and a record takes several times the memory of its text.
     pub(crate) async fn for_reading(&self) -> OwnedMutexGuard<()> {
         self.reading.clone().lock_owned().await
     }

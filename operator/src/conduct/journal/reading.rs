@@ -1,8 +1,8 @@
 //! Reading what an earlier conductor of a run has kept.
 //!
-//! Everybody who may write ConfigMaps may change the journal, and an author chooses the store, so that nothing
-//! in it may exhaust the operator: parts are read one group at a time, records one at a time, and only what
-//! statistics need is kept.
+//! Everybody who may write ConfigMaps may change the journal, and an author chooses the store, so that
+//! nothing in it may exhaust the operator: parts are read one group at a time, records one at a time, and
+//! only what statistics need is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,9 @@ use crate::{build::RunIdentity, names};
 
 /// Parts with greater numbers are not the operator's: it writes less than one for each trial.
 const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
-/// Most bytes of a group: of parts that were compressed together. The operator compresses some MiB together,
-/// samples mostly, which gzip makes several times smaller.
-const GROUP_BYTES: usize = 8 << 20;
+/// Most bytes of a group: of parts that were compressed together. The operator compresses 4 MiB and a record
+/// of up to 16 MiB together, and gzip makes that smaller by a quarter at least.
+const GROUP_BYTES: usize = 16 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
 const BRIEF_BYTES: u64 = 128 << 20;
 /// Most bytes of one of these, whose message has 4000 at most, and most on average.
