@@ -25,7 +25,7 @@ use std::{
 };
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
-use perfrun_contract::record::TrialRecord;
+use perfrun_contract::{newer, record::TrialRecord};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -154,7 +154,7 @@ pub fn read_trials(
     mut each: impl FnMut(TrialRecord),
 ) -> Result<(), Unreadable> {
     read_lines(compressed, bytes_left, |line| {
-        each(parse(TRIALS_KEY, line)?);
+        each(newer::of_records(|| parse(TRIALS_KEY, line))?);
         Ok(())
     })
 }
@@ -207,7 +207,7 @@ pub fn results_within(kept: &[Part], memory: &Memory) -> Result<Option<Results>,
     // A run that ended before its first trial has no such part.
     if !trials.is_empty() {
         read_lines(&trials, &mut JsonBytesLeft::default(), |line| {
-            let record: TrialRecord = counted(TRIALS_KEY, line, memory)?;
+            let record: TrialRecord = newer::of_records(|| counted(TRIALS_KEY, line, memory))?;
             let order = records.len();
             records
                 .entry((record.trial.id.clone(), record.attempt))

@@ -10,6 +10,7 @@ use error_reporter::Report;
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use perfrun_contract::{
+    newer,
     node::{
         Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState,
         TrialStatus,
@@ -272,7 +273,8 @@ impl NodeClient {
 
     /// What the node is.
     pub async fn info(&self) -> Result<Info, Error> {
-        self.0.get("/v1/info").await
+        let info: Info = self.0.get("/v1/info").await?;
+        info.checked().map_err(malformed)
     }
 
     /// Starts the node's program again, in its process, and waits until it answers. Returns `false` if the
@@ -499,7 +501,8 @@ fn check_status(response: Response) -> Result<Response, Error> {
 ///
 /// If it is not JSON of a status, or exceeds a bound of [`perfrun_contract::node::bounds`].
 pub fn status_of(answer: &[u8]) -> Result<TrialStatus, Error> {
-    let status: TrialStatus = serde_json::from_slice(answer).map_err(Error::Malformed)?;
+    let status = newer::of_nodes(|| serde_json::from_slice::<TrialStatus>(answer));
+    let status = status.map_err(Error::Malformed)?;
     status.checked().map_err(malformed)
 }
 
