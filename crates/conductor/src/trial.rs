@@ -15,7 +15,7 @@ use std::{
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_contract::{
-    node::{Reason, Side, Start, TrialState, TrialStatus},
+    node::{Reason, Side, Start, TrialState},
     record::TrialRecord,
     role::Role,
 };
@@ -121,17 +121,13 @@ pub(crate) enum KnownState {
 
 /// Asks nodes what they know of this attempt.
 pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> KnownState {
-    let statuses = party::parties(task.cell, nodes)
+    let states = party::parties(task.cell, nodes)
         .into_iter()
-        .map(|party| async move { party.node.status(&task.id).await.ok() });
-    let statuses = join_all(statuses).await;
-    let has_ended = |status: &TrialStatus| status.state == TrialState::Finished;
-    if statuses
-        .iter()
-        .all(|status| status.as_ref().is_some_and(has_ended))
-    {
+        .map(|party| async move { party.node.status(&task.id).await.ok().map(|status| status.state) });
+    let states = join_all(states).await;
+    if states.iter().all(|state| *state == Some(TrialState::Finished)) {
         KnownState::Ended
-    } else if statuses.iter().any(Option::is_some) {
+    } else if states.iter().any(Option::is_some) {
         KnownState::Begun
     } else {
         KnownState::Nothing
@@ -337,15 +333,14 @@ impl<'a> Driver<'a> {
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
         let may_be_refused = role == Role::Server && self.task.cell.parameters.may_be_cut_off();
+        let peers = self.dialled(role);
         let mut all = vec![];
-        for party in self.parties.iter().filter(|party| party.role == role) {
-            let addresses = party.status.as_ref().map_or(&[][..], |status| &status.addresses);
-            // Sources report one for each of their peers. Others are one peer, with an address for each
-            // interface; one of them, or clients would not be spread evenly.
-            let peers = match role {
-                Role::Server => self.task.cell.sources_per_server() as usize,
-                Role::Relay | Role::Client => 1,
-            };
+        for party in self.parties.iter_mut().filter(|party| party.role == role) {
+            let addresses = party
+                .seen
+                .as_mut()
+                .map(|seen| std::mem::take(&mut seen.addresses));
+            let addresses = addresses.unwrap_or_default();
             if addresses.len() < peers && !may_be_refused {
                 let message = format!(
                     "{} is ready, but names {} addresses of {peers}",
@@ -356,7 +351,7 @@ impl<'a> Driver<'a> {
                     .add_failure(Some(&party.name), Reason::Internal, message);
                 return Err(Halt::Failed);
             }
-            all.extend(addresses.iter().take(peers).cloned());
+            all.extend(addresses);
         }
         if all.is_empty() {
             let message = "the relay refused every source a reservation".to_owned();
@@ -395,8 +390,9 @@ impl<'a> Driver<'a> {
         if found == KnownTrial::TakeOver {
             for (i, status) in statuses.into_iter().enumerate() {
                 self.parties[i].has_accepted = true;
-                self.parties[i].status = status;
-                self.note_outcome(i);
+                if let Some(status) = status {
+                    self.note_status(i, status);
+                }
             }
         }
         found
@@ -410,6 +406,12 @@ impl<'a> Driver<'a> {
         }
         let addresses = self.addresses(Role::Server)?;
         let peers = self.task.cell.peers_per_client;
+        let most = match self.task.cell.parameters.sinks_and_sources() {
+            // Each sink dials one source.
+            Some(_) => peers as usize,
+            // Hosts of handshakes are more than the peers, and messages go to all servers.
+            None => usize::MAX,
+        };
         let servers_of = |client: usize| {
             let clocks = match self.task.cell.parameters.is_stamped() {
                 true => self.server_clocks(&self.task.cell.clients[client]),
@@ -418,8 +420,8 @@ impl<'a> Driver<'a> {
             let clocks = clocks.unwrap_or_default();
             let clocks: Vec<i64> = clocks.iter().map(|offset| offset.nanoseconds).collect();
             (
-                servers_for(client, peers, &addresses),
-                servers_for(client, peers, &clocks),
+                servers_for(client, peers, most, &addresses),
+                servers_for(client, peers, most, &clocks),
             )
         };
         let prepare = || party::prepare_clients(&self.parties, &self.id, &self.task, servers_of);
@@ -512,9 +514,8 @@ impl<'a> Driver<'a> {
             match answer {
                 None => return Ok(()),
                 Some((_, Ok(None))) => {}
-                Some((i, Ok(status))) => {
-                    self.parties[i].status = status;
-                    self.note_outcome(i);
+                Some((i, Ok(Some(status)))) => {
+                    self.note_status(i, status);
                     if self.parties[i].is_watched(after) {
                         calls.push(self.parties[i].poll(i, self.id.clone(), after, wait));
                     }
@@ -532,8 +533,9 @@ impl<'a> Driver<'a> {
             match answer {
                 Ok(status) => {
                     let forgotten = status.is_none();
-                    self.parties[i].status = status;
-                    self.note_outcome(i);
+                    if let Some(status) = status {
+                        self.note_status(i, status);
+                    }
                     let party = &mut self.parties[i];
                     party.has_ended |= forgotten;
                     if !party.has_ended {

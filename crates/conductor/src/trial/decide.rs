@@ -17,16 +17,14 @@ pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
     (LEAD + LEAD_PER_CLIENT.saturating_mul(clients)).max(worst_round_trip.saturating_mul(4))
 }
 
-/// The servers, in the order in which a client gets them. Its peers take them in turn, so each client begins
-/// where the peers of the clients before it ended: all servers get the same number of peers, give or take
-/// one.
-pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, servers: &[T]) -> Vec<T> {
-    let mut servers = servers.to_vec();
-    if !servers.is_empty() {
-        let begin = client as u64 * u64::from(peers) % servers.len() as u64;
-        servers.rotate_left(usize::try_from(begin).unwrap_or(0));
-    }
-    servers
+/// The servers, at most `most` of them, in the order in which a client gets them. Its peers take them in turn,
+/// so each client begins where the peers of the clients before it ended: all servers get the same number of
+/// peers, give or take one.
+pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, most: usize, servers: &[T]) -> Vec<T> {
+    let before = client as u64 * u64::from(peers);
+    let begin = before.checked_rem(servers.len() as u64).unwrap_or(0);
+    let (last, first) = servers.split_at(usize::try_from(begin).unwrap_or(0));
+    first.iter().chain(last).take(most).cloned().collect()
 }
 
 /// What to do with a trial that nodes already know, because an earlier session began it.
@@ -80,7 +78,7 @@ mod tests {
     #[test]
     fn clients_are_spread_evenly_over_servers() {
         let servers = ["a", "b", "c"].map(str::to_owned);
-        let of = |client, peers| servers_for(client, peers, &servers).concat();
+        let of = |client, peers| servers_for(client, peers, usize::MAX, &servers).concat();
         assert_eq!(
             [of(0, 1), of(1, 1), of(2, 1), of(3, 1)],
             ["abc", "bca", "cab", "abc"]
@@ -90,7 +88,21 @@ mod tests {
             ["abc", "cab", "bca"],
             "two peers each: ab, ca, bc"
         );
-        assert_eq!(servers_for::<&str>(7, 1, &[]), [""; 0]);
+        assert_eq!(servers_for::<&str>(7, 1, usize::MAX, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_client_of_a_stress_test_gets_the_addresses_that_it_dials() {
+        let sources: Vec<u32> = (0..10_000).collect();
+        let of = |client| servers_for(client, 50, 50, &sources);
+        assert_eq!(of(0), sources[..50]);
+        assert_eq!(of(199), sources[9_950..]);
+        assert_eq!(of(200), sources[..50]);
+        assert_eq!(
+            servers_for(1, 4, 4, &[0, 1, 2]),
+            [1, 2, 0],
+            "fewer sources than sinks"
+        );
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use perfrun_contract::node::{Reason, TrialState};
+use perfrun_contract::{
+    node::{Reason, TrialState, TrialStatus},
+    role::Role,
+};
 use tokio::time::Instant;
 
 use super::{Driver, Halt, Leftover};
@@ -103,18 +106,31 @@ impl Driver<'_> {
         self.check_failures()
     }
 
-    /// Takes the outcome out of the last status, if there is one.
-    pub(super) fn note_outcome(&mut self, i: usize) {
-        let party = &mut self.parties[i];
-        let Some(status) = party
-            .status
-            .as_mut()
-            .filter(|status| status.state == TrialState::Finished)
-        else {
-            return;
+    /// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
+    /// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
+    /// spread evenly.
+    pub(super) fn dialled(&self, role: Role) -> usize {
+        match role {
+            Role::Server => self.task.cell.sources_per_server() as usize,
+            Role::Relay => 1,
+            Role::Client => 0,
+        }
+    }
+
+    /// Notes a status, and the outcome if there is one.
+    pub(super) fn note_status(&mut self, i: usize, status: TrialStatus) {
+        let dialled = match self.started {
+            None => self.dialled(self.parties[i].role),
+            Some(_) => 0,
         };
+        let party = &mut self.parties[i];
+        let has_ended = status.state == TrialState::Finished;
+        let outcome = party.see(status, dialled);
+        if !has_ended {
+            return;
+        }
         party.has_ended = true;
-        match status.outcome.take() {
+        match outcome {
             Some(outcome) => self.seen.add_outcome(&party.name, party.role, outcome),
             None => {
                 let message = format!("{} finished without an outcome", party.name);
@@ -170,10 +186,8 @@ impl Driver<'_> {
             return;
         }
         self.progress_reported = Instant::now();
-        let clients = self.clients().filter_map(|i| self.parties[i].status.as_ref());
-        let bytes = clients
-            .map(|status| status.bytes_sent + status.bytes_received)
-            .sum();
+        let clients = self.clients().filter_map(|i| self.parties[i].seen.as_ref());
+        let bytes = clients.map(|seen| seen.bytes).sum();
         let seconds = self
             .progress_reported
             .saturating_duration_since(started)

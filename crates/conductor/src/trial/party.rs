@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{
-    FutureExt,
+    FutureExt, StreamExt,
     future::{BoxFuture, join_all},
+    stream,
 };
 use perfrun_contract::{
     matrix::Stack,
-    node::{Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
+    node::{Outcome, Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
     plan::Cell,
     role::Role,
 };
+use tokio::time::{Instant, sleep_until};
 
 use super::GRACE;
 use crate::{
@@ -19,6 +21,23 @@ use crate::{
     client::{Error, NodeClient, Prepared},
     clock::{self, ClockReading, LocalClock},
 };
+
+/// The least time between two polls of a node: one that does not wait until there is news would be called
+/// again at once, for as long as the trial lasts.
+const POLL_PAUSE: Duration = Duration::from_millis(50);
+
+/// Clients that are prepared at the same time. Each request has the addresses that its client dials.
+const PREPARED_AT_A_TIME: usize = 16;
+
+/// What is kept of the last status of a node.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub state: TrialState,
+    /// Payload sent and received so far.
+    pub bytes: u64,
+    /// Those of its addresses that are still to be dialled.
+    pub addresses: Vec<String>,
+}
 
 /// A node in a trial.
 #[derive(Debug)]
@@ -30,8 +49,8 @@ pub(super) struct Party {
     pub stack: String,
     /// Whether it has accepted its part.
     pub has_accepted: bool,
-    /// Its last status.
-    pub status: Option<TrialStatus>,
+    /// What it has answered last.
+    pub seen: Option<Seen>,
     /// Whether it has nothing more to report.
     pub has_ended: bool,
 }
@@ -48,7 +67,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             node: nodes[name].client.clone(),
             stack: nodes[name].external.clone().unwrap_or_else(|| stack.to_string()),
             has_accepted: false,
-            status: None,
+            seen: None,
             has_ended: false,
         };
         names.iter().map(party).collect()
@@ -70,7 +89,20 @@ impl Party {
 
     /// Whether the conductor waits for it until it is past a state.
     pub(super) fn is_watched(&self, after: TrialState) -> bool {
-        self.is_open() && self.status.as_ref().is_none_or(|status| status.state <= after)
+        self.is_open() && self.seen.as_ref().is_none_or(|seen| seen.state <= after)
+    }
+
+    /// Keeps what is needed of a status, and at most `dialled` addresses. Returns how the trial ended.
+    pub(super) fn see(&mut self, status: TrialStatus, dialled: usize) -> Option<Outcome> {
+        let mut addresses = status.addresses;
+        addresses.truncate(dialled);
+        addresses.shrink_to_fit();
+        self.seen = Some(Seen {
+            state: status.state,
+            bytes: status.bytes_sent + status.bytes_received,
+            addresses,
+        });
+        status.outcome
     }
 
     /// Waits until it is past a state, but not longer than `wait`.
@@ -82,7 +114,15 @@ impl Party {
         wait: Duration,
     ) -> BoxFuture<'static, Answer> {
         let node = self.node.clone();
-        async move { (i, node.status_after(&id, after, wait).await.map(Some)) }.boxed()
+        let call = async move {
+            let called = Instant::now();
+            let answer = node.status_after(&id, after, wait).await;
+            if answer.as_ref().is_ok_and(|status| status.state <= after) {
+                sleep_until(called + wait.min(POLL_PAUSE)).await;
+            }
+            (i, answer.map(Some))
+        };
+        call.boxed()
     }
 
     /// Requests a server to finish, because all clients are done.
@@ -121,7 +161,7 @@ pub(super) async fn prepare_clients(
         .enumerate()
         .filter(|(_, party)| party.role == Role::Client);
     let servers = &servers;
-    join_all(clients.enumerate().map(|(number, (i, party))| async move {
+    let calls = clients.enumerate().map(|(number, (i, party))| async move {
         let (servers, clocks) = servers(number);
         let side = Side::Client {
             servers,
@@ -130,8 +170,9 @@ pub(super) async fn prepare_clients(
         };
         let request = request(task, party, side);
         (i, party.node.prepare(id, &request).await)
-    }))
-    .await
+    });
+    let calls: Vec<_> = calls.collect();
+    stream::iter(calls).buffered(PREPARED_AT_A_TIME).collect().await
 }
 
 fn request(task: &Attempt<'_>, party: &Party, side: Side) -> TrialRequest {
@@ -209,4 +250,71 @@ pub(super) async fn forget_all(parties: &[Party], id: &str) {
         }
     }))
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::client::{BoxError, Request, Requester, Response};
+
+    /// Answers at once, with news or without.
+    struct Hasty(TrialState);
+
+    impl Hasty {
+        fn status(&self) -> TrialStatus {
+            TrialStatus {
+                state: self.0,
+                addresses: vec!["/somewhere".to_owned(); 10_000],
+                bytes_sent: 1,
+                bytes_received: 2,
+                outcome: None,
+            }
+        }
+    }
+
+    #[async_trait]
+    impl Requester for Hasty {
+        async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
+            let body = serde_json::to_vec(&self.status())?;
+            Ok(Response { status: 200, body })
+        }
+    }
+
+    fn party(state: TrialState) -> Party {
+        Party {
+            name: "server-0".to_owned(),
+            role: Role::Server,
+            node: NodeClient::over(Hasty(state)),
+            stack: "libp2p".to_owned(),
+            has_accepted: true,
+            seen: None,
+            has_ended: false,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_answers_at_once_is_polled_at_most_twenty_times_a_second() {
+        let polled = async |state| {
+            let (began, party) = (Instant::now(), party(state));
+            for _ in 0..20 {
+                let wait = Duration::from_secs(1);
+                let (_, answer) = party.poll(0, "x".into(), TrialState::Ready, wait).await;
+                answer.expect("it answers");
+            }
+            began.elapsed()
+        };
+        assert!(polled(TrialState::Ready).await >= Duration::from_secs(1));
+        assert_eq!(polled(TrialState::Finished).await, Duration::ZERO);
+    }
+
+    #[test]
+    fn one_address_of_each_peer_is_kept() {
+        let mut party = party(TrialState::Ready);
+        party.see(Hasty(TrialState::Ready).status(), 3);
+        let seen = party.seen.expect("it was seen");
+        assert_eq!((seen.addresses.len(), seen.bytes), (3, 3));
+        assert!(seen.addresses.capacity() < 100);
+    }
 }
