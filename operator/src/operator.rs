@@ -17,6 +17,7 @@ use kube::{
     },
 };
 use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
+use perfrun_conductor::client::Reading;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -240,6 +241,7 @@ fn services(
         term: term.clone(),
         clock: clock::system(),
         access: Access::new(args.node_access, client.clone()),
+        reading: Reading::of_process(),
         key: key.clone(),
         site: site.clone(),
         operators: args.lease_namespace.clone(),

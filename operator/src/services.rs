@@ -7,6 +7,7 @@ use kube::{
     Client,
     runtime::{events::Recorder, reflector::Store},
 };
+use perfrun_conductor::client::Reading;
 
 use crate::{
     access::Access,
@@ -24,6 +25,8 @@ pub(crate) struct Services {
     pub(crate) clock: TimeSource,
     /// How nodes are reached.
     pub(crate) access: Access,
+    /// The room for answers of nodes, of all runs.
+    pub(crate) reading: Reading,
     /// The key that tokens of runs are derived from.
     pub(crate) key: TokenKey,
     pub(crate) site: Site,

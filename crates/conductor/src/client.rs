@@ -2,6 +2,7 @@
 
 mod epoch;
 mod http;
+mod reading;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -26,8 +27,8 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-pub use self::epoch::Epoch;
 use self::http::Http;
+pub use self::{epoch::Epoch, reading::Reading};
 
 /// How long a call may take, not counting the wait that the request contains.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,7 +52,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
 pub trait Requester: Send + Sync {
-    /// Sends one request and reads the whole answer with [`read_within`], whatever its status. Adds
+    /// Sends one request and reads the whole answer with [`Reading::answer`], whatever its status. Adds
     /// authorization.
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
@@ -83,6 +84,8 @@ pub struct Request<'a> {
     pub timeout: Duration,
     /// Most bytes of the answer's body. The author of the run chooses the program of the node.
     pub most_bytes: usize,
+    /// Where there is room for the body.
+    pub reading: Reading,
 }
 
 /// Reads a body. One that is longer than `most` bytes is an error, and is not read to its end.
@@ -110,13 +113,25 @@ pub enum Method {
     Delete,
 }
 
-/// What a [`Requester`] brings back.
-#[derive(Clone, Debug)]
+/// What a [`Requester`] brings back. It takes room of a [`Reading`] until it is dropped.
+#[derive(Debug)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
     /// JSON, mostly; metrics are text.
     pub body: Vec<u8>,
+    _held: Option<reading::Held>,
+}
+
+impl Response {
+    /// An answer that takes no room.
+    pub fn new(status: u16, body: Vec<u8>) -> Self {
+        Self {
+            status,
+            body,
+            _held: None,
+        }
+    }
 }
 
 /// Why a call failed.
@@ -188,6 +203,7 @@ struct Caller {
     requester: Arc<dyn Requester>,
     retry_for: Duration,
     epoch: Option<Epoch>,
+    reading: Reading,
 }
 
 impl AgentClient {
@@ -202,6 +218,7 @@ impl AgentClient {
             requester: Arc::new(requester),
             retry_for: RETRY_AGENT_FOR,
             epoch: None,
+            reading: Reading::default(),
         })
     }
 
@@ -209,6 +226,12 @@ impl AgentClient {
     #[must_use]
     pub fn with_epoch(self, epoch: Epoch) -> Self {
         Self(self.0.with_epoch(epoch))
+    }
+
+    /// Reads answers where there is room for them.
+    #[must_use]
+    pub fn with_reading(self, reading: Reading) -> Self {
+        Self(Caller { reading, ..self.0 })
     }
 
     /// What the agent can do, and what it does.
@@ -262,6 +285,7 @@ impl NodeClient {
             requester: Arc::new(requester),
             retry_for: RETRY_FOR,
             epoch: None,
+            reading: Reading::default(),
         })
     }
 
@@ -269,6 +293,12 @@ impl NodeClient {
     #[must_use]
     pub fn with_epoch(self, epoch: Epoch) -> Self {
         Self(self.0.with_epoch(epoch))
+    }
+
+    /// Reads answers where there is room for them.
+    #[must_use]
+    pub fn with_reading(self, reading: Reading) -> Self {
+        Self(Caller { reading, ..self.0 })
     }
 
     /// What the node is.
@@ -385,6 +415,7 @@ impl Caller {
             epoch: self.epoch.as_ref().map_or(0, Epoch::number),
             timeout,
             most_bytes: most_bytes(path),
+            reading: self.reading.clone(),
         };
         let most = request.most_bytes;
         let answer = self.requester.request(request).await;
@@ -392,13 +423,16 @@ impl Caller {
             true => Error::TooLong(most),
             false => Error::Unreachable(error),
         })?;
-        if let (412, Some(epoch)) = (answer.status, &self.epoch) {
+        let status = answer.status;
+        // Without the answer, which takes room.
+        let answer = check_status(answer);
+        if let (412, Some(epoch)) = (status, &self.epoch) {
             epoch.mark_superseded();
             // Waits until this conductor has been stopped: it must not act on an answer that is not about the
             // trial.
             sleep(CALL_TIMEOUT).await;
         }
-        check_status(answer)
+        answer
     }
 
     /// The status of a trial, within its bounds.

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use perfrun_api::pod::{PodState, state};
 use perfrun_conductor::{
     NodeHandle, NodeProvider, ReplaceReason,
-    client::{BoxError, Epoch},
+    client::{BoxError, Epoch, Reading},
 };
 use tokio::time::{Instant, sleep};
 
@@ -45,6 +45,7 @@ const DELETE_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct PodNodes<'a> {
     job: &'a Job,
     epoch: Epoch,
+    reading: Reading,
     shared: Arc<Shared>,
     /// The places of nodes in the plan.
     places: HashMap<&'a str, usize>,
@@ -59,6 +60,7 @@ impl<'a> PodNodes<'a> {
         Self {
             job,
             epoch,
+            reading: job.services.reading.of_run(),
             shared,
             places: nodes.map(|(place, node)| (node.name.as_str(), place)).collect(),
             look: Mutex::default(),
@@ -119,9 +121,11 @@ impl<'a> PodNodes<'a> {
         let has_agents = !self.job.plan.networks.is_empty();
         let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));
         let agent = agent.transpose()?;
+        let (epoch, reading) = (&self.epoch, &self.reading);
+        let node = access.node(pod, port, token)?.with_epoch(epoch.clone());
         Ok(NodeHandle {
-            node: access.node(pod, port, token)?.with_epoch(self.epoch.clone()),
-            agent: agent.map(|agent| agent.with_epoch(self.epoch.clone())),
+            node: node.with_reading(reading.clone()),
+            agent: agent.map(|agent| agent.with_epoch(epoch.clone()).with_reading(reading.clone())),
         })
     }
 

@@ -1,6 +1,9 @@
 //! A node reached directly over HTTP/1.1.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
@@ -10,7 +13,7 @@ use reqwest::{
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 
-use super::{BoxError, Method, Request, Requester, Response, read_within};
+use super::{BoxError, Method, Request, Requester, Response};
 
 /// A node that has not accepted a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -18,9 +21,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Nodes close connections that are idle for a minute: a call must not meet one that is just being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// After a longer answer that took room, connections are not used again: the buffer of each grows with the
+/// answers, up to 400 KiB, and a run may have hundreds of nodes.
+const BUFFERED_BYTES: usize = 64 << 10;
+
 /// Keeps connections open between calls.
 pub(super) struct Http {
-    client: Client,
+    client: Mutex<Client>,
+    authorization: HeaderValue,
     base: String,
 }
 
@@ -28,7 +36,18 @@ impl Http {
     pub(super) fn new(base: &str, token: &str) -> Result<Self, BoxError> {
         let mut authorization = HeaderValue::try_from(format!("Bearer {token}"))?;
         authorization.set_sensitive(true);
-        let client = Client::builder()
+        base.parse::<Url>()?;
+        Ok(Self {
+            client: Mutex::new(Self::connecting(&authorization)?),
+            authorization,
+            base: base.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// A client without connections.
+    fn connecting(authorization: &HeaderValue) -> reqwest::Result<Client> {
+        let authorization = authorization.clone();
+        Client::builder()
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -37,12 +56,18 @@ impl Http {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
-            .build()?;
-        base.parse::<Url>()?;
-        Ok(Self {
-            client,
-            base: base.trim_end_matches('/').to_owned(),
-        })
+            .build()
+    }
+
+    fn client(&self) -> Client {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connects for the next calls, instead of using connections again.
+    fn reconnect(&self) -> Result<(), BoxError> {
+        let client = Self::connecting(&self.authorization)?;
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        Ok(())
     }
 }
 
@@ -55,17 +80,25 @@ impl Requester for Http {
             Method::Delete => reqwest::Method::DELETE,
         };
         let url = format!("{}{}", self.base, request.path);
-        let builder = self.client.request(method, url).timeout(request.timeout);
-        let mut builder = builder.header(EPOCH_HEADER, request.epoch);
+        let mut builder = self
+            .client()
+            .request(method, url)
+            .header(EPOCH_HEADER, request.epoch);
         if let Some(body) = request.body {
             builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }
         // The address is told apart from the token, and callers name the node: neither belongs into the
         // message.
-        let response = builder.send().await.map_err(reqwest::Error::without_url)?;
-        let status = response.status().as_u16();
-        let body = http::Response::from(response).into_body();
-        let body = read_within(body.map_err(reqwest::Error::without_url), request.most_bytes).await?;
-        Ok(Response { status, body })
+        let call = async {
+            let answer = builder.send().await.map_err(reqwest::Error::without_url)?;
+            let answer = http::Response::from(answer);
+            Ok::<_, BoxError>(answer.map(|body| body.map_err(reqwest::Error::without_url)))
+        };
+        let reading = &request.reading;
+        let answer = reading.answer(request.timeout, request.most_bytes, call).await?;
+        if answer._held.is_some() && answer.body.len() > BUFFERED_BYTES {
+            self.reconnect()?;
+        }
+        Ok(answer)
     }
 }

@@ -278,7 +278,7 @@ mod tests {
     impl Requester for Hasty {
         async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
             let body = serde_json::to_vec(&self.status())?;
-            Ok(Response { status: 200, body })
+            Ok(Response::new(200, body))
         }
     }
 

@@ -33,10 +33,7 @@ impl Requester for Flaky {
         if self.0.fetch_add(1, Ordering::Relaxed) < self.1 {
             return Err("connection reset".into());
         }
-        Ok(Response {
-            status: self.2,
-            body: br#"{"message":"why"}"#.to_vec(),
-        })
+        Ok(Response::new(self.2, br#"{"message":"why"}"#.to_vec()))
     }
 }
 
@@ -78,7 +75,7 @@ impl Requester for Restarting {
         if request.path == "/v1/renew" {
             self.renewed_at.store(call, Ordering::Relaxed);
             let status = if self.can { 204 } else { 404 };
-            return Ok(Response { status, body: vec![] });
+            return Ok(Response::new(status, vec![]));
         }
         let since = call.saturating_sub(self.renewed_at.load(Ordering::Relaxed));
         // Between its two programs, nothing answers.
@@ -88,10 +85,7 @@ impl Requester for Restarting {
         let mut info = json!({"version": "1", "stacks": {}, "profile": "release", "listenIp": "127.0.0.1",
             "host": "here", "kernel": "6.1", "cpu": "abacus", "cpus": 1});
         info["instance"] = json!(if since > 3 { 2 } else { 1 });
-        Ok(Response {
-            status: 200,
-            body: info.to_string().into_bytes(),
-        })
+        Ok(Response::new(200, info.to_string().into_bytes()))
     }
 }
 
@@ -215,10 +209,7 @@ async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
         async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
             let delivery = serde_json::json!({"sent": u32::MAX, "received": 0});
             let measured = serde_json::json!({"forward": delivery, "backward": delivery});
-            Ok(Response {
-                status: 200,
-                body: serde_json::to_vec(&measured).unwrap(),
-            })
+            Ok(Response::new(200, serde_json::to_vec(&measured).unwrap()))
         }
     }
     let none = Impairment::default();
@@ -241,10 +232,7 @@ async fn messages_of_a_node_are_cut_and_cannot_control_a_terminal() {
         async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
             let message = format!("\x1b]52;c;AA\x07{}", "x".repeat(10_000));
             let body = serde_json::json!({"message": message, "trial": message});
-            Ok(Response {
-                status: 423,
-                body: serde_json::to_vec(&body).unwrap(),
-            })
+            Ok(Response::new(423, serde_json::to_vec(&body).unwrap()))
         }
     }
     let error = NodeClient::over(Loud).finish("x").await.unwrap_err().describe();

@@ -13,7 +13,7 @@ use perfrun_api::{
         store::{PARTS, STORE_NODE, STORED_PART_BYTES},
     },
 };
-use perfrun_conductor::client::{BoxError, Method, Request, Response};
+use perfrun_conductor::client::{BoxError, Method, Reading, Request, Response};
 use perfrun_contract::{node::Problem, text};
 
 use super::{Error, PartStore};
@@ -85,6 +85,7 @@ impl StorePod {
             epoch: self.term.epoch,
             timeout: CALL_WITHIN,
             most_bytes,
+            reading: Reading::default(),
         };
         let answer = program.map_err(failed)?.request(request).await;
         answer.map_err(|error| match error.is::<LengthLimitError>() {

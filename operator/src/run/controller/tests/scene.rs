@@ -6,6 +6,7 @@ use kube::runtime::{
     watcher::Event,
 };
 use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
+use perfrun_conductor::client::Reading;
 use tokio::{
     sync::{
         mpsc::{self, UnboundedReceiver},
@@ -58,6 +59,7 @@ impl Scene {
             clock: paused_clock(),
             term,
             access: Access::Proxy(server.client()),
+            reading: Reading::of_process(),
             key: server.key().await,
             site: Site::fixed(),
             operators: SYSTEM.to_owned(),
