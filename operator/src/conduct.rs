@@ -308,7 +308,8 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         let (trials, bytes) = (journal.merged_trials(), job.services.result_bytes);
         format!(
             "neighbouring samples of {trials} trials are merged, so that the results have about {bytes} bytes at \
-             most (--max-result-bytes of the operator); metrics are computed from all samples"
+             most (--max-result-bytes of the operator), or because nodes measured more than the operator has room \
+             for; metrics are computed from all samples for which it had room"
         )
     });
     let (results, kept) = journal.close(results).await;

@@ -28,6 +28,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use self::http::Http;
+pub(crate) use self::reading::Kept;
 pub use self::{epoch::Epoch, reading::Reading};
 
 /// How long a call may take, not counting the wait that the request contains.
@@ -163,6 +164,9 @@ pub enum Error {
     /// An answer that is longer than any that the contract describes.
     #[error("unable to read the node's answer: it is longer than {0} bytes")]
     TooLong(usize),
+    /// There is no room for what the node has measured, beside what others have.
+    #[error("the node has measured more than there is room for")]
+    NoRoom,
     /// An answer that is not what the contract says.
     #[error("unable to understand the node's answer")]
     Malformed(#[source] serde_json::Error),
@@ -299,6 +303,10 @@ impl NodeClient {
     #[must_use]
     pub fn with_reading(self, reading: Reading) -> Self {
         Self(Caller { reading, ..self.0 })
+    }
+
+    pub(crate) fn reading(&self) -> &Reading {
+        &self.0.reading
     }
 
     /// What the node is.

@@ -314,6 +314,7 @@ impl Session<'_> {
             mut record,
             lost,
             leftover,
+            room: _room,
         } = self.measure(task).await
         else {
             return Err(Stop::Interrupted);

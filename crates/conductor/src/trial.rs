@@ -6,6 +6,7 @@
 mod decide;
 mod notes;
 mod party;
+mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +30,7 @@ use self::{
 };
 use crate::{
     attempt::{Attempt, Node},
-    client::{Error, NodeClient, Prepared},
+    client::{Error, Kept, NodeClient, Prepared},
     clock::LocalClock,
     links::Unready,
     progress::OnEvent,
@@ -51,6 +52,8 @@ pub(crate) enum Ended {
         record: Box<TrialRecord>,
         lost: BTreeSet<String>,
         leftover: Leftover,
+        /// What the record takes until it is dropped.
+        room: Vec<Kept>,
     },
     /// It was stopped on request, and nothing is left of it.
     Interrupted,
@@ -105,6 +108,7 @@ pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
             id: task.id.as_str().into(),
             nodes: vec![],
         },
+        room: vec![],
     }
 }
 
@@ -163,6 +167,9 @@ struct Driver<'a> {
     nodes: &'a mut BTreeMap<String, Node>,
     clock: LocalClock,
     seen: Observations,
+    /// What the outcomes in `seen` take.
+    room: Vec<Kept>,
+    merged_samples: Option<u32>,
     requested_starts: BTreeMap<String, u64>,
     started: Option<Instant>,
     on_event: &'a OnEvent<'a>,
@@ -187,6 +194,8 @@ impl<'a> Driver<'a> {
             nodes,
             clock,
             seen: Observations::default(),
+            room: vec![],
+            merged_samples: None,
             requested_starts: BTreeMap::new(),
             started: None,
             on_event,
@@ -235,10 +244,15 @@ impl<'a> Driver<'a> {
             seen: self.seen,
         };
         let lost = facts.seen.lost.clone();
+        let record = TrialRecord {
+            merged_samples: self.merged_samples,
+            ..record(facts)
+        };
         Ended::Recorded {
-            record: Box::new(record(facts)),
+            record: Box::new(record),
             lost,
             leftover,
+            room: self.room,
         }
     }
 
@@ -333,9 +347,10 @@ impl<'a> Driver<'a> {
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
         let may_be_refused = role == Role::Server && self.task.cell.parameters.may_be_cut_off();
-        let peers = self.dialled(role);
+        let peers = party::dialled(self.task.cell, role);
         let mut all = vec![];
         for party in self.parties.iter_mut().filter(|party| party.role == role) {
+            party.limits.dialled = 0;
             let addresses = party
                 .seen
                 .as_mut()
@@ -383,15 +398,15 @@ impl<'a> Driver<'a> {
 
     /// What the nodes know of this trial from an earlier session.
     async fn examine_known_trial(&mut self) -> KnownTrial {
-        let statuses = join_all(self.parties.iter().map(|party| party.node.status(&self.id))).await;
-        let statuses: Vec<_> = statuses.into_iter().map(Result::ok).collect();
-        let (listeners, clients) = statuses.split_at(self.clients().start);
+        let reports = join_all(self.parties.iter().map(|party| party.status(&self.id))).await;
+        let reports: Vec<_> = reports.into_iter().map(Result::ok).collect();
+        let (listeners, clients) = reports.split_at(self.clients().start);
         let found = decide_known_trial(listeners, clients);
         if found == KnownTrial::TakeOver {
-            for (i, status) in statuses.into_iter().enumerate() {
+            for (i, report) in reports.into_iter().enumerate() {
                 self.parties[i].has_accepted = true;
-                if let Some(status) = status {
-                    self.note_status(i, status);
+                if let Some(report) = report {
+                    self.note_report(i, report);
                 }
             }
         }
@@ -514,8 +529,8 @@ impl<'a> Driver<'a> {
             match answer {
                 None => return Ok(()),
                 Some((_, Ok(None))) => {}
-                Some((i, Ok(Some(status)))) => {
-                    self.note_status(i, status);
+                Some((i, Ok(Some(report)))) => {
+                    self.note_report(i, report);
                     if self.parties[i].is_watched(after) {
                         calls.push(self.parties[i].poll(i, self.id.clone(), after, wait));
                     }
@@ -531,10 +546,10 @@ impl<'a> Driver<'a> {
     async fn end_all(&mut self) {
         for (i, answer) in party::end_all(&self.parties, &self.id).await {
             match answer {
-                Ok(status) => {
-                    let forgotten = status.is_none();
-                    if let Some(status) = status {
-                        self.note_status(i, status);
+                Ok(report) => {
+                    let forgotten = report.is_none();
+                    if let Some(report) = report {
+                        self.note_report(i, report);
                     }
                     let party = &mut self.parties[i];
                     party.has_ended |= forgotten;

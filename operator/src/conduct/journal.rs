@@ -261,7 +261,7 @@ impl RecordSink for Journal {
         self.unkept += 1;
         self.account.add(record);
         self.records.push(TrialRecord {
-            merged_samples,
+            merged_samples: merged_samples.or(record.merged_samples),
             ..record.brief()
         });
         self.publish_progress();

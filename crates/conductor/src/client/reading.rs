@@ -24,6 +24,11 @@ const SMALL_BYTES: usize = 2 << 10;
 /// Room for the rest of longer answers, until they have been parsed: two of the longest.
 const ROOM_BYTES: usize = 16 << 20;
 
+/// Room for outcomes of trials until they are recorded, of all runs and of one. A run that has both of its own
+/// leaves as much to others.
+const OUTCOMES_BYTES: usize = 24 << 20;
+const OUTCOMES_OF_RUN_BYTES: usize = 12 << 20;
+
 /// How long the rest of an answer may take. It keeps others waiting.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
@@ -38,6 +43,14 @@ struct Room {
     bytes: Arc<Semaphore>,
     /// The one long answer of the run: its other nodes must not fill the queue before those of other runs.
     of_run: Arc<Semaphore>,
+    outcomes: Arc<Semaphore>,
+    outcomes_of_run: Arc<Semaphore>,
+}
+
+/// The room that an outcome takes until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    _room: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 /// The room that an answer takes until it is dropped.
@@ -53,6 +66,8 @@ impl Reading {
         Self(Some(Room {
             bytes: Arc::new(Semaphore::new(ROOM_BYTES)),
             of_run: Arc::new(Semaphore::new(1)),
+            outcomes: Arc::new(Semaphore::new(OUTCOMES_BYTES)),
+            outcomes_of_run: Arc::new(Semaphore::new(OUTCOMES_OF_RUN_BYTES)),
         }))
     }
 
@@ -63,7 +78,21 @@ impl Reading {
         Self(room.map(|room| Room {
             bytes: room.bytes.clone(),
             of_run: Arc::new(Semaphore::new(1)),
+            outcomes: room.outcomes.clone(),
+            outcomes_of_run: Arc::new(Semaphore::new(OUTCOMES_OF_RUN_BYTES)),
         }))
+    }
+
+    /// Room for an outcome. `None` if there is too little now. Nobody waits for it: trials last for hours.
+    pub(crate) fn keep(&self, bytes: usize) -> Option<Kept> {
+        let Some(room) = &self.0 else {
+            return Some(Kept::default());
+        };
+        let bytes = u32::try_from(bytes).ok()?;
+        let take = |room: &Arc<Semaphore>| room.clone().try_acquire_many_owned(bytes).ok();
+        Some(Kept {
+            _room: Some([take(&room.outcomes_of_run)?, take(&room.outcomes)?]),
+        })
     }
 
     /// Waits for the answer to a call, and reads its body. The time of the call does not pass while a long

@@ -2,13 +2,10 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use perfrun_contract::{
-    node::{Reason, TrialState, TrialStatus},
-    role::Role,
-};
+use perfrun_contract::node::{Reason, TrialState};
 use tokio::time::Instant;
 
-use super::{Driver, Halt, Leftover};
+use super::{Driver, Halt, Leftover, report::Report};
 use crate::{
     client::{Error, Prepared},
     clock::{ClockReading, Offset},
@@ -106,32 +103,21 @@ impl Driver<'_> {
         self.check_failures()
     }
 
-    /// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
-    /// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
-    /// spread evenly.
-    pub(super) fn dialled(&self, role: Role) -> usize {
-        match role {
-            Role::Server => self.task.cell.sources_per_server() as usize,
-            Role::Relay => 1,
-            Role::Client => 0,
-        }
-    }
-
-    /// Notes a status, and the outcome if there is one.
-    pub(super) fn note_status(&mut self, i: usize, status: TrialStatus) {
-        let dialled = match self.started {
-            None => self.dialled(self.parties[i].role),
-            Some(_) => 0,
-        };
+    /// Notes what a node reports, and the outcome if there is one.
+    pub(super) fn note_report(&mut self, i: usize, report: Report) {
         let party = &mut self.parties[i];
-        let has_ended = status.state == TrialState::Finished;
-        let outcome = party.see(status, dialled);
+        let has_ended = report.seen.state == TrialState::Finished;
+        party.seen = Some(report.seen);
         if !has_ended {
             return;
         }
         party.has_ended = true;
-        match outcome {
-            Some(outcome) => self.seen.add_outcome(&party.name, party.role, outcome),
+        match report.outcome {
+            Some(outcome) => {
+                self.room.push(report.room);
+                self.merged_samples = self.merged_samples.max(report.merged_samples);
+                self.seen.add_outcome(&party.name, party.role, outcome);
+            }
             None => {
                 let message = format!("{} finished without an outcome", party.name);
                 self.seen
@@ -159,6 +145,7 @@ impl Driver<'_> {
             | Error::Busy(_)
             | Error::Refused { .. }
             | Error::TooLong(_)
+            | Error::NoRoom
             | Error::Malformed(_) => {
                 let message = format!("{}: {}", party.name, error.describe());
                 self.seen

@@ -9,13 +9,16 @@ use futures::{
 };
 use perfrun_contract::{
     matrix::Stack,
-    node::{Outcome, Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
+    node::{Side, TrialLabels, TrialRequest, TrialState, TrialStatus},
     plan::Cell,
     role::Role,
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::GRACE;
+use super::{
+    GRACE,
+    report::{Limits, Report, Seen},
+};
 use crate::{
     attempt::{Attempt, Node},
     client::{Error, NodeClient, Prepared},
@@ -28,16 +31,6 @@ const POLL_PAUSE: Duration = Duration::from_millis(50);
 
 /// Clients that are prepared at the same time. Each request has the addresses that its client dials.
 const PREPARED_AT_A_TIME: usize = 16;
-
-/// What is kept of the last status of a node.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub state: TrialState,
-    /// Payload sent and received so far.
-    pub bytes: u64,
-    /// Those of its addresses that are still to be dialled.
-    pub addresses: Vec<String>,
-}
 
 /// A node in a trial.
 #[derive(Debug)]
@@ -53,10 +46,23 @@ pub(super) struct Party {
     pub seen: Option<Seen>,
     /// Whether it has nothing more to report.
     pub has_ended: bool,
+    /// How much of its answers is kept.
+    pub limits: Limits,
 }
 
 /// What a node answered, with its index in the list. `None` if the answer has no status.
-pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
+pub(super) type Answer = (usize, Result<Option<Report>, Error>);
+
+/// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
+/// peers. Others are one peer, with an address for each interface; one of them, or clients would not be spread
+/// evenly.
+pub(super) fn dialled(cell: &Cell, role: Role) -> usize {
+    match role {
+        Role::Server => cell.sources_per_server() as usize,
+        Role::Relay => 1,
+        Role::Client => 0,
+    }
+}
 
 /// The nodes of a cell: relays, then servers, then clients.
 pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party> {
@@ -69,6 +75,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             has_accepted: false,
             seen: None,
             has_ended: false,
+            limits: Limits::new(cell.nodes().count(), dialled(cell, role)),
         };
         names.iter().map(party).collect()
     };
@@ -92,17 +99,14 @@ impl Party {
         self.is_open() && self.seen.as_ref().is_none_or(|seen| seen.state <= after)
     }
 
-    /// Keeps what is needed of a status, and at most `dialled` addresses. Returns how the trial ended.
-    pub(super) fn see(&mut self, status: TrialStatus, dialled: usize) -> Option<Outcome> {
-        let mut addresses = status.addresses;
-        addresses.truncate(dialled);
-        addresses.shrink_to_fit();
-        self.seen = Some(Seen {
-            state: status.state,
-            bytes: status.bytes_sent + status.bytes_received,
-            addresses,
-        });
-        status.outcome
+    /// What is kept of a status.
+    pub(super) fn report(&self, status: TrialStatus) -> Result<Report, Error> {
+        self.limits.report(status, self.node.reading())
+    }
+
+    /// What it knows of a trial.
+    pub(super) async fn status(&self, id: &str) -> Result<Report, Error> {
+        self.report(self.node.status(id).await?)
     }
 
     /// Waits until it is past a state, but not longer than `wait`.
@@ -113,11 +117,12 @@ impl Party {
         after: TrialState,
         wait: Duration,
     ) -> BoxFuture<'static, Answer> {
-        let node = self.node.clone();
+        let (node, limits) = (self.node.clone(), self.limits);
         let call = async move {
             let called = Instant::now();
             let answer = node.status_after(&id, after, wait).await;
-            if answer.as_ref().is_ok_and(|status| status.state <= after) {
+            let answer = answer.and_then(|status| limits.report(status, node.reading()));
+            if answer.as_ref().is_ok_and(|report| report.seen.state <= after) {
                 sleep_until(called + wait.min(POLL_PAUSE)).await;
             }
             (i, answer.map(Some))
@@ -215,7 +220,12 @@ pub(super) async fn read_clocks(
 /// Ends a trial wherever it is in progress.
 pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     let open = parties.iter().enumerate().filter(|(_, party)| party.is_open());
-    join_all(open.map(|(i, party)| async move { (i, end(&party.node, id).await) })).await
+    join_all(open.map(|(i, party)| async move {
+        let ended = end(&party.node, id).await;
+        let report = ended.and_then(|status| status.map(|status| party.report(status)).transpose());
+        (i, report)
+    }))
+    .await
 }
 
 /// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`]. `None`
@@ -226,6 +236,7 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
     if status.state == TrialState::Finished {
         return Ok(Some(status));
     }
+    drop(status);
     node.delete(id).await?;
     match node.status_after(id, TrialState::Running, GRACE).await {
         Err(Error::NotFound) => Ok(None),
@@ -236,9 +247,10 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
 /// Makes all nodes forget a trial of an earlier session.
 pub(super) async fn forget_all(parties: &[Party], id: &str) {
     join_all(parties.iter().map(|party| async move {
-        let forgotten = match end(&party.node, id).await {
-            Ok(Some(_)) => party.node.delete(id).await,
-            Ok(None) | Err(Error::NotFound) => Ok(()),
+        let has_result = end(&party.node, id).await.map(|status| status.is_some());
+        let forgotten = match has_result {
+            Ok(true) => party.node.delete(id).await,
+            Ok(false) | Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = forgotten {
@@ -262,23 +274,17 @@ mod tests {
     /// Answers at once, with news or without.
     struct Hasty(TrialState);
 
-    impl Hasty {
-        fn status(&self) -> TrialStatus {
-            TrialStatus {
-                state: self.0,
-                addresses: vec!["/somewhere".to_owned(); 10_000],
-                bytes_sent: 1,
-                bytes_received: 2,
-                outcome: None,
-            }
-        }
-    }
-
     #[async_trait]
     impl Requester for Hasty {
         async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
-            let body = serde_json::to_vec(&self.status())?;
-            Ok(Response::new(200, body))
+            let status = TrialStatus {
+                state: self.0,
+                addresses: vec![],
+                bytes_sent: 0,
+                bytes_received: 0,
+                outcome: None,
+            };
+            Ok(Response::new(200, serde_json::to_vec(&status)?))
         }
     }
 
@@ -291,6 +297,7 @@ mod tests {
             has_accepted: true,
             seen: None,
             has_ended: false,
+            limits: Limits::new(1, 1),
         }
     }
 
@@ -307,14 +314,5 @@ mod tests {
         };
         assert!(polled(TrialState::Ready).await >= Duration::from_secs(1));
         assert_eq!(polled(TrialState::Finished).await, Duration::ZERO);
-    }
-
-    #[test]
-    fn one_address_of_each_peer_is_kept() {
-        let mut party = party(TrialState::Ready);
-        party.see(Hasty(TrialState::Ready).status(), 3);
-        let seen = party.seen.expect("it was seen");
-        assert_eq!((seen.addresses.len(), seen.bytes), (3, 3));
-        assert!(seen.addresses.capacity() < 100);
     }
 }
