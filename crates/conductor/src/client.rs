@@ -492,13 +492,13 @@ impl fmt::Debug for Caller {
 }
 
 /// Most bytes of the answer to a call. The status of a trial has samples and distributions, and that of a
-/// link counts for each peer.
+/// link counts for each peer. What a node says of itself is kept for the whole run, and is a few KiB.
 fn most_bytes(path: &str) -> usize {
     match path {
         path if path.starts_with("/v1/trials/") => 8 << 20,
         "/metrics" => 4 << 20,
         path if path.starts_with("/v1/link") => 1 << 20,
-        _ => 64 << 10,
+        _ => 16 << 10,
     }
 }
 

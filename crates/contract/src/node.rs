@@ -37,7 +37,7 @@
 //! that of all conductors before it. Without the header the epoch is 0. A node remembers the largest one, and
 //! answers 412 to calls with a smaller one, before it looks at anything else but the token.
 //!
-//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics`, 1 MiB of an agent's answer and 64
+//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics`, 1 MiB of an agent's answer and 16
 //! KiB of any other. They refuse a status or an [`Info`] beyond the [`bounds`], and cut the messages of
 //! failures after 1000 characters.
 

@@ -194,7 +194,7 @@ async fn an_answer_without_an_end_is_given_up() {
     let error = client.info().await.unwrap_err();
     assert_eq!(
         error.describe(),
-        "unable to read the node's answer: it is longer than 65536 bytes"
+        "unable to read the node's answer: it is longer than 16384 bytes"
     );
     // The rest fits the buffers of two sockets.
     let sent = answered.await.unwrap();

@@ -36,7 +36,7 @@ pub const KINDS_MAX: usize = 64;
 pub const STACKS_MAX: usize = 16;
 
 /// Most words of what all stacks of a node can do. The conductor keeps them for the whole run.
-pub const WORDS_MAX: usize = 1024;
+pub const WORDS_MAX: usize = 512;
 
 impl Info {
     /// What the node says of itself.
@@ -382,7 +382,7 @@ mod tests {
         };
         assert!(node(WORDS_MAX).is_ok());
         let why = node(WORDS_MAX + 1).unwrap_err();
-        assert!(why.starts_with("words of what its stacks can do: 1025"), "{why}");
+        assert!(why.starts_with("words of what its stacks can do: 513"), "{why}");
     }
 
     #[test]
