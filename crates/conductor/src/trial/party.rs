@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{
-    FutureExt, StreamExt,
+    FutureExt,
     future::{BoxFuture, join_all},
-    stream,
 };
 use perfrun_contract::{
     matrix::Stack,
@@ -13,7 +12,10 @@ use perfrun_contract::{
     plan::Cell,
     role::Role,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     GRACE,
@@ -165,8 +167,10 @@ pub(super) async fn prepare_clients(
         .iter()
         .enumerate()
         .filter(|(_, party)| party.role == Role::Client);
-    let servers = &servers;
-    let calls = clients.enumerate().map(|(number, (i, party))| async move {
+    let places = Semaphore::new(PREPARED_AT_A_TIME);
+    let (servers, places) = (&servers, &places);
+    join_all(clients.enumerate().map(|(number, (i, party))| async move {
+        let _place = places.acquire().await;
         let (servers, clocks) = servers(number);
         let side = Side::Client {
             servers,
@@ -175,9 +179,8 @@ pub(super) async fn prepare_clients(
         };
         let request = request(task, party, side);
         (i, party.node.prepare(id, &request).await)
-    });
-    let calls: Vec<_> = calls.collect();
-    stream::iter(calls).buffered(PREPARED_AT_A_TIME).collect().await
+    }))
+    .await
 }
 
 fn request(task: &Attempt<'_>, party: &Party, side: Side) -> TrialRequest {
