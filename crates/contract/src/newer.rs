@@ -5,8 +5,8 @@
 //! carries them from where it reads to where it writes. Documents and calls of nodes are read strictly: a
 //! name that nobody knows is a mistake there.
 //!
-//! Names are never freed. So those of objects and those of records are counted apart: whoever may write a
-//! ConfigMap with records takes no room away from the statuses of runs.
+//! Names are never freed. So those of objects and those of records are counted apart: an editor of ConfigMaps
+//! with records takes no room away from the statuses of runs.
 
 use std::{
     borrow::Cow,

@@ -124,8 +124,10 @@ impl Reading {
                 .size_hint()
                 .upper()
                 .and_then(|bytes| usize::try_from(bytes).ok());
-            let bytes = answer.body.len() + rest.unwrap_or(most);
-            answer._held = Some(room.enter(bytes).await?);
+            let rest = rest.unwrap_or(most);
+            answer._held = Some(room.enter(answer.body.len() + rest).await?);
+            // A buffer that grows as needed would take up to twice that.
+            answer.body.reserve_exact(rest);
             timeout(READ_WITHIN, read(body, &mut answer.body, usize::MAX)).await??;
         }
         Ok(answer)

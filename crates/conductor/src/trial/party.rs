@@ -27,8 +27,8 @@ use crate::{
     clock::{self, ClockReading, LocalClock},
 };
 
-/// The least time between two polls of a node: one that does not wait until there is news would be called
-/// again at once, for as long as the trial lasts.
+/// The least time between two polls of a node. Without it, a node that answers before its state has changed
+/// would be called without a pause for as long as the trial lasts.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
 
 /// Clients that are prepared at the same time. Each request has the addresses that its client dials.
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::client::{BoxError, Request, Requester, Response};
 
-    /// Answers at once, with news or without.
+    /// Answers immediately that its trial is in this state.
     struct Hasty(TrialState);
 
     #[async_trait]

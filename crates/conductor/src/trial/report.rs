@@ -52,7 +52,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The limits of one of so many nodes.
+    /// The limits of a node of a trial that has this number of them.
     pub(super) fn new(nodes: usize, dialled: usize) -> Self {
         Self {
             dialled,

@@ -86,7 +86,7 @@ fn merged(record: &TrialRecord, step: usize) -> TrialRecord {
         node.measured.samples = samples.collect();
         (name.clone(), node)
     });
-    // For want of room, the conductor may have merged them before.
+    // The conductor may have merged them before, because it had no room for all.
     let before = record.merged_samples.unwrap_or(1);
     TrialRecord {
         links: record.links.clone(),

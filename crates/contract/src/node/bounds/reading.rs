@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::node::{Info, Measured, TrialStatus};
 
-    /// Why an answer is refused that has so many elements in a field, and then something that is not JSON.
+    /// Why an answer is refused that has these elements in a field, and then something that is not JSON.
     fn refusal<T: DeserializeOwned>(
         answer: &impl Serialize,
         field: &str,
