@@ -79,8 +79,8 @@ pub fn of_nodes<T>(read: impl FnOnce() -> T) -> T {
 pub struct NewerName(&'static str);
 
 impl NewerName {
-    /// The name; `None` if it is none: empty, long, or not made of ASCII letters and digits. Also `None` in an
-    /// answer of a node, and if there have been more than some hundreds.
+    /// The name; `None` if it is none: empty, long, or not made of ASCII letters and digits. Also `None` in
+    /// an answer of a node, and if there have been more than some hundreds.
     pub fn new(name: &str) -> Option<Self> {
         let is_name =
             (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -67,9 +67,9 @@ pub struct TrialRecord {
     /// The links, as they were set and measured just before; absent if the links stayed as an earlier trial
     /// had left them.
     pub links: Option<LinkCheck>,
-    /// How many neighbouring samples of a node were merged into each one, at most, where all of them would have
-    /// made the results of the run too large, or the operator had no room for them. The metrics are computed
-    /// from all for which it had room.
+    /// How many neighbouring samples of a node were merged into each one, at most, where all of them would
+    /// have made the results of the run too large, or the operator had no room for them. The metrics are
+    /// computed from all for which it had room.
     pub merged_samples: Option<u32>,
     /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used
     /// is the client's.

@@ -133,9 +133,9 @@ pub enum Reason {
     /// The trials do not tell whether an expectation holds. The verdict is `Inconclusive`: use a larger
     /// `maxIterations`, a quieter machine or a larger bound.
     NotPrecise,
-    /// Neighbouring samples of trials are merged, so that the results fit, or because the operator had no room
-    /// for all; the message says of how many. Metrics are computed from all samples for which it had room.
-    /// `--max-result-bytes` of the operator keeps more.
+    /// Neighbouring samples of trials are merged, so that the results fit, or because the operator had no
+    /// room for all; the message says of how many. Metrics are computed from all samples for which it had
+    /// room. `--max-result-bytes` of the operator keeps more.
     ResultsTooLarge,
     /// Something added containers to pods of the run, for example a service mesh. They may carry the traffic
     /// that is measured, and use CPU time. Leave them out, with labels or annotations in `spec.template`.

@@ -24,8 +24,8 @@ const SMALL_BYTES: usize = 2 << 10;
 /// Room for the rest of longer answers, until they have been parsed: two of the longest.
 const ROOM_BYTES: usize = 16 << 20;
 
-/// Room for outcomes of trials until they are recorded, of all runs and of one. A run that has both of its own
-/// leaves as much to others.
+/// Room for outcomes of trials until they are recorded, of all runs and of one. A run that has both of its
+/// own leaves as much to others.
 const OUTCOMES_BYTES: usize = 24 << 20;
 const OUTCOMES_OF_RUN_BYTES: usize = 12 << 20;
 

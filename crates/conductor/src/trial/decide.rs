@@ -19,9 +19,9 @@ pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
     (LEAD + LEAD_PER_CLIENT.saturating_mul(clients)).max(worst_round_trip.saturating_mul(4))
 }
 
-/// The servers, at most `most` of them, in the order in which a client gets them. Its peers take them in turn,
-/// so each client begins where the peers of the clients before it ended: all servers get the same number of
-/// peers, give or take one.
+/// The servers, at most `most` of them, in the order in which a client gets them. Its peers take them in
+/// turn, so each client begins where the peers of the clients before it ended: all servers get the same
+/// number of peers, give or take one.
 pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, most: usize, servers: &[T]) -> Vec<T> {
     let before = client as u64 * u64::from(peers);
     let begin = before.checked_rem(servers.len() as u64).unwrap_or(0);

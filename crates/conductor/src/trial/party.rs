@@ -56,8 +56,8 @@ pub(super) struct Party {
 pub(super) type Answer = (usize, Result<Option<Report>, Error>);
 
 /// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
-/// peers. Others are one peer, with an address for each interface; one of them, or clients would not be spread
-/// evenly.
+/// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
+/// spread evenly.
 pub(super) fn dialled(cell: &Cell, role: Role) -> usize {
     match role {
         Role::Server => cell.sources_per_server() as usize,

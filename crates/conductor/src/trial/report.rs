@@ -1,8 +1,8 @@
 //! What the conductor keeps of a node's status, until the trial is recorded.
 //!
-//! A status may have 8 MiB, and there may be hundreds of nodes. Each outcome has a share of what its trial may
-//! always occupy. A larger one needs room that all runs of the process share. Without it, neighbouring samples
-//! are merged until they fit the share, as they are later in results that are too large.
+//! A status may have 8 MiB, and there may be hundreds of nodes. Each outcome has a share of what its trial
+//! may always occupy. A larger one needs room that all runs of the process share. Without it, neighbouring
+//! samples are merged until they fit the share, as they are later in results that are too large.
 
 use std::iter;
 

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Epoch, Error, Request, Requester, Response},
+    client::{BoxError, Epoch, Error, Reading, Request, Requester, Response},
 };
 use perfrun_contract::node::ProbeRequest;
 use perfrun_link::{Impairment, probe::ProbePlan};
@@ -199,6 +199,36 @@ async fn an_answer_without_an_end_is_given_up() {
     // The rest fits the buffers of two sockets.
     let sent = answered.await.unwrap();
     assert!(sent < 64 << 20, "{sent} bytes");
+}
+
+/// Answers each call with a mebibyte of text, and counts connections.
+async fn talkative(listener: TcpListener, connections: Arc<AtomicUsize>) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        connections.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n".to_vec();
+            let answer = [head, vec![b'x'; 1 << 20]].concat();
+            while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
+                if stream.write_all(&answer).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_a_long_answer_is_not_used_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = NodeClient::new(&format!("http://{}", listener.local_addr().unwrap()), "x").unwrap();
+    let client = client.with_reading(Reading::of_process());
+    let connections = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(talkative(listener, connections.clone()));
+    for calls in 1..=5 {
+        assert_eq!(client.metrics().await.unwrap().len(), 1 << 20);
+        assert_eq!(connections.load(Ordering::Relaxed), calls);
+    }
 }
 
 #[tokio::test]
