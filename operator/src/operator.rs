@@ -205,7 +205,7 @@ pub(crate) async fn reconcile_all(
     });
     let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
     let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
-    let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule, health.clone());
+    let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
     let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
     let pods_seen = watch::<Pod>(client, namespaces, managed)
         .reflect(pods_writer)
@@ -219,7 +219,7 @@ pub(crate) async fn reconcile_all(
             note_failure(result, metrics);
             future::ready(())
         });
-    join!(runs, schedules, recheck(&context));
+    join!(runs, schedules, recheck(&context), note_listed(&context, health));
 }
 
 /// The services of a term. `client` is that of the term.
@@ -261,7 +261,6 @@ fn watch_runs(
     namespaces: &[String],
     writer: Writer<WatchedRun>,
     wake_schedule: mpsc::UnboundedSender<ObjectRef<WatchedSchedule>>,
-    health: Arc<Health>,
 ) -> impl Stream<Item = watcher::Result<WatchedRun>> + use<> {
     let (context, mut listed) = (context.clone(), BTreeSet::new());
     watch::<WatchedRun>(&context.services.client, namespaces, watcher::Config::default())
@@ -270,16 +269,22 @@ fn watch_runs(
             match event {
                 watcher::Event::Init => listed.clear(),
                 watcher::Event::InitApply(run) => listed.extend(run.uid()),
-                watcher::Event::InitDone => {
-                    context.remove_all_except(&mem::take(&mut listed));
-                    health.note_listed();
-                }
+                watcher::Event::InitDone => context.remove_all_except(&mem::take(&mut listed)),
                 watcher::Event::Apply(_) => {}
                 watcher::Event::Delete(run) => context.remove(&run.uid().unwrap_or_default()),
             }
             schedule::wake(event, &context.turns.runs, &wake_schedule);
         })
         .applied_objects()
+}
+
+/// Notes that the operator knows all runs and their pods. No run is reconciled before. Reconciliations wait in
+/// the same task: a store wakes only one of the tasks that wait for it.
+async fn note_listed(context: &Context, health: &Health) {
+    let (runs, pods) = (&context.turns.runs, &context.services.pods);
+    if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
+        health.note_listed();
+    }
 }
 
 /// Wakes the first waiting run every [`RECHECK`].
@@ -295,18 +300,45 @@ async fn recheck(context: &Context) {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use http::Method;
     use serde_json::json;
     use tokio::time::sleep;
 
     use super::*;
-    use crate::test_server::TestServer;
+    use crate::test_server::{Answer, TestServer};
 
-    #[tokio::test(start_paused = true)]
-    async fn a_leader_cut_off_from_the_api_server_is_replaced_and_creates_nothing_twice() {
+    /// An API server that has a version.
+    fn server() -> TestServer {
         let server = TestServer::new();
         let version = json!({"major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
         server.put("/version", version);
+        server
+    }
+
+    fn args() -> Args {
+        <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_is_not_ready_before_it_knows_the_pods_of_runs() {
+        let server = server();
+        server.script_times(1, Method::GET, "/api/v1/pods", Answer::DoLate(60));
+        let (client, health) = (server.client(), Arc::new(Health::default()));
+        let led = health.clone();
+        tokio::spawn(async move { lead(&args(), client, &Arc::new(Metrics::new()), &led).await });
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(
+            health.check_ready(),
+            Err("the runs and their pods could not be listed yet")
+        );
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(health.check_ready(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_cut_off_from_the_api_server_is_replaced_and_creates_nothing_twice() {
+        let server = server();
         let create = |name: &str| {
             let spec = json!({"workload": {"ping": {}}, "topology": {"exclusive": false},
                 "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false}});
@@ -318,10 +350,7 @@ mod tests {
         let start = |client: Client| {
             let metrics = Arc::new(Metrics::new());
             let exported = metrics.clone();
-            tokio::spawn(async move {
-                let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
-                lead(&args, client, &metrics, &Arc::default()).await;
-            });
+            tokio::spawn(async move { lead(&args(), client, &metrics, &Arc::default()).await });
             move || exported.encode().contains("perfrun_operator_leader 1")
         };
         let later = async || sleep(Duration::from_secs(30)).await;

@@ -19,7 +19,7 @@ struct State {
     has_answer: bool,
     /// The last attempt of the loop. `None` before the first, for which requests to the API server may wait.
     last_attempt: Option<Instant>,
-    /// Whether this operator leads, and does not know all runs yet.
+    /// Whether this operator leads, and does not know all runs and their pods yet.
     is_listing: bool,
 }
 
@@ -39,7 +39,7 @@ impl Health {
         self.0.lock().is_listing = leads;
     }
 
-    /// Notes that this operator knows all runs.
+    /// Notes that this operator knows all runs and their pods.
     pub(crate) fn note_listed(&self) {
         self.0.lock().is_listing = false;
     }
@@ -54,13 +54,13 @@ impl Health {
         }
     }
 
-    /// An error unless the operator works: it waits to lead, or leads and knows all runs.
+    /// An error unless the operator works: it waits to lead, or leads and knows all runs and their pods.
     pub(crate) fn check_ready(&self) -> Result<(), &'static str> {
         match *self.0.lock() {
             State {
                 has_answer: false, ..
             } => Err("the API server has not answered yet"),
-            State { is_listing: true, .. } => Err("the runs could not be listed yet"),
+            State { is_listing: true, .. } => Err("the runs and their pods could not be listed yet"),
             State { .. } => Ok(()),
         }
     }

@@ -63,6 +63,10 @@ impl Error {
 
 /// Reconciles one run.
 pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -> Result<Action, Error> {
+    // A run whose pods are not known seems to have none, and another would begin beside it.
+    if context.services.pods.wait_until_ready().await.is_err() {
+        return Ok(Action::await_change());
+    }
     let began = tokio::time::Instant::now();
     let result = match &*watched {
         WatchedRun::Readable(run) => reconcile_readable(run, &context).await,

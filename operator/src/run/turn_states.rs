@@ -14,6 +14,8 @@ pub(crate) struct TurnStates(Mutex<Entries>);
 #[derive(Default)]
 pub(crate) struct Entries {
     turn_states: BTreeMap<String, TurnState>,
+    /// The runs that this process has reconciled.
+    reconciled: BTreeSet<String>,
     /// The last turn of each namespace of which a run has begun.
     turns: BTreeMap<String, u64>,
     /// The number of turns so far.
@@ -24,6 +26,11 @@ impl Entries {
     /// The state of a run's turn according to this process. `None` if only the run's status can tell.
     pub(crate) fn turn_state(&self, uid: &str) -> Option<TurnState> {
         self.turn_states.get(uid).copied()
+    }
+
+    /// Whether this process has reconciled the run.
+    pub(crate) fn is_reconciled(&self, uid: &str) -> bool {
+        self.reconciled.contains(uid)
     }
 
     /// The number of the turn in which a run of the namespace began last, in this process. 0 if none has.
@@ -40,14 +47,18 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl TurnStates {
-    /// Reserves a turn for a run unless `check` fails. No other run can reserve a turn in the meantime.
+    /// Reserves a turn for a run unless `check` fails. No other run can reserve a turn in the meantime, nor
+    /// between the check and the note that the run is reconciled: from then on, only its turn says that it
+    /// keeps others waiting.
     pub(crate) fn reserve<E>(
         &self,
         uid: &str,
         check: impl FnOnce(&Entries) -> Result<(), E>,
     ) -> Result<Reservation<'_>, E> {
         let mut entries = self.0.lock();
-        check(&entries)?;
+        let checked = check(&entries);
+        entries.reconciled.insert(uid.to_owned());
+        checked?;
         entries
             .turn_states
             .entry(uid.to_owned())
@@ -56,6 +67,11 @@ impl TurnStates {
             turn_states: self,
             uid: uid.to_owned(),
         })
+    }
+
+    /// The run is reconciled, and needs no turn.
+    pub(crate) fn note_reconciled(&self, uid: &str) {
+        self.0.lock().reconciled.insert(uid.to_owned());
     }
 
     /// What is known of all runs.
@@ -110,11 +126,17 @@ impl TurnStates {
         }
     }
 
-    /// UIDs of all runs whose turns are known, except these.
+    /// The run no longer exists.
+    pub(crate) fn remove(&self, uid: &str) {
+        self.forget_end(uid);
+        self.0.lock().reconciled.remove(uid);
+    }
+
+    /// UIDs of all runs that are known, except these.
     pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let entries = self.0.lock();
-        let others = entries.turn_states.keys().filter(|uid| !uids.contains(*uid));
-        others.cloned().collect()
+        let known = entries.turn_states.keys().chain(&entries.reconciled);
+        known.filter(|uid| !uids.contains(*uid)).cloned().collect()
     }
 }
 

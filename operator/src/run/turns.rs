@@ -67,10 +67,11 @@ impl Turns {
         pods: &[NodePod],
     ) -> Result<Option<Reservation<'_>>, String> {
         let needs_none = run.spec.suspend || run.spec.cancel || run.meta().deletion_timestamp.is_some();
+        let uid = run.uid().unwrap_or_default();
         if needs_none || has_ended(status) {
+            self.turn_states.note_reconciled(&uid);
             return Ok(None);
         }
-        let uid = run.uid().unwrap_or_default();
         if is_running(status) || has_undeleted(pods) {
             self.turn_states.begin(&uid, &run.namespace().unwrap_or_default());
         }
@@ -113,7 +114,7 @@ impl Turns {
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
-        self.turn_states.forget_end(uid);
+        self.turn_states.remove(uid);
     }
 
     /// Ends the turn of a run, so that another run may start.
@@ -123,7 +124,7 @@ impl Turns {
         }
     }
 
-    /// UIDs of all runs that have had a turn, except these.
+    /// UIDs of all runs that are known, except these.
     pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
         self.turn_states.uids_except(uids)
     }
@@ -157,7 +158,8 @@ impl Turns {
         let contenders = runs.iter().filter_map(|run| {
             let run = run.readable()?;
             let uid = run.meta().uid.as_deref()?;
-            let turn_state = turn_state(run, entries.turn_state(uid), || self.has_pods(run))?;
+            let is_active = || !entries.is_reconciled(uid) || self.has_pods(run);
+            let turn_state = turn_state(run, entries.turn_state(uid), is_active)?;
             Some(contender(run, uid, turn_state, entries))
         });
         contenders.collect()
@@ -170,7 +172,14 @@ impl Turns {
 
 /// The state of a run's turn. `None` if the run needs none: it has ended, is suspended or is being deleted,
 /// or the API server refuses its objects. `known` is what this process knows of the run.
-fn turn_state(run: &PerfRun, known: Option<TurnState>, has_pods: impl FnOnce() -> bool) -> Option<TurnState> {
+///
+/// `is_active` says whether a run that was starting its nodes still does. A run that this process has not
+/// reconciled yet does: it is about to create pods, and the watch may not show those that it has.
+fn turn_state(
+    run: &PerfRun,
+    known: Option<TurnState>,
+    is_active: impl FnOnce() -> bool,
+) -> Option<TurnState> {
     let status = run.status.as_ref();
     if run.meta().deletion_timestamp.is_some() || status.is_some_and(has_ended) {
         return None;
@@ -179,7 +188,7 @@ fn turn_state(run: &PerfRun, known: Option<TurnState>, has_pods: impl FnOnce() -
         Some(TurnState::Ended) => None,
         Some(known) => Some(known),
         None if status.is_some_and(is_running) => Some(TurnState::Active),
-        None if status.is_some_and(is_provisioning) => has_pods().then_some(TurnState::Active),
+        None if status.is_some_and(is_provisioning) => is_active().then_some(TurnState::Active),
         None if run.spec.suspend => None,
         None => Some(TurnState::Waiting),
     }
