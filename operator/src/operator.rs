@@ -44,6 +44,7 @@ use crate::{
         context::Context,
         controller::{after_error, reconcile},
         plans::Plans,
+        times::Times,
         turns::Turns,
     },
     schedule::{self, reconcile_schedules},
@@ -201,6 +202,7 @@ pub(crate) async fn reconcile_all(
         services: Arc::new(services),
         turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
         plans: Plans::default(),
+        times: Times::default(),
         conductors: Conductors::default(),
     });
     let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();

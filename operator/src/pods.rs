@@ -1,5 +1,6 @@
 //! The pods of a run, as a decision needs them.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, runtime::reflector::Store};
 use perfrun_api::{
@@ -18,6 +19,8 @@ pub(crate) struct NodePod {
     pub(crate) node: String,
     /// How many pods the node has had before.
     pub(crate) incarnation: u32,
+    /// When the API server created it.
+    pub(crate) created: Option<Timestamp>,
     pub(crate) deleting: bool,
     pub(crate) state: PodState,
     /// Names of the containers that perfrun did not make.
@@ -33,6 +36,7 @@ impl NodePod {
             uid: pod.uid()?,
             node: label(NODE_LABEL)?,
             incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             state: state(pod),
             foreign_containers: foreign_containers(pod),

@@ -10,6 +10,7 @@
 //! | `stage`, `status`, `conditions` | where a run stands, and its status and events: pure |
 //! | `refusal` | what an error of the API server means for a run: pure |
 //! | `plans` | plans of runs, each made once |
+//! | `times` | since when runs have been where they are, whatever their statuses show |
 //! | `turns`, `turn`, `turn_states` | which runs may be active together, and what the watches do not show yet |
 //! | `verdict` | what a run found: pure |
 //! | `unreadable` | reports a PerfRun that cannot be read |
@@ -24,6 +25,7 @@ pub(crate) mod plans;
 pub(crate) mod refusal;
 pub(crate) mod stage;
 pub(crate) mod status;
+pub(crate) mod times;
 pub(crate) mod turn;
 pub(crate) mod turn_states;
 pub(crate) mod turns;

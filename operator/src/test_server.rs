@@ -161,6 +161,11 @@ impl TestServer {
         });
     }
 
+    /// Answers as an API server from now on.
+    pub(crate) fn end_script(&self) {
+        self.0.lock().script.clear();
+    }
+
     /// Stores an object, as another client would.
     pub(crate) fn put(&self, path: &str, object: Value) {
         self.0.lock().store(path, object);

@@ -38,6 +38,12 @@ impl Error {
     pub(crate) fn category(&self) -> &'static str {
         self.into()
     }
+
+    /// Whether the API server may take a smaller status.
+    pub(crate) fn refuses_content(&self) -> bool {
+        let Self::Status(error) = self;
+        error.refuses_content()
+    }
 }
 
 /// Whether the API server has the status.

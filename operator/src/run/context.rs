@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     conduct::Conductors,
-    run::{plans::Plans, turns::Turns},
+    run::{plans::Plans, times::Times, turns::Turns},
     services::Services,
 };
 
@@ -13,6 +13,7 @@ pub(crate) struct Context {
     pub(crate) services: Arc<Services>,
     pub(crate) turns: Turns,
     pub(crate) plans: Plans,
+    pub(crate) times: Times,
     pub(crate) conductors: Conductors,
 }
 
@@ -21,25 +22,38 @@ impl Context {
     /// is woken.
     pub(crate) fn end(&self, uid: &str) {
         self.plans.forget(uid);
+        self.times.remove(uid);
         self.conductors.forget(uid);
         self.turns.end(uid);
+    }
+
+    /// Nobody can write the end of the run. It lets others begin, and its end is still to be written.
+    pub(crate) fn stand_back(&self, uid: &str) {
+        self.conductors.forget(uid);
+        self.turns.stand_back(uid);
     }
 
     /// The run has ended before, is being deleted, or cannot be read.
     pub(crate) fn forget(&self, uid: &str) {
         self.plans.forget(uid);
+        self.times.forget(uid);
         self.give_up_turn(uid);
     }
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
         self.forget(uid);
+        self.times.remove(uid);
         self.turns.remove(uid);
     }
 
     /// Removes runs that no longer exist, given the UIDs of all that do.
     pub(crate) fn remove_all_except(&self, existing: &BTreeSet<String>) {
-        let others = [self.plans.uids_except(existing), self.turns.uids_except(existing)];
+        let others = [
+            self.plans.uids_except(existing),
+            self.times.uids_except(existing),
+            self.turns.uids_except(existing),
+        ];
         for uid in others.iter().flatten() {
             self.remove(uid);
         }

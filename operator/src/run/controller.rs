@@ -9,25 +9,32 @@
 //!
 //! Every reconciliation applies once and writes the status once. The status is written even if applying
 //! failed: whatever the API server answers becomes a condition, and with the condition the time that the run
-//! may take begins.
+//! may take begins. A status that the API server refuses is written smaller. A run whose status nobody can
+//! write ends in its time as well, by the clock of this process.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use error_reporter::Report;
-use kube::{Resource, ResourceExt, runtime::controller::Action};
-use perfrun_api::spec::PerfRun;
+use kube::{
+    Resource, ResourceExt,
+    runtime::{controller::Action, events::Event},
+};
+use perfrun_api::{
+    cluster::condition::Reason,
+    spec::{PerfRun, PerfRunStatus},
+};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::{
     api::{
+        events::{event, publish_event},
         objects,
         publish::{self, Published, next_action, publish},
         watched::WatchedRun,
     },
     run::{
         apply::apply,
-        conditions::has_ended,
         context::Context,
         decide::{after_failure, decide},
         observe::{self, observe},
@@ -38,9 +45,6 @@ use crate::{
     },
     services::Services,
 };
-
-/// Pause after a reconciliation that failed.
-const RETRY: Duration = Duration::from_secs(2);
 
 /// Why a reconciliation failed, by stage.
 #[derive(Debug, Error, IntoStaticStr)]
@@ -81,18 +85,23 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
         }
     };
     context.services.metrics.count_reconciliation(began.elapsed());
-    if let Err(error) = &result {
-        context.services.metrics.count_error(error.category());
+    let uid = watched.uid().unwrap_or_default();
+    match &result {
+        Ok(_) => context.times.note_success(&uid),
+        Err(error) => {
+            context.times.note_failure(&uid);
+            context.services.metrics.count_error(error.category());
+        }
     }
     result
 }
 
 /// What to do after a reconciliation that failed.
-pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, _: Arc<Context>) -> Action {
+pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, context: Arc<Context>) -> Action {
     let (name, namespace) = (run.name_any(), run.namespace());
     let error = Report::new(error);
     tracing::warn!(run = name, namespace, %error, "reconciling failed");
-    Action::requeue(RETRY)
+    Action::requeue(context.times.pause(&run.uid().unwrap_or_default()))
 }
 
 async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, Error> {
@@ -114,26 +123,56 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     let outline = inputs.planned.outline();
     let next = status::next(inputs, run.metadata.generation, &decision.stage);
     let events = status::events(&previous, &next, outline, &decision.stage);
-    let Services { client, recorder, .. } = &*context.services;
-    let published = publish(run, &previous, &next, &events, client, recorder).await?;
-    if published == Published::Yes {
-        if has_ended(&next) && !has_ended(&previous) {
-            context.end(&identity.uid);
-        } else if inputs.deleting || has_ended(&next) {
-            context.forget(&identity.uid);
-        } else if matches!(decision.stage, Stage::Held(_)) {
-            context.give_up_turn(&identity.uid);
-        }
+    let published = publish_what_fits(run, &previous, &next, &events, &context.services).await;
+    let is_written = matches!(published, Ok(Published::Yes));
+    let (uid, stands_back) = (identity.uid.clone(), inputs.stood_back().is_some());
+    context.times.note(&uid, &decision.stage, is_written, inputs.now);
+    match decision.stage {
+        Stage::Over => context.forget(&uid),
+        Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.end(&uid),
+        Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.stand_back(&uid),
+        Stage::Held(_) => context.give_up_turn(&uid),
+        _ => {}
     }
-    let uid = identity.uid.clone();
     // The run gives back a turn that it could not use.
     drop(observed);
     let has_tried = matches!(decision.stage, Stage::Provisioning { .. });
-    if published == Published::Yes && has_tried && !context.turns.is_active(&uid) {
+    if is_written && has_tried && !context.turns.is_active(&uid) {
         // The API server refused the first object. Another run goes first now.
         context.turns.wake_first();
     }
-    Ok(next_action(published, decision.wake))
+    Ok(next_action(published?, decision.wake))
+}
+
+/// Publishes the status, or what the API server takes of it: a status that is too large, or has names that an
+/// older CRD does not know, must not keep the run from ending.
+async fn publish_what_fits(
+    run: &PerfRun,
+    previous: &PerfRunStatus,
+    next: &PerfRunStatus,
+    events: &[Event],
+    services: &Services,
+) -> Result<Published, publish::Error> {
+    let Services { client, recorder, .. } = services;
+    let refused = match publish(run, previous, next, events, client, recorder).await {
+        Err(error) if error.refuses_content() => error,
+        published => return published,
+    };
+    for smaller in status::smaller(next) {
+        let published = publish(run, previous, &smaller, events, client, recorder).await;
+        if matches!(&published, Err(error) if error.refuses_content()) {
+            continue;
+        }
+        if matches!(published, Ok(Published::Yes)) && smaller != *previous {
+            let refused = Report::new(&refused);
+            let why =
+                format!("only a part of the status is written, and the results have the rest: {refused}");
+            let event = event(false, Reason::ApiServerRefuses, &why, "Publish");
+            publish_event(&event, &run.object_ref(&()), recorder).await;
+        }
+        return published;
+    }
+    Err(refused)
 }
 
 fn report(error: &objects::Error, run: &str) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
     pod::{PodState, Trouble, store::STORE_NODE},
@@ -24,6 +24,7 @@ use crate::{
         plans::{Need, Planned},
         refusal::{REFUSALS, Refusal},
         stage::{Stage, last_progress},
+        times::{OwnTimes, elapsed},
     },
 };
 
@@ -58,13 +59,20 @@ pub(crate) struct Inputs<'a> {
     pub(crate) conductor: ConductorState,
     /// The Kubernetes nodes on which nodes of the run were lost, by node of the run.
     pub(crate) lost_on: BTreeMap<String, String>,
+    /// What this process knows, and the status may lack.
+    pub(crate) own: OwnTimes,
     pub(crate) now: Timestamp,
 }
 
 impl Inputs<'_> {
     /// Since when trials have been in progress.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
-        since(self.status, Type::Running, Status::True)
+        since(self.status, Type::Running, Status::True).or(self.own.running_since)
+    }
+
+    /// The end of a run that stands back, see [`OwnTimes::stood_back`].
+    pub(crate) fn stood_back(&self) -> Option<&Stage> {
+        self.own.stood_back(self.now)
     }
 
     /// The time that is left of `timeouts.run`.
@@ -73,9 +81,12 @@ impl Inputs<'_> {
         Duration::from(self.spec.timeouts.run).saturating_sub(elapsed(begun, self.now))
     }
 
-    /// How long nodes have been starting.
+    /// How long nodes have been starting. If the status does not show it, pods do, even to another operator.
     fn time_provisioning(&self) -> Duration {
-        let begun = since(self.status, Type::Provisioned, Status::False);
+        let pods = self.pods.iter().filter(|pod| !pod.deleting);
+        let created = pods.filter_map(|pod| pod.created);
+        let begun = since(self.status, Type::Provisioned, Status::False)
+            .or_else(|| created.chain(self.own.provisioning_since).min());
         elapsed(begun.unwrap_or(self.now), self.now)
     }
 
@@ -169,16 +180,22 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
             ..Decision::new(Stage::Over)
         };
     }
-    let plan = match &inputs.planned {
-        Planned::Over => return clean_up(inputs),
-        Planned::Refused(why) => return Decision::new(Stage::Rejected(why.clone())),
-        Planned::Held(_, trouble) => {
+    let plan = match (&inputs.planned, inputs.stood_back()) {
+        (Planned::Over, _) => return clean_up(inputs),
+        (_, Some(end)) => {
+            return Decision {
+                delete_pods: has_undeleted(&inputs.pods),
+                ..Decision::new(end.clone())
+            };
+        }
+        (Planned::Refused(why), None) => return Decision::new(Stage::Rejected(why.clone())),
+        (Planned::Held(_, trouble), None) => {
             return Decision {
                 delete_pods: has_undeleted(&inputs.pods),
                 ..Decision::new(Stage::Held(trouble.clone()))
             };
         }
-        Planned::Whole(_, plan) => plan,
+        (Planned::Whole(_, plan), None) => plan,
     };
     match &inputs.conductor {
         ConductorState::Ended(outcome) => finish(outcome),
@@ -415,11 +432,6 @@ fn missing_pods(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
         .collect();
     missing.sort_by_key(|pod| pod.node.role == Role::Client);
     missing
-}
-
-/// The time since a moment. Clocks of API servers differ a little, so that the moment may be in the future.
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(since).max(SignedDuration::ZERO).unsigned_abs()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::{
         context::Context,
         decide::{self, Inputs},
         plans::{self, Need, Planned},
+        stage::Stage,
         turn_states::Reservation,
     },
 };
@@ -52,10 +53,12 @@ pub(crate) fn observe<'a>(
         Ok(reservation) => (Ok(()), reservation),
         Err(why) => (Err(why), None),
     };
-    let need = if deleting {
-        Need::Nothing
-    } else {
-        decide::need(&run.spec, status, &conductor, turn)
+    let now = (context.services.clock)();
+    let own = context.times.get(uid);
+    let need = match own.stood_back(now).and_then(Stage::end) {
+        _ if deleting => Need::Nothing,
+        Some(end) if !has_ended(status) => Need::Outline(end),
+        _ => decide::need(&run.spec, status, &conductor, turn),
     };
     let planned = context.plans.plan(uid, run, need);
     // A stricter policy or operator costs no measurements: it does not apply to runs whose trials have begun.
@@ -78,7 +81,8 @@ pub(crate) fn observe<'a>(
         pods,
         conductor,
         lost_on,
-        now: (context.services.clock)(),
+        own,
+        now,
     };
     Ok(Observed {
         identity,

@@ -44,6 +44,8 @@ pub(crate) enum TurnState {
     Active,
     /// The run has ended: it does not keep others waiting.
     Ended,
+    /// The run has ended and nobody can write its end: it neither keeps others waiting nor starts again.
+    StoodBack,
 }
 
 /// How many runs may be active together, and which.

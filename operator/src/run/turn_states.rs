@@ -118,6 +118,18 @@ impl TurnStates {
         self.0.lock().turn_state(uid) == Some(TurnState::Ended)
     }
 
+    /// Nobody can write the end of the run. Returns whether it stands back only now.
+    pub(crate) fn stand_back(&self, uid: &str) -> bool {
+        let mut entries = self.0.lock();
+        let before = entries.turn_states.insert(uid.to_owned(), TurnState::StoodBack);
+        before != Some(TurnState::StoodBack)
+    }
+
+    /// Whether the run stands back.
+    pub(crate) fn has_stood_back(&self, uid: &str) -> bool {
+        self.0.lock().turn_state(uid) == Some(TurnState::StoodBack)
+    }
+
     /// Forgets the end of the run, because the watch shows it.
     pub(crate) fn forget_end(&self, uid: &str) {
         let mut entries = self.0.lock();
@@ -128,8 +140,9 @@ impl TurnStates {
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
-        self.forget_end(uid);
-        self.0.lock().reconciled.remove(uid);
+        let mut entries = self.0.lock();
+        entries.reconciled.remove(uid);
+        entries.turn_states.remove(uid);
     }
 
     /// UIDs of all runs that are known, except these.

@@ -68,7 +68,7 @@ impl Turns {
     ) -> Result<Option<Reservation<'_>>, String> {
         let needs_none = run.spec.suspend || run.spec.cancel || run.meta().deletion_timestamp.is_some();
         let uid = run.uid().unwrap_or_default();
-        if needs_none || has_ended(status) {
+        if needs_none || has_ended(status) || self.turn_states.has_stood_back(&uid) {
             self.turn_states.note_reconciled(&uid);
             return Ok(None);
         }
@@ -102,6 +102,13 @@ impl Turns {
     pub(crate) fn end(&self, uid: &str) {
         self.turn_states.end(uid);
         self.wake_first();
+    }
+
+    /// Nobody can write the end of the run, and another run may start.
+    pub(crate) fn stand_back(&self, uid: &str) {
+        if self.turn_states.stand_back(uid) {
+            self.wake_first();
+        }
     }
 
     /// Whether the watch still has to show the end of a run. `shows_end` is whether it does.
@@ -185,7 +192,7 @@ fn turn_state(
         return None;
     }
     match known {
-        Some(TurnState::Ended) => None,
+        Some(TurnState::Ended | TurnState::StoodBack) => None,
         Some(known) => Some(known),
         None if status.is_some_and(is_running) => Some(TurnState::Active),
         None if status.is_some_and(is_provisioning) => is_active().then_some(TurnState::Active),

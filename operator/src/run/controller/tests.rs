@@ -5,6 +5,7 @@ mod rights;
 mod scene;
 mod store;
 mod unreadable;
+mod unwritten;
 
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::Event;
 use perfrun_api::{document, planning::plan, spec::Stored};
@@ -44,6 +45,9 @@ struct Life {
     deleting: bool,
     conductor: ConductorState,
     turn: Result<(), String>,
+    own: OwnTimes,
+    /// Whether the API server takes statuses.
+    is_written: bool,
     now: Timestamp,
     /// The events of the last reconciliation.
     events: Vec<Event>,
@@ -79,12 +83,14 @@ impl Life {
             deleting: false,
             conductor: ConductorState::None,
             turn: Ok(()),
+            own: OwnTimes::default(),
+            is_written: true,
             now: Timestamp::UNIX_EPOCH,
             events: vec![],
         }
     }
 
-    /// Reconciles. Returns the decision, and keeps the new status.
+    /// Reconciles. Returns the decision, and keeps the new status if the API server takes it.
     fn reconcile(&mut self) -> Decision {
         self.reconcile_with(None)
     }
@@ -105,6 +111,7 @@ impl Life {
             pods: self.pods.clone(),
             conductor: self.conductor.clone(),
             lost_on: BTreeMap::new(),
+            own: self.own.clone(),
             now: self.now,
         };
         let mut decision = decide(&inputs);
@@ -114,7 +121,10 @@ impl Life {
         let outline = inputs.planned.outline();
         let next = status::next(&inputs, Some(1), &decision.stage);
         self.events = status::events(&self.status, &next, outline, &decision.stage);
-        self.status = next;
+        self.own.note(&decision.stage, self.is_written, self.now);
+        if self.is_written {
+            self.status = next;
+        }
         decision
     }
 
@@ -130,6 +140,7 @@ impl Life {
             uid: String::new(),
             node: new.node.name.clone(),
             incarnation: new.incarnation,
+            created: Some(self.now),
             deleting: false,
             state: state.clone(),
             foreign_containers: vec![],
@@ -352,6 +363,59 @@ fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
         life.condition(Type::Complete).message,
         "0 of 2 nodes were ready within timeouts.provision, 60s: no Kubernetes node takes pod server-0-0"
     );
+}
+
+#[test]
+fn a_run_whose_status_nobody_can_write_ends_in_time_and_then_loses_its_pods() {
+    let mut life = Life::new();
+    life.is_written = false;
+    let first = life.reconcile();
+    life.create(&first, &PodState::Starting);
+    assert!(matches!(
+        life.later(59).reconcile().stage,
+        Stage::Provisioning { .. }
+    ));
+    let end = life.later(1).reconcile();
+    assert!(matches!(end.stage, Stage::Ended { .. }), "{end:?}");
+    // It is as if the pods had become ready too late.
+    life.pods.iter_mut().for_each(|pod| pod.state = gone());
+    assert!(!life.later(299).reconcile().delete_pods);
+    let last = life.later(1).reconcile();
+    assert!(last.delete_pods && last.create.is_empty(), "{last:?}");
+    let Stage::Ended { reason, .. } = last.stage else {
+        panic!("{last:?}")
+    };
+    assert_eq!(reason, Reason::NodeCrashed, "the end that was decided last");
+    life.is_written = true;
+    life.pods.clear();
+    life.later(3600).reconcile();
+    assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+}
+
+#[test]
+fn a_run_is_given_its_time_from_its_first_pod_if_no_status_shows_it() {
+    let mut life = Life::new();
+    let first = life.reconcile();
+    life.create(&first, &PodState::Starting);
+    // Another operator, which no status tells anything.
+    (life.status, life.own) = Default::default();
+    assert_eq!(life.later(50).reconcile().wake, Some(Duration::from_secs(10)));
+}
+
+#[test]
+fn trials_whose_status_nobody_can_write_have_their_time() {
+    let mut life = Life::new();
+    let first = life.reconcile();
+    life.create(&first, &ready());
+    life.is_written = false;
+    assert_eq!(life.reconcile().command, ConductorCommand::Start);
+    // The conductor has panicked, and the status does not show that trials are in progress.
+    life.conductor = ConductorState::Panicked {
+        times: 1,
+        message: String::new(),
+    };
+    assert_eq!(life.later(599).reconcile().command, ConductorCommand::Start);
+    assert_eq!(life.later(1).reconcile().command, ConductorCommand::Conclude);
 }
 
 #[test]

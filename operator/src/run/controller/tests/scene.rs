@@ -21,11 +21,11 @@ use crate::{
     access::Access,
     args::Args,
     build::Site,
-    conduct::{Conductors, Progress},
+    conduct::{Conductors, Progress, RunOutcome},
     names, operator,
     policy::Policy,
     process::{fence::Term, health::Health, memory::Memory, metrics::Metrics},
-    run::{plans::Plans, turns::Turns},
+    run::{plans::Plans, times::Times, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
 
@@ -73,6 +73,7 @@ impl Scene {
             services: Arc::new(services),
             turns: Turns::new(Policy::default(), 10, runs, pods, wake),
             plans: Plans::default(),
+            times: Times::default(),
             conductors: Conductors::default(),
         };
         Self {
@@ -219,6 +220,15 @@ impl Scene {
 
     /// The conductor of a run panics.
     pub(super) async fn panic(&self, name: &str) {
+        self.conduct(name, async { panic!("out of order") }).await;
+    }
+
+    /// The conductor of a run does this, and ends.
+    pub(super) async fn conduct(
+        &self,
+        name: &str,
+        conduct: impl Future<Output = RunOutcome> + Send + 'static,
+    ) {
         let run = self.watched(name);
         let run = crate::build::RunIdentity::of(run.readable().unwrap()).unwrap();
         let (woken, mut wakes) = mpsc::unbounded_channel();
@@ -226,9 +236,7 @@ impl Scene {
             let _ = woken.send(());
         });
         let conductors = &self.context.conductors;
-        conductors.spawn(&run, Progress::default(), wake, |_, _| async {
-            panic!("out of order")
-        });
+        conductors.spawn(&run, Progress::default(), wake, |_, _| conduct);
         wakes.recv().await.unwrap();
     }
 

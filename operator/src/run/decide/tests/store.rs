@@ -15,6 +15,7 @@ impl Life {
             uid: String::new(),
             node: STORE_NODE.to_owned(),
             incarnation,
+            created: Some(self.now),
             deleting: false,
             state,
             foreign_containers: vec![],
