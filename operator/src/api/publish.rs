@@ -17,6 +17,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use strum::IntoStaticStr;
 use thiserror::Error;
+use tokio::time::timeout;
 
 use crate::api::{
     call::{CallError, within_timeout},
@@ -25,6 +26,9 @@ use crate::api::{
 
 /// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
 pub(crate) const CONFLICT_RETRY: Duration = Duration::from_secs(1);
+
+/// How long the events about a status may take together. Those that are lost do no harm.
+const EVENTS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a status was not written.
 #[derive(Debug, Error, IntoStaticStr)]
@@ -77,8 +81,13 @@ where
         tracing::debug!(%object, "the object has changed in the meantime");
         return Ok(Published::Conflict);
     }
-    for event in events {
-        publish_event(event, &object.object_ref(&()), recorder).await;
+    let published = async {
+        for event in events {
+            publish_event(event, &object.object_ref(&()), recorder).await;
+        }
+    };
+    if timeout(EVENTS_WITHIN, published).await.is_err() {
+        tracing::debug!("events were not published in time");
     }
     Ok(Published::Yes)
 }

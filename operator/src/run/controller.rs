@@ -12,7 +12,7 @@
 //! may take begins. A status that the API server refuses is written smaller. A run whose status nobody can
 //! write ends in its time as well, by the clock of this process.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use error_reporter::Report;
 use kube::{
@@ -34,7 +34,7 @@ use crate::{
         watched::WatchedRun,
     },
     run::{
-        apply::apply,
+        apply::{Applied, apply},
         context::Context,
         decide::{after_failure, decide},
         observe::{self, observe},
@@ -113,12 +113,16 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     };
     let (identity, inputs) = (&observed.identity, &observed.inputs);
     let mut decision = decide(inputs);
-    if let Err(error) = apply(run, &observed, &decision, context).await {
-        context.services.metrics.count_error(error.category());
-        report(&error, &identity.label());
-        let plan = inputs.planned.plan().map(AsRef::as_ref);
-        let refusal = Refusal::of(&error, &identity.namespace, plan);
-        decision = after_failure(decision, refusal, inputs);
+    match apply(run, &observed, &decision, context).await {
+        Ok(Applied::All) => {}
+        Ok(Applied::Part) => decision.wake = Some(Duration::ZERO),
+        Err(error) => {
+            context.services.metrics.count_error(error.category());
+            report(&error, &identity.label());
+            let plan = inputs.planned.plan().map(AsRef::as_ref);
+            let refusal = Refusal::of(&error, &identity.namespace, plan);
+            decision = after_failure(decision, refusal, inputs);
+        }
     }
     let outline = inputs.planned.outline();
     let next = status::next(inputs, run.metadata.generation, &decision.stage);

@@ -1,5 +1,6 @@
 //! Reconciliations against a scripted API server.
 
+mod deadlines;
 mod leaders;
 mod rights;
 mod scene;
