@@ -209,8 +209,14 @@ pub(crate) async fn reconcile_all(
     let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
     let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
     let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+    let watching = context.clone();
     let pods_seen = watch::<Pod>(client, namespaces, managed)
         .reflect(pods_writer)
+        .inspect_ok(move |event| {
+            if let watcher::Event::Delete(pod) = event {
+                watching.turns.remove_pod(pod);
+            }
+        })
         .touched_objects();
     let runs = Controller::for_stream(runs_seen, runs)
         .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))

@@ -12,6 +12,7 @@
 //! | `plans` | plans of runs, each made once |
 //! | `times` | since when runs have been where they are, whatever their statuses show |
 //! | `turns`, `turn`, `turn_states` | which runs may be active together, and what the watches do not show yet |
+//! | `leftovers` | pods that runs have left behind, for which exclusive runs wait |
 //! | `verdict` | what a run found: pure |
 //! | `unreadable` | reports a PerfRun that cannot be read |
 
@@ -20,6 +21,7 @@ pub(crate) mod conditions;
 pub(crate) mod context;
 pub(crate) mod controller;
 pub(crate) mod decide;
+pub(crate) mod leftovers;
 pub(crate) mod observe;
 pub(crate) mod plans;
 pub(crate) mod refusal;

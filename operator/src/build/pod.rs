@@ -36,7 +36,7 @@ const HOST: &str = "kubernetes.io/hostname";
 const LOST_AFTER_SECONDS: i64 = 30;
 /// A node that is stopped waits up to three seconds for its outcomes to be collected, and then for a last
 /// scrape.
-const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
+pub(crate) const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
 
 /// Builds the pod of a node.
 pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {

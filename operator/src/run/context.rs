@@ -19,12 +19,12 @@ pub(crate) struct Context {
 
 impl Context {
     /// The run has ended, and its status shows it. The watch may not: that is remembered before another run
-    /// is woken.
-    pub(crate) fn end(&self, uid: &str) {
+    /// is woken. `keeps_pods` is whether its pods stay.
+    pub(crate) fn end(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
         self.times.remove(uid);
         self.conductors.forget(uid);
-        self.turns.end(uid);
+        self.turns.end(uid, keeps_pods);
     }
 
     /// Nobody can write the end of the run. It lets others begin, and its end is still to be written.

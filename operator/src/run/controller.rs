@@ -36,7 +36,7 @@ use crate::{
     run::{
         apply::{Applied, apply},
         context::Context,
-        decide::{after_failure, decide},
+        decide::{after_failure, decide, keeps_pods},
         observe::{self, observe},
         refusal::Refusal,
         stage::Stage,
@@ -133,7 +133,9 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     context.times.note(&uid, &decision.stage, is_written, inputs.now);
     match decision.stage {
         Stage::Over => context.forget(&uid),
-        Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.end(&uid),
+        Stage::Rejected(_) | Stage::Ended { .. } if is_written => {
+            context.end(&uid, keeps_pods(&run.spec, &next));
+        }
         Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.stand_back(&uid),
         Stage::Held(_) => context.give_up_turn(&uid),
         _ => {}

@@ -252,13 +252,17 @@ pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs
     }
 }
 
+/// Whether the pods of a run that has ended stay. How a run ended in a phase of a newer version is not known,
+/// so whatever may be kept is.
+pub(crate) fn keeps_pods(spec: &PerfRunSpec, status: &PerfRunStatus) -> bool {
+    let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
+    spec.cleanup.keep_pods_on_failure && has_failed
+}
+
 /// Cleans up a run that has ended: it needs nothing else.
 fn clean_up(inputs: &Inputs<'_>) -> Decision {
     let Inputs { spec, status, .. } = inputs;
     let cleanup = &spec.cleanup;
-    // How a run ended in a phase of a newer version is not known, so whatever may be kept is.
-    let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
-    let keeps_pods = cleanup.keep_pods_on_failure && has_failed;
     let ttl = match status.phase {
         Some(Phase::Succeeded) => cleanup.ttl_seconds_after_success,
         Some(Phase::Newer(_)) => None,
@@ -269,7 +273,7 @@ fn clean_up(inputs: &Inputs<'_>) -> Decision {
         Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, inputs.now))
     });
     Decision {
-        delete_pods: !keeps_pods && has_undeleted(&inputs.pods),
+        delete_pods: !keeps_pods(spec, status) && has_undeleted(&inputs.pods),
         // Pods that keep results mount the author's Secret, and show nothing about a failed node.
         delete_store: inputs
             .pods

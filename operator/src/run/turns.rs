@@ -1,6 +1,6 @@
 //! Whose turn it is: which run may start now, and which one goes next.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -14,9 +14,10 @@ use crate::{
     api::watched::WatchedRun,
     build::RunIdentity,
     pods::{self, NodePod, has_undeleted},
-    policy::Policy,
+    policy::{ExclusivePer, Policy},
     run::{
         conditions::{has_ended, is_provisioning, is_running},
+        leftovers::{Leftovers, STOPS_WITHIN},
         turn::{self, Contender, Limits, TurnState},
         turn_states::{Entries, Reservation, TurnStates},
     },
@@ -25,6 +26,7 @@ use crate::{
 /// The turns of all runs.
 pub(crate) struct Turns {
     turn_states: TurnStates,
+    leftovers: Leftovers,
     /// What documents may request.
     pub(crate) policy: Policy,
     max_active: usize,
@@ -46,6 +48,7 @@ impl Turns {
     ) -> Self {
         Self {
             turn_states: TurnStates::default(),
+            leftovers: Leftovers::new(pods.clone()),
             policy,
             max_active,
             runs,
@@ -81,9 +84,21 @@ impl Turns {
             }
             let runs = self.runs.state();
             let this = contender(run, &uid, TurnState::Waiting, entries);
-            turn::may_begin(&this, &self.contenders(&runs, entries), self.limits())
+            turn::may_begin(&this, &self.contenders(&runs, entries), self.limits())?;
+            self.check_leftovers(run)
         })?;
+        self.leftovers.note_turn(&uid, &run.spec);
         Ok(Some(reservation))
+    }
+
+    /// Checks that no pods of earlier runs disturb a run.
+    fn check_leftovers(&self, run: &PerfRun) -> Result<(), String> {
+        let per_namespace = self.policy.exclusive_per == ExclusivePer::Namespace;
+        let namespace = run.meta().namespace.as_deref().filter(|_| per_namespace);
+        if run.spec.topology.exclusive && self.leftovers.are_in(namespace) {
+            return Err("pods of an earlier run are still stopping".to_owned());
+        }
+        Ok(())
     }
 
     /// The run has an object: from its first one on, it keeps others waiting, and another one goes first.
@@ -99,13 +114,17 @@ impl Turns {
     }
 
     /// The end of the run has been written, and another run may start. The watch may not show it yet.
-    pub(crate) fn end(&self, uid: &str) {
+    /// `keeps_pods` is whether its pods stay: they do nothing.
+    pub(crate) fn end(&self, uid: &str, keeps_pods: bool) {
+        let living = if keeps_pods { Duration::ZERO } else { STOPS_WITHIN };
+        self.leave_pods(uid, Some(living));
         self.turn_states.end(uid);
         self.wake_first();
     }
 
     /// Nobody can write the end of the run, and another run may start.
     pub(crate) fn stand_back(&self, uid: &str) {
+        self.leave_pods(uid, Some(STOPS_WITHIN));
         if self.turn_states.stand_back(uid) {
             self.wake_first();
         }
@@ -122,10 +141,29 @@ impl Turns {
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
         self.turn_states.remove(uid);
+        self.leftovers.remove_run(uid);
+    }
+
+    /// A pod no longer exists. A run may have waited for it.
+    pub(crate) fn remove_pod(&self, pod: &Pod) {
+        if self
+            .leftovers
+            .remove_pod(pod.metadata.uid.as_deref().unwrap_or_default())
+        {
+            self.wake_first();
+        }
+    }
+
+    /// The run is about to give up its turn, if it has one, and leaves its pods. See [`Leftovers::add`].
+    fn leave_pods(&self, uid: &str, living: Option<Duration>) {
+        if self.is_active(uid) {
+            self.leftovers.add(uid, living);
+        }
     }
 
     /// Ends the turn of a run, so that another run may start.
     pub(crate) fn give_up_turn(&self, uid: &str) {
+        self.leave_pods(uid, None);
         if self.turn_states.give_up_turn(uid) {
             self.wake_first();
         }

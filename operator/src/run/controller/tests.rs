@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod leaders;
+mod leftovers;
 mod rights;
 mod scene;
 mod store;
@@ -269,6 +270,7 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     let changes = scene.server.take_changes();
     assert!(are_deletions_of_pods(&changes), "{changes:?}");
     assert_eq!(scene.woken(), ["second"], "it may start now");
+    scene.pods_stop();
     scene.reconcile("second").await.unwrap();
     assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
 }
@@ -543,6 +545,7 @@ async fn the_end_and_the_start_of_a_run_wake_only_the_one_that_goes_first() {
     scene.reconcile("run-1").await.unwrap();
     assert_eq!(scene.phase("run-1"), "Cancelled");
     assert_eq!(scene.woken(), ["run-2"]);
+    scene.pods_stop();
     scene.reconcile("run-2").await.unwrap();
     assert_eq!(scene.phase("run-2"), "Provisioning");
     assert_eq!(scene.woken(), ["run-3"]);

@@ -83,9 +83,7 @@ async fn a_run_that_was_provisioning_counts_until_its_own_reconciliation() {
     let mut before = Scene::new().await;
     before.create("a", json!({}));
     before.reconcile("a").await.unwrap();
-    for pod in before.pod_paths() {
-        before.server.remove(&pod);
-    }
+    before.pods_stop();
     let mut scene = Scene::beside(&before.server).await;
     scene.create("b", json!({}));
     scene.reconcile("b").await.unwrap();

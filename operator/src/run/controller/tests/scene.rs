@@ -218,6 +218,13 @@ impl Scene {
         }
     }
 
+    /// All pods stop, and no longer exist.
+    pub(super) fn pods_stop(&self) {
+        for path in self.pod_paths() {
+            self.server.remove(&path);
+        }
+    }
+
     /// The conductor of a run panics.
     pub(super) async fn panic(&self, name: &str) {
         self.conduct(name, async { panic!("out of order") }).await;

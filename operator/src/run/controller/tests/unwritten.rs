@@ -34,9 +34,7 @@ async fn a_run_whose_status_is_never_taken_frees_its_turn_and_loses_its_pods() {
         let pods = scene.server.objects(PODS);
         let is_deleted = |pod: &Value| !pod[POD]["deletionTimestamp"].is_null();
         assert!(pods.len() == 2 && pods.iter().all(is_deleted), "{answer:?}");
-        for pod in scene.pod_paths() {
-            scene.server.remove(&pod);
-        }
+        scene.pods_stop();
         scene.reconcile("b").await.unwrap();
         let reason = scene.condition("b", Type::Provisioned).1;
         assert_eq!(reason, "Starting", "{answer:?}");
@@ -58,9 +56,7 @@ async fn a_suspended_run_whose_status_is_refused_gives_up_its_turn() {
     let refuses = Answer::Refuse(500, "failed calling webhook");
     scene.server.script(Method::PATCH, STATUS_OF_A, refuses);
     scene.reconcile("a").await.unwrap_err();
-    for pod in scene.pod_paths() {
-        scene.server.remove(&pod);
-    }
+    scene.pods_stop();
     scene.reconcile("b").await.unwrap();
     assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
 }

@@ -1,0 +1,142 @@
+//! Pods that runs have left behind. While they stop, they use CPU time and links, so that an exclusive run
+//! waits for them.
+//!
+//! Only pods count that a run had when it gave up its turn. If labels and owners of pods counted, anybody who
+//! may create pods could keep the exclusive runs of other namespaces waiting.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt, runtime::reflector::Store};
+use parking_lot::Mutex;
+use perfrun_api::{
+    pod::{PodState, state},
+    spec::PerfRunSpec,
+};
+use tokio::time::Instant;
+
+use crate::build::pod::STOP_WITHIN_SECONDS;
+
+/// How long pods may take to stop. Those on a Kubernetes node that is lost never do.
+pub(crate) const STOPS_WITHIN: Duration = Duration::from_secs(STOP_WITHIN_SECONDS.cast_unsigned() + 20);
+
+/// The pods that runs have left behind.
+pub(crate) struct Leftovers {
+    /// Pods, as the watch shows them.
+    pods: Store<Pod>,
+    /// When this operator began to lead. It does not know what runs have left behind before.
+    begun: Instant,
+    known: Mutex<Known>,
+}
+
+/// What is known of runs, by their UIDs.
+#[derive(Default)]
+struct Known {
+    left: BTreeMap<String, Left>,
+    /// How long the turn of a run may last.
+    turns: BTreeMap<String, Duration>,
+}
+
+/// What a run has left behind.
+struct Left {
+    /// UIDs of its pods.
+    pods: BTreeSet<String>,
+    /// How long pods count that are being deleted.
+    stopping_until: Instant,
+    /// How long pods count that nobody has deleted.
+    living_until: Instant,
+}
+
+impl Left {
+    fn counts(&self, pod: &Pod, now: Instant) -> bool {
+        if !pod
+            .metadata
+            .uid
+            .as_ref()
+            .is_some_and(|uid| self.pods.contains(uid))
+        {
+            return false;
+        }
+        if is_stopping(pod) {
+            return now < self.stopping_until;
+        }
+        now < self.living_until && !matches!(state(pod), PodState::Gone(_))
+    }
+}
+
+fn is_stopping(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+impl Leftovers {
+    /// No run has left anything behind yet.
+    pub(crate) fn new(pods: Store<Pod>) -> Self {
+        Self {
+            pods,
+            begun: Instant::now(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// Notes how long the turn of a run may last.
+    pub(crate) fn note_turn(&self, uid: &str, spec: &PerfRunSpec) {
+        let timeouts = &spec.timeouts;
+        let longest = Duration::from(timeouts.provision).saturating_add(timeouts.run.into());
+        self.known.lock().turns.insert(uid.to_owned(), longest);
+    }
+
+    /// A run gives up its turn. Those of its pods that nobody deletes count for `living`, and for as long as
+    /// its turn might have lasted if that is `None`: a trial may still be in progress.
+    pub(crate) fn add(&self, uid: &str, living: Option<Duration>) {
+        let pods = self.pods.state();
+        let is_own = |pod: &&Arc<Pod>| pod.owner_references().iter().any(|owner| owner.uid == uid);
+        let pods: BTreeSet<_> = pods.iter().filter(is_own).filter_map(|pod| pod.uid()).collect();
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        known
+            .left
+            .retain(|_, left| now < left.stopping_until.max(left.living_until));
+        let living = living.or_else(|| known.turns.get(uid).copied());
+        if !pods.is_empty() {
+            let left = Left {
+                pods,
+                stopping_until: now + STOPS_WITHIN,
+                living_until: now + living.unwrap_or(STOPS_WITHIN),
+            };
+            known.left.insert(uid.to_owned(), left);
+        }
+    }
+
+    /// Whether pods of earlier runs are still there, in one namespace or in all.
+    pub(crate) fn are_in(&self, namespace: Option<&str>) -> bool {
+        let now = Instant::now();
+        let is_new = now < self.begun + STOPS_WITHIN;
+        let known = self.known.lock();
+        let counts = |pod: &Arc<Pod>| {
+            let is_near = namespace.is_none() || pod.metadata.namespace.as_deref() == namespace;
+            let is_known = || known.left.values().any(|left| left.counts(pod, now));
+            is_near && (is_new && is_stopping(pod) || is_known())
+        };
+        (is_new || !known.left.is_empty()) && self.pods.state().iter().any(counts)
+    }
+
+    /// A pod no longer exists. Returns whether it was the last that a run had left behind.
+    pub(crate) fn remove_pod(&self, uid: &str) -> bool {
+        let mut known = self.known.lock();
+        let before = known.left.len();
+        known.left.retain(|_, left| {
+            left.pods.remove(uid);
+            !left.pods.is_empty()
+        });
+        known.left.len() < before
+    }
+
+    /// The run no longer exists. The pods that it has left behind may.
+    pub(crate) fn remove_run(&self, uid: &str) {
+        self.known.lock().turns.remove(uid);
+    }
+}
