@@ -5,6 +5,8 @@ use sha2::{Digest, Sha256};
 
 /// The longest name: that of a label's value, and of a pod's host name.
 const LENGTH_MAX: usize = 63;
+/// The largest incarnation of a node that has a name.
+pub(crate) const INCARNATIONS_MAX: u32 = 999;
 /// The longest suffix of a name: a node of a control whose variant has the longest name, and its incarnation.
 /// `client6c99-` is not longer.
 const SUFFIX_MAX: usize = "client-99c-".len() + 40 + "-999".len();
@@ -68,7 +70,7 @@ mod tests {
     fn the_longest_names_fit() {
         for place in ["client-99c", "client6c99"] {
             let node = format!("{place}-{}", "v".repeat(40));
-            let name = pod(&"r".repeat(63), "uid-1", &node, 999);
+            let name = pod(&"r".repeat(63), "uid-1", &node, INCARNATIONS_MAX);
             assert_eq!(name.len(), LENGTH_MAX);
             assert!(name.ends_with("-999") && name.starts_with("r-"), "{name}");
         }

@@ -267,6 +267,9 @@ impl NodeProvider for PodNodes<'_> {
             if let Some(handle) = self.find_ready(&self.look(), name, &given) {
                 return handle;
             }
+            if let Some(why) = self.shared.lock().given_up.get(name) {
+                return Err(why.clone());
+            }
             // Repeatedly, because the API server may be unreachable.
             if deleted.is_none_or(|at| at.elapsed() >= DELETE_PAUSE) {
                 self.delete(name, &given, why).await;

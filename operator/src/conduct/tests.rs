@@ -3,10 +3,10 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector;
 use perfrun_api::spec::{PerfRun, PerfRunSpec};
-use perfrun_conductor::client::Reading;
+use perfrun_conductor::{NodeProvider, ReplaceReason, client::Reading};
 use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::*;
 use crate::{
@@ -72,6 +72,22 @@ async fn a_forgotten_conductor_does_not_wake_its_run() {
     });
     conductors.forget("uid-1");
     assert_eq!(wakes.recv().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_no_other_pod_is_given_up_immediately() {
+    let job = job(&TestServer::new());
+    let shared = Arc::new(Shared::default());
+    let why = "its pods do not start";
+    shared
+        .lock()
+        .given_up
+        .insert("client-0".to_owned(), why.to_owned());
+    let nodes = PodNodes::new(&job, Epoch::new(7), shared);
+    let begun = Instant::now();
+    let replaced = nodes.replace("client-0", ReplaceReason::Lost).await;
+    assert_eq!(replaced.err().as_deref(), Some(why));
+    assert_eq!(begun.elapsed().as_secs(), 0);
 }
 
 /// The record of an attempt without any measurement. `reason` is why it failed.

@@ -59,6 +59,8 @@ pub(crate) async fn apply(
         stage: _,
         create,
         create_store,
+        given_up,
+        delete,
         delete_pods,
         delete_store,
         command,
@@ -71,7 +73,10 @@ pub(crate) async fn apply(
         applied = create_objects(run, identity, plan, create, *create_store, context).await;
         let refused = applied.as_ref().err();
         let refused = refused.map(|error: &Error| Report::new(error).to_string());
-        context.conductors.set_refused(&identity.uid, refused);
+        let given_up = given_up.iter();
+        let given_up = given_up.map(|(node, why)| (node.clone(), why.message.clone()));
+        let given_up = given_up.collect();
+        context.conductors.set_missing(&identity.uid, refused, given_up);
         match command {
             ConductorCommand::None => {}
             ConductorCommand::Cancel => context.conductors.cancel(&identity.uid),
@@ -79,11 +84,10 @@ pub(crate) async fn apply(
             ConductorCommand::Conclude => context.conductors.start(job(run, observed, plan, true, context)),
         }
     }
-    if *delete_pods || *delete_store {
-        let pods = observed.inputs.pods.iter();
-        let pods: Vec<_> = pods
-            .filter(|pod| *delete_pods || pod.node == STORE_NODE)
-            .collect();
+    let goes =
+        |pod: &&NodePod| *delete_pods || *delete_store && pod.node == STORE_NODE || delete.contains(&pod.uid);
+    let pods: Vec<_> = observed.inputs.pods.iter().filter(goes).collect();
+    if !pods.is_empty() {
         let deleted = delete_all(identity, &pods, context).await;
         applied = applied.and_then(|created| deleted.map(|deleted| created.max(deleted)));
     }

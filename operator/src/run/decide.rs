@@ -19,12 +19,14 @@ use crate::{
     build::NewPod,
     conduct::{ConductorState, Progress, RunOutcome},
     pods::{NodePod, has_undeleted, live_pod},
+    process::clock::elapsed,
     run::{
         conditions::{has_ended, since},
         plans::{Need, Planned},
         refusal::{REFUSALS, Refusal},
         stage::{Stage, last_progress},
-        times::{OwnTimes, elapsed},
+        starts::Start,
+        times::OwnTimes,
     },
 };
 
@@ -83,10 +85,13 @@ impl Inputs<'_> {
 
     /// How long nodes have been starting. If the status does not show it, pods do, even to another operator.
     fn time_provisioning(&self) -> Duration {
+        let since = |is| since(self.status, Type::Provisioned, is);
+        if since(Status::True).is_some() {
+            return Duration::ZERO;
+        }
         let pods = self.pods.iter().filter(|pod| !pod.deleting);
         let created = pods.filter_map(|pod| pod.created);
-        let begun = since(self.status, Type::Provisioned, Status::False)
-            .or_else(|| created.chain(self.own.provisioning_since).min());
+        let begun = since(Status::False).or_else(|| created.chain(self.own.provisioning_since).min());
         elapsed(begun.unwrap_or(self.now), self.now)
     }
 
@@ -104,6 +109,10 @@ pub(crate) struct Decision {
     pub(crate) create: Vec<NewPod>,
     /// The incarnation of the pod that keeps results, to create after the others.
     pub(crate) create_store: Option<u32>,
+    /// Why nodes get no other pod, by node.
+    pub(crate) given_up: BTreeMap<String, Trouble>,
+    /// UIDs of pods to delete, even if others stay.
+    pub(crate) delete: Vec<String>,
     pub(crate) delete_pods: bool,
     /// Whether to delete the pods that keep results, even if others stay.
     pub(crate) delete_store: bool,
@@ -132,11 +141,25 @@ impl Decision {
             stage,
             create: vec![],
             create_store: None,
+            given_up: BTreeMap::new(),
+            delete: vec![],
             delete_pods: false,
             delete_store: false,
             command: ConductorCommand::None,
             delete_run: false,
             wake: None,
+        }
+    }
+
+    /// The decision with the pods that the run lacks, and without those that others have replaced.
+    fn with_pods(self, missing: Missing, inputs: &Inputs<'_>) -> Self {
+        Self {
+            create: missing.create,
+            create_store: missing.create_store,
+            given_up: missing.given_up,
+            delete: replaced_pods(&inputs.pods),
+            wake: self.wake.into_iter().chain(missing.due).min(),
+            ..self
         }
     }
 
@@ -199,25 +222,26 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     };
     match &inputs.conductor {
         ConductorState::Ended(outcome) => finish(outcome),
-        ConductorState::Running(progress) => Decision {
-            command: if spec.cancel {
-                ConductorCommand::Cancel
-            } else {
-                ConductorCommand::None
-            },
-            create: missing_pods(plan, inputs),
-            create_store: missing_store_pod(inputs),
-            // The conductor ends in time. If it does not wake the run, this pause does.
-            wake: Some(inputs.run_time_left().max(OVERTIME_PAUSE)),
-            ..Decision::new(Stage::Running(progress.clone()))
-        },
+        ConductorState::Running(progress) => {
+            let decision = Decision {
+                command: if spec.cancel {
+                    ConductorCommand::Cancel
+                } else {
+                    ConductorCommand::None
+                },
+                // The conductor ends in time. If it does not wake the run, this pause does.
+                wake: Some(inputs.run_time_left().max(OVERTIME_PAUSE)),
+                ..Decision::new(Stage::Running(progress.clone()))
+            };
+            decision.with_pods(Missing::of(plan, inputs), inputs)
+        }
         ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
             EndReason::Internal,
             format!("the conductor panicked {times} times, which is a fault of perfrun: {message}"),
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
-                create_store: missing_store_pod(inputs),
+                create_store: Missing::default().store(inputs),
                 command: ConductorCommand::Conclude,
                 wake: Some(OVERTIME_PAUSE),
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
@@ -299,19 +323,18 @@ fn finish(outcome: &RunOutcome) -> Decision {
 fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let left = inputs.run_time_left();
     let all_ready = count_ready(plan, &inputs.pods) == plan.nodes.len() && is_store_ready(inputs);
-    let has_lost_store =
-        next_store_incarnation(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
-    Decision {
-        create: missing_pods(plan, inputs),
-        create_store: missing_store_pod(inputs),
-        command: match (all_ready, left.is_zero() || has_lost_store) {
+    let missing = Missing::of(plan, inputs);
+    let is_hopeless = has_lost_store(inputs) || !missing.given_up.is_empty();
+    let decision = Decision {
+        command: match (all_ready, left.is_zero() || is_hopeless) {
             (true, false) => ConductorCommand::Start,
             (_, true) => ConductorCommand::Conclude,
             (false, false) => ConductorCommand::None,
         },
         wake: Some(if left.is_zero() { OVERTIME_PAUSE } else { left }),
         ..Decision::new(Stage::Running(last_progress(inputs.status)))
-    }
+    };
+    decision.with_pods(missing, inputs)
 }
 
 /// Starts the nodes of a run that has run no trial, or its trials once all nodes are ready.
@@ -325,27 +348,32 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
             ..Decision::new(Stage::Running(Progress::default()))
         };
     }
-    let hopeless = pods
-        .iter()
-        .filter(|pod| pod.incarnation + 1 >= STARTS_MAX)
-        .find_map(|pod| match &pod.state {
-            PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some(trouble),
-            _ => None,
-        });
-    if let Some(Trouble { reason, message }) = hopeless {
-        return Decision::end(*reason, format!("{message} (tried {STARTS_MAX} times)"));
+    let missing = Missing::of(plan, inputs);
+    if let Some((node, Trouble { reason, message })) = hopeless(&missing, inputs) {
+        let times = inputs.own.starts.ended(node);
+        return Decision::end(*reason, format!("{message} (tried {times} times)"));
     }
     let trouble = first_trouble(plan, inputs);
     let left = inputs.provision_time_left();
     if left.is_zero() {
         return provision_timeout(plan, ready, trouble, inputs);
     }
-    Decision {
-        create: missing_pods(plan, inputs),
-        create_store: missing_store_pod(inputs),
+    let decision = Decision {
         wake: Some(left),
         ..Decision::new(Stage::Provisioning { ready, trouble })
-    }
+    };
+    decision.with_pods(missing, inputs)
+}
+
+/// The node that is unlikely to start, and why. `None` if all may.
+fn hopeless<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Trouble)> {
+    let tried = |pod: &&NodePod| inputs.own.starts.ended(&pod.node) >= STARTS_MAX;
+    let crashed = inputs.pods.iter().filter(tried).find_map(|pod| match &pod.state {
+        PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some((&*pod.node, trouble)),
+        _ => None,
+    });
+    let mut given_up = missing.given_up.iter();
+    crashed.or_else(|| given_up.next().map(|(node, why)| (&**node, why)))
 }
 
 fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs: &Inputs<'_>) -> Decision {
@@ -403,39 +431,85 @@ fn latest_pod<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
     of_node.max_by_key(|pod| pod.incarnation)
 }
 
-/// The next incarnation of a node.
-fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
-    latest_pod(pods, node).map_or(0, |pod| pod.incarnation + 1)
+/// Whether the run lacks the pod that keeps results, and had too many.
+fn has_lost_store(inputs: &Inputs<'_>) -> bool {
+    inputs.spec.store().is_some()
+        && live_pod(&inputs.pods, STORE_NODE).is_none()
+        && inputs.own.starts.next_incarnation(STORE_NODE) >= STORE_STARTS_MAX
 }
 
-/// The next incarnation of the pod that keeps results, if the run needs the pod and has none.
-fn next_store_incarnation(inputs: &Inputs<'_>) -> Option<u32> {
-    let is_missing = inputs.spec.store().is_some() && live_pod(&inputs.pods, STORE_NODE).is_none();
-    is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
+/// The pods that a run lacks.
+#[derive(Default)]
+struct Missing {
+    /// Those to create now. Clients come last, because they are scheduled where the other nodes leave room,
+    /// see `build::pod`.
+    create: Vec<NewPod>,
+    /// The incarnation of the pod that keeps results.
+    create_store: Option<u32>,
+    /// When the next pod is due.
+    due: Option<Duration>,
+    /// Why nodes get no other pod, by node.
+    given_up: BTreeMap<String, Trouble>,
 }
 
-/// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too
-/// many.
-fn missing_store_pod(inputs: &Inputs<'_>) -> Option<u32> {
-    next_store_incarnation(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
+impl Missing {
+    fn of(plan: &Plan, inputs: &Inputs<'_>) -> Self {
+        let mut missing = Self::default();
+        for node in &plan.nodes {
+            if let Some(incarnation) = missing.start(&node.name, inputs) {
+                missing.create.push(NewPod {
+                    node: node.clone(),
+                    incarnation,
+                    avoid: inputs.lost_on.get(&node.name).cloned(),
+                });
+            }
+        }
+        missing.create.sort_by_key(|pod| pod.node.role == Role::Client);
+        missing.create_store = missing.store(inputs);
+        missing
+    }
+
+    /// The incarnation to create now of the pod that keeps results.
+    fn store(&mut self, inputs: &Inputs<'_>) -> Option<u32> {
+        let is_needed = inputs.spec.store().is_some() && !has_lost_store(inputs);
+        is_needed.then(|| self.start(STORE_NODE, inputs)).flatten()
+    }
+
+    /// The incarnation of a node to create now. `None` if it needs none now.
+    fn start(&mut self, node: &str, inputs: &Inputs<'_>) -> Option<u32> {
+        if live_pod(&inputs.pods, node).is_some() {
+            return None;
+        }
+        match inputs.own.starts.next(node, inputs.now) {
+            Start::Now(incarnation) => return Some(incarnation),
+            Start::In(pause) => self.due = self.due.into_iter().chain([pause]).min(),
+            Start::Never => {
+                let why = match latest_pod(&inputs.pods, node).map(|pod| &pod.state) {
+                    Some(PodState::Gone(trouble)) => trouble.clone(),
+                    _ => Trouble::new(
+                        EndReason::NodeLost,
+                        format!("the pods of node {node} no longer exist"),
+                    ),
+                };
+                self.given_up.insert(node.to_owned(), why);
+            }
+        }
+        None
+    }
 }
 
-/// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
-/// leave room, see `build::pod`.
-fn missing_pods(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
-    let new = |node: &PlannedNode| NewPod {
-        node: node.clone(),
-        incarnation: next_incarnation(&inputs.pods, &node.name),
-        avoid: inputs.lost_on.get(&node.name).cloned(),
+/// UIDs of the pods that have ended and that others have replaced. The last of each node stays, for its log.
+fn replaced_pods(pods: &[NodePod]) -> Vec<String> {
+    let is_last = |pod: &NodePod| {
+        let mut ended = pods
+            .iter()
+            .filter(|other| other.node == pod.node && !other.is_alive());
+        !ended.any(|other| other.incarnation > pod.incarnation)
     };
-    let mut missing: Vec<_> = plan
-        .nodes
+    let replaced = pods
         .iter()
-        .filter(|node| live_pod(&inputs.pods, &node.name).is_none())
-        .map(new)
-        .collect();
-    missing.sort_by_key(|pod| pod.node.role == Role::Client);
-    missing
+        .filter(|pod| !pod.is_alive() && !pod.deleting && !is_last(pod));
+    replaced.map(|pod| pod.uid.clone()).collect()
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub(crate) fn observe<'a>(
         Err(why) => (Err(why), None),
     };
     let now = (context.services.clock)();
-    let own = context.times.get(uid);
+    let own = context.times.observe(uid, &pods, now);
     let need = match own.stood_back(now).and_then(Stage::end) {
         _ if deleting => Need::Nothing,
         Some(end) if !has_ended(status) => Need::Outline(end),

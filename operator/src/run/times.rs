@@ -6,13 +6,18 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    mem,
     time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use crate::run::stage::Stage;
+use crate::{
+    pods::NodePod,
+    process::clock::elapsed,
+    run::{stage::Stage, starts::Starts},
+};
 
 /// How long the end of a run may be unwritten before the run stands back.
 const UNWRITTEN_MAX: Duration = Duration::from_secs(5 * 60);
@@ -34,6 +39,8 @@ pub(crate) struct OwnTimes {
     unwritten: Option<(Timestamp, Stage)>,
     /// How many reconciliations in a row have failed.
     failures: u32,
+    /// How often pods of its nodes have started.
+    pub(crate) starts: Starts,
 }
 
 impl OwnTimes {
@@ -54,7 +61,11 @@ impl OwnTimes {
             Stage::Running(_) => {
                 self.running_since.get_or_insert(now);
             }
-            Stage::Held(_) | Stage::Over => self.forget(),
+            Stage::Held(_) => self.forget(),
+            Stage::Over => {
+                self.forget();
+                self.starts = Starts::default();
+            }
             Stage::Rejected(_) | Stage::Ended { .. } => {}
         }
         let since = self.unwritten.take().map_or(now, |(since, _)| since);
@@ -62,19 +73,25 @@ impl OwnTimes {
         self.unwritten = is_unwritten_end.then(|| (since, stage.clone()));
     }
 
-    /// Forgets all but the failures.
+    /// Forgets all but the failures, and which names of pods have been used.
     fn forget(&mut self) {
+        let mut starts = mem::take(&mut self.starts);
+        starts.pardon();
         *self = Self {
             failures: self.failures,
+            starts,
             ..Self::default()
         };
     }
 }
 
 impl Times {
-    /// What is known of a run.
-    pub(crate) fn get(&self, uid: &str) -> OwnTimes {
-        self.0.lock().get(uid).cloned().unwrap_or_default()
+    /// What is known of a run whose pods the watch shows now.
+    pub(crate) fn observe(&self, uid: &str, pods: &[NodePod], now: Timestamp) -> OwnTimes {
+        let mut times = self.0.lock();
+        let own = times.entry(uid.to_owned()).or_default();
+        own.starts.observe(pods, now);
+        own.clone()
     }
 
     /// See [`OwnTimes::note`].
@@ -106,12 +123,12 @@ impl Times {
 
     /// The pause before the run is reconciled again after a failure.
     pub(crate) fn pause(&self, uid: &str) -> Duration {
-        let failures = self.get(uid).failures;
+        let failures = self.0.lock().get(uid).map_or(0, |own| own.failures);
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
         RETRY_FIRST.saturating_mul(doubled).min(RETRY_LAST)
     }
 
-    /// Forgets all of a run but its failures.
+    /// Forgets all of a run but its failures, and which names of its pods have been used.
     pub(crate) fn forget(&self, uid: &str) {
         if let Some(own) = self.0.lock().get_mut(uid) {
             own.forget();
@@ -128,11 +145,6 @@ impl Times {
         let times = self.0.lock();
         times.keys().filter(|uid| !uids.contains(*uid)).cloned().collect()
     }
-}
-
-/// The time since a moment. Clocks of API servers differ a little, so that the moment may be in the future.
-pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(since).max(SignedDuration::ZERO).unsigned_abs()
 }
 
 #[cfg(test)]

@@ -412,6 +412,21 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deleted_pod_is_not_created_again_under_its_name() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.pods_are_ready();
+    scene.server.script(Method::GET, "/proxy/", Answer::Silence);
+    scene.reconcile("a").await.unwrap();
+    let deleted = scene.pod_paths()[0].clone();
+    scene.server.remove(&deleted);
+    scene.reconcile("a").await.unwrap();
+    let pods = scene.pod_paths();
+    assert!(pods.len() == 2 && !pods.contains(&deleted), "{pods:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));

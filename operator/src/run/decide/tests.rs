@@ -1,6 +1,7 @@
 //! A run's life, decision by decision.
 
 mod links;
+mod starts;
 mod store;
 mod verdict;
 
@@ -98,6 +99,7 @@ impl Life {
     /// Reconciles while the API server refuses pods.
     fn reconcile_with(&mut self, refusal: Option<Refusal>) -> Decision {
         let outline = Outline::of(&self.plan, &self.spec);
+        self.own.starts.observe(&self.pods, self.now);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
             Need::Outline(trouble) => Planned::Held(outline, trouble),
@@ -137,7 +139,7 @@ impl Life {
     fn create(&mut self, decision: &Decision, state: &PodState) {
         self.pods.extend(decision.create.iter().map(|new| NodePod {
             name: format!("{}-{}", new.node.name, new.incarnation),
-            uid: String::new(),
+            uid: format!("uid-of-{}-{}", new.node.name, new.incarnation),
             node: new.node.name.clone(),
             incarnation: new.incarnation,
             created: Some(self.now),
@@ -337,12 +339,14 @@ fn a_lost_node_is_replaced_while_trials_are_in_progress() {
 fn a_node_that_ends_at_every_start_ends_the_run() {
     let mut life = Life::new();
     for _ in 0..STARTS_MAX {
-        let decision = life.reconcile();
+        let decision = life.later(8).reconcile();
         life.create(&decision, &ready());
         life.pods.last_mut().unwrap().state = gone();
     }
     life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+    let message = &life.condition(Type::Complete).message;
+    assert!(message.ends_with("(tried 3 times)"), "{message}");
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! How often pods of nodes have started in this process, which pods that no longer exist do not show: when a
+//! node gets its next pod, and under which incarnation.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use perfrun_api::pod::PodState;
+
+use crate::{names::INCARNATIONS_MAX, pods::NodePod, process::clock::elapsed};
+
+/// How many pods in a row may end without having been ready. After that, another is unlikely to start.
+const NEVER_READY_MAX: u32 = 5;
+
+/// The longest pause before a node gets another pod, if its last one was never ready.
+const START_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The longest pause if its last one has been ready.
+const LOSS_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// How long a loss makes the next pause longer.
+const LOSS_COUNTS_FOR: Duration = Duration::from_secs(600);
+
+/// When a node gets its next pod.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Start {
+    /// Now, under this incarnation.
+    Now(u32),
+    /// After this pause.
+    In(Duration),
+    /// Another pod is unlikely to start.
+    Never,
+}
+
+/// The starts of a run's nodes, by their names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Starts(BTreeMap<String, NodeStarts>);
+
+/// The starts of a node.
+#[derive(Clone, Debug, PartialEq)]
+struct NodeStarts {
+    /// The incarnation of the pod that was created last.
+    latest: u32,
+    since: Timestamp,
+    /// Whether that pod has been ready.
+    was_ready: bool,
+    /// Whether it has ended, or no longer exists.
+    has_ended: bool,
+    /// How many pods have ended.
+    ended: u32,
+    /// How many of them in a row were never ready.
+    never_ready: u32,
+    /// When pods that had been ready have ended.
+    losses: Vec<Timestamp>,
+}
+
+impl Starts {
+    /// Notes the pods of a run that the watch shows now.
+    pub(crate) fn observe(&mut self, pods: &[NodePod], now: Timestamp) {
+        let mut by_node = BTreeMap::<_, Vec<_>>::new();
+        for pod in pods {
+            by_node.entry(pod.node.as_str()).or_default().push(pod);
+        }
+        for (node, pods) in &by_node {
+            let Some(newest) = pods.iter().max_by_key(|pod| pod.incarnation) else {
+                continue;
+            };
+            // The clock of the API server may be ahead.
+            let since = newest.created.map_or(now, |created| created.min(now));
+            match self.0.get_mut(*node) {
+                Some(starts) if starts.latest < newest.incarnation => {
+                    starts.end(now);
+                    starts.begin(newest.incarnation, since);
+                }
+                Some(_) => {}
+                None => {
+                    let starts = NodeStarts::of_another_operator(pods, newest.incarnation, since);
+                    self.0.insert((*node).to_owned(), starts);
+                }
+            }
+        }
+        for (node, starts) in &mut self.0 {
+            let latest = starts.latest;
+            let mut pods = by_node.get(node.as_str()).into_iter().flatten();
+            let pod = pods.find(|pod| pod.incarnation == latest);
+            match pod.map(|pod| &pod.state) {
+                Some(PodState::Ready(_)) => {
+                    starts.was_ready = true;
+                    starts.never_ready = 0;
+                }
+                Some(PodState::Starting | PodState::Stuck(_)) => {}
+                Some(PodState::Gone(_)) | None => starts.end(now),
+            }
+        }
+    }
+
+    /// When a node that has no pod gets one.
+    pub(crate) fn next(&self, node: &str, now: Timestamp) -> Start {
+        let incarnation = self.next_incarnation(node);
+        let Some(starts) = self.0.get(node) else {
+            return Start::Now(incarnation);
+        };
+        if starts.never_ready >= NEVER_READY_MAX || incarnation > INCARNATIONS_MAX {
+            return Start::Never;
+        }
+        let left = starts.pause(now).saturating_sub(elapsed(starts.since, now));
+        if left.is_zero() {
+            Start::Now(incarnation)
+        } else {
+            Start::In(left)
+        }
+    }
+
+    /// The next incarnation of a node. No name of a pod is used twice, even if the pod no longer exists.
+    pub(crate) fn next_incarnation(&self, node: &str) -> u32 {
+        self.0
+            .get(node)
+            .map_or(0, |starts| starts.latest.saturating_add(1))
+    }
+
+    /// How many pods of a node have ended.
+    pub(crate) fn ended(&self, node: &str) -> u32 {
+        self.0.get(node).map_or(0, |starts| starts.ended)
+    }
+
+    /// All pods are deleted, for example because the run is suspended. That is not their fault.
+    pub(crate) fn pardon(&mut self) {
+        for starts in self.0.values_mut() {
+            starts.has_ended = true;
+            (starts.ended, starts.never_ready) = (0, 0);
+            starts.losses.clear();
+        }
+    }
+}
+
+impl NodeStarts {
+    /// A node whose pods another operator has created.
+    fn of_another_operator(pods: &[&NodePod], latest: u32, since: Timestamp) -> Self {
+        let before = pods.iter().filter(|pod| pod.incarnation < latest).count();
+        let ended = u32::try_from(before).unwrap_or(u32::MAX);
+        Self {
+            latest,
+            since,
+            was_ready: false,
+            has_ended: false,
+            ended,
+            never_ready: ended,
+            losses: vec![],
+        }
+    }
+
+    /// The node has another pod.
+    fn begin(&mut self, incarnation: u32, since: Timestamp) {
+        (self.latest, self.since) = (incarnation, since);
+        (self.was_ready, self.has_ended) = (false, false);
+    }
+
+    /// The latest pod has ended, perhaps a while ago.
+    fn end(&mut self, now: Timestamp) {
+        if self.has_ended {
+            return;
+        }
+        self.has_ended = true;
+        self.ended += 1;
+        if self.was_ready {
+            self.losses.retain(|at| elapsed(*at, now) < LOSS_COUNTS_FOR);
+            self.losses.push(now);
+        } else {
+            self.never_ready += 1;
+        }
+    }
+
+    /// The pause between the latest pod and the next. The first loss of a node is made good immediately.
+    fn pause(&self, now: Timestamp) -> Duration {
+        let losses = self.losses.iter();
+        let losses = losses.filter(|at| elapsed(**at, now) < LOSS_COUNTS_FOR).count();
+        let (exponent, longest) = if self.was_ready {
+            let losses = u32::try_from(losses).unwrap_or(u32::MAX);
+            (losses.saturating_sub(1), LOSS_PAUSE_MAX)
+        } else {
+            (self.never_ready, START_PAUSE_MAX)
+        };
+        let seconds = 2_u64.saturating_pow(exponent) - 1;
+        Duration::from_secs(seconds).min(longest)
+    }
+}
