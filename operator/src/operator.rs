@@ -286,8 +286,8 @@ fn watch_runs(
         .applied_objects()
 }
 
-/// Notes that the operator knows all runs and their pods. No run is reconciled before. Reconciliations wait in
-/// the same task: a store wakes only one of the tasks that wait for it.
+/// Notes that the operator knows all runs and their pods. No run is reconciled before. Reconciliations wait
+/// in the same task: a store wakes only one of the tasks that wait for it.
 async fn note_listed(context: &Context, health: &Health) {
     let (runs, pods) = (&context.turns.runs, &context.services.pods);
     if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {

@@ -32,7 +32,8 @@ use crate::{
 /// The largest number of rows in `status.summary`: an object of the API server holds some hundred KiB.
 const ROWS_MAX: usize = 256;
 
-/// The longest message of a condition in a status that the API server refused with longer ones, in characters.
+/// The longest message of a condition in a status that the API server has refused with longer ones, in
+/// characters.
 const SHORT_MESSAGE: usize = 100;
 
 /// The metrics that are kept if not all rows fit.

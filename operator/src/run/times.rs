@@ -1,8 +1,8 @@
 //! Since when runs have been where they are, by the clock of this process, and how often reconciling them has
 //! failed in a row.
 //!
-//! The status of a run shows the same, unless nobody can write it. Then the run ends in its time all the same,
-//! and lets others begin.
+//! The status of a run shows the same, unless nobody can write it. Then the run ends in its time all the
+//! same, and lets others begin.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -44,8 +44,8 @@ pub(crate) struct OwnTimes {
 }
 
 impl OwnTimes {
-    /// The end of a run that stands back: nobody could write it for [`UNWRITTEN_MAX`], so that the run gives up
-    /// its pods and its turn without.
+    /// The end of a run that stands back: nobody could write it for [`UNWRITTEN_MAX`], so that the run gives
+    /// up its pods and its turn without.
     pub(crate) fn stood_back(&self, now: Timestamp) -> Option<&Stage> {
         let (since, end) = self.unwritten.as_ref()?;
         (elapsed(*since, now) >= UNWRITTEN_MAX).then_some(end)
