@@ -101,6 +101,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         pull_policy: args.node_image_pull_policy.clone(),
         pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,
+        kept_pods: args.policy.kept_pods.into(),
     };
     health.note_answer();
     let mut leadership = Leadership::new(

@@ -20,6 +20,8 @@ pub struct Policy {
     pub longest_provision: Duration,
     /// The longest `timeouts.run`.
     pub longest_run: Duration,
+    /// How long pods of a failed run stay with `cleanup.keepPodsOnFailure`.
+    pub kept_pods: Duration,
     /// Images of stacks.
     pub allowed_images: Patterns,
     /// Priority classes of pods.
@@ -64,6 +66,7 @@ impl Default for Policy {
             // The maxima of documents.
             longest_provision: hours(24),
             longest_run: hours(168),
+            kept_pods: hours(24),
             allowed_images: all(),
             allowed_priority_classes: all(),
             allowed_capabilities: all(),

@@ -271,7 +271,7 @@ pub struct Cleanup {
     /// Delete the PerfRun this number of seconds after it failed. Default: never.
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_failure: Option<u32>,
-    /// Keep the pods of a failed run for inspection.
+    /// Keep the pods of a failed run for inspection, for as long as the operator allows: 24 hours by default.
     #[serde(default)]
     pub keep_pods_on_failure: bool,
 }

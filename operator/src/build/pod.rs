@@ -27,7 +27,7 @@ use perfrun_contract::{
 };
 use perfrun_metrics::LONGEST_WAIT;
 
-use super::{NewPod, RunIdentity, Site, control_port, metrics_port};
+use super::{NewPod, RunIdentity, Site, control_port, longest_seconds, metrics_port};
 use crate::names;
 
 const HOST: &str = "kubernetes.io/hostname";
@@ -73,6 +73,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
     Pod {
         metadata,
         spec: Some(PodSpec {
+            active_deadline_seconds: Some(longest_seconds(spec, site)),
             affinity: Some(affinity(run, spec, plan, settings, new)),
             host_network: spec.topology.host_network.then_some(true),
             init_containers: link::agent(run, spec, plan, node, site).map(|agent| vec![agent]),

@@ -146,8 +146,7 @@ async fn create_objects(
             let secret = build::secret::secret(identity, name, key.store_token(&identity.uid));
             create(identity, secret, Existing::IsAccepted, context).await?;
         }
-        let settings = &run.spec.template.server;
-        let pod = build::store::pod(identity, store, settings, incarnation, site);
+        let pod = build::store::pod(identity, &run.spec, store, incarnation, site);
         create(identity, pod, Existing::MustBelongToOwner, context).await?;
     }
     Ok(Applied::All)

@@ -130,12 +130,11 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     let published = publish_what_fits(run, &previous, &next, &events, &context.services).await;
     let is_written = matches!(published, Ok(Published::Yes));
     let (uid, stands_back) = (identity.uid.clone(), inputs.stood_back().is_some());
+    let keeps = keeps_pods(&run.spec, &next) && !inputs.kept_pods.is_zero();
     context.times.note(&uid, &decision.stage, is_written, inputs.now);
     match decision.stage {
         Stage::Over => context.forget(&uid),
-        Stage::Rejected(_) | Stage::Ended { .. } if is_written => {
-            context.end(&uid, keeps_pods(&run.spec, &next));
-        }
+        Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.end(&uid, keeps),
         Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.stand_back(&uid),
         Stage::Held(_) => context.give_up_turn(&uid),
         _ => {}

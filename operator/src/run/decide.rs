@@ -63,6 +63,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) lost_on: BTreeMap<String, String>,
     /// What this process knows, and the status may lack.
     pub(crate) own: OwnTimes,
+    /// How long pods of a failed run stay, if its document requests that.
+    pub(crate) kept_pods: Duration,
     pub(crate) now: Timestamp,
 }
 
@@ -276,8 +278,8 @@ pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs
     }
 }
 
-/// Whether the pods of a run that has ended stay. How a run ended in a phase of a newer version is not known,
-/// so whatever may be kept is.
+/// Whether the pods of a run that has ended stay for some time. How a run ended in a phase of a newer version
+/// is not known, so whatever may be kept is.
 pub(crate) fn keeps_pods(spec: &PerfRunSpec, status: &PerfRunStatus) -> bool {
     let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
     spec.cleanup.keep_pods_on_failure && has_failed
@@ -292,19 +294,21 @@ fn clean_up(inputs: &Inputs<'_>) -> Decision {
         Some(Phase::Newer(_)) => None,
         _ => cleanup.ttl_seconds_after_failure,
     };
-    let left = ttl.map(|ttl| {
-        let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);
-        Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, inputs.now))
-    });
+    let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);
+    let left_of = |time: Duration| time.saturating_sub(elapsed(ended, inputs.now));
+    let left = ttl.map(|ttl| left_of(Duration::from_secs(ttl.into())));
+    let has_pods = has_undeleted(&inputs.pods);
+    let kept = keeps_pods(spec, status).then(|| left_of(inputs.kept_pods));
+    let kept = kept.filter(|left| has_pods && !left.is_zero());
     Decision {
-        delete_pods: !keeps_pods(spec, status) && has_undeleted(&inputs.pods),
+        delete_pods: has_pods && kept.is_none(),
         // Pods that keep results mount the author's Secret, and show nothing about a failed node.
         delete_store: inputs
             .pods
             .iter()
             .any(|pod| pod.node == STORE_NODE && !pod.deleting),
         delete_run: left.is_some_and(|left| left.is_zero()),
-        wake: left,
+        wake: left.into_iter().chain(kept).min(),
         ..Decision::new(Stage::Over)
     }
 }

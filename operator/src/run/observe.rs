@@ -82,6 +82,7 @@ pub(crate) fn observe<'a>(
         conductor,
         lost_on,
         own,
+        kept_pods: context.services.site.kept_pods,
         now,
     };
     Ok(Observed {

@@ -300,6 +300,29 @@ fn first_pod(matrix: &str, template: &str, tcp_sysctls: bool) -> Pod {
     pod_of(matrix, template, &site(tcp_sysctls))
 }
 
+#[test]
+fn every_pod_of_a_run_has_a_deadline() {
+    let cleanup = "  cleanup: {keepPodsOnFailure: true}\n";
+    let timeouts = "  timeouts: {provision: 1m, run: 10m}\n";
+    let hour = 3600;
+    for (fields, seconds) in [("", 60 + 600 + 900), (cleanup, 60 + 600 + 900 + 24 * hour)] {
+        let text = DOCUMENT.replace("MATRIX", "{clients: [mine], servers: [mine]}");
+        let text = text.replace("TEMPLATE", "{}") + timeouts + fields;
+        let (run, plan) = planned(&(text + "  results: {store: {volume: {claim: disk}}}\n"));
+        let (site, identity) = (site(true), RunIdentity::of(&run).unwrap());
+        let store = run.spec.store().unwrap();
+        let store = crate::build::store::pod(&identity, &run.spec, store, 0, &site);
+        let nodes = plan
+            .nodes
+            .iter()
+            .map(|node| built(&run, &plan, node.clone(), &site));
+        for pod in nodes.chain([store]) {
+            let deadline = pod.spec.unwrap().active_deadline_seconds;
+            assert_eq!(deadline, Some(seconds), "{:?}", pod.metadata.name);
+        }
+    }
+}
+
 fn site(tcp_sysctls: bool) -> Site {
     Site {
         node_image: "perfrun.invalid/node:default".to_owned(),

@@ -114,6 +114,7 @@ impl Life {
             conductor: self.conductor.clone(),
             lost_on: BTreeMap::new(),
             own: self.own.clone(),
+            kept_pods: Duration::from_secs(3600),
             now: self.now,
         };
         let mut decision = decide(&inputs);
@@ -482,7 +483,13 @@ fn pods_of_a_failed_run_are_kept_if_the_spec_requests_it() {
     life.spec.cleanup.keep_pods_on_failure = true;
     life.conductor = outcome(EndReason::Internal, 0, 0);
     life.reconcile();
-    assert!(!life.later(9).reconcile().delete_pods);
+    let kept = life.later(9).reconcile();
+    assert_eq!(
+        (kept.delete_pods, kept.wake),
+        (false, Some(Duration::from_secs(3591)))
+    );
+    assert!(life.later(3591).reconcile().delete_pods, "their time is over");
+    life.later(-3600);
     life.spec.cleanup.keep_pods_on_failure = false;
     assert!(life.reconcile().delete_pods);
 }

@@ -80,6 +80,7 @@ pub(super) const CASES: &[Case] = &[
         &["'/policy/allowedImages/0'"],
     ),
     case(r#"policy.longestRun="1 day""#, &["'/policy/longestRun'"]),
+    case(r#"policy.keptPods="1 day""#, &["'/policy/keptPods'"]),
     case(r#"policy.exclusivePer="node""#, &["'/policy/exclusivePer'"]),
     case(
         r#"admissionPolicy.enabled="maybe""#,
