@@ -187,7 +187,7 @@ pub(crate) async fn reconcile_all(
     let namespaces = &args.watch_namespaces;
     let (runs, runs_writer) = reflector::store::<WatchedRun>();
     let (pods, pods_writer) = reflector::store::<Pod>();
-    metrics.export_runs(Some(runs.clone()));
+    metrics.export_runs(Some((runs.clone(), pods.clone())));
     let services = services(args, client, term, key, site, metrics, pods.clone());
     let schedules = schedule::Context {
         client: client.clone(),

@@ -261,6 +261,8 @@ pub mod operator {
             "PerfRuns by phase; only the one that acts knows";
         LEFT_OUT = gauge("operator_runs_without_results", &[]),
             "Runs whose results are not exported, because those of later runs are many";
+        ORPHANED_PODS = gauge("operator_orphaned_pods", &[]),
+            "Pods of runs that no longer exist; they end at their deadline";
         RESULTS = counter("operator_results_kept", &[]).in_unit("bytes"),
             "Bytes of compressed results that this operator has put into ConfigMaps";
     }

@@ -5,14 +5,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{ResourceExt, runtime::reflector::Store};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{Resource, ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
 use perfrun_api::{
     cluster::condition,
@@ -34,15 +34,18 @@ pub(super) struct Runs(Arc<Mutex<Watched>>);
 
 #[derive(Default)]
 struct Watched {
-    runs: Option<Store<WatchedRun>>,
+    stores: Option<Stores>,
     known: KnownCells,
 }
 
+/// Runs and their pods, as the watches show them.
+pub(super) type Stores = (Store<WatchedRun>, Store<Pod>);
+
 impl Runs {
-    /// Sets the runs to export.
-    pub(super) fn export(&self, runs: Option<Store<WatchedRun>>) {
+    /// Sets the runs to export, with their pods.
+    pub(super) fn export(&self, stores: Option<Stores>) {
         let known = KnownCells::default();
-        *self.0.lock() = Watched { runs, known };
+        *self.0.lock() = Watched { stores, known };
     }
 }
 
@@ -55,18 +58,30 @@ impl fmt::Debug for Runs {
 impl Collector for Runs {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut watched = self.0.lock();
-        let Some(store) = &watched.runs else {
+        let Some((runs, pods)) = &watched.stores else {
             return Ok(());
         };
-        let runs = store.state();
+        let (runs, pods) = (runs.state(), pods.state());
+        let orphaned = orphaned(&runs, &pods);
         let runs = runs.iter().filter_map(|run| run.readable()).collect();
         let (views, left_out) = views(runs, MOST_ROWS, &mut watched.known);
         drop(watched);
         let encoder = &mut encoder;
         encode_samples(encoder, &operator::RUNS, by_phase(&views))?;
         encode_samples(encoder, &operator::LEFT_OUT, [(NO_LABELS, left_out as f64)])?;
+        encode_samples(encoder, &operator::ORPHANED_PODS, [(NO_LABELS, orphaned as f64)])?;
         encode_runs(encoder, &views, Timestamp::now().as_duration().as_secs_f64())
     }
+}
+
+/// The number of pods whose run no longer exists.
+fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<Pod>]) -> usize {
+    let living: HashSet<&str> = runs.iter().filter_map(|run| run.meta().uid.as_deref()).collect();
+    let is_orphaned = |pod: &&Arc<Pod>| {
+        let mut owners = pod.owner_references().iter();
+        !owners.any(|owner| living.contains(owner.uid.as_str()))
+    };
+    pods.iter().filter(is_orphaned).count()
 }
 
 fn by_phase(runs: &[RunView]) -> impl Iterator<Item = ([(&'static str, String); 1], f64)> {
@@ -172,7 +187,11 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::{
+        core::ObjectMeta,
+        runtime::{reflector, watcher},
+    };
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
         compare::{Comparison, Finding, Ratio, Verdict},
@@ -237,8 +256,30 @@ mod tests {
     }
 
     #[test]
+    fn pods_without_a_living_run_are_counted() {
+        let mut run = named("a-run");
+        run.metadata.uid = Some("living".to_owned());
+        let pod = |owner: &str| {
+            let owner = OwnerReference {
+                uid: owner.to_owned(),
+                ..OwnerReference::default()
+            };
+            Arc::new(Pod {
+                metadata: ObjectMeta {
+                    owner_references: Some(vec![owner]),
+                    ..ObjectMeta::default()
+                },
+                ..Pod::default()
+            })
+        };
+        let runs = [Arc::new(WatchedRun::Readable(Box::new(run)))];
+        let pods = [pod("living"), pod("deleted"), Arc::default()];
+        assert_eq!(orphaned(&runs, &pods), 2);
+    }
+
+    #[test]
     fn every_exported_metric_is_described() {
-        let (store, mut writer) = kube::runtime::reflector::store::<WatchedRun>();
+        let (store, mut writer) = reflector::store::<WatchedRun>();
         let mut run = named("a-run");
         run.metadata.namespace = Some("a-namespace".to_owned());
         let cell = planning::cells(&run.spec).unwrap().remove(0).id;
@@ -281,7 +322,7 @@ mod tests {
         let applied = watcher::Event::Apply(WatchedRun::Readable(Box::new(run)));
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
-        metrics.export_runs(Some(store));
+        metrics.export_runs(Some((store, reflector::store().0)));
         metrics.count_reconciliation(std::time::Duration::from_millis(1));
         metrics.count_error("Create");
         let page = metrics.encode();
