@@ -221,7 +221,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
         let seed = self.with(seed);
         let item = self.inner.next_element_seed(seed)?;
         if item.is_some() {
-            self.memory.count(ITEM_BYTES)?;
+            self.memory.count::<A::Error>(ITEM_BYTES)?;
         }
         Ok(item)
     }
@@ -311,7 +311,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Values<'_, V> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<V::Value, E> {
-        self.memory.count(TEXT_BYTES + text.len() as u64)?;
+        self.memory.count::<E>(TEXT_BYTES + text.len() as u64)?;
         self.visitor.visit_str(text)
     }
 
@@ -336,16 +336,16 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Values<'_, V> {
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<V::Value, A::Error> {
         // A struct may be written as a list of its fields.
         if self.is_struct {
-            self.begin()?;
+            self.begin::<A::Error>()?;
         } else {
-            self.memory.count(TEXT_BYTES)?;
+            self.memory.count::<A::Error>(TEXT_BYTES)?;
         }
         let counted = self.counted(items);
         self.visitor.visit_seq(counted)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        self.begin()?;
+        self.begin::<A::Error>()?;
         self.visitor.visit_map(Entries {
             inner,
             memory: self.memory,
@@ -380,7 +380,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
             memory: self.memory,
         })?;
         if key.is_some() {
-            self.memory.count(ENTRY_BYTES)?;
+            self.memory.count::<A::Error>(ENTRY_BYTES)?;
         }
         Ok(key)
     }
@@ -393,7 +393,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
         })?;
         if mem::take(&mut self.is_first) && !self.is_struct {
             let inside = (self.memory.structs.get() - before).min(SPARE_STRUCTS);
-            self.memory.count(inside * SPARE_VALUES * STRUCT_BYTES)?;
+            self.memory.count::<A::Error>(inside * SPARE_VALUES * STRUCT_BYTES)?;
         }
         Ok(value)
     }
