@@ -393,7 +393,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
         })?;
         if mem::take(&mut self.is_first) && !self.is_struct {
             let inside = (self.memory.structs.get() - before).min(SPARE_STRUCTS);
-            self.memory.count::<A::Error>(inside * SPARE_VALUES * STRUCT_BYTES)?;
+            self.memory
+                .count::<A::Error>(inside * SPARE_VALUES * STRUCT_BYTES)?;
         }
         Ok(value)
     }
