@@ -87,7 +87,7 @@ impl Cli {
                 .iter()
                 .fold(command, |command, id| command.mut_arg(id, change))
         };
-        help::explained(with_statuses(Self::command(), ""), program)
+        help::explained(with_statuses(Self::command(), program, ""), program)
             .bin_name(program)
             .mut_subcommand("run", |run| {
                 let run = run.mut_arg("large", |option| option.requires("cluster"));
@@ -119,16 +119,20 @@ fn hint_at_equals_sign(error: &mut clap::Error, command: &clap::Command, given: 
 }
 
 /// Adds the exit statuses to the help of a command and of those in it.
-fn with_statuses(command: clap::Command, path: &str) -> clap::Command {
+fn with_statuses(command: clap::Command, program: &str, path: &str) -> clap::Command {
     let command = command.mut_subcommands(|inner| {
         let path = format!("{path} {}", inner.get_name());
-        with_statuses(inner, path.trim_start())
+        with_statuses(inner, program, path.trim_start())
     });
-    let Some(statuses) = Statuses::of(path) else {
-        return command;
+    let statuses = match Statuses::of(path) {
+        Some(statuses) => statuses.help(),
+        None if command.has_subcommands() => {
+            format!("`{program} {path} COMMAND --help` lists the exit statuses.")
+        }
+        None => return command,
     };
     let notes = command.get_after_help().map(|notes| format!("{notes}\n\n"));
-    command.after_help(notes.unwrap_or_default() + &statuses.help())
+    command.after_help(notes.unwrap_or_default() + &statuses)
 }
 
 /// The command that the user types: kubectl runs `kubectl-perfrun` for `kubectl perfrun`.
@@ -273,7 +277,7 @@ pub struct Run {
     pub versus: Versus,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
     /// or a new one]. `plan.seed` of the results tells which one it was.
-    #[arg(long, value_name = "N", conflicts_with = "resume", help_heading = MEASUREMENT)]
+    #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = seed, help_heading = MEASUREMENT)]
     pub seed: Option<u32>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
     /// this machine, so do not use it for measurements that matter.
@@ -328,6 +332,11 @@ fn address_here(text: &str) -> Result<SocketAddr, String> {
                 .to_owned(),
         ),
     }
+}
+
+fn seed(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("it must be a whole number, from 0 to {}", u32::MAX))
 }
 
 /// A program for nodes.
@@ -387,7 +396,7 @@ pub struct PlanArgs {
     pub json: bool,
     /// Seed of the random order of trials, as for `perfrun run`. Without one, trials are in the order of the
     /// document.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seed)]
     pub seed: Option<u32>,
     #[command(flatten)]
     pub versus: Versus,
@@ -619,6 +628,8 @@ mod tests {
             assert!(refused(line).contains(tip), "{}", refused(line));
         }
         assert!(!refused("perfrun run a.yaml b.yaml").contains("equals sign"));
+        let seed = refused("perfrun run a.yaml --seed abc");
+        assert!(seed.contains("a whole number, from 0 to"), "{seed}");
         let address = refused("perfrun run a.yaml --metrics-listen :9400");
         assert!(address.contains("for example 127.0.0.1:9400"), "{address}");
     }

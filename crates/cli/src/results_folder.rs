@@ -94,6 +94,12 @@ pub enum Error {
         .folder.display()
     )]
     Empty { folder: PathBuf },
+    #[error(
+        "unable to read {}: neither it nor a folder in it has a results.json: name the results folder of a run, or the \
+         folder with those of several, such as results",
+        .folder.display()
+    )]
+    NoRuns { folder: PathBuf },
     /// One run is wanted.
     #[error("{} holds the results of several runs: name one, such as {}", .folder.display(), .newest.display())]
     Several { folder: PathBuf, newest: PathBuf },

@@ -88,10 +88,13 @@ impl Versus {
     pub(super) fn name(&self, run: &mut PerfRun) {
         let Some(compared) = self.compared else { return };
         let name = run.metadata.name.get_or_insert_default();
-        *name += match compared {
-            Compared::Itself => "-aa",
-            Compared::Programs => "-candidate",
+        let what = match compared {
+            Compared::Itself => "aa",
+            Compared::Programs => "candidate",
         };
+        if !name.ends_with(what) {
+            *name += &format!("-{what}");
+        }
     }
 }
 

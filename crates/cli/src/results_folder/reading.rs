@@ -172,7 +172,10 @@ pub fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     runs.retain(|run| is_run(run));
     match runs.is_empty() {
-        true => Err(empty(path)),
+        true => Err(match empty(path) {
+            Error::Empty { folder } => Error::NoRuns { folder },
+            error => error,
+        }),
         false => Ok(runs),
     }
 }

@@ -116,16 +116,13 @@ fn compressed_results_are_read_like_others() {
         "its results are compressed: run `gunzip kept/1/results.json.gz` first",
     );
     fs::create_dir(scratch.path().join("empty")).unwrap();
-    for command in [
-        &["history", "empty"][..],
-        &["compare", "empty", "plain"],
-        &["report", "empty"],
-    ] {
-        refused(
-            scratch.call(command),
-            "unable to read empty: it has no results.json",
-        );
-    }
+    let no_runs = "unable to read empty: neither it nor a folder in it has a results.json";
+    refused(scratch.call(&["history", "empty"]), no_runs);
+    refused(scratch.call(&["compare", "empty", "plain"]), no_runs);
+    refused(
+        scratch.call(&["report", "empty"]),
+        "unable to read empty: it has no results.json",
+    );
 }
 
 #[test]
