@@ -67,8 +67,10 @@ pub(crate) fn observe<'a>(
         .filter(|_| !is_running(status))
         .and_then(|outline| {
             let policy = &context.turns.policy;
-            let not_allowed =
-                || policy.refusal(&run.spec, &outline.capabilities, &context.services.operators);
+            let not_allowed = || {
+                let (nodes, capabilities) = (outline.nodes, &outline.capabilities);
+                policy.refusal(&run.spec, nodes, capabilities, &context.services.operators)
+            };
             let infeasible = outline.infeasible.clone().map(plans::invalid);
             infeasible.or_else(not_allowed)
         });

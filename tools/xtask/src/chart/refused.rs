@@ -81,6 +81,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case(r#"policy.longestRun="1 day""#, &["'/policy/longestRun'"]),
     case(r#"policy.keptPods="1 day""#, &["'/policy/keptPods'"]),
+    case("policy.mostNodes=-1", &["'/policy/mostNodes'"]),
     case(r#"policy.exclusivePer="node""#, &["'/policy/exclusivePer'"]),
     case(
         r#"admissionPolicy.enabled="maybe""#,
