@@ -74,9 +74,13 @@ pub struct Args {
     /// Name of the Lease. Operators that watch different namespaces need different names.
     #[arg(long, env = "PERFRUN_LEASE_NAME", default_value = "perfrun-operator")]
     pub lease_name: String,
-    /// Address that serves /livez, /readyz and /metrics.
+    /// Address that serves /metrics, and /livez and /readyz too.
     #[arg(long, env = "PERFRUN_ADMIN", default_value = "0.0.0.0:8080")]
     pub admin: SocketAddr,
+    /// Address that serves only /livez and /readyz, for the kubelet: those who take all connections of the
+    /// other address keep no probes away from this one.
+    #[arg(long, env = "PERFRUN_PROBES", default_value = "0.0.0.0:8081")]
+    pub probes: SocketAddr,
     /// Log filter, for example `info` or `perfrun_operator=debug`. Logs are JSON lines on standard error.
     #[arg(
         long,

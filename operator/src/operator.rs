@@ -65,10 +65,11 @@ pub(crate) const RECONCILIATIONS_MAX: u16 = 64;
 
 /// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let listener = admin::bind(args.admin).await?;
+    let admin = admin::bind(args.admin, "--admin").await?;
+    let probes = admin::bind(args.probes, "--probes").await?;
     let metrics = Arc::new(Metrics::new());
     let health = Arc::new(Health::default());
-    let serving = admin::serve_all(listener, metrics.clone(), health.clone());
+    let serving = admin::serve_all(admin, probes, metrics.clone(), health.clone());
     let client = Client::try_default()
         .await
         .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;

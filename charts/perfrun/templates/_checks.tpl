@@ -13,7 +13,7 @@
 {{- fail (printf "test.namespace is %q, which is not in watchNamespaces: no operator would run the PerfRun of the test" .) }}
 {{- end }}
 {{- end }}
-{{- $ours := list "PERFRUN_ADMIN" "PERFRUN_LEASE_NAME" "PERFRUN_MAX_CONCURRENT_RUNS" "PERFRUN_NAMESPACE" "PERFRUN_NODE_IMAGE" "PERFRUN_NODE_IMAGE_GO" "PERFRUN_NODE_IMAGE_PULL_POLICY" "PERFRUN_NODE_IMAGE_PULL_SECRETS" "PERFRUN_POLICY" "PERFRUN_WATCH_NAMESPACES" "RUST_LOG" }}
+{{- $ours := list "PERFRUN_ADMIN" "PERFRUN_LEASE_NAME" "PERFRUN_MAX_CONCURRENT_RUNS" "PERFRUN_NAMESPACE" "PERFRUN_NODE_IMAGE" "PERFRUN_NODE_IMAGE_GO" "PERFRUN_NODE_IMAGE_PULL_POLICY" "PERFRUN_NODE_IMAGE_PULL_SECRETS" "PERFRUN_POLICY" "PERFRUN_PROBES" "PERFRUN_WATCH_NAMESPACES" "RUST_LOG" }}
 {{- range .Values.extraEnv }}
 {{- if has .name $ours }}
 {{- fail (printf "extraEnv sets %s, which the chart sets: use the corresponding value instead" .name) }}
