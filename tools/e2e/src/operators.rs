@@ -7,10 +7,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    coordination::v1::Lease,
+    core::v1::{Pod, ServiceAccount},
+};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::process::Command;
@@ -25,6 +30,7 @@ const SELECTOR: &str = "app.kubernetes.io/name=perfrun-operator";
 
 /// The operators of a cluster.
 pub struct Operators {
+    cluster: Cluster,
     pods: Api<Pod>,
     leases: Api<Lease>,
     deployments: Api<Deployment>,
@@ -33,6 +39,7 @@ pub struct Operators {
 impl Operators {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         Self {
+            cluster: cluster.clone(),
             pods: Api::namespaced(cluster.client.clone(), NAMESPACE),
             leases: Api::namespaced(cluster.client.clone(), NAMESPACE),
             deployments: Api::namespaced(cluster.client.clone(), NAMESPACE),
@@ -60,6 +67,23 @@ impl Operators {
             },
         )
         .await
+    }
+
+    /// Accesses the cluster as operators do, with a token of their service account.
+    pub async fn client(&self) -> Result<Client> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec::default()),
+            ..TokenRequest::default()
+        };
+        let answer = accounts
+            .create_token_request(NAME, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("failed to request a token of {NAME} in {NAMESPACE}"))?;
+        let token = answer.status.and_then(|status| status.token);
+        self.cluster
+            .with_token(token.context("the answer has no token")?)
+            .await
     }
 
     pub async fn deployment(&self) -> Result<Deployment> {
