@@ -137,3 +137,20 @@ impl Args {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_chart_lets_no_extra_variable_replace_a_setting_of_the_operator() {
+        let checks = include_str!("../../charts/perfrun/templates/_checks.tpl");
+        let command = Args::command();
+        for variable in command.get_arguments().filter_map(|argument| argument.get_env()) {
+            let variable = variable.to_string_lossy();
+            assert!(checks.contains(&format!("\"{variable}\"")), "{variable}");
+        }
+    }
+}
