@@ -1,6 +1,6 @@
 use kube::core::ObjectMeta;
 use perfrun_api::{document, planning::plan, spec::PerfRun};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -319,6 +319,50 @@ fn every_pod_of_a_run_has_a_deadline() {
         for pod in nodes.chain([store]) {
             let deadline = pod.spec.unwrap().active_deadline_seconds;
             assert_eq!(deadline, Some(seconds), "{:?}", pod.metadata.name);
+        }
+    }
+}
+
+#[test]
+fn the_admission_policy_of_the_chart_lists_all_that_pods_have() {
+    let policy = include_str!("../../../../charts/perfrun/templates/admission-policy.yaml");
+    let is_listed = |name: &str| assert!(policy.contains(&format!("\"{name}\"")), "{name}");
+    let are_listed = |fields: &Value| {
+        fields
+            .as_object()
+            .unwrap()
+            .keys()
+            .for_each(|name| is_listed(name))
+    };
+    let template = "{link: {realTime: true}, server: {imagePullSecrets: [{name: own}], nodeSelector: {a: b}, \
+                    priorityClassName: high, runtimeClassName: sandbox}}";
+    let text = DOCUMENT.replace("MATRIX", "{clients: [mine], servers: [mine]}");
+    let text = text.replace("TEMPLATE", "{}") + "  topology: {hostNetwork: true}\n";
+    let (run, plan) = planned(&(text + "  results: {store: {volume: {claim: disk}}}\n"));
+    let (site, identity) = (site(true), RunIdentity::of(&run).unwrap());
+    let store = crate::build::store::pod(&identity, &run.spec, run.spec.store().unwrap(), 0, &site);
+    let on_host = built(&run, &plan, plan.nodes[0].clone(), &site);
+    for pod in [first_pod("{networks: [lat10]}", template, true), on_host, store] {
+        let spec = json!(pod.spec);
+        are_listed(&spec);
+        are_listed(&spec["securityContext"]);
+        let all = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
+        for container in all("containers").iter().chain(&all("initContainers")) {
+            is_listed(container["name"].as_str().unwrap());
+            let security = &container["securityContext"];
+            are_listed(security);
+            let added = security["capabilities"]["add"].as_array();
+            added
+                .into_iter()
+                .flatten()
+                .for_each(|added| is_listed(added.as_str().unwrap()));
+        }
+        for volume in all("volumes") {
+            let mut kinds = volume.as_object().unwrap().keys().filter(|key| *key != "name");
+            assert!(
+                kinds.all(|kind| policy.contains(&format!("has(volume.{kind})"))),
+                "{volume}"
+            );
         }
     }
 }
