@@ -21,6 +21,7 @@ use thiserror::Error;
 
 pub use self::versus::{BASE, CANDIDATE, Compared, Versus};
 use crate::{
+    bounded::{Bounded, SPEC_BYTES},
     schedule::PerfSchedule,
     spec::{PerfRun, PerfRunSpec},
 };
@@ -274,6 +275,13 @@ fn other_kind(value: &Value, expected: &str) -> Option<String> {
 }
 
 fn misfits(value: &Value, schema: &Value) -> Vec<FieldProblem> {
+    // The operator of a cluster would not keep it.
+    if let Ok(Bounded::<SPEC_BYTES>(None)) = Bounded::deserialize(&value["spec"]) {
+        return vec![FieldProblem {
+            path: "spec".to_owned(),
+            message: Bounded::<SPEC_BYTES>::refusal(),
+        }];
+    }
     let mut problems = metadata_problems(&value["metadata"]);
     problems.extend(schema::misfits(schema, value));
     problems

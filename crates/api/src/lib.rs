@@ -3,6 +3,7 @@
 
 #![warn(missing_docs)]
 
+pub mod bounded;
 pub mod cluster;
 pub mod compare;
 pub mod document;

@@ -1,26 +1,32 @@
-//! A PerfRun as the operator watches it.
+//! PerfRuns and PerfSchedules as the operator watches them.
 //!
 //! The spec and the status are parsed separately. An object that this version cannot read must neither stop
 //! other runs nor lose its status: a status that another version wrote may be the only place that names the
-//! results.
+//! results. Nothing is kept of a spec that is too large, because all namespaces share the operator's memory.
 
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{
     Resource,
-    core::{DeserializeGuard, ObjectMeta},
+    core::{ObjectMeta, error_boundary::InvalidObject},
 };
 use perfrun_api::{
+    bounded::{Bounded, SPEC_BYTES},
     cluster::condition,
     schedule::PerfSchedule,
     spec::{PerfRun, PerfRunSpec, PerfRunStatus},
 };
+use perfrun_contract::text;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
+/// What a status may have, which only operators write.
+const STATUS_BYTES: usize = 1 << 20;
+
 /// A schedule of any version. One that this version cannot read must not stop the others.
-pub(crate) type WatchedSchedule = DeserializeGuard<PerfSchedule>;
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedSchedule(pub(crate) Result<PerfSchedule, InvalidObject>);
 
 /// A PerfRun of any version.
 #[derive(Clone, Debug)]
@@ -55,6 +61,36 @@ impl WatchedRun {
             Self::Unreadable(_) => None,
         }
     }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Readable(run) => &run.metadata,
+            Self::Unreadable(run) => &run.metadata,
+        }
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Readable(run) => &mut run.metadata,
+            Self::Unreadable(run) => &mut run.metadata,
+        }
+    }
+}
+
+impl WatchedSchedule {
+    fn metadata(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(schedule) => &schedule.metadata,
+            Err(invalid) => &invalid.metadata,
+        }
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.0 {
+            Ok(schedule) => &mut schedule.metadata,
+            Err(invalid) => &mut invalid.metadata,
+        }
+    }
 }
 
 impl UnreadableRun {
@@ -68,9 +104,9 @@ impl UnreadableRun {
 struct Raw {
     metadata: ObjectMeta,
     #[serde(default)]
-    spec: Value,
+    spec: Bounded<SPEC_BYTES>,
     #[serde(default)]
-    status: Value,
+    status: Bounded<STATUS_BYTES>,
 }
 
 impl<'de> Deserialize<'de> for WatchedRun {
@@ -82,7 +118,7 @@ impl<'de> Deserialize<'de> for WatchedRun {
         } = Raw::deserialize(deserializer)?;
         // Nobody reads them, and they can be larger than the rest of the object.
         metadata.managed_fields = None;
-        let conditions = readable_conditions(&status);
+        let conditions = readable_conditions(status.0.as_ref());
         let unreadable = |metadata, part, error| {
             Self::Unreadable(Box::new(UnreadableRun {
                 metadata,
@@ -107,12 +143,35 @@ impl<'de> Deserialize<'de> for WatchedRun {
     }
 }
 
-fn parse<T: DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| error.to_string())
+impl<'de> Deserialize<'de> for WatchedSchedule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Raw {
+            mut metadata,
+            spec,
+            status,
+        } = Raw::deserialize(deserializer)?;
+        metadata.managed_fields = None;
+        let parts = parse(spec).and_then(|spec| Ok((spec, parse(status)?)));
+        Ok(Self(match parts {
+            Ok((spec, status)) => Ok(PerfSchedule {
+                metadata,
+                spec,
+                status,
+            }),
+            Err(error) => Err(InvalidObject { error, metadata }),
+        }))
+    }
 }
 
-fn readable_conditions(status: &Value) -> Vec<Condition> {
-    let conditions = status.get("conditions").and_then(Value::as_array);
+fn parse<T: DeserializeOwned, const MOST: usize>(part: Bounded<MOST>) -> Result<T, String> {
+    let value = part
+        .0
+        .ok_or_else(|| format!("it {}", Bounded::<MOST>::refusal()))?;
+    serde_json::from_value(value).map_err(|error| text::message(&error.to_string()))
+}
+
+fn readable_conditions(status: Option<&Value>) -> Vec<Condition> {
+    let conditions = status.and_then(|status| status.get("conditions")?.as_array());
     conditions
         .into_iter()
         .flatten()
@@ -120,43 +179,46 @@ fn readable_conditions(status: &Value) -> Vec<Condition> {
         .collect()
 }
 
-impl Resource for WatchedRun {
-    type DynamicType = ();
-    type Scope = <PerfRun as Resource>::Scope;
+/// What the API server knows of a watched type is that of the type that is watched.
+macro_rules! resource {
+    ($watched:ty: $resource:ty) => {
+        impl Resource for $watched {
+            type DynamicType = ();
+            type Scope = <$resource as Resource>::Scope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        PerfRun::kind(&())
-    }
+            fn kind((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::kind(&())
+            }
 
-    fn group((): &()) -> Cow<'_, str> {
-        PerfRun::group(&())
-    }
+            fn group((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::group(&())
+            }
 
-    fn version((): &()) -> Cow<'_, str> {
-        PerfRun::version(&())
-    }
+            fn version((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::version(&())
+            }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        PerfRun::plural(&())
-    }
+            fn plural((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::plural(&())
+            }
 
-    fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Readable(run) => run.meta(),
-            Self::Unreadable(run) => &run.metadata,
+            fn meta(&self) -> &ObjectMeta {
+                self.metadata()
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                self.metadata_mut()
+            }
         }
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Readable(run) => run.meta_mut(),
-            Self::Unreadable(run) => &mut run.metadata,
-        }
-    }
+    };
 }
+
+resource!(WatchedRun: PerfRun);
+resource!(WatchedSchedule: PerfSchedule);
 
 #[cfg(test)]
 mod tests {
+    use kube::core::WatchEvent;
     use serde_json::json;
 
     use super::*;
@@ -217,5 +279,34 @@ mod tests {
         let run = unreadable(watched(json!({"workload": 42}), json!({"phase": 42})));
         assert_eq!((run.part, run.has_ended()), (Part::Spec, false));
         assert_eq!(run.metadata.name.as_deref(), Some("run"));
+    }
+
+    #[test]
+    fn a_spec_above_128_kib_is_refused_and_not_kept() {
+        let large = json!({"workload": {"ping": {}}, "template": {"relay": {"tolerations": vec![json!({}); 40_000]}}});
+        let run = unreadable(watched(large.clone(), json!({"conditions": [complete()]})));
+        assert_eq!((run.part, run.has_ended()), (Part::Spec, true));
+        assert_eq!(run.error, "it is larger than 128 KiB as JSON");
+        let template = json!({"spec": large});
+        let schedule = json!({"metadata": {}, "spec": {"schedule": "@daily", "runTemplate": template}});
+        let schedule: WatchedSchedule = serde_json::from_value(schedule).unwrap();
+        assert_eq!(schedule.0.unwrap_err().error, "it is larger than 128 KiB as JSON");
+    }
+
+    #[test]
+    fn an_annotation_on_a_running_run_does_not_make_it_unreadable() {
+        let metadata = json!({"name": "run", "annotations": {"note": "x".repeat(256 << 10)}});
+        let run = json!({"metadata": metadata, "spec": {"workload": {"ping": {}}}});
+        let run: WatchedRun = serde_json::from_value(run).unwrap();
+        assert!(run.readable().is_some());
+    }
+
+    #[test]
+    fn an_event_is_read_whatever_the_order_of_its_fields() {
+        let text = r#"{"object": {"spec": {"workload": {"ping": {}}}, "metadata": {"name": "run"}}, "type": "ADDED"}"#;
+        match serde_json::from_str(text).unwrap() {
+            WatchEvent::<WatchedRun>::Added(run) => assert!(run.readable().is_some()),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -53,8 +53,8 @@ pub enum Reason {
     Valid,
     /// The document cannot be run, and the message says why. Correct it, and create the PerfRun again.
     Invalid,
-    /// The operator cannot read the document: another version wrote it, or it was edited. Use a version that
-    /// can, or delete the PerfRun.
+    /// The operator cannot read the document: another version wrote it, it was edited, or it is too large.
+    /// Use a version that can, or delete the PerfRun and create a smaller one.
     Malformed,
     /// The operator's policy does not allow what the document requests. Change the field that the message
     /// names, or ask the administrators of the operator.

@@ -36,6 +36,20 @@ fn a_seed_is_any_number_of_32_bits() {
 }
 
 #[test]
+fn a_spec_above_128_kib_is_refused_whatever_it_has() {
+    for spec in [
+        format!("workload: {{ping: {{}}}}\nstacks: [{}]", "{},".repeat(20_000)),
+        format!("workload: {{ping: {{}}}}\nnote: {}", "x".repeat(128 << 10)),
+    ] {
+        let refused = parse(&text(&spec)).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("\n  - spec: is larger than 128 KiB as JSON"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn every_fault_is_refused_with_a_message_that_names_it() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("refused.yaml")).unwrap();
     assert!(cases.len() > 100);
