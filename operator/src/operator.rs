@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
 use futures::{Stream, StreamExt, TryStreamExt, future, join};
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::{
     Client, ResourceExt,
     runtime::{
@@ -25,7 +25,7 @@ use crate::{
     access::Access,
     api::{
         call::within_timeout,
-        watched::{WatchedRun, WatchedSchedule},
+        watched::{WatchedPod, WatchedRun, WatchedSchedule},
     },
     args::Args,
     build::Site,
@@ -187,7 +187,7 @@ pub(crate) async fn reconcile_all(
     let client = &term.fenced(client);
     let namespaces = &args.watch_namespaces;
     let (runs, runs_writer) = reflector::store::<WatchedRun>();
-    let (pods, pods_writer) = reflector::store::<Pod>();
+    let (pods, pods_writer) = reflector::store::<WatchedPod>();
     metrics.export_runs(Some((runs.clone(), pods.clone())));
     let services = services(args, client, term, key, site, metrics, pods.clone());
     let schedules = schedule::Context {
@@ -212,7 +212,7 @@ pub(crate) async fn reconcile_all(
     let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
     let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
     let watching = context.clone();
-    let pods_seen = watch::<Pod>(client, namespaces, managed)
+    let pods_seen = watch::<WatchedPod>(client, namespaces, managed)
         .reflect(pods_writer)
         .inspect_ok(move |event| {
             if let watcher::Event::Delete(pod) = event {
@@ -240,7 +240,7 @@ fn services(
     key: &TokenKey,
     site: &Site,
     metrics: &Arc<Metrics>,
-    pods: Store<Pod>,
+    pods: Store<WatchedPod>,
 ) -> Services {
     let reporter = Reporter {
         controller: MANAGER.to_owned(),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Client,
     runtime::{events::Recorder, reflector::Store},
@@ -11,6 +10,7 @@ use perfrun_conductor::client::Reading;
 
 use crate::{
     access::Access,
+    api::watched::WatchedPod,
     build::Site,
     process::{clock::TimeSource, fence::Term, memory::Memory, metrics::Metrics},
     token::TokenKey,
@@ -38,5 +38,5 @@ pub(crate) struct Services {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) memory: Memory,
     /// Pods of runs, as the watch shows them.
-    pub(crate) pods: Store<Pod>,
+    pub(crate) pods: Store<WatchedPod>,
 }

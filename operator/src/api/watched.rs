@@ -1,19 +1,22 @@
-//! PerfRuns and PerfSchedules as the operator watches them.
+//! PerfRuns, PerfSchedules and pods as the operator watches them.
 //!
 //! The spec and the status are parsed separately. An object that this version cannot read must neither stop
 //! other runs nor lose its status: a status that another version wrote may be the only place that names the
-//! results. Nothing is kept of a spec that is too large, because all namespaces share the operator's memory.
+//! results. Nothing is kept of a spec that is too large, nor of metadata that the operator does not use,
+//! because all namespaces share its memory.
+
+mod pod;
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{
     Resource,
     core::{ObjectMeta, error_boundary::InvalidObject},
 };
 use perfrun_api::{
     bounded::{Bounded, SPEC_BYTES},
-    cluster::condition,
+    cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL, condition},
     schedule::PerfSchedule,
     spec::{PerfRun, PerfRunSpec, PerfRunStatus},
 };
@@ -21,8 +24,22 @@ use perfrun_contract::text;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
+pub(crate) use self::pod::WatchedPod;
+
 /// What a status may have, which only operators write.
 const STATUS_BYTES: usize = 1 << 20;
+
+/// Labels that the operator reads, which only pods have.
+const LABELS: [&str; 3] = [RUN_LABEL, NODE_LABEL, INCARNATION_LABEL];
+
+/// Most owners of an object that are kept. Those that the operator makes have one.
+const OWNERS_MAX: usize = 4;
+
+/// Most bytes of an owner. The API server bounds no part of it.
+const OWNER_BYTES: usize = 1 << 10;
+
+/// How the API version of owners begins that the operator knows.
+const API: &str = "perfrun.io/";
 
 /// A schedule of any version. One that this version cannot read must not stop the others.
 #[derive(Clone, Debug)]
@@ -112,12 +129,11 @@ struct Raw {
 impl<'de> Deserialize<'de> for WatchedRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Raw {
-            mut metadata,
+            metadata,
             spec,
             status,
         } = Raw::deserialize(deserializer)?;
-        // Nobody reads them, and they can be larger than the rest of the object.
-        metadata.managed_fields = None;
+        let metadata = used(metadata);
         let conditions = readable_conditions(status.0.as_ref());
         let unreadable = |metadata, part, error| {
             Self::Unreadable(Box::new(UnreadableRun {
@@ -146,11 +162,11 @@ impl<'de> Deserialize<'de> for WatchedRun {
 impl<'de> Deserialize<'de> for WatchedSchedule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Raw {
-            mut metadata,
+            metadata,
             spec,
             status,
         } = Raw::deserialize(deserializer)?;
-        metadata.managed_fields = None;
+        let metadata = used(metadata);
         let parts = parse(spec).and_then(|spec| Ok((spec, parse(status)?)));
         Ok(Self(match parts {
             Ok((spec, status)) => Ok(PerfSchedule {
@@ -177,6 +193,37 @@ fn readable_conditions(status: Option<&Value>) -> Vec<Condition> {
         .flatten()
         .filter_map(|condition| Condition::deserialize(condition).ok())
         .collect()
+}
+
+/// What the operator uses of metadata. Others write the rest, which may be larger than the object.
+fn used(metadata: ObjectMeta) -> ObjectMeta {
+    let is_used = |owner: &OwnerReference| {
+        let OwnerReference {
+            api_version,
+            kind,
+            name,
+            uid,
+            ..
+        } = owner;
+        let bytes: usize = [api_version, kind, name, uid].map(String::len).iter().sum();
+        api_version.starts_with(API) && bytes <= OWNER_BYTES
+    };
+    let labels = metadata.labels.into_iter().flatten();
+    let labels = labels.filter(|(key, _)| LABELS.contains(&key.as_str()));
+    let owners = metadata.owner_references.into_iter().flatten();
+    let owners = owners.filter(is_used).take(OWNERS_MAX);
+    ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        creation_timestamp: metadata.creation_timestamp,
+        deletion_timestamp: metadata.deletion_timestamp,
+        labels: Some(labels.collect()),
+        owner_references: Some(owners.collect()),
+        ..ObjectMeta::default()
+    }
 }
 
 /// What the API server knows of a watched type is that of the type that is watched.
@@ -212,6 +259,8 @@ macro_rules! resource {
         }
     };
 }
+
+pub(crate) use resource;
 
 resource!(WatchedRun: PerfRun);
 resource!(WatchedSchedule: PerfSchedule);
@@ -299,6 +348,7 @@ mod tests {
         let run = json!({"metadata": metadata, "spec": {"workload": {"ping": {}}}});
         let run: WatchedRun = serde_json::from_value(run).unwrap();
         assert!(run.readable().is_some());
+        assert_eq!(run.metadata().annotations, None, "it is not kept");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
-use perfrun_api::pod::{PodState, state};
+use perfrun_api::pod::PodState;
 use perfrun_conductor::{
     NodeHandle, NodeProvider, ReplaceReason,
     client::{BoxError, Epoch, Reading},
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::{Job, Shared};
 use crate::{
     access::Address,
-    api::objects::delete,
+    api::{objects::delete, watched::WatchedPod},
     build::{LINK_PORT, control_port},
     pods::{self, NodePod, live_pod},
 };
@@ -151,7 +151,7 @@ impl<'a> PodNodes<'a> {
     /// The Kubernetes nodes of the pods that the conductor has been given, by node.
     pub(super) fn kubernetes_nodes(&self) -> BTreeMap<String, String> {
         let (look, given) = (self.look(), self.given.lock());
-        let host = |uid: &String| look.by_uid.get(uid)?.spec.as_ref()?.node_name.clone();
+        let host = |uid: &String| look.by_uid.get(uid)?.host.clone();
         given
             .iter()
             .filter_map(|(name, uid)| Some((name.clone(), host(uid)?)))
@@ -183,9 +183,8 @@ impl<'a> PodNodes<'a> {
         let Some(pod) = look.by_uid.get(uid) else {
             return;
         };
-        let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        if let Some(host) = host.filter(|_| why == ReplaceReason::Lost) {
-            self.shared.lock().lost_on.insert(name.to_owned(), host);
+        if let Some(host) = pod.host.as_ref().filter(|_| why == ReplaceReason::Lost) {
+            self.shared.lock().lost_on.insert(name.to_owned(), host.clone());
         }
         let api: Api<Pod> = Api::namespaced(self.job.services.client.clone(), &self.job.run.namespace);
         // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
@@ -201,7 +200,7 @@ struct Look {
     taken: Instant,
     /// By the plan's names of nodes.
     by_node: BTreeMap<String, Vec<NodePod>>,
-    by_uid: BTreeMap<String, Arc<Pod>>,
+    by_uid: BTreeMap<String, Arc<WatchedPod>>,
 }
 
 impl Look {
@@ -244,8 +243,8 @@ impl NodeProvider for PodNodes<'_> {
         let deadline = Instant::now() + KNOWN_WITHIN;
         loop {
             let look = self.look();
-            match look.by_uid.get(&given).map(|pod| state(pod)) {
-                Some(PodState::Gone(trouble)) => return Some(trouble.message),
+            match look.by_uid.get(&given).map(|pod| &pod.state) {
+                Some(PodState::Gone(trouble)) => return Some(trouble.message.clone()),
                 None => return Some("its pod no longer exists".to_owned()),
                 Some(_) if Instant::now() >= deadline => return None,
                 Some(_) => sleep(PAUSE).await,
@@ -297,7 +296,7 @@ mod tests {
     use crate::{conduct::tests::job, test_server::TestServer};
 
     /// A ready pod of a node.
-    fn pod(node: &str) -> Pod {
+    fn pod(node: &str) -> WatchedPod {
         let labels = json!({"perfrun.io/run": "run", "perfrun.io/node": node, "perfrun.io/incarnation": "0"});
         let owner =
             json!([{"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "run", "uid": "uid-1"}]);

@@ -49,12 +49,8 @@ where
         + Sync
         + 'static,
 {
-    // Each watch has its own backoff after an error. The operator does not use managedFields, which may be
-    // half of an object.
-    let one = |api: Api<K>| {
-        let events = watcher(api, config.clone()).default_backoff();
-        events.modify(|object| object.managed_fields_mut().clear())
-    };
+    // Each watch has its own backoff after an error.
+    let one = |api: Api<K>| watcher(api, config.clone()).default_backoff();
     if namespaces.is_empty() {
         return one(Api::all(client.clone())).boxed();
     }
@@ -284,7 +280,7 @@ mod tests {
         let server = TestServer::new();
         for path in ["a/pods/x", "b/pods/y"] {
             let name = &path[path.len() - 1..];
-            let pod = json!({"metadata": {"name": name, "namespace": &path[..1], "managedFields": [{"manager": "m"}]}});
+            let pod = json!({"metadata": {"name": name, "namespace": &path[..1]}});
             server.put(&format!("/api/v1/namespaces/{path}"), pod);
         }
         server.script_times(
@@ -298,10 +294,7 @@ mod tests {
         let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
         let mut events = events.filter_map(async |event| event.ok()).boxed();
         let mut next = async || match events.next().await.unwrap() {
-            Event::InitApply(pod) | Event::Apply(pod) => {
-                assert!(pod.managed_fields().is_empty(), "they are not used");
-                pod.name_any()
-            }
+            Event::InitApply(pod) | Event::Apply(pod) => pod.name_any(),
             Event::Init => "begins".to_owned(),
             Event::InitDone => "is complete".to_owned(),
             Event::Delete(pod) => panic!("{} was not deleted", pod.name_any()),

@@ -10,16 +10,12 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
-use perfrun_api::{
-    pod::{PodState, state},
-    spec::PerfRunSpec,
-};
+use perfrun_api::{pod::PodState, spec::PerfRunSpec};
 use tokio::time::Instant;
 
-use crate::build::pod::STOP_WITHIN_SECONDS;
+use crate::{api::watched::WatchedPod, build::pod::STOP_WITHIN_SECONDS};
 
 /// How long pods may take to stop. Those on a Kubernetes node that is lost never do.
 pub(crate) const STOPS_WITHIN: Duration = Duration::from_secs(STOP_WITHIN_SECONDS.cast_unsigned() + 20);
@@ -27,7 +23,7 @@ pub(crate) const STOPS_WITHIN: Duration = Duration::from_secs(STOP_WITHIN_SECOND
 /// The pods that runs have left behind.
 pub(crate) struct Leftovers {
     /// Pods, as the watch shows them.
-    pods: Store<Pod>,
+    pods: Store<WatchedPod>,
     /// When this operator began to lead. It does not know what runs have left behind before.
     begun: Instant,
     known: Mutex<Known>,
@@ -52,7 +48,7 @@ struct Left {
 }
 
 impl Left {
-    fn counts(&self, pod: &Pod, now: Instant) -> bool {
+    fn counts(&self, pod: &WatchedPod, now: Instant) -> bool {
         if !pod
             .metadata
             .uid
@@ -64,17 +60,17 @@ impl Left {
         if is_stopping(pod) {
             return now < self.stopping_until;
         }
-        now < self.living_until && !matches!(state(pod), PodState::Gone(_))
+        now < self.living_until && !matches!(pod.state, PodState::Gone(_))
     }
 }
 
-fn is_stopping(pod: &Pod) -> bool {
+fn is_stopping(pod: &WatchedPod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
 impl Leftovers {
     /// No run has left anything behind yet.
-    pub(crate) fn new(pods: Store<Pod>) -> Self {
+    pub(crate) fn new(pods: Store<WatchedPod>) -> Self {
         Self {
             pods,
             begun: Instant::now(),
@@ -93,7 +89,7 @@ impl Leftovers {
     /// its turn might have lasted if that is `None`: a trial may still be in progress.
     pub(crate) fn add(&self, uid: &str, living: Option<Duration>) {
         let pods = self.pods.state();
-        let is_own = |pod: &&Arc<Pod>| pod.owner_references().iter().any(|owner| owner.uid == uid);
+        let is_own = |pod: &&Arc<WatchedPod>| pod.owner_references().iter().any(|owner| owner.uid == uid);
         let pods: BTreeSet<_> = pods.iter().filter(is_own).filter_map(|pod| pod.uid()).collect();
         let now = Instant::now();
         let mut known = self.known.lock();
@@ -116,7 +112,7 @@ impl Leftovers {
         let now = Instant::now();
         let is_new = now < self.begun + STOPS_WITHIN;
         let known = self.known.lock();
-        let counts = |pod: &Arc<Pod>| {
+        let counts = |pod: &Arc<WatchedPod>| {
             let is_near = namespace.is_none() || pod.metadata.namespace.as_deref() == namespace;
             let is_known = || known.left.values().any(|left| left.counts(pod, now));
             is_near && (is_new && is_stopping(pod) || is_known())

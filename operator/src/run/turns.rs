@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Resource, ResourceExt,
     runtime::reflector::{ObjectRef, Store},
@@ -11,7 +10,7 @@ use perfrun_api::spec::{PerfRun, PerfRunStatus};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
-    api::watched::WatchedRun,
+    api::watched::{WatchedPod, WatchedRun},
     build::RunIdentity,
     pods::{self, NodePod, has_undeleted},
     policy::{ExclusivePer, Policy},
@@ -32,7 +31,7 @@ pub(crate) struct Turns {
     max_active: usize,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
-    pods: Store<Pod>,
+    pods: Store<WatchedPod>,
     /// Wakes one run.
     wake: UnboundedSender<ObjectRef<WatchedRun>>,
 }
@@ -43,7 +42,7 @@ impl Turns {
         policy: Policy,
         max_active: usize,
         runs: Store<WatchedRun>,
-        pods: Store<Pod>,
+        pods: Store<WatchedPod>,
         wake: UnboundedSender<ObjectRef<WatchedRun>>,
     ) -> Self {
         Self {
@@ -145,7 +144,7 @@ impl Turns {
     }
 
     /// A pod no longer exists. A run may have waited for it.
-    pub(crate) fn remove_pod(&self, pod: &Pod) {
+    pub(crate) fn remove_pod(&self, pod: &WatchedPod) {
         if self
             .leftovers
             .remove_pod(pod.metadata.uid.as_deref().unwrap_or_default())

@@ -11,7 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
 use perfrun_api::{
@@ -23,7 +23,7 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, RunView, encode_runs, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::api::watched::WatchedRun;
+use crate::api::watched::{WatchedPod, WatchedRun};
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const MOST_ROWS: usize = 10_000;
@@ -39,7 +39,7 @@ struct Watched {
 }
 
 /// Runs and their pods, as the watches show them.
-pub(super) type Stores = (Store<WatchedRun>, Store<Pod>);
+pub(super) type Stores = (Store<WatchedRun>, Store<WatchedPod>);
 
 impl Runs {
     /// Sets the runs to export, with their pods.
@@ -75,9 +75,9 @@ impl Collector for Runs {
 }
 
 /// The number of pods whose run no longer exists.
-fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<Pod>]) -> usize {
+fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<WatchedPod>]) -> usize {
     let living: HashSet<&str> = runs.iter().filter_map(|run| run.meta().uid.as_deref()).collect();
-    let is_orphaned = |pod: &&Arc<Pod>| {
+    let is_orphaned = |pod: &&Arc<WatchedPod>| {
         let mut owners = pod.owner_references().iter();
         !owners.any(|owner| living.contains(owner.uid.as_str()))
     };
@@ -187,11 +187,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-    use kube::{
-        core::ObjectMeta,
-        runtime::{reflector, watcher},
-    };
+    use kube::runtime::{reflector, watcher};
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
         compare::{Comparison, Finding, Ratio, Verdict},
@@ -199,6 +195,7 @@ mod tests {
         record::Flag,
         summary::SummaryRow,
     };
+    use serde_json::json;
 
     use super::*;
 
@@ -260,20 +257,13 @@ mod tests {
         let mut run = named("a-run");
         run.metadata.uid = Some("living".to_owned());
         let pod = |owner: &str| {
-            let owner = OwnerReference {
-                uid: owner.to_owned(),
-                ..OwnerReference::default()
-            };
-            Arc::new(Pod {
-                metadata: ObjectMeta {
-                    owner_references: Some(vec![owner]),
-                    ..ObjectMeta::default()
-                },
-                ..Pod::default()
-            })
+            let owner = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "a-run", "uid": owner});
+            let pod = json!({"metadata": {"ownerReferences": [owner]}});
+            Arc::new(serde_json::from_value(pod).unwrap())
         };
         let runs = [Arc::new(WatchedRun::Readable(Box::new(run)))];
-        let pods = [pod("living"), pod("deleted"), Arc::default()];
+        let nobodys = Arc::new(serde_json::from_value(json!({"metadata": {}})).unwrap());
+        let pods = [pod("living"), pod("deleted"), nobodys];
         assert_eq!(orphaned(&runs, &pods), 2);
     }
 

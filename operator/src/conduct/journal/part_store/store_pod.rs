@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http_body_util::LengthLimitError;
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::Store;
 use perfrun_api::{
     cluster::Part,
@@ -19,6 +18,7 @@ use perfrun_contract::{node::Problem, text};
 use super::{Error, PartStore};
 use crate::{
     access::{Access, Address},
+    api::watched::WatchedPod,
     build::RunIdentity,
     conduct::Job,
     pods::{self, live_pod},
@@ -38,7 +38,7 @@ const MESSAGE_BYTES: usize = 64 << 10;
 
 pub(super) struct StorePod {
     run: RunIdentity,
-    pods: Store<Pod>,
+    pods: Store<WatchedPod>,
     access: Access,
     token: String,
     term: Term,

@@ -4,7 +4,6 @@ use std::{convert::Infallible, sync::Arc};
 
 use axum::{Json, Router, body::Body, response::IntoResponse};
 use http::{Method, Request, StatusCode, Uri};
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Client,
     runtime::{
@@ -26,6 +25,7 @@ use tower::{ServiceExt, service_fn};
 use super::*;
 use crate::{
     access::Access,
+    api::watched::WatchedPod,
     conduct::{
         Job,
         journal::{FLUSH_WITHIN, Journal, KEEP_WITHIN},
@@ -46,7 +46,7 @@ struct Scene {
     server: TestServer,
     job: Job,
     program: Router,
-    pods: Writer<Pod>,
+    pods: Writer<WatchedPod>,
 }
 
 impl Scene {

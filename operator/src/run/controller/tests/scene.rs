@@ -1,6 +1,5 @@
 //! A scripted API server, and an operator whose watches the test moves.
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::{
     reflector::{self, ObjectRef, store::Writer},
     watcher::Event,
@@ -19,6 +18,7 @@ use tokio::{
 use super::*;
 use crate::{
     access::Access,
+    api::watched::WatchedPod,
     args::Args,
     build::Site,
     conduct::{Conductors, Progress, RunOutcome},
@@ -36,7 +36,7 @@ pub(super) struct Scene {
     pub(super) server: TestServer,
     pub(super) context: Arc<Context>,
     runs: Writer<WatchedRun>,
-    pods: Writer<Pod>,
+    pods: Writer<WatchedPod>,
     term: Option<watch::Sender<Instant>>,
     woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
 }
