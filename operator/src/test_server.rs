@@ -15,7 +15,7 @@ use std::{
 
 use axum::body::Body;
 use futures::{StreamExt, future, stream};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header::ACCEPT};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::{
@@ -55,6 +55,8 @@ struct State {
     /// Rights that the operator has used.
     used: BTreeSet<String>,
     version: u64,
+    /// Most objects that an answer has had.
+    largest_page: usize,
 }
 
 /// A request that the server has received.
@@ -63,6 +65,8 @@ pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) path: String,
     query: String,
+    /// Whether the client accepts nothing but the metadata of an object.
+    pub(crate) wants_metadata: bool,
     pub(crate) body: Value,
 }
 
@@ -122,7 +126,9 @@ impl TestServer {
                 }
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
+                let accepted = head.headers.get(ACCEPT).map(|types| types.to_str().unwrap());
                 let call = Call {
+                    wants_metadata: accepted.is_some_and(|types| types.contains("as=PartialObjectMetadata;")),
                     method: head.method,
                     path: head.uri.path().to_owned(),
                     query: head.uri.query().unwrap_or_default().to_owned(),
@@ -203,6 +209,11 @@ impl TestServer {
             .into_iter()
             .filter(|call| call.method != Method::GET && !call.path.ends_with("/events"))
             .collect()
+    }
+
+    /// The most objects that an answer has had.
+    pub(crate) fn largest_page(&self) -> usize {
+        self.0.lock().largest_page
     }
 
     /// Rights that the chart grants and the operator has not used.
@@ -322,6 +333,16 @@ impl State {
     }
 
     fn serve(&mut self, call: &Call) -> (u16, Value) {
+        match self.serve_whole(call) {
+            (code @ ..300, object) if call.wants_metadata && object["kind"] != "Status" => (
+                code,
+                json!({"kind": "PartialObjectMetadata", "metadata": object["metadata"]}),
+            ),
+            whole => whole,
+        }
+    }
+
+    fn serve_whole(&mut self, call: &Call) -> (u16, Value) {
         let path = call.path.as_str();
         let is_object = self.objects.contains_key(path);
         match call.method {
@@ -404,13 +425,28 @@ impl State {
         (200, self.store(path, object))
     }
 
-    fn list(&self, call: &Call) -> Value {
-        let items: Vec<_> = self
-            .selected(call)
-            .iter()
-            .map(|path| self.objects[path].clone())
-            .collect();
-        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": self.version.to_string()},
+    /// A page of a list. All pages have the version of the first: a watch shows what has changed since.
+    fn list(&mut self, call: &Call) -> Value {
+        let query = call.query.replace("%2F", "/");
+        let parameter = |name: &str| {
+            query
+                .split('&')
+                .find_map(|parameter| parameter.strip_prefix(name))
+        };
+        let page_before = parameter("continue=").and_then(|token| token.split_once('-'));
+        let (version, last) = match page_before {
+            Some((version, last)) => (version.to_owned(), last),
+            None => (self.version.to_string(), ""),
+        };
+        let mut paths = self.selected(call);
+        paths.retain(|path| path.as_str() > last);
+        let limit = parameter("limit=").map_or(usize::MAX, |limit| limit.parse().unwrap());
+        let page = &paths[..limit.min(paths.len())];
+        let more = page.last().filter(|_| page.len() < paths.len());
+        let token = more.map(|last| format!("{version}-{last}"));
+        self.largest_page = self.largest_page.max(page.len());
+        let items: Vec<_> = page.iter().map(|path| self.objects[path].clone()).collect();
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version, "continue": token},
             "items": items})
     }
 

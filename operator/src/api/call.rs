@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::{Request, header::ACCEPT};
+use kube::{Client, core::request};
 use thiserror::Error;
 
 /// The API server answers 500 to an object that can never be applied.
@@ -9,6 +11,9 @@ const NEVER_APPLIES: &str = "failed to create typed patch object";
 
 /// How etcd, which answers the API server, says that an object is too large: the API server answers 500.
 const TOO_LARGE: [&str; 2] = ["too large", "larger than max"];
+
+/// Requests the metadata of an object instead of the object.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The longest time that one call of the API server may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -77,6 +82,18 @@ pub(crate) async fn within_timeout<T>(
         Ok(answer) => answer.map_err(CallError::Api),
         Err(_) => Err(CallError::TimedOut),
     }
+}
+
+/// Sends a request that changes or deletes an object. Its answer is the object, which may be large, and which
+/// nobody reads.
+pub(crate) async fn change(
+    client: &Client,
+    request: Result<Request<Vec<u8>>, request::Error>,
+) -> Result<(), CallError> {
+    let mut request = request.map_err(|error| CallError::Api(kube::Error::BuildRequest(error)))?;
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, METADATA.parse().expect("it is printable"));
+    within_timeout(client.request_text(request)).await.map(drop)
 }
 
 #[cfg(test)]

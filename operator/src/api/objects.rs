@@ -5,14 +5,14 @@ use std::{borrow::Cow, fmt::Debug};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
-    core::NamespaceResourceScope,
+    core::{NamespaceResourceScope, Request},
 };
 use perfrun_api::{cluster::MANAGER, spec::PerfRun};
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-use crate::api::call::{CallError, within_timeout};
+use crate::api::call::{CallError, change, within_timeout};
 
 /// Why an object was not created or deleted.
 #[derive(Debug, Error, IntoStaticStr)]
@@ -90,20 +90,22 @@ where
 
 /// Deletes the object with this name and UID, if it still exists.
 pub(crate) async fn delete<K>(
-    api: &Api<K>,
+    namespace: &str,
     name: &str,
     uid: &str,
     params: DeleteParams,
+    client: &Client,
 ) -> Result<(), CallError>
 where
-    K: Clone + Debug + DeserializeOwned,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     let params = params.preconditions(Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: None,
     });
-    match within_timeout(api.delete(name, &params)).await {
-        Ok(_) => Ok(()),
+    let request = Request::new(K::url_path(&(), Some(namespace))).delete(name, &params);
+    match change(client, request).await {
+        Ok(()) => Ok(()),
         // The object no longer exists, or another one has its name.
         Err(error)
             if error
@@ -118,7 +120,6 @@ where
 
 /// Deletes a run. A run of the same name with another UID stays.
 pub(crate) async fn remove_run(namespace: &str, name: &str, uid: &str, client: &Client) -> Result<(), Error> {
-    let api: Api<PerfRun> = Api::namespaced(client.clone(), namespace);
-    let deleted = delete(&api, name, uid, DeleteParams::background()).await;
+    let deleted = delete::<PerfRun>(namespace, name, uid, DeleteParams::background(), client).await;
     deleted.map_err(Error::DeleteRun)
 }

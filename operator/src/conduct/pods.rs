@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::{ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
 use perfrun_api::pod::PodState;
 use perfrun_conductor::{
@@ -186,10 +186,10 @@ impl<'a> PodNodes<'a> {
         if let Some(host) = pod.host.as_ref().filter(|_| why == ReplaceReason::Lost) {
             self.shared.lock().lost_on.insert(name.to_owned(), host.clone());
         }
-        let api: Api<Pod> = Api::namespaced(self.job.services.client.clone(), &self.job.run.namespace);
+        let (namespace, client) = (&self.job.run.namespace, &self.job.services.client);
         // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
         let now = DeleteParams::default().grace_period(0);
-        if let Err(error) = delete(&api, &pod.name_any(), uid, now).await {
+        if let Err(error) = delete::<Pod>(namespace, &pod.name_any(), uid, now, client).await {
             tracing::debug!(pod = pod.name_any(), %error, "failed to delete a lost pod");
         }
     }

@@ -34,6 +34,10 @@ use crate::process::metrics::Metrics;
 /// not stop them.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
 
+/// Objects that one request lists. Each may have 1.5 MB, and the client holds an answer twice while it is
+/// read.
+const PAGE: u32 = 10;
+
 /// Watches objects of these namespaces, or of all namespaces if none is named.
 pub(crate) fn watch<K>(
     client: &Client,
@@ -49,6 +53,7 @@ where
         + Sync
         + 'static,
 {
+    let config = config.page_size(PAGE);
     // Each watch has its own backoff after an error.
     let one = |api: Api<K>| watcher(api, config.clone()).default_backoff();
     if namespaces.is_empty() {
@@ -304,6 +309,21 @@ mod tests {
         }
         assert_eq!(start.elapsed().as_secs(), LISTED_WITHIN.as_secs());
         assert_eq!(next().await, "y", "it can be listed at last");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_listed_ten_at_a_time() {
+        let server = TestServer::new();
+        for number in 0..25 {
+            let pod = json!({"metadata": {"name": number.to_string(), "namespace": "a"}});
+            server.put(&format!("/api/v1/namespaces/a/pods/{number}"), pod);
+        }
+        let events = watch::<Pod>(&server.client(), &[], watcher::Config::default());
+        let events = events.map(Result::unwrap);
+        let listed = events.take_while(|event| future::ready(!matches!(event, Event::InitDone)));
+        let objects = listed.filter(|event| future::ready(matches!(event, Event::InitApply(_))));
+        assert_eq!(objects.count().await, 25);
+        assert_eq!(server.largest_page(), 10);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use error_reporter::Report;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Resource, api::DeleteParams, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+use kube::{Resource, api::DeleteParams, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
 use perfrun_api::{pod::store::STORE_NODE, spec::PerfRun};
 use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
@@ -168,7 +168,7 @@ where
 /// Deletes pods of the run one by one: a pod of another owner stays, whatever its labels are.
 async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> Result<Applied, Error> {
     let deadline = Instant::now() + BEGIN_WITHIN;
-    let api: Api<Pod> = Api::namespaced(context.services.client.clone(), &run.namespace);
+    let client = &context.services.client;
     let due: Vec<_> = pods.iter().filter(|pod| !pod.deleting).collect();
     let (mut applied, mut all) = (Applied::All, Ok(()));
     for some in due.chunks(DELETIONS_AT_ONCE) {
@@ -178,7 +178,8 @@ async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> 
         }
         let mut deletions = vec![];
         for pod in some {
-            deletions.push(delete(&api, &pod.name, &pod.uid, DeleteParams::default()));
+            let params = DeleteParams::default();
+            deletions.push(delete::<Pod>(&run.namespace, &pod.name, &pod.uid, params, client));
         }
         for deleted in join_all(deletions).await {
             all = all.and(deleted);

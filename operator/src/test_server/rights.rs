@@ -127,6 +127,7 @@ mod tests {
             method,
             path: path.to_owned(),
             query: String::new(),
+            wants_metadata: false,
             body: Value::Null,
         };
         Rights::of_chart().right(&call).is_some()

@@ -612,6 +612,19 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_answer_to_a_change_has_only_metadata() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.change("a", |run| run["spec"]["suspend"] = true.into());
+    scene.reconcile("a").await.unwrap();
+    let mut changes = scene.server.take_changes();
+    changes.retain(|call| [Method::PATCH, Method::DELETE].contains(&call.method));
+    let are_small = changes.iter().all(|call| call.wants_metadata);
+    assert!(changes.len() == 4 && are_small, "{changes:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_operator_with_many_runs_makes_few_requests_at_a_time() {
     const RUNS: usize = 200;
     let scene = Scene::new().await;
