@@ -212,7 +212,7 @@ pub(crate) async fn reconcile_all(
     let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
     let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
     let watching = context.clone();
-    let pods_seen = watch::<WatchedPod>(client, namespaces, managed)
+    let pods_seen = watch::<WatchedPod>(client, namespaces, managed, |_| {})
         .reflect(pods_writer)
         .inspect_ok(move |event| {
             if let watcher::Event::Delete(pod) = event {
@@ -273,7 +273,10 @@ fn watch_runs(
     wake_schedule: mpsc::UnboundedSender<ObjectRef<WatchedSchedule>>,
 ) -> impl Stream<Item = watcher::Result<WatchedRun>> + use<> {
     let (context, mut listed) = (context.clone(), BTreeSet::new());
-    watch::<WatchedRun>(&context.services.client, namespaces, watcher::Config::default())
+    let Services { client, memory, .. } = &*context.services;
+    let memory = memory.clone();
+    let keep = move |run: &mut WatchedRun| run.keep_within(|bytes| memory.for_spec(bytes));
+    watch::<WatchedRun>(client, namespaces, watcher::Config::default(), keep)
         .reflect(writer)
         .inspect_ok(move |event| {
             match event {

@@ -83,7 +83,7 @@ pub(crate) async fn reconcile_schedules(
     let (schedules, writer) = reflector::store();
     let (metrics, pauses) = (context.metrics.clone(), context.pauses.clone());
     metrics.export_schedules(Some(schedules.clone()));
-    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
+    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), |_| {})
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(seen, schedules)
@@ -274,7 +274,7 @@ fn owned_run(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
     owners
         .find(|owner| owner.controller == Some(true) && schedule.metadata.uid.as_ref() == Some(&owner.uid))?;
     let ended = match run {
-        WatchedRun::Readable(run) => ended_run(run, schedule),
+        WatchedRun::Readable(run, _) => ended_run(run, schedule),
         WatchedRun::Unreadable(run) if run.has_ended() => return None,
         WatchedRun::Unreadable(_) => None,
     };

@@ -14,6 +14,23 @@ pub const SPEC_BYTES: usize = 128 << 10;
 /// What a value counts at least: `{}` and `0` take more memory than their text.
 const LEAST_BYTES: usize = 8;
 
+/// What a value counts, in bytes: its texts, and eight of each value that is shorter.
+pub fn size(value: &Value) -> usize {
+    let bytes = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => LEAST_BYTES + items.iter().map(size).sum::<usize>(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            LEAST_BYTES
+                + fields
+                    .map(|(name, value)| name.len().max(LEAST_BYTES) + size(value))
+                    .sum::<usize>()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => LEAST_BYTES,
+    };
+    bytes.max(LEAST_BYTES)
+}
+
 /// Any value of JSON that has at most this number of bytes. `None` stands for a larger one, which is read to
 /// its end, so that what follows it can be read, and is not kept.
 #[derive(Clone, Debug)]
@@ -159,6 +176,7 @@ mod tests {
             json!("é".repeat(50)),
             json!({"a": [true, -1, 0.5, {"b": null}], "c": "text"}),
         ] {
+            assert!(size(&value) <= 100);
             assert_eq!(read(&value), Some(value));
         }
     }
@@ -173,6 +191,7 @@ mod tests {
             json!({"a": {"b": [long, 1]}, "c": {}}),
         ] {
             assert_eq!(read(&value), None, "{value}");
+            assert!(size(&value) > 100, "{value}");
         }
     }
 

@@ -3,11 +3,12 @@
 //! The spec and the status are parsed separately. An object that this version cannot read must neither stop
 //! other runs nor lose its status: a status that another version wrote may be the only place that names the
 //! results. Nothing is kept of a spec that is too large, nor of metadata that the operator does not use,
-//! because all namespaces share its memory.
+//! because all namespaces share its memory. If all specs together would take too much, what may be large is
+//! left out of some.
 
 mod pod;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{
@@ -15,14 +16,15 @@ use kube::{
     core::{ObjectMeta, error_boundary::InvalidObject},
 };
 use perfrun_api::{
-    bounded::{Bounded, SPEC_BYTES},
+    bounded::{Bounded, SPEC_BYTES, size},
     cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL, condition},
     schedule::PerfSchedule,
-    spec::{PerfRun, PerfRunSpec, PerfRunStatus},
+    spec::{PerfRun, PerfRunSpec, PerfRunStatus, Template},
 };
 use perfrun_contract::text;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) use self::pod::WatchedPod;
 
@@ -48,8 +50,20 @@ pub(crate) struct WatchedSchedule(pub(crate) Result<PerfSchedule, InvalidObject>
 /// A PerfRun of any version.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchedRun {
-    Readable(Box<PerfRun>),
+    Readable(Box<PerfRun>, LargeParts),
     Unreadable(Box<UnreadableRun>),
+}
+
+/// The parts of a spec that may be large, and that only pods need: the template, and environments and
+/// commands of stacks.
+#[derive(Clone, Debug)]
+pub(crate) enum LargeParts {
+    /// They count this number of bytes, for which there is no room yet.
+    Counted(usize),
+    /// There is room for them.
+    Kept { _room: Arc<OwnedSemaphorePermit> },
+    /// There is no room for them: the spec lacks them.
+    LeftOut,
 }
 
 /// A PerfRun whose spec or status this version cannot read.
@@ -71,24 +85,47 @@ pub(crate) enum Part {
 }
 
 impl WatchedRun {
-    /// The run, if this version can read all of it.
+    /// The run, if this version can read all of it. Its spec may lack the [large parts](LargeParts).
     pub(crate) fn readable(&self) -> Option<&PerfRun> {
         match self {
-            Self::Readable(run) => Some(run),
+            Self::Readable(run, _) => Some(run),
             Self::Unreadable(_) => None,
         }
     }
 
+    /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
+    pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
+        let Self::Readable(run, large) = self else {
+            return;
+        };
+        let LargeParts::Counted(bytes) = *large else {
+            return;
+        };
+        *large = match room(bytes) {
+            Some(permit) => LargeParts::Kept {
+                _room: Arc::new(permit),
+            },
+            None => {
+                run.spec.template = Template::default();
+                for stack in &mut run.spec.stacks {
+                    stack.env.clear();
+                    stack.command = vec![];
+                }
+                LargeParts::LeftOut
+            }
+        };
+    }
+
     fn metadata(&self) -> &ObjectMeta {
         match self {
-            Self::Readable(run) => &run.metadata,
+            Self::Readable(run, _) => &run.metadata,
             Self::Unreadable(run) => &run.metadata,
         }
     }
 
     fn metadata_mut(&mut self) -> &mut ObjectMeta {
         match self {
-            Self::Readable(run) => &mut run.metadata,
+            Self::Readable(run, _) => &mut run.metadata,
             Self::Unreadable(run) => &mut run.metadata,
         }
     }
@@ -135,6 +172,10 @@ impl<'de> Deserialize<'de> for WatchedRun {
         } = Raw::deserialize(deserializer)?;
         let metadata = used(metadata);
         let conditions = readable_conditions(status.0.as_ref());
+        let large = spec.0.as_ref().map_or(0, |spec| {
+            let parts = ["template", "stacks"].map(|part| spec.get(part).map_or(0, size));
+            parts.iter().sum::<usize>()
+        });
         let unreadable = |metadata, part, error| {
             Self::Unreadable(Box::new(UnreadableRun {
                 metadata,
@@ -151,11 +192,12 @@ impl<'de> Deserialize<'de> for WatchedRun {
             Ok(status) => status,
             Err(error) => return Ok(unreadable(metadata, Part::Status, error)),
         };
-        Ok(Self::Readable(Box::new(PerfRun {
+        let run = PerfRun {
             metadata,
             spec,
             status,
-        })))
+        };
+        Ok(Self::Readable(Box::new(run), LargeParts::Counted(large)))
     }
 }
 
@@ -269,6 +311,7 @@ resource!(WatchedSchedule: PerfSchedule);
 mod tests {
     use kube::core::WatchEvent;
     use serde_json::json;
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -279,7 +322,7 @@ mod tests {
     fn unreadable(run: WatchedRun) -> UnreadableRun {
         match run {
             WatchedRun::Unreadable(run) => *run,
-            WatchedRun::Readable(run) => panic!("{run:?}"),
+            WatchedRun::Readable(run, _) => panic!("{run:?}"),
         }
     }
 
@@ -340,6 +383,29 @@ mod tests {
         let schedule = json!({"metadata": {}, "spec": {"schedule": "@daily", "runTemplate": template}});
         let schedule: WatchedSchedule = serde_json::from_value(schedule).unwrap();
         assert_eq!(schedule.0.unwrap_err().error, "it is larger than 128 KiB as JSON");
+    }
+
+    #[test]
+    fn large_parts_of_a_spec_that_there_is_no_room_for_are_left_out() {
+        let large = "x".repeat(1000);
+        let template = json!({"client": {"nodeSelector": {"a": large}}});
+        let stacks = json!([{"name": "mine", "stack": "libp2p", "env": {"A": large}, "command": [large]}]);
+        let spec = json!({"workload": {"ping": {}}, "iterations": 7, "template": template, "stacks": stacks});
+        let room = Arc::new(Semaphore::new(5000));
+        let kept = || {
+            let mut run = watched(spec.clone(), Value::Null);
+            run.keep_within(|bytes| {
+                let bytes = u32::try_from(bytes).unwrap();
+                room.clone().try_acquire_many_owned(bytes).ok()
+            });
+            run
+        };
+        let has_all = |run: &WatchedRun| format!("{run:?}").matches(&large).count() == 3;
+        let (first, second) = (kept(), kept());
+        assert!(has_all(&first) && !format!("{second:?}").contains("xxx"));
+        assert_eq!(second.readable().unwrap().spec.iterations, 7);
+        drop(first);
+        assert!(has_all(&kept()), "the room of the first is free");
     }
 
     #[test]

@@ -38,11 +38,13 @@ const LISTED_WITHIN: Duration = Duration::from_secs(30);
 /// read.
 const PAGE: u32 = 10;
 
-/// Watches objects of these namespaces, or of all namespaces if none is named.
+/// Watches objects of these namespaces, or of all namespaces if none is named. `prepare` changes each before
+/// it is kept.
 pub(crate) fn watch<K>(
     client: &Client,
     namespaces: &[String],
     config: watcher::Config,
+    prepare: impl Fn(&mut K) + Clone + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<Event<K>>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -55,7 +57,10 @@ where
 {
     let config = config.page_size(PAGE);
     // Each watch has its own backoff after an error.
-    let one = |api: Api<K>| watcher(api, config.clone()).default_backoff();
+    let one = |api: Api<K>| {
+        let events = watcher(api, config.clone()).default_backoff();
+        events.modify(prepare.clone())
+    };
     if namespaces.is_empty() {
         return one(Api::all(client.clone())).boxed();
     }
@@ -296,7 +301,7 @@ mod tests {
         );
         let namespaces = ["a", "b"].map(str::to_owned);
         let start = Instant::now();
-        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
+        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default(), |_| {});
         let mut events = events.filter_map(async |event| event.ok()).boxed();
         let mut next = async || match events.next().await.unwrap() {
             Event::InitApply(pod) | Event::Apply(pod) => pod.name_any(),
@@ -318,7 +323,7 @@ mod tests {
             let pod = json!({"metadata": {"name": number.to_string(), "namespace": "a"}});
             server.put(&format!("/api/v1/namespaces/a/pods/{number}"), pod);
         }
-        let events = watch::<Pod>(&server.client(), &[], watcher::Config::default());
+        let events = watch::<Pod>(&server.client(), &[], watcher::Config::default(), |_| {});
         let events = events.map(Result::unwrap);
         let listed = events.take_while(|event| future::ready(!matches!(event, Event::InitDone)));
         let objects = listed.filter(|event| future::ready(matches!(event, Event::InitApply(_))));
@@ -342,7 +347,7 @@ mod tests {
         let server = TestServer::new();
         server.script(Method::GET, "/pods", Answer::Refuse(500, "etcd is away"));
         let namespaces = ["a", "b"].map(str::to_owned);
-        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
+        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default(), |_| {});
         let mut events = events.filter_map(async |event| event.ok()).boxed();
         let known = tokio::time::timeout(Duration::from_secs(600), events.next()).await;
         assert!(known.is_err(), "{known:?}");

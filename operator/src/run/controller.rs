@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 
 use error_reporter::Report;
 use kube::{
-    Resource, ResourceExt,
+    Api, Resource, ResourceExt,
     runtime::{controller::Action, events::Event},
 };
 use perfrun_api::{
@@ -28,10 +28,11 @@ use thiserror::Error;
 
 use crate::{
     api::{
+        call::{CallError, within_timeout},
         events::{event, publish_event},
         objects,
         publish::{self, Published, next_action, publish},
-        watched::WatchedRun,
+        watched::{LargeParts, WatchedRun},
     },
     run::{
         apply::{Applied, apply},
@@ -49,6 +50,8 @@ use crate::{
 /// Why a reconciliation failed, by stage.
 #[derive(Debug, Error, IntoStaticStr)]
 pub(crate) enum Error {
+    #[error("failed to read the run")]
+    Read(#[source] CallError),
     #[error("failed to observe the run")]
     Observe(#[from] observe::Error),
     #[error("failed to publish the run's state")]
@@ -59,7 +62,7 @@ impl Error {
     /// A bounded value for metric labels, e.g. `Status`.
     fn category(&self) -> &'static str {
         match self {
-            Self::Observe(_) => self.into(),
+            Self::Read(_) | Self::Observe(_) => self.into(),
             Self::Publish(error) => error.category(),
         }
     }
@@ -73,7 +76,8 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
     }
     let began = tokio::time::Instant::now();
     let result = match &*watched {
-        WatchedRun::Readable(run) => reconcile_readable(run, &context).await,
+        WatchedRun::Readable(run, LargeParts::LeftOut) => reconcile_unkept(run, &context).await,
+        WatchedRun::Readable(run, _) => reconcile_readable(run, &context).await,
         WatchedRun::Unreadable(run) => {
             context.services.metrics.count_error("Unreadable");
             // What such a run would do is not known, so that no other run waits for it.
@@ -102,6 +106,21 @@ pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, context: Arc<Cont
     let error = Report::new(error);
     tracing::warn!(run = name, namespace, %error, "reconciling failed");
     Action::requeue(context.times.pause(&run.uid().unwrap_or_default()))
+}
+
+/// Reconciles a run whose spec is not kept whole. The API server has it.
+async fn reconcile_unkept(run: &PerfRun, context: &Context) -> Result<Action, Error> {
+    let Services { client, memory, .. } = &*context.services;
+    let _room = memory.for_unkept().await;
+    let api: Api<WatchedRun> = Api::namespaced(client.clone(), &run.namespace().unwrap_or_default());
+    let found = within_timeout(api.get_opt(&run.name_any())).await;
+    match found.map_err(Error::Read)? {
+        Some(WatchedRun::Readable(whole, _)) if whole.uid() == run.uid() => {
+            reconcile_readable(&whole, context).await
+        }
+        // The watch shows soon what happened to it.
+        _ => Ok(Action::await_change()),
+    }
 }
 
 async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, Error> {

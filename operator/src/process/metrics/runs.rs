@@ -198,6 +198,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::watched::LargeParts;
 
     #[test]
     fn the_results_of_the_latest_runs_are_exported_when_there_are_too_many() {
@@ -261,7 +262,7 @@ mod tests {
             let pod = json!({"metadata": {"ownerReferences": [owner]}});
             Arc::new(serde_json::from_value(pod).unwrap())
         };
-        let runs = [Arc::new(WatchedRun::Readable(Box::new(run)))];
+        let runs = [Arc::new(watched(run))];
         let nobodys = Arc::new(serde_json::from_value(json!({"metadata": {}})).unwrap());
         let pods = [pod("living"), pod("deleted"), nobodys];
         assert_eq!(orphaned(&runs, &pods), 2);
@@ -309,7 +310,7 @@ mod tests {
                 .into(),
             ..PerfRunStatus::default()
         });
-        let applied = watcher::Event::Apply(WatchedRun::Readable(Box::new(run)));
+        let applied = watcher::Event::Apply(watched(run));
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
         metrics.export_runs(Some((store, reflector::store().0)));
@@ -335,6 +336,10 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in {page}");
         }
+    }
+
+    fn watched(run: PerfRun) -> WatchedRun {
+        WatchedRun::Readable(Box::new(run), LargeParts::LeftOut)
     }
 
     /// A run of two cells that has ended, with results.

@@ -68,6 +68,23 @@ async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_whose_spec_is_not_kept_is_read_again() {
+    let mut scene = Scene::new().await;
+    scene.create(
+        "a",
+        json!({"template": {"client": {"nodeSelector": {"disk": "fast"}}}}),
+    );
+    scene.sync();
+    let mut unkept = WatchedRun::clone(&scene.watched("a"));
+    unkept.keep_within(|_| None);
+    let reconciled = reconcile(Arc::new(unkept), scene.context.clone()).await;
+    reconciled.unwrap();
+    let pods = scene.server.objects("/pods");
+    let selects = |pod: &&Value| pod["spec"]["nodeSelector"]["disk"] == "fast";
+    assert_eq!((pods.len(), pods.iter().filter(selects).count()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unreadable_spec_only_gets_a_condition() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
