@@ -195,6 +195,7 @@ pub(crate) async fn reconcile_all(
         clock: services.clock.clone(),
         recorder: services.recorder.clone(),
         metrics: metrics.clone(),
+        memory: services.memory.clone(),
         runs: runs.clone(),
         pauses: schedule::Pauses::default(),
     };

@@ -12,7 +12,8 @@ use error_reporter::Report;
 use futures::{StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Client, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
+    api::ListParams,
     core::error_boundary::InvalidObject,
     runtime::{
         Controller, WatchStreamExt,
@@ -39,13 +40,15 @@ use self::{
 };
 use crate::{
     api::{
+        call::within_timeout,
         events::{event, publish_event},
         objects::{self, Existing},
         publish::{self, next_action, publish},
-        watched::{WatchedRun, WatchedSchedule},
+        watched::{LargeParts, WatchedRun, WatchedSchedule},
     },
     process::{
         clock::TimeSource,
+        memory::Memory,
         metrics::Metrics,
         watch::{note_failure, watch},
     },
@@ -65,6 +68,7 @@ pub(crate) struct Context {
     pub(crate) clock: TimeSource,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) memory: Memory,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
     pub(crate) pauses: Pauses,
@@ -83,7 +87,9 @@ pub(crate) async fn reconcile_schedules(
     let (schedules, writer) = reflector::store();
     let (metrics, pauses) = (context.metrics.clone(), context.pauses.clone());
     metrics.export_schedules(Some(schedules.clone()));
-    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), |_| {})
+    let memory = context.memory.clone();
+    let keep = move |schedule: &mut WatchedSchedule| schedule.keep_within(|bytes| memory.for_spec(bytes));
+    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), keep)
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(seen, schedules)
@@ -130,9 +136,10 @@ fn owner(run: &WatchedRun) -> Option<ObjectRef<WatchedSchedule>> {
 /// Reconciles one schedule.
 async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Result<Action, publish::Error> {
     let result = match &watched.0 {
-        Ok(schedule) if schedule.metadata.deletion_timestamp.is_none() => {
-            reconcile_readable(schedule, &context).await
-        }
+        Ok(schedule) if schedule.metadata.deletion_timestamp.is_none() => match watched.1 {
+            LargeParts::LeftOut => reconcile_unkept(schedule, &context).await,
+            _ => reconcile_readable(schedule, &context).await,
+        },
         left_alone => {
             context.pauses.forget(&key(watched.meta()));
             if let Err(invalid) = left_alone {
@@ -162,6 +169,31 @@ async fn report_unreadable(watched: &WatchedSchedule, invalid: &InvalidObject, c
     );
     let event = event(false, Reason::Unreadable, &message, "Read");
     publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
+}
+
+/// Reconciles a schedule whose spec is not kept whole. The API server has it, and the operator may list
+/// schedules, but not get one.
+async fn reconcile_unkept(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
+    let _room = context.memory.for_unkept().await;
+    let namespace = schedule.namespace().unwrap_or_default();
+    let api: Api<WatchedSchedule> = Api::namespaced(context.client.clone(), &namespace);
+    let params = ListParams::default().fields(&format!("metadata.name={}", schedule.name_any()));
+    let found = match within_timeout(api.list(&params)).await {
+        Ok(mut list) => list.items.pop(),
+        Err(error) => {
+            context.metrics.count_error("Read");
+            let name = schedule.name_any();
+            tracing::warn!(schedule = name, namespace, %error, "failed to read the schedule");
+            return Ok(Action::requeue(context.pauses.begin(&schedule.metadata)));
+        }
+    };
+    match found {
+        Some(WatchedSchedule(Ok(whole), _)) if whole.uid() == schedule.uid() => {
+            reconcile_readable(&whole, context).await
+        }
+        // The watch shows soon what happened to it.
+        _ => Ok(Action::await_change()),
+    }
 }
 
 async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {

@@ -18,7 +18,7 @@ use kube::{
 use perfrun_api::{
     bounded::{Bounded, SPEC_BYTES, size},
     cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL, condition},
-    schedule::PerfSchedule,
+    schedule::{PerfSchedule, RunMetadata},
     spec::{PerfRun, PerfRunSpec, PerfRunStatus, Template},
 };
 use perfrun_contract::text;
@@ -45,7 +45,10 @@ const API: &str = "perfrun.io/";
 
 /// A schedule of any version. One that this version cannot read must not stop the others.
 #[derive(Clone, Debug)]
-pub(crate) struct WatchedSchedule(pub(crate) Result<PerfSchedule, InvalidObject>);
+pub(crate) struct WatchedSchedule(
+    pub(crate) Result<PerfSchedule, InvalidObject>,
+    pub(crate) LargeParts,
+);
 
 /// A PerfRun of any version.
 #[derive(Clone, Debug)]
@@ -55,7 +58,7 @@ pub(crate) enum WatchedRun {
 }
 
 /// The parts of a spec that may be large, and that only pods need: the template, and environments and
-/// commands of stacks.
+/// commands of stacks. Of a schedule, they are those of its runs, and the metadata of these.
 #[derive(Clone, Debug)]
 pub(crate) enum LargeParts {
     /// They count this number of bytes, for which there is no room yet.
@@ -95,25 +98,11 @@ impl WatchedRun {
 
     /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
     pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
-        let Self::Readable(run, large) = self else {
-            return;
-        };
-        let LargeParts::Counted(bytes) = *large else {
-            return;
-        };
-        *large = match room(bytes) {
-            Some(permit) => LargeParts::Kept {
-                _room: Arc::new(permit),
-            },
-            None => {
-                run.spec.template = Template::default();
-                for stack in &mut run.spec.stacks {
-                    stack.env.clear();
-                    stack.command = vec![];
-                }
-                LargeParts::LeftOut
-            }
-        };
+        if let Self::Readable(run, large) = self
+            && !large.are_kept_within(room)
+        {
+            leave_out(&mut run.spec);
+        }
     }
 
     fn metadata(&self) -> &ObjectMeta {
@@ -132,6 +121,16 @@ impl WatchedRun {
 }
 
 impl WatchedSchedule {
+    /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
+    pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
+        if let Self(Ok(schedule), large) = self
+            && !large.are_kept_within(room)
+        {
+            schedule.spec.run_template.metadata = RunMetadata::default();
+            leave_out(&mut schedule.spec.run_template.spec);
+        }
+    }
+
     fn metadata(&self) -> &ObjectMeta {
         match &self.0 {
             Ok(schedule) => &schedule.metadata,
@@ -144,6 +143,35 @@ impl WatchedSchedule {
             Ok(schedule) => &mut schedule.metadata,
             Err(invalid) => &mut invalid.metadata,
         }
+    }
+}
+
+impl LargeParts {
+    /// What they count in the spec of a run.
+    fn of(spec: &Value) -> usize {
+        let parts = ["template", "stacks"].map(|part| spec.get(part).map_or(0, size));
+        parts.iter().sum()
+    }
+
+    /// Whether there is room for them.
+    fn are_kept_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) -> bool {
+        if let Self::Counted(bytes) = *self {
+            *self = match room(bytes) {
+                Some(permit) => Self::Kept {
+                    _room: Arc::new(permit),
+                },
+                None => Self::LeftOut,
+            };
+        }
+        !matches!(self, Self::LeftOut)
+    }
+}
+
+fn leave_out(spec: &mut PerfRunSpec) {
+    spec.template = Template::default();
+    for stack in &mut spec.stacks {
+        stack.env.clear();
+        stack.command = vec![];
     }
 }
 
@@ -172,10 +200,7 @@ impl<'de> Deserialize<'de> for WatchedRun {
         } = Raw::deserialize(deserializer)?;
         let metadata = used(metadata);
         let conditions = readable_conditions(status.0.as_ref());
-        let large = spec.0.as_ref().map_or(0, |spec| {
-            let parts = ["template", "stacks"].map(|part| spec.get(part).map_or(0, size));
-            parts.iter().sum::<usize>()
-        });
+        let large = spec.0.as_ref().map_or(0, LargeParts::of);
         let unreadable = |metadata, part, error| {
             Self::Unreadable(Box::new(UnreadableRun {
                 metadata,
@@ -209,15 +234,18 @@ impl<'de> Deserialize<'de> for WatchedSchedule {
             status,
         } = Raw::deserialize(deserializer)?;
         let metadata = used(metadata);
+        let template = spec.0.as_ref().and_then(|spec| spec.get("runTemplate"));
+        let large = template.map_or(0, |run| size(&run["metadata"]) + LargeParts::of(&run["spec"]));
         let parts = parse(spec).and_then(|spec| Ok((spec, parse(status)?)));
-        Ok(Self(match parts {
+        let schedule = match parts {
             Ok((spec, status)) => Ok(PerfSchedule {
                 metadata,
                 spec,
                 status,
             }),
             Err(error) => Err(InvalidObject { error, metadata }),
-        }))
+        };
+        Ok(Self(schedule, LargeParts::Counted(large)))
     }
 }
 

@@ -12,7 +12,7 @@ const SPECS_KIB: usize = 24 << 10;
 /// What a byte that a spec counts takes, on average. Lists of empty objects, which the CRD keeps short, take
 /// 25.
 const SPEC_FACTOR: usize = 16;
-/// Most reconciliations of runs at the same time whose specs are not kept.
+/// Most reconciliations at the same time of runs and schedules whose specs are not kept.
 const UNKEPT_MAX: usize = 4;
 
 /// What all runs share. Clones share it as well.
@@ -54,7 +54,7 @@ impl Memory {
         room(&self.specs, bytes.saturating_mul(SPEC_FACTOR))
     }
 
-    /// Waits for room to reconcile a run whose spec is not kept, until the permit is dropped.
+    /// Waits for room to reconcile a run or a schedule whose spec is not kept, until the permit is dropped.
     pub(crate) async fn for_unkept(&self) -> OwnedSemaphorePermit {
         let room = self.unkept.clone().acquire_owned().await;
         room.expect("nobody closes it")

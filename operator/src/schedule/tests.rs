@@ -57,6 +57,7 @@ impl Scene {
             clock: paused_clock(),
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
+            memory: Memory::default(),
             runs,
             pauses: Pauses::default(),
         };
@@ -485,6 +486,22 @@ async fn a_run_of_another_owner_is_left_alone() {
     scene.later(60).await;
     scene.reconcile().await.unwrap();
     assert_eq!(scene.names(), [FIRST, SECOND]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_spec_is_not_kept_is_read_again() {
+    let template = json!({"client": {"nodeSelector": {"disk": "fast"}}});
+    let run = json!({"spec": {"workload": {"ping": {}}, "template": template}});
+    let mut scene = Scene::new(json!({"runTemplate": run}));
+    scene.reconcile().await.unwrap();
+    scene.later(60).await;
+    let mut unkept = WatchedSchedule::clone(&scene.schedule());
+    unkept.keep_within(|_| None);
+    assert!(!format!("{unkept:?}").contains("fast"));
+    let reconciled = reconcile(Arc::new(unkept), scene.context.clone()).await;
+    reconciled.unwrap();
+    let run = scene.server.object(&format!("{RUNS}/{FIRST}")).unwrap();
+    assert_eq!(run["spec"]["template"]["client"]["nodeSelector"]["disk"], "fast");
 }
 
 #[tokio::test(start_paused = true)]
