@@ -9,6 +9,7 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 use perfrun_api::{
+    bounded::{Bounded, SPEC_BYTES},
     cluster::{JsonBytesLeft, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
     document,
     memory::Memory,
@@ -22,6 +23,9 @@ const PLAN_MAX: isize = 50_000_000;
 
 /// Most bytes for refusing a document: its loads, which the CRD bounds.
 const REFUSAL_MAX: isize = 2_000_000;
+
+/// Most bytes for skipping a spec that is too large. All of one of 1.4 MB may take a hundred times its text.
+const SPEC_MAX: isize = 8 << 20;
 
 /// Most bytes for reading records: the longest one, while the buffer for it grows.
 const RECORDS_MAX: isize = (4 * RECORD_BYTES).cast_signed();
@@ -77,6 +81,16 @@ fn peak<T>(work: impl FnOnce() -> T) -> (isize, T) {
 fn specs(text: &str) -> Vec<PerfRunSpec> {
     let runs = document::parse(text).unwrap();
     runs.into_iter().map(|run| run.spec).collect()
+}
+
+#[test]
+fn a_spec_that_is_too_large_is_skipped_in_eight_mebibytes() {
+    for item in ["{}", "[]", "0", r#""""#, r#"{"":0}"#] {
+        let text = format!("[{}]", vec![item; 1_400_000 / (item.len() + 1)].join(","));
+        let (took, read) = peak(|| serde_json::from_str::<Bounded<SPEC_BYTES>>(&text));
+        assert!(matches!(read, Ok(Bounded(None))), "{item}");
+        assert!(took < SPEC_MAX, "{item} takes {took} bytes");
+    }
 }
 
 #[test]
