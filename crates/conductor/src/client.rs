@@ -121,7 +121,7 @@ pub struct Response {
     pub status: u16,
     /// JSON, mostly; metrics are text.
     pub body: Vec<u8>,
-    _held: Option<reading::Held>,
+    held: Option<reading::Held>,
 }
 
 impl Response {
@@ -130,7 +130,7 @@ impl Response {
         Self {
             status,
             body,
-            _held: None,
+            held: None,
         }
     }
 }

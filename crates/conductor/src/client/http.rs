@@ -96,7 +96,7 @@ impl Requester for Http {
         };
         let reading = &request.reading;
         let answer = reading.answer(request.timeout, request.most_bytes, call).await?;
-        if answer._held.is_some() && answer.body.len() > BUFFERED_BYTES {
+        if answer.held.is_some() && answer.body.len() > BUFFERED_BYTES {
             self.reconnect()?;
         }
         Ok(answer)

@@ -125,7 +125,7 @@ impl Reading {
                 .upper()
                 .and_then(|bytes| usize::try_from(bytes).ok());
             let rest = rest.unwrap_or(most);
-            answer._held = Some(room.enter(answer.body.len() + rest).await?);
+            answer.held = Some(room.enter(answer.body.len() + rest).await?);
             // A buffer that grows as needed would take up to twice that.
             answer.body.reserve_exact(rest);
             timeout(READ_WITHIN, read(body, &mut answer.body, usize::MAX)).await??;
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(begun.load(Ordering::Relaxed), 2);
         // What nodes say during a trial waits for nobody.
         let small = answered(&runs[0], 0, true, &begun).await.expect("it ends");
-        assert!(small._held.is_none());
+        assert!(small.held.is_none());
     }
 
     #[tokio::test(start_paused = true)]
