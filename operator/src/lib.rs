@@ -13,7 +13,7 @@
 //! | `services` | what reconciliations and conductors share |
 //! | `pods` | the pods of a run, as the watch shows them |
 //! | `build` | the objects of a run: pure |
-//! | `process` | the process: leadership, watches, metrics, memory that runs share, the signal to stop |
+//! | `process` | the process: leadership, watches, metrics, the room that journals share, the signal to stop |
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `names`, `token` | names of objects, which fit and do not collide, and tokens of runs |
 //! | `api` | calls, watched objects, conditions, events and statuses of the API server |

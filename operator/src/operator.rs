@@ -34,8 +34,8 @@ use crate::{
         admin, clock,
         fence::Term,
         health::Health,
+        journal_room::JournalRoom,
         lease::Leadership,
-        memory::Memory,
         metrics::Metrics,
         signal::stop_signal,
         watch::{note_failure, watch},
@@ -259,7 +259,7 @@ fn services(
         result_bytes: u64::from(args.max_result_bytes),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
-        memory: Memory::default(),
+        journal_room: JournalRoom::default(),
         pods,
     }
 }

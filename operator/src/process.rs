@@ -1,11 +1,11 @@
-//! The process: leadership, watches, metrics, memory that runs share, the signal to stop.
+//! The process: leadership, watches, metrics, the room that journals share, the signal to stop.
 
 pub(crate) mod admin;
 pub(crate) mod clock;
 pub(crate) mod fence;
 pub(crate) mod health;
+pub(crate) mod journal_room;
 pub(crate) mod lease;
-pub(crate) mod memory;
 pub(crate) mod metrics;
 pub(crate) mod signal;
 pub(crate) mod watch;

@@ -12,7 +12,7 @@ use crate::{
     access::Access,
     api::watched::WatchedPod,
     build::Site,
-    process::{clock::TimeSource, fence::Term, memory::Memory, metrics::Metrics},
+    process::{clock::TimeSource, fence::Term, journal_room::JournalRoom, metrics::Metrics},
     token::TokenKey,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Services {
     pub(crate) result_bytes: u64,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) memory: Memory,
+    pub(crate) journal_room: JournalRoom,
     /// Pods of runs, as the watch shows them.
     pub(crate) pods: Store<WatchedPod>,
 }

@@ -46,7 +46,7 @@ use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
     names,
-    process::{memory::Memory, metrics::Metrics},
+    process::{journal_room::JournalRoom, metrics::Metrics},
 };
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
@@ -116,7 +116,7 @@ impl Journal {
             store: part_store::of(job),
             run: job.run.clone(),
             metrics: job.services.metrics.clone(),
-            memory: job.services.memory.clone(),
+            journal_room: job.services.journal_room.clone(),
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&numbered, job, cancel).await?;
@@ -234,9 +234,9 @@ impl Journal {
 
     /// Whether all runs together have room for what is compressed and not kept.
     fn has_room(&mut self) -> bool {
-        let memory = &self.numbered.memory;
+        let room = &self.numbered.journal_room;
         let mut unwritten = self.unwritten.iter_mut();
-        unwritten.all(|pending| pending.take_room(memory))
+        unwritten.all(|pending| pending.take_room(room))
     }
 
     fn publish_progress(&mut self) {
@@ -350,10 +350,10 @@ impl PendingParts {
     }
 
     /// Whether memory has room for the parts. They take it until they are kept.
-    fn take_room(&mut self, memory: &Memory) -> bool {
+    fn take_room(&mut self, all: &JournalRoom) -> bool {
         if self.room.is_none() {
             let bytes = self.parts.iter().map(|(_, bytes)| bytes.len()).sum();
-            self.room = memory.for_unwritten(bytes);
+            self.room = all.for_unwritten(bytes);
         }
         self.room.is_some()
     }
@@ -364,7 +364,7 @@ struct NumberedParts {
     store: Box<dyn PartStore>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
-    memory: Memory,
+    journal_room: JournalRoom,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     access::Access,
     build::Site,
-    process::{fence::Term, memory::Memory, metrics::Metrics},
+    process::{fence::Term, journal_room::JournalRoom, metrics::Metrics},
     services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
     token::TokenKey,
@@ -129,7 +129,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         result_bytes: 64 << 20,
         recorder: server.recorder(),
         metrics: Arc::new(Metrics::new()),
-        memory: Memory::default(),
+        journal_room: JournalRoom::default(),
         pods: reflector::store().0,
     };
     Job {

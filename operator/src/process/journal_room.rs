@@ -1,5 +1,5 @@
-//! Memory that all runs of the process share. The authors of documents choose how many runs there are, and
-//! what each of them holds, so that limits for each run would add up.
+//! The memory that the journals of all runs share. The authors of documents choose how many runs there are,
+//! and what each of them holds, so that limits for each run would add up.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ const UNKEPT_MAX: usize = 4;
 
 /// What all runs share. Clones share it as well.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory {
+pub(crate) struct JournalRoom {
     reading: Arc<Mutex<()>>,
     unwritten: Arc<Semaphore>,
     specs: Arc<Semaphore>,
     unkept: Arc<Semaphore>,
 }
 
-impl Default for Memory {
+impl Default for JournalRoom {
     fn default() -> Self {
         Self {
             reading: Arc::default(),
@@ -35,7 +35,7 @@ impl Default for Memory {
     }
 }
 
-impl Memory {
+impl JournalRoom {
     /// Waits for room to read what a run has kept, until the guard is dropped. One run has it at a time: it
     /// reads some MiB in one piece, and a record takes several times the memory of its text.
     pub(crate) async fn for_reading(&self) -> OwnedMutexGuard<()> {
