@@ -77,8 +77,12 @@ pub fn isolation(path: &Path) -> Result<Isolation, Error> {
 pub(super) fn memory_of_own(path: &Path) -> Result<Memory, Error> {
     let folder = folder_of(path);
     let user = rustix::process::geteuid().as_raw();
-    // What is absent has its own errors.
-    let is_foreign = |file: &Path| fs::metadata(file).is_ok_and(|metadata| metadata.uid() != user);
+    // What is absent, or a device, has its own errors.
+    let is_kept = |metadata: &fs::Metadata| metadata.is_file() || metadata.is_dir();
+    let is_foreign = |file: &Path| {
+        let found = fs::metadata(file).ok().filter(is_kept);
+        found.is_some_and(|metadata| metadata.uid() != user)
+    };
     let parts = [folder.join(RESULTS), folder.join(COMPRESSED)];
     if [path, folder]
         .into_iter()
