@@ -75,7 +75,8 @@ pub(crate) struct Decision {
     pub(crate) create: Option<Timestamp>,
     /// The status once all of it is done.
     pub(crate) status: PerfScheduleStatus,
-    /// Runs beyond the limits, to delete: the status that the API server has says what they found.
+    /// Runs beyond the limits, to delete: the status that the API server has says what they found. None while
+    /// requests pause.
     pub(crate) expire: Vec<OwnedRun>,
     /// Whether the run that is due waits for deletions.
     pub(crate) waits_for_deletions: bool,
@@ -92,7 +93,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let beyond = runs_beyond_limits(inputs);
     let is_written =
         |run: &OwnedRun| has(&inputs.status.history, &run.name) || !has(&status.history, &run.name);
-    let written = beyond.iter().filter(|run| is_written(run));
+    let written = beyond.iter().filter(|run| !inputs.is_paused && is_written(run));
     let expire: Vec<_> = written.take(DELETIONS_MAX).cloned().collect();
     let mut decision = Decision {
         replace: vec![],

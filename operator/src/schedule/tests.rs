@@ -335,6 +335,10 @@ async fn a_schedule_whose_runs_cannot_be_deleted_creates_few_and_shows_the_reaso
         text.contains("APIServerRefuses") && text.contains("failed to delete the run"),
         "{text}"
     );
+    scene.server.take_changes();
+    scene.reconcile().await.unwrap();
+    let changes = scene.server.take_changes();
+    assert!(changes.is_empty(), "whatever wakes the schedule: {changes:?}");
 }
 
 #[tokio::test(start_paused = true)]
