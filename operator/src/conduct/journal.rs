@@ -232,8 +232,8 @@ impl Journal {
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
     }
 
-    /// Whether all runs together have room for what is compressed and not kept.
-    fn has_room(&mut self) -> bool {
+    /// Takes room for what is compressed and not kept. Returns whether all runs together have enough.
+    fn take_room(&mut self) -> bool {
         let room = &self.numbered.journal_room;
         let mut unwritten = self.unwritten.iter_mut();
         unwritten.all(|pending| pending.take_room(room))
@@ -271,7 +271,7 @@ impl RecordSink for Journal {
         self.compress().await;
         // A store that does not answer for a while does not stop the measurements, as long as nodes and this
         // process have room.
-        let is_full = self.unkept >= UNKEPT_MAX || !self.has_room();
+        let is_full = self.unkept >= UNKEPT_MAX || !self.take_room();
         let cancel = self.cancel.clone();
         let retries = is_full.then(|| Retries {
             since: Instant::now(),
@@ -349,7 +349,7 @@ impl PendingParts {
         }
     }
 
-    /// Whether memory has room for the parts. They take it until they are kept.
+    /// Takes room for the parts until they are kept. Returns whether there is enough.
     fn take_room(&mut self, all: &JournalRoom) -> bool {
         if self.room.is_none() {
             let bytes = self.parts.iter().map(|(_, bytes)| bytes.len()).sum();
