@@ -27,9 +27,9 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-use self::http::Http;
 pub(crate) use self::reading::Kept;
 pub use self::{epoch::Epoch, reading::Reading};
+use self::{http::Http, reading::Waited};
 
 /// How long a call may take, not counting the wait that the request contains.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,6 +49,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The pause before a call is retried; it doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a call is repeated whose answer has waited for those of other nodes, and could not be read then.
+const WAITS_MAX: u32 = 10;
 
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
@@ -466,13 +469,17 @@ impl Caller {
     ) -> Result<Response, Error> {
         let timeout = CALL_TIMEOUT + wait;
         let mut pause = RETRY_PAUSE;
-        let mut give_up = None;
+        let (mut give_up, mut waits) = (None, 0);
         loop {
             let sent = Instant::now();
             let answer = self.send(method, path, body.clone(), timeout).await;
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };
+            if error.is::<Waited>() && waits < WAITS_MAX {
+                waits += 1;
+                continue;
+            }
             let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.retry_for);
             // A node that let the whole timeout pass has had enough time.
             if sent.elapsed() >= timeout || Instant::now() + pause >= give_up {

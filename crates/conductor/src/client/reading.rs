@@ -10,7 +10,8 @@ use std::{
 };
 
 use http_body::Body;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use thiserror::Error;
 use tokio::{
     sync::{AcquireError, OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
@@ -32,6 +33,10 @@ const OUTCOMES_OF_RUN_BYTES: usize = 12 << 20;
 /// How long the rest of an answer may take. It keeps others waiting.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
+/// After this wait for room, a node may have ended the connection: perfrun's nodes do if nothing is read for
+/// 30 seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Room for answers that are longer than what a node says during a trial. The default is without a bound.
 /// Clones share the room.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +51,11 @@ struct Room {
     outcomes: Arc<Semaphore>,
     outcomes_of_run: Arc<Semaphore>,
 }
+
+/// An answer could not be read after it had waited for room. The node is not at fault, and answers again.
+#[derive(Debug, Error)]
+#[error("failed to read an answer that has waited for others")]
+pub(super) struct Waited(#[source] BoxError);
 
 /// The room that an outcome takes until it is dropped.
 #[derive(Debug, Default)]
@@ -125,10 +135,16 @@ impl Reading {
                 .upper()
                 .and_then(|bytes| usize::try_from(bytes).ok());
             let rest = rest.unwrap_or(most);
+            let began = Instant::now();
             answer.held = Some(room.enter(answer.body.len() + rest).await?);
+            let has_waited = began.elapsed() >= PATIENCE;
             // A buffer that grows as needed would take up to twice that.
             answer.body.reserve_exact(rest);
-            timeout(READ_WITHIN, read(body, &mut answer.body, usize::MAX)).await??;
+            let end = timeout(READ_WITHIN, read(body, &mut answer.body, usize::MAX)).await?;
+            end.map_err(|error| match has_waited && !error.is::<LengthLimitError>() {
+                true => BoxError::from(Waited(error)),
+                false => error,
+            })?;
         }
         Ok(answer)
     }
@@ -167,11 +183,18 @@ where
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures::{StreamExt, future::join_all, stream};
+    use async_trait::async_trait;
+    use futures::{
+        StreamExt,
+        future::{join, join_all},
+        stream,
+    };
     use http_body::Frame;
     use http_body_util::StreamBody;
+    use tokio::time::sleep;
 
     use super::*;
+    use crate::client::{NodeClient, Request, Requester};
 
     static CHUNK: [u8; 4096] = [b' '; 4096];
 
@@ -243,6 +266,45 @@ mod tests {
         assert!(began.elapsed() < 2 * READ_WITHIN, "{:?}", began.elapsed());
     }
 
+    /// Counts requests for a status, and ends an answer that is not read within 30 seconds.
+    struct Impatient(Arc<AtomicUsize>);
+
+    #[async_trait]
+    impl Requester for Impatient {
+        async fn request(&self, request: Request<'_>) -> Result<Response, BoxError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let asked = Instant::now();
+            let begin = stream::iter([Ok::<_, BoxError>(Frame::data(&CHUNK[..]))]);
+            let rest = stream::once(async move {
+                match asked.elapsed() < Duration::from_secs(30) {
+                    true => Ok(Frame::data(
+                        &br#"{"bytesReceived":0,"bytesSent":0,"state":"ready"}"#[..],
+                    )),
+                    false => Err("the connection was reset".into()),
+                }
+            });
+            let body = StreamBody::new(begin.chain(rest));
+            let call = async { Ok(http::Response::new(body)) };
+            let reading = &request.reading;
+            reading.answer(request.timeout, request.most_bytes, call).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_a_node_has_given_up_while_others_were_read_is_requested_again() {
+        let (run, begun) = (Reading::of_process(), AtomicUsize::new(0));
+        let requests = Arc::new(AtomicUsize::new(0));
+        let client = NodeClient::over(Impatient(requests.clone())).with_reading(run.clone());
+        let other = answered(&run, 2, true, &begun).await.expect("it ends");
+        let later = async {
+            sleep(Duration::from_secs(60)).await;
+            drop(other);
+        };
+        let (status, ()) = join(client.status("x"), later).await;
+        status.expect("the node has answered again");
+        assert_eq!(requests.load(Ordering::Relaxed), 2);
+    }
+
     #[tokio::test]
     async fn without_a_bound_an_answer_has_that_of_its_call_only() {
         let (any, begun) = (Reading::default(), AtomicUsize::new(0));
@@ -251,6 +313,6 @@ mod tests {
         let error = answered(&any, 2049, true, &begun)
             .await
             .expect_err("it is too long");
-        assert!(error.is::<http_body_util::LengthLimitError>(), "{error}");
+        assert!(error.is::<LengthLimitError>(), "{error}");
     }
 }
