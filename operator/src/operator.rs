@@ -34,9 +34,9 @@ use crate::{
         admin, clock,
         fence::Term,
         health::Health,
-        journal_room::JournalRoom,
         lease::Leadership,
         metrics::Metrics,
+        shared_memory::SharedMemory,
         signal::stop_signal,
         watch::{note_failure, watch},
     },
@@ -259,7 +259,7 @@ fn services(
         result_bytes: u64::from(args.max_result_bytes),
         recorder: Recorder::new(client.clone(), reporter),
         metrics: metrics.clone(),
-        journal_room: JournalRoom::default(),
+        memory: SharedMemory::default(),
         pods,
     }
 }

@@ -48,8 +48,8 @@ use crate::{
     },
     process::{
         clock::TimeSource,
-        memory::Memory,
         metrics::Metrics,
+        shared_memory::SharedMemory,
         watch::{note_failure, watch},
     },
     run::{conditions::has_ended, plans},
@@ -68,7 +68,7 @@ pub(crate) struct Context {
     pub(crate) clock: TimeSource,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) memory: Memory,
+    pub(crate) memory: SharedMemory,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
     pub(crate) pauses: Pauses,

@@ -12,7 +12,7 @@ use crate::{
     access::Access,
     api::watched::WatchedPod,
     build::Site,
-    process::{clock::TimeSource, fence::Term, journal_room::JournalRoom, metrics::Metrics},
+    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     token::TokenKey,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Services {
     pub(crate) result_bytes: u64,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) journal_room: JournalRoom,
+    pub(crate) memory: SharedMemory,
     /// Pods of runs, as the watch shows them.
     pub(crate) pods: Store<WatchedPod>,
 }

@@ -46,7 +46,7 @@ use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
     names,
-    process::{journal_room::JournalRoom, metrics::Metrics},
+    process::{metrics::Metrics, shared_memory::SharedMemory},
 };
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
@@ -116,7 +116,7 @@ impl Journal {
             store: part_store::of(job),
             run: job.run.clone(),
             metrics: job.services.metrics.clone(),
-            journal_room: job.services.journal_room.clone(),
+            memory: job.services.memory.clone(),
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&numbered, job, cancel).await?;
@@ -234,7 +234,7 @@ impl Journal {
 
     /// Takes room for what is compressed and not kept. Returns whether all runs together have enough.
     fn take_room(&mut self) -> bool {
-        let room = &self.numbered.journal_room;
+        let room = &self.numbered.memory;
         let mut unwritten = self.unwritten.iter_mut();
         unwritten.all(|pending| pending.take_room(room))
     }
@@ -350,7 +350,7 @@ impl PendingParts {
     }
 
     /// Takes room for the parts until they are kept. Returns whether there is enough.
-    fn take_room(&mut self, all: &JournalRoom) -> bool {
+    fn take_room(&mut self, all: &SharedMemory) -> bool {
         if self.room.is_none() {
             let bytes = self.parts.iter().map(|(_, bytes)| bytes.len()).sum();
             self.room = all.for_unwritten(bytes);
@@ -364,7 +364,7 @@ struct NumberedParts {
     store: Box<dyn PartStore>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
-    journal_room: JournalRoom,
+    memory: SharedMemory,
     /// The next number of a part, by what it is a part of.
     next: BTreeMap<&'static str, usize>,
 }

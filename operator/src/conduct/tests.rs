@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     access::Access,
     build::Site,
-    process::{fence::Term, journal_room::JournalRoom, metrics::Metrics},
+    process::{fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
     token::TokenKey,
@@ -129,7 +129,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         result_bytes: 64 << 20,
         recorder: server.recorder(),
         metrics: Arc::new(Metrics::new()),
-        journal_room: JournalRoom::default(),
+        memory: SharedMemory::default(),
         pods: reflector::store().0,
     };
     Job {

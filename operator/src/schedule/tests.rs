@@ -57,7 +57,7 @@ impl Scene {
             clock: paused_clock(),
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
-            memory: Memory::default(),
+            memory: SharedMemory::default(),
             runs,
             pauses: Pauses::default(),
         };

@@ -68,7 +68,7 @@ impl NumberedParts {
         for names in groups {
             // A slow store keeps no other run waiting.
             let early = match self.store.is_prompt() {
-                true => Some(self.journal_room.for_reading().await),
+                true => Some(self.memory.for_reading().await),
                 false => None,
             };
             contents = match self.read_group(&names).await? {
@@ -79,7 +79,7 @@ impl NumberedParts {
                 Ok(compressed) => {
                     let room = match early {
                         Some(early) => early,
-                        None => self.journal_room.for_reading().await,
+                        None => self.memory.for_reading().await,
                     };
                     // Decompressing takes longer than tasks may take.
                     let read = spawn_blocking(move || {

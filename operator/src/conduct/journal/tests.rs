@@ -621,7 +621,7 @@ async fn parts_of_one_run_are_read_at_a_time() {
     let server = TestServer::new();
     let job = job(&server);
     open(&job).await.record(&urgent("a")).await.unwrap();
-    let room = job.services.journal_room.for_reading().await;
+    let room = job.services.memory.for_reading().await;
     let opened = timeout(Duration::from_secs(1), open(&job)).await;
     assert!(opened.is_err(), "it did not wait for the other run");
     drop(room);
@@ -633,7 +633,7 @@ async fn no_trial_begins_while_runs_together_hold_much_that_is_not_kept() {
     let server = TestServer::new();
     let job = job(&server);
     let mut journal = open(&job).await;
-    let room = &job.services.journal_room;
+    let room = &job.services.memory;
     let others: Vec<_> = std::iter::from_fn(|| room.for_unwritten(1 << 10)).collect();
     let kept = journal.record(&urgent("kept")).await.unwrap();
     assert_eq!(

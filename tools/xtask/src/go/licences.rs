@@ -113,7 +113,7 @@ fn problem(module: &str, found: &BTreeSet<&str>, allowed: &BTreeSet<&str>) -> Op
     if found.is_empty() {
         return Some(format!("{module} has no file with a licence that is known"));
     }
-    let is_exception = |licence: &str| EXCEPTIONS.iter().any(|known| *known == (module, licence));
+    let is_exception = |licence: &str| EXCEPTIONS.contains(&(module, licence));
     let mut refused = found
         .iter()
         .filter(|licence| !allowed.contains(*licence) && !is_exception(licence));

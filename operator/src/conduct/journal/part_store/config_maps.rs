@@ -16,7 +16,7 @@ use crate::{
     api::call::within_timeout,
     build::{RunIdentity, part::part},
     conduct::Job,
-    process::journal_room::JournalRoom,
+    process::shared_memory::SharedMemory,
 };
 
 /// How many ConfigMaps one request lists: each may have 256 KiB of annotations, by anyone who may write them.
@@ -25,7 +25,7 @@ const PAGE: u32 = 10;
 pub(super) struct ConfigMaps {
     api: Api<ConfigMap>,
     run: RunIdentity,
-    journal_room: JournalRoom,
+    memory: SharedMemory,
 }
 
 impl ConfigMaps {
@@ -33,7 +33,7 @@ impl ConfigMaps {
         Self {
             api: Api::namespaced(job.services.client.clone(), &job.run.namespace),
             run: job.run.clone(),
-            journal_room: job.services.journal_room.clone(),
+            memory: job.services.memory.clone(),
         }
     }
 }
@@ -71,7 +71,7 @@ impl PartStore for ConfigMaps {
         let selector = format!("{RUN_LABEL}={}", self.run.name);
         let mut params = ListParams::default().labels(&selector).limit(PAGE);
         loop {
-            let _room = self.journal_room.for_reading().await;
+            let _room = self.memory.for_reading().await;
             let page = within_timeout(self.api.list_metadata(&params)).await?;
             let own = page.items.iter().filter(|object| {
                 let mut owners = object.owner_references().iter();

@@ -136,7 +136,7 @@ async fn a_new_leader_waits_for_pods_that_are_stopping() {
 async fn a_run_that_shares_waits_for_no_pods() {
     let mut scene = one_after_the_other(json!({})).await;
     scene.change("second", |run| {
-        run["spec"]["topology"] = json!({"exclusive": false})
+        run["spec"]["topology"] = json!({"exclusive": false});
     });
     delete_first(&mut scene);
     assert_eq!(second(&mut scene).await.0, "Starting");

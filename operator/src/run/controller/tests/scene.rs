@@ -24,7 +24,7 @@ use crate::{
     conduct::{Conductors, Progress, RunOutcome},
     names, operator,
     policy::Policy,
-    process::{fence::Term, health::Health, journal_room::JournalRoom, metrics::Metrics},
+    process::{fence::Term, health::Health, metrics::Metrics, shared_memory::SharedMemory},
     run::{plans::Plans, times::Times, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
@@ -66,7 +66,7 @@ impl Scene {
             result_bytes: 64 << 20,
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
-            journal_room: JournalRoom::default(),
+            memory: SharedMemory::default(),
             pods: pods.clone(),
         };
         let context = Context {

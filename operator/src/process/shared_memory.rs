@@ -1,5 +1,5 @@
-//! The memory that the journals of all runs share. The authors of documents choose how many runs there are,
-//! and what each of them holds, so that limits for each run would add up.
+//! The memory that journals and specs of all runs share. The authors of documents choose how many runs there
+//! are, and what each of them holds, so that limits for each run would add up.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ const UNKEPT_MAX: usize = 4;
 
 /// What all runs share. Clones share it as well.
 #[derive(Clone, Debug)]
-pub(crate) struct JournalRoom {
+pub(crate) struct SharedMemory {
     reading: Arc<Mutex<()>>,
     unwritten: Arc<Semaphore>,
     specs: Arc<Semaphore>,
     unkept: Arc<Semaphore>,
 }
 
-impl Default for JournalRoom {
+impl Default for SharedMemory {
     fn default() -> Self {
         Self {
             reading: Arc::default(),
@@ -35,7 +35,7 @@ impl Default for JournalRoom {
     }
 }
 
-impl JournalRoom {
+impl SharedMemory {
     /// Waits for room to read what a run has kept, until the guard is dropped. One run has it at a time: it
     /// reads some MiB in one piece, and a record takes several times the memory of its text.
     pub(crate) async fn for_reading(&self) -> OwnedMutexGuard<()> {
