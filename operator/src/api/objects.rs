@@ -88,6 +88,20 @@ where
     result.map_err(|source| Error::Create { kind, name, source })
 }
 
+/// Whether an object of this name exists, of any owner.
+pub(crate) async fn exists<K>(object: &K, client: &Client) -> Result<bool, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let (kind, name) = (K::kind(&()), object.name_any());
+    match within_timeout(api.get_metadata(&name)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.answer().is_some_and(kube::core::Status::is_not_found) => Ok(false),
+        Err(source) => Err(Error::Create { kind, name, source }),
+    }
+}
+
 /// Deletes the object with this name and UID, if it still exists.
 pub(crate) async fn delete<K>(
     namespace: &str,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     api::{
-        objects::{Error, Existing, create_object, delete, remove_run},
+        objects::{Error, Existing, create_object, delete, exists, remove_run},
         watched::WatchedRun,
     },
     build::{self, NewPod, RunIdentity},
@@ -44,7 +44,7 @@ const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Applied {
     All,
-    /// The time of the reconciliation was over. The next one carries out the rest.
+    /// The time of the reconciliation was over, or a pod has vanished. The next one carries out the rest.
     Part,
 }
 
@@ -112,6 +112,7 @@ async fn create_objects(
     context: &Context,
 ) -> Result<Applied, Error> {
     let deadline = Instant::now() + BEGIN_WITHIN;
+    let mut applied = Applied::All;
     let Services {
         access,
         key,
@@ -135,7 +136,8 @@ async fn create_objects(
             return Ok(Applied::Part);
         }
         let pod = build::pod::pod(identity, &run.spec, plan, new, site);
-        create(identity, pod, Existing::MustBelongToOwner, context).await?;
+        let created = create_pod(identity, &new.node.name, new.incarnation, pod, context).await?;
+        applied = applied.max(created);
     }
     if let Some((incarnation, store)) = store.zip(run.spec.store()) {
         if !pods.is_empty() && Instant::now() >= deadline {
@@ -147,9 +149,32 @@ async fn create_objects(
             create(identity, secret, Existing::IsAccepted, context).await?;
         }
         let pod = build::store::pod(identity, &run.spec, store, incarnation, site);
-        create(identity, pod, Existing::MustBelongToOwner, context).await?;
+        let created = create_pod(identity, STORE_NODE, incarnation, pod, context).await?;
+        applied = applied.max(created);
     }
-    Ok(Applied::All)
+    Ok(applied)
+}
+
+/// Creates a pod, unless this process has created it and the watch does not show it yet. If such a pod no
+/// longer exists, the next reconciliation creates another: no name is used twice.
+async fn create_pod(
+    run: &RunIdentity,
+    node: &str,
+    incarnation: u32,
+    pod: Pod,
+    context: &Context,
+) -> Result<Applied, Error> {
+    let Context { services, times, .. } = context;
+    if !times.is_awaited(&run.uid, node, incarnation) {
+        create(run, pod, Existing::MustBelongToOwner, context).await?;
+        times.note_created(&run.uid, node, incarnation, (services.clock)());
+        return Ok(Applied::All);
+    }
+    if exists(&pod, &services.client).await? {
+        return Ok(Applied::All);
+    }
+    times.note_vanished(&run.uid, node, (services.clock)());
+    Ok(Applied::Part)
 }
 
 async fn create<K>(run: &RunIdentity, object: K, existing: Existing, context: &Context) -> Result<(), Error>

@@ -39,7 +39,10 @@ pub(crate) struct Starts(BTreeMap<String, NodeStarts>);
 struct NodeStarts {
     /// The incarnation of the pod that was created last.
     latest: u32,
+    /// Since when, by the clock of this process if it has created the pod.
     since: Timestamp,
+    /// Whether the watch has shown that pod.
+    is_shown: bool,
     /// Whether that pod has been ready.
     was_ready: bool,
     /// Whether it has ended, or no longer exists.
@@ -72,7 +75,9 @@ impl Starts {
                 }
                 Some(_) => {}
                 None => {
-                    let starts = NodeStarts::of_another_operator(pods, newest.incarnation, since);
+                    // Another operator has created them.
+                    let before = pods.iter().filter(|pod| pod.incarnation < newest.incarnation);
+                    let starts = NodeStarts::new(newest.incarnation, since, before.count());
                     self.0.insert((*node).to_owned(), starts);
                 }
             }
@@ -81,23 +86,57 @@ impl Starts {
             let latest = starts.latest;
             let mut pods = by_node.get(node.as_str()).into_iter().flatten();
             let pod = pods.find(|pod| pod.incarnation == latest);
+            starts.is_shown |= pod.is_some();
             match pod.map(|pod| &pod.state) {
                 Some(PodState::Ready(_)) => {
                     starts.was_ready = true;
                     starts.never_ready = 0;
                 }
                 Some(PodState::Starting | PodState::Stuck(_)) => {}
-                Some(PodState::Gone(_)) | None => starts.end(now),
+                Some(PodState::Gone(_)) => starts.end(now),
+                None if starts.is_awaited() => {}
+                None => starts.end(now),
             }
         }
     }
 
-    /// When a node that has no pod gets one.
+    /// Notes that this process has created a pod. The watch shows it later.
+    pub(crate) fn note_created(&mut self, node: &str, incarnation: u32, now: Timestamp) {
+        match self.0.get_mut(node) {
+            Some(starts) if starts.latest < incarnation => {
+                starts.end(now);
+                starts.begin(incarnation, now);
+            }
+            Some(_) => {}
+            None => {
+                self.0
+                    .insert(node.to_owned(), NodeStarts::new(incarnation, now, 0));
+            }
+        }
+    }
+
+    /// Notes that the latest pod of a node no longer exists, though the watch has never shown it.
+    pub(crate) fn note_vanished(&mut self, node: &str, now: Timestamp) {
+        if let Some(starts) = self.0.get_mut(node) {
+            starts.end(now);
+        }
+    }
+
+    /// Whether a pod was created that the watch does not show yet.
+    pub(crate) fn is_awaited(&self, node: &str, incarnation: u32) -> bool {
+        let starts = self.0.get(node);
+        starts.is_some_and(|starts| starts.latest == incarnation && starts.is_awaited())
+    }
+
+    /// When a node that has no pod gets one. The incarnation may be of a pod that the watch does not show yet.
     pub(crate) fn next(&self, node: &str, now: Timestamp) -> Start {
         let incarnation = self.next_incarnation(node);
         let Some(starts) = self.0.get(node) else {
             return Start::Now(incarnation);
         };
+        if starts.is_awaited() {
+            return Start::Now(incarnation);
+        }
         if starts.never_ready >= NEVER_READY_MAX || incarnation > INCARNATIONS_MAX {
             return Start::Never;
         }
@@ -111,9 +150,10 @@ impl Starts {
 
     /// The next incarnation of a node. No name of a pod is used twice, even if the pod no longer exists.
     pub(crate) fn next_incarnation(&self, node: &str) -> u32 {
-        self.0
-            .get(node)
-            .map_or(0, |starts| starts.latest.saturating_add(1))
+        self.0.get(node).map_or(0, |starts| {
+            let has_ended = u32::from(!starts.is_awaited());
+            starts.latest.saturating_add(has_ended)
+        })
     }
 
     /// How many pods of a node have ended.
@@ -132,13 +172,13 @@ impl Starts {
 }
 
 impl NodeStarts {
-    /// A node whose pods another operator has created.
-    fn of_another_operator(pods: &[&NodePod], latest: u32, since: Timestamp) -> Self {
-        let before = pods.iter().filter(|pod| pod.incarnation < latest).count();
+    /// A node that has this pod, and had others `before`.
+    fn new(latest: u32, since: Timestamp, before: usize) -> Self {
         let ended = u32::try_from(before).unwrap_or(u32::MAX);
         Self {
             latest,
             since,
+            is_shown: false,
             was_ready: false,
             has_ended: false,
             ended,
@@ -150,7 +190,12 @@ impl NodeStarts {
     /// The node has another pod.
     fn begin(&mut self, incarnation: u32, since: Timestamp) {
         (self.latest, self.since) = (incarnation, since);
-        (self.was_ready, self.has_ended) = (false, false);
+        (self.is_shown, self.was_ready, self.has_ended) = (false, false, false);
+    }
+
+    /// Whether the watch still has to show the latest pod.
+    fn is_awaited(&self) -> bool {
+        !self.is_shown && !self.has_ended
     }
 
     /// The latest pod has ended, perhaps a while ago.

@@ -103,6 +103,28 @@ impl Times {
             .note(stage, is_written, now);
     }
 
+    /// See [`Starts::note_created`].
+    pub(crate) fn note_created(&self, uid: &str, node: &str, incarnation: u32, now: Timestamp) {
+        let mut times = self.0.lock();
+        let own = times.entry(uid.to_owned()).or_default();
+        own.starts.note_created(node, incarnation, now);
+    }
+
+    /// See [`Starts::is_awaited`].
+    pub(crate) fn is_awaited(&self, uid: &str, node: &str, incarnation: u32) -> bool {
+        let times = self.0.lock();
+        times
+            .get(uid)
+            .is_some_and(|own| own.starts.is_awaited(node, incarnation))
+    }
+
+    /// See [`Starts::note_vanished`].
+    pub(crate) fn note_vanished(&self, uid: &str, node: &str, now: Timestamp) {
+        if let Some(own) = self.0.lock().get_mut(uid) {
+            own.starts.note_vanished(node, now);
+        }
+    }
+
     /// A reconciliation of the run has succeeded.
     pub(crate) fn note_success(&self, uid: &str) {
         let mut times = self.0.lock();

@@ -5,6 +5,7 @@ mod leaders;
 mod leftovers;
 mod rights;
 mod scene;
+mod starts;
 mod store;
 mod unreadable;
 mod unwritten;
