@@ -54,8 +54,8 @@ impl Context {
             self.times.uids_except(existing),
             self.turns.uids_except(existing),
         ];
-        for uid in others.iter().flatten() {
-            self.remove(uid);
+        for uid in BTreeSet::from_iter(others.into_iter().flatten()) {
+            self.remove(&uid);
         }
     }
 

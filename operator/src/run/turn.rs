@@ -80,10 +80,19 @@ pub(crate) fn may_begin(
         let why = "other runs come first: namespaces take turns, and within a namespace the earliest run comes first";
         return Err(why.to_owned());
     }
-    limits
-        .check_exclusive_runs(run, &active)
-        .and_then(|()| limits.check_namespace(run, &active))
-        .and_then(|()| limits.check_cluster(&active))
+    limits.check(run, &active)
+}
+
+/// Checks whether a run that another operator has begun may continue beside the others. It waits for no run
+/// that comes first.
+pub(crate) fn may_continue(
+    run: &Contender<'_>,
+    others: &[Contender<'_>],
+    limits: Limits<'_>,
+) -> Result<(), String> {
+    let others = others.iter().filter(|other| other.uid != run.uid);
+    let active: Vec<_> = others.filter(|other| other.is_active()).collect();
+    limits.check(run, &active)
 }
 
 /// The waiting run that comes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
@@ -108,6 +117,12 @@ fn is_behind_its_own(run: &Contender<'_>, all: &[&Contender<'_>]) -> bool {
 }
 
 impl Limits<'_> {
+    fn check(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
+        self.check_exclusive_runs(run, active)
+            .and_then(|()| self.check_namespace(run, active))
+            .and_then(|()| self.check_cluster(active))
+    }
+
     fn check_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
         let disturbs = |other: &&&Contender<'_>| {
             self.policy.exclusive_per == ExclusivePer::Cluster || other.namespace == run.namespace

@@ -1,6 +1,6 @@
 //! Whose turn it is: which run may start now, and which one goes next.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{cell::LazyCell, collections::BTreeSet, sync::Arc, time::Duration};
 
 use kube::{
     Resource, ResourceExt,
@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::{
     api::watched::{WatchedPod, WatchedRun},
     build::RunIdentity,
-    pods::{self, NodePod, has_undeleted},
+    pods::{NodePod, has_undeleted},
     policy::{ExclusivePer, Policy},
     run::{
         conditions::{has_ended, is_provisioning, is_running},
@@ -61,21 +61,32 @@ impl Turns {
         self.wake.clone()
     }
 
-    /// The turn of a run, unless another run prevents it. A run that has objects always keeps its turn.
+    /// The turn of a run, unless another run prevents it. A run whose trials are in progress always keeps its
+    /// turn. One that another operator has begun, as its pods show, keeps it unless that operator has let
+    /// others begin.
     pub(crate) fn reserve(
         &self,
         run: &PerfRun,
         status: &PerfRunStatus,
         pods: &[NodePod],
     ) -> Result<Option<Reservation<'_>>, String> {
-        let needs_none = run.spec.suspend || run.spec.cancel || run.meta().deletion_timestamp.is_some();
         let uid = run.uid().unwrap_or_default();
-        if needs_none || has_ended(status) || self.turn_states.has_stood_back(&uid) {
+        let namespace = run.namespace().unwrap_or_default();
+        let is_deleted = run.meta().deletion_timestamp.is_some();
+        let is_over = has_ended(status) || self.turn_states.has_stood_back(&uid);
+        // Of a run that this operator has begun, it knows whether it still has a turn.
+        let is_begun = !is_over && has_undeleted(pods) && !self.is_reconciled(&uid);
+        if is_begun {
+            // Others wait for its pods if it does not continue.
+            self.leftovers.note_turn(&uid, &run.spec);
+            self.leftovers.add(&uid, None);
+        }
+        if is_running(status) && !is_over && !is_deleted {
+            self.turn_states.begin(&uid, &namespace);
+        }
+        if run.spec.suspend || run.spec.cancel || is_deleted || is_over {
             self.turn_states.note_reconciled(&uid);
             return Ok(None);
-        }
-        if is_running(status) || has_undeleted(pods) {
-            self.turn_states.begin(&uid, &run.namespace().unwrap_or_default());
         }
         let reservation = self.turn_states.reserve(&uid, |entries| {
             if entries.turn_state(&uid) == Some(TurnState::Active) {
@@ -83,11 +94,22 @@ impl Turns {
             }
             let runs = self.runs.state();
             let this = contender(run, &uid, TurnState::Waiting, entries);
-            turn::may_begin(&this, &self.contenders(&runs, entries), self.limits())?;
+            let others = self.contenders(&runs, entries);
+            if is_begun {
+                return turn::may_continue(&this, &others, self.limits());
+            }
+            turn::may_begin(&this, &others, self.limits())?;
             self.check_leftovers(run)
         })?;
+        if is_begun {
+            self.turn_states.begin(&uid, &namespace);
+        }
         self.leftovers.note_turn(&uid, &run.spec);
         Ok(Some(reservation))
+    }
+
+    fn is_reconciled(&self, uid: &str) -> bool {
+        self.turn_states.read(|entries| entries.is_reconciled(uid))
     }
 
     /// Checks that no pods of earlier runs disturb a run.
@@ -139,6 +161,10 @@ impl Turns {
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
+        if !self.is_reconciled(uid) {
+            // Another operator may have begun it.
+            self.leftovers.add(uid, None);
+        }
         self.turn_states.remove(uid);
         self.leftovers.remove_run(uid);
     }
@@ -199,41 +225,56 @@ impl Turns {
 
     /// The runs that have a turn or wait for one.
     fn contenders<'a>(&self, runs: &'a [Arc<WatchedRun>], entries: &Entries) -> Vec<Contender<'a>> {
+        let owners = LazyCell::new(|| self.owners_of_pods());
         let contenders = runs.iter().filter_map(|run| {
             let run = run.readable()?;
             let uid = run.meta().uid.as_deref()?;
-            let is_active = || !entries.is_reconciled(uid) || self.has_pods(run);
-            let turn_state = turn_state(run, entries.turn_state(uid), is_active)?;
+            let is_reconciled = entries.is_reconciled(uid);
+            let has_pods = || owners.contains(&(run.namespace().unwrap_or_default(), uid.to_owned()));
+            let turn_state = turn_state(run, entries.turn_state(uid), is_reconciled, has_pods)?;
             Some(contender(run, uid, turn_state, entries))
         });
         contenders.collect()
     }
 
-    fn has_pods(&self, run: &PerfRun) -> bool {
-        RunIdentity::of(run).is_some_and(|identity| has_undeleted(&pods::of_run(&identity, &self.pods)))
+    /// Namespaces and UIDs of the owners of all pods that are not being deleted.
+    fn owners_of_pods(&self) -> BTreeSet<(String, String)> {
+        let pods = self.pods.state();
+        let undeleted = pods
+            .iter()
+            .filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        let owners = undeleted.flat_map(|pod| {
+            let namespace = pod.namespace().unwrap_or_default();
+            let owners = pod.owner_references().iter();
+            owners.map(move |owner| (namespace.clone(), owner.uid.clone()))
+        });
+        owners.collect()
     }
 }
 
 /// The state of a run's turn. `None` if the run needs none: it has ended, is suspended or is being deleted,
 /// or the API server refuses its objects. `known` is what this process knows of the run.
 ///
-/// `is_active` says whether a run that was starting its nodes still does. A run that this process has not
-/// reconciled yet does: it is about to create pods, and the watch may not show those that it has.
+/// A run that this process has not reconciled yet is active if it was starting its nodes, although the watch
+/// may not show them, and if it has pods, although its status may not show that: it is about to continue.
 fn turn_state(
     run: &PerfRun,
     known: Option<TurnState>,
-    is_active: impl FnOnce() -> bool,
+    is_reconciled: bool,
+    has_pods: impl Fn() -> bool,
 ) -> Option<TurnState> {
     let status = run.status.as_ref();
     if run.meta().deletion_timestamp.is_some() || status.is_some_and(has_ended) {
         return None;
     }
+    let is_provisioning = status.is_some_and(is_provisioning);
     match known {
         Some(TurnState::Ended | TurnState::StoodBack) => None,
         Some(known) => Some(known),
         None if status.is_some_and(is_running) => Some(TurnState::Active),
-        None if status.is_some_and(is_provisioning) => is_active().then_some(TurnState::Active),
-        None if run.spec.suspend => None,
+        None if is_provisioning && !is_reconciled => Some(TurnState::Active),
+        None if (is_provisioning || !is_reconciled) && has_pods() => Some(TurnState::Active),
+        None if is_provisioning || run.spec.suspend => None,
         None => Some(TurnState::Waiting),
     }
 }

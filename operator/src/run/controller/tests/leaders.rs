@@ -100,6 +100,67 @@ async fn a_run_that_was_provisioning_counts_until_its_own_reconciliation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_has_pods_counts_although_its_status_could_not_be_written() {
+    let mut before = Scene::new().await;
+    before.create("b", json!({}));
+    let refuses = Answer::Refuse(500, "etcd is away");
+    before
+        .server
+        .script_times(1, Method::PATCH, "/perfruns/b/status", refuses);
+    before.reconcile("b").await.unwrap_err();
+    let mut scene = Scene::beside(&before.server).await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    let (_, reason, why) = scene.condition("a", Type::Provisioned);
+    assert_eq!(reason, "WaitingForOtherRuns");
+    assert!(why.starts_with("bench/b is active"), "{why}");
+    scene.reconcile("b").await.unwrap();
+    assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
+}
+
+/// A run that nobody else may run beside, whose pods nobody could delete when it was suspended, and that is
+/// resumed after another run has begun.
+async fn resumed_beside_another() -> Scene {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.change("a", |run| run["spec"]["suspend"] = true.into());
+    let refuses = Answer::Refuse(500, "etcd is away");
+    scene.server.script_times(2, Method::DELETE, "/pods/", refuses);
+    scene.reconcile("a").await.unwrap();
+    scene.create("b", json!({"topology": {"exclusive": false}}));
+    scene.reconcile("b").await.unwrap();
+    assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
+    scene.change("a", |run| run["spec"]["suspend"] = false.into());
+    scene
+}
+
+/// Reconciles the run that was resumed and then the other: the first waits, and loses its pods.
+async fn only_the_other_continues(scene: &mut Scene) {
+    scene.reconcile("a").await.unwrap();
+    assert_eq!(scene.condition("a", Type::Provisioned).1, "WaitingForOtherRuns");
+    scene.reconcile("b").await.unwrap();
+    assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
+    for pod in scene.server.objects(PODS) {
+        let is_deleted = !pod[POD]["deletionTimestamp"].is_null();
+        assert_eq!(is_deleted, pod[POD]["labels"][RUN_LABEL] == "a", "{pod}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_takes_no_turn_back_with_pods_that_were_not_deleted() {
+    let mut scene = resumed_beside_another().await;
+    only_the_other_continues(&mut scene).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_runs_with_pods_a_new_leader_lets_only_one_continue() {
+    let before = resumed_beside_another().await;
+    let mut scene = Scene::beside(&before.server).await;
+    only_the_other_continues(&mut scene).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_conductor_whose_node_knows_a_later_one_waits_for_the_lease() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));

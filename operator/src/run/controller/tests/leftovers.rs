@@ -141,3 +141,28 @@ async fn a_run_that_shares_waits_for_no_pods() {
     delete_first(&mut scene);
     assert_eq!(second(&mut scene).await.0, "Starting");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_the_pods_of_a_run_that_was_deleted_before_it_was_reconciled() {
+    let before = one_after_the_other(json!({})).await;
+    let mut scene = Scene::beside(&before.server).await;
+    scene.later(STOPPED).await;
+    delete_first(&mut scene);
+    assert_eq!(second(&mut scene).await, waits());
+    scene.pods_stop();
+    assert_eq!(second(&mut scene).await.0, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_the_pods_of_a_suspended_run_that_it_cannot_delete() {
+    let before = one_after_the_other(json!({})).await;
+    before.change("first", |run| run["spec"]["suspend"] = true.into());
+    let mut scene = Scene::beside(&before.server).await;
+    scene.later(STOPPED).await;
+    let refuses = Answer::Refuse(500, "etcd is away");
+    scene.server.script(Method::DELETE, "/pods/", refuses);
+    scene.reconcile("first").await.unwrap();
+    assert_eq!(second(&mut scene).await, waits());
+    scene.pods_stop();
+    assert_eq!(second(&mut scene).await.0, "Starting");
+}
