@@ -66,7 +66,10 @@ pub(crate) fn of_run(run: &RunIdentity, watched: &Store<WatchedPod>) -> Vec<Node
     let own = pods
         .iter()
         .filter(|pod| is_of(pod, &run.namespace, &run.name, &run.uid));
-    own.filter_map(|pod| NodePod::from_pod(pod)).collect()
+    let mut own: Vec<_> = own.filter_map(|pod| NodePod::from_pod(pod)).collect();
+    // The store has no order. The same pods lead to the same decision.
+    own.sort_by(|one, other| one.name.cmp(&other.name));
+    own
 }
 
 /// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods
