@@ -264,13 +264,12 @@ fn turn_state(
     has_pods: impl Fn() -> bool,
 ) -> Option<TurnState> {
     let status = run.status.as_ref();
-    if run.meta().deletion_timestamp.is_some() || status.is_some_and(has_ended) {
-        return None;
-    }
     let is_provisioning = status.is_some_and(is_provisioning);
     match known {
         Some(TurnState::Ended | TurnState::StoodBack) => None,
+        // Whatever the watch shows: its own reconciliation gives up the turn, and notes the pods that it leaves.
         Some(known) => Some(known),
+        None if run.meta().deletion_timestamp.is_some() || status.is_some_and(has_ended) => None,
         None if status.is_some_and(is_running) => Some(TurnState::Active),
         None if is_provisioning && !is_reconciled => Some(TurnState::Active),
         None if (is_provisioning || !is_reconciled) && has_pods() => Some(TurnState::Active),

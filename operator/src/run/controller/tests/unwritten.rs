@@ -47,6 +47,29 @@ async fn a_run_whose_status_is_never_taken_frees_its_turn_and_loses_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_whose_end_was_written_without_an_answer_has_its_turn_until_its_pods_are_deleted() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.later(61).await;
+    scene
+        .server
+        .script_times(1, Method::PATCH, STATUS_OF_A, Answer::DoSilently);
+    scene.reconcile("a").await.unwrap_err();
+    assert_eq!(scene.phase("a"), "Failed");
+    scene.create("b", json!({}));
+    for why in ["bench/a is active", "pods of an earlier run are still stopping"] {
+        scene.reconcile("b").await.unwrap();
+        let message = scene.condition("b", Type::Provisioned).2;
+        assert!(message.starts_with(why), "{message}");
+        scene.reconcile("a").await.unwrap();
+    }
+    scene.pods_stop();
+    scene.reconcile("b").await.unwrap();
+    assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspended_run_whose_status_is_refused_gives_up_its_turn() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
