@@ -54,9 +54,13 @@ struct State {
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
     /// Rights that the operator has used.
     used: BTreeSet<String>,
+    /// Names of the pods that it has created.
+    pods: Vec<String>,
     version: u64,
     /// Most objects that an answer has had.
     largest_page: usize,
+    /// `None` if all objects are created at the same time.
+    clock: Option<TimeSource>,
 }
 
 /// A request that the server has received.
@@ -216,6 +220,16 @@ impl TestServer {
         self.0.lock().largest_page
     }
 
+    /// Names of the pods that the operator has created since the last time.
+    pub(crate) fn take_pods(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().pods)
+    }
+
+    /// Objects are created at the time of this clock from now on.
+    pub(crate) fn set_clock(&self, clock: TimeSource) {
+        self.0.lock().clock = Some(clock);
+    }
+
     /// Rights that the chart grants and the operator has not used.
     pub(crate) fn unused_rights(&self) -> Vec<String> {
         let all = Rights::of_chart().all();
@@ -289,7 +303,8 @@ impl State {
             metadata["uid"] = format!("uid-{}", self.version).into();
         }
         if metadata["creationTimestamp"].is_null() {
-            metadata["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+            let time = self.clock.as_ref().map(|clock| json!(clock()));
+            metadata["creationTimestamp"] = time.unwrap_or_else(|| "2026-01-01T00:00:00Z".into());
         }
         let before = self.objects.insert(path.to_owned(), object.clone());
         let type_ = if before.is_some() { "MODIFIED" } else { "ADDED" };
@@ -372,6 +387,9 @@ impl State {
                 409,
                 failure(409, "AlreadyExists", &format!("{name} already exists")),
             );
+        }
+        if path.contains("/pods/") {
+            self.pods.push(name);
         }
         (201, self.store(&path, call.body.clone()))
     }

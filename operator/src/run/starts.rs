@@ -128,7 +128,8 @@ impl Starts {
         starts.is_some_and(|starts| starts.latest == incarnation && starts.is_awaited())
     }
 
-    /// When a node that has no pod gets one. The incarnation may be of a pod that the watch does not show yet.
+    /// When a node that has no pod gets one. The incarnation may be that of a pod that the watch does not show
+    /// yet.
     pub(crate) fn next(&self, node: &str, now: Timestamp) -> Start {
         let incarnation = self.next_incarnation(node);
         let Some(starts) = self.0.get(node) else {

@@ -267,7 +267,8 @@ fn turn_state(
     let is_provisioning = status.is_some_and(is_provisioning);
     match known {
         Some(TurnState::Ended | TurnState::StoodBack) => None,
-        // Whatever the watch shows: its own reconciliation gives up the turn, and notes the pods that it leaves.
+        // Whatever the watch shows: its own reconciliation gives up the turn, and notes the pods that it
+        // leaves.
         Some(known) => Some(known),
         None if run.meta().deletion_timestamp.is_some() || status.is_some_and(has_ended) => None,
         None if status.is_some_and(is_running) => Some(TurnState::Active),

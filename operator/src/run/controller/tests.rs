@@ -3,6 +3,7 @@
 mod deadlines;
 mod leaders;
 mod leftovers;
+mod random;
 mod rights;
 mod scene;
 mod starts;
