@@ -17,7 +17,7 @@ use std::{sync::Arc, time::Duration};
 use error_reporter::Report;
 use kube::{
     Api, Resource, ResourceExt,
-    runtime::{controller::Action, events::Event},
+    runtime::{controller::Action, events::Event, reflector::ObjectRef},
 };
 use perfrun_api::{
     cluster::condition::Reason,
@@ -96,6 +96,11 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
             context.times.note_failure(&uid);
             context.services.metrics.count_error(error.category());
         }
+    }
+    let present = context.turns.runs.get(&ObjectRef::from_obj(&*watched));
+    if present.is_none_or(|present| present.uid() != watched.uid()) {
+        // It was deleted in the meantime, and nothing else ends what this reconciliation has begun.
+        context.remove(&uid);
     }
     result
 }

@@ -11,7 +11,7 @@ mod store;
 mod unreadable;
 mod unwritten;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -372,6 +372,25 @@ async fn a_run_deleted_during_its_reconciliation_is_not_an_error() {
     scene.sync();
     scene.server.remove(&Scene::path("a"));
     scene.reconcile_by_old_objects("a").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_run_deleted_during_its_reconciliation() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.sync();
+    scene.server.script(Method::POST, SECRETS, Answer::DoLate(5));
+    let reconciled = tokio::spawn(reconcile(scene.watched("a"), scene.context.clone()));
+    tokio::task::yield_now().await;
+    scene.server.remove(&Scene::path("a"));
+    scene.sync_some(|| true);
+    reconciled.await.unwrap().unwrap();
+    let Context { turns, times, .. } = &*scene.context;
+    let known = [
+        turns.uids_except(&BTreeSet::new()),
+        times.uids_except(&BTreeSet::new()),
+    ];
+    assert!(known.iter().all(Vec::is_empty), "{known:?}");
 }
 
 #[tokio::test(start_paused = true)]
