@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
-use perfrun_api::pod::PodState;
+use perfrun_api::{planning::NODES_MAX, pod::PodState};
 
 use crate::{names::INCARNATIONS_MAX, pods::NodePod, process::clock::elapsed};
 
@@ -18,6 +18,10 @@ const LOSS_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a loss makes the next pause longer.
 const LOSS_COUNTS_FOR: Duration = Duration::from_secs(600);
+
+/// How many nodes of a run are remembered because of pods that others have created: all that a plan may have,
+/// and the one that keeps results. Anyone who may create pods can label them with other nodes.
+const NODES_KNOWN_MAX: usize = NODES_MAX as usize + 1;
 
 /// When a node gets its next pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -68,18 +72,20 @@ impl Starts {
             };
             // The clock of the API server may be ahead.
             let since = newest.created.map_or(now, |created| created.min(now));
+            let has_room = self.0.len() < NODES_KNOWN_MAX;
             match self.0.get_mut(*node) {
                 Some(starts) if starts.latest < newest.incarnation => {
                     starts.end(now);
                     starts.begin(newest.incarnation, since);
                 }
                 Some(_) => {}
-                None => {
-                    // Another operator has created them.
+                // Another operator has created them.
+                None if has_room => {
                     let before = pods.iter().filter(|pod| pod.incarnation < newest.incarnation);
                     let starts = NodeStarts::new(newest.incarnation, since, before.count());
                     self.0.insert((*node).to_owned(), starts);
                 }
+                None => {}
             }
         }
         for (node, starts) in &mut self.0 {
@@ -128,7 +134,7 @@ impl Starts {
         starts.is_some_and(|starts| starts.latest == incarnation && starts.is_awaited())
     }
 
-    /// When a node that has no pod gets one. The incarnation may be that of a pod that the watch does not show
+    /// When a node without a live pod gets one. The incarnation may be of a pod that the watch does not show
     /// yet.
     pub(crate) fn next(&self, node: &str, now: Timestamp) -> Start {
         let incarnation = self.next_incarnation(node);
@@ -226,5 +232,35 @@ impl NodeStarts {
         };
         let seconds = 2_u64.saturating_pow(exponent) - 1;
         Duration::from_secs(seconds).min(longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_no_plan_has_are_not_remembered_without_end() {
+        let now = Timestamp::UNIX_EPOCH;
+        let pod = |number: usize| NodePod {
+            name: format!("pod-{number}"),
+            uid: format!("uid-of-{number}"),
+            node: format!("node-{number}"),
+            incarnation: 7,
+            created: Some(now),
+            deleting: false,
+            state: PodState::Starting,
+            foreign_containers: vec![],
+        };
+        let mut starts = Starts::default();
+        for number in 0..2 * NODES_KNOWN_MAX {
+            starts.observe(&[pod(number)], now);
+        }
+        assert_eq!(starts.0.len(), NODES_KNOWN_MAX);
+        starts.note_created("server-0", 0, now);
+        assert!(
+            starts.is_awaited("server-0", 0),
+            "a node of the run is remembered"
+        );
     }
 }
