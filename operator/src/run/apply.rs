@@ -8,7 +8,9 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use error_reporter::Report;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Resource, api::DeleteParams, core::NamespaceResourceScope, runtime::reflector::ObjectRef};
+use kube::{
+    Resource, ResourceExt, api::DeleteParams, core::NamespaceResourceScope, runtime::reflector::ObjectRef,
+};
 use perfrun_api::{pod::store::STORE_NODE, spec::PerfRun};
 use perfrun_contract::plan::Plan;
 use serde::{Serialize, de::DeserializeOwned};
@@ -166,7 +168,9 @@ async fn create_pod(
 ) -> Result<Applied, Error> {
     let Context { services, times, .. } = context;
     if !times.is_awaited(&run.uid, node, incarnation) {
+        let name = pod.name_any();
         create(run, pod, Existing::MustBelongToOwner, context).await?;
+        context.turns.note_created(run, name);
         times.note_created(&run.uid, node, incarnation, (services.clock)());
         return Ok(Applied::All);
     }

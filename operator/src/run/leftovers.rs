@@ -1,8 +1,9 @@
 //! Pods that runs have left behind. While they stop, they use CPU time and links, so that an exclusive run
 //! waits for them.
 //!
-//! Only pods count that a run had when it gave up its turn. If labels and owners of pods counted, anybody who
-//! may create pods could keep the exclusive runs of other namespaces waiting.
+//! Only pods count that a run had when it gave up its turn, or that this process had created just before. If
+//! labels and owners of pods counted, anybody who may create pods could keep the exclusive runs of other
+//! namespaces waiting.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +21,9 @@ use crate::{api::watched::WatchedPod, build::pod::STOP_WITHIN_SECONDS};
 /// How long pods may take to stop. Those on a Kubernetes node that is lost never do.
 pub(crate) const STOPS_WITHIN: Duration = Duration::from_secs(STOP_WITHIN_SECONDS.cast_unsigned() + 20);
 
+/// How long the watch may take to show a pod that this process has created.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
 /// The pods that runs have left behind.
 pub(crate) struct Leftovers {
     /// Pods, as the watch shows them.
@@ -35,12 +39,34 @@ struct Known {
     left: BTreeMap<String, Left>,
     /// How long the turn of a run may last.
     turns: BTreeMap<String, Duration>,
+    /// The pods that this process has created last.
+    created: BTreeMap<String, Vec<Created>>,
+}
+
+/// A pod that the watch may not show yet.
+struct Created {
+    namespace: String,
+    name: String,
+    shown_until: Instant,
+}
+
+impl Created {
+    fn is(&self, pod: &WatchedPod) -> bool {
+        let WatchedPod { metadata, .. } = pod;
+        metadata.name.as_ref() == Some(&self.name) && metadata.namespace.as_ref() == Some(&self.namespace)
+    }
+
+    fn is_in(&self, pods: &[Arc<WatchedPod>]) -> bool {
+        pods.iter().any(|pod| self.is(pod))
+    }
 }
 
 /// What a run has left behind.
 struct Left {
     /// UIDs of its pods.
     pods: BTreeSet<String>,
+    /// Those that the watch did not show then.
+    unseen: Vec<Created>,
     /// How long pods count that are being deleted.
     stopping_until: Instant,
     /// How long pods count that nobody has deleted.
@@ -49,12 +75,9 @@ struct Left {
 
 impl Left {
     fn counts(&self, pod: &WatchedPod, now: Instant) -> bool {
-        if !pod
-            .metadata
-            .uid
-            .as_ref()
-            .is_some_and(|uid| self.pods.contains(uid))
-        {
+        let uid = pod.metadata.uid.as_ref();
+        let is_own = uid.is_some_and(|uid| self.pods.contains(uid));
+        if !is_own && !self.unseen.iter().any(|created| created.is(pod)) {
             return false;
         }
         if is_stopping(pod) {
@@ -85,21 +108,37 @@ impl Leftovers {
         self.known.lock().turns.insert(uid.to_owned(), longest);
     }
 
+    /// Notes that this process has created a pod of a run.
+    pub(crate) fn note_created(&self, uid: &str, namespace: &str, name: String) {
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        let created = known.created.entry(uid.to_owned()).or_default();
+        created.retain(|pod| now < pod.shown_until);
+        created.push(Created {
+            namespace: namespace.to_owned(),
+            name,
+            shown_until: now + SHOWN_WITHIN,
+        });
+    }
+
     /// A run gives up its turn. Those of its pods that nobody deletes count for `living`, and for as long as
     /// its turn might have lasted if that is `None`: a trial may still be in progress.
     pub(crate) fn add(&self, uid: &str, living: Option<Duration>) {
-        let pods = self.pods.state();
+        let shown = self.pods.state();
         let is_own = |pod: &&Arc<WatchedPod>| pod.owner_references().iter().any(|owner| owner.uid == uid);
-        let pods: BTreeSet<_> = pods.iter().filter(is_own).filter_map(|pod| pod.uid()).collect();
+        let pods: BTreeSet<_> = shown.iter().filter(is_own).filter_map(|pod| pod.uid()).collect();
         let now = Instant::now();
         let mut known = self.known.lock();
         known
             .left
             .retain(|_, left| now < left.stopping_until.max(left.living_until));
         let living = living.or_else(|| known.turns.get(uid).copied());
-        if !pods.is_empty() {
+        let mut unseen = known.created.remove(uid).unwrap_or_default();
+        unseen.retain(|pod| now < pod.shown_until && !pod.is_in(&shown));
+        if !pods.is_empty() || !unseen.is_empty() {
             let left = Left {
                 pods,
+                unseen,
                 stopping_until: now + STOPS_WITHIN,
                 living_until: now + living.unwrap_or(STOPS_WITHIN),
             };
@@ -112,12 +151,20 @@ impl Leftovers {
         let now = Instant::now();
         let is_new = now < self.begun + STOPS_WITHIN;
         let known = self.known.lock();
+        if !is_new && known.left.is_empty() {
+            return false;
+        }
+        let shown = self.pods.state();
+        let is_near = |of: Option<&str>| namespace.is_none() || of == namespace;
         let counts = |pod: &Arc<WatchedPod>| {
-            let is_near = namespace.is_none() || pod.metadata.namespace.as_deref() == namespace;
             let is_known = || known.left.values().any(|left| left.counts(pod, now));
-            is_near && (is_new && is_stopping(pod) || is_known())
+            is_near(pod.metadata.namespace.as_deref()) && (is_new && is_stopping(pod) || is_known())
         };
-        (is_new || !known.left.is_empty()) && self.pods.state().iter().any(counts)
+        let mut unseen = known.left.values().flat_map(|left| &left.unseen);
+        let is_awaited = |pod: &Created| {
+            is_near(Some(pod.namespace.as_str())) && now < pod.shown_until && !pod.is_in(&shown)
+        };
+        shown.iter().any(counts) || unseen.any(is_awaited)
     }
 
     /// A pod no longer exists. Returns whether it was the last that a run had left behind.
@@ -126,13 +173,15 @@ impl Leftovers {
         let before = known.left.len();
         known.left.retain(|_, left| {
             left.pods.remove(uid);
-            !left.pods.is_empty()
+            !left.pods.is_empty() || !left.unseen.is_empty()
         });
         known.left.len() < before
     }
 
     /// The run no longer exists. The pods that it has left behind may.
     pub(crate) fn remove_run(&self, uid: &str) {
-        self.known.lock().turns.remove(uid);
+        let mut known = self.known.lock();
+        known.turns.remove(uid);
+        known.created.remove(uid);
     }
 }

@@ -129,6 +129,11 @@ impl Turns {
         }
     }
 
+    /// A pod of the run has been created. The watch shows it later.
+    pub(crate) fn note_created(&self, run: &RunIdentity, pod: String) {
+        self.leftovers.note_created(&run.uid, &run.namespace, pod);
+    }
+
     /// Whether the run has objects.
     pub(crate) fn is_active(&self, uid: &str) -> bool {
         self.turn_states.is_active(uid)

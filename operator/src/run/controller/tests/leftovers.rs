@@ -166,3 +166,38 @@ async fn a_new_leader_waits_for_the_pods_of_a_suspended_run_that_it_cannot_delet
     scene.pods_stop();
     assert_eq!(second(&mut scene).await.0, "Starting");
 }
+
+/// An operator that has just created the pods of the first run. The watch does not show them yet.
+async fn just_begun() -> Scene {
+    let mut scene = Scene::new().await;
+    scene.later(STOPPED).await;
+    scene.create("first", json!({}));
+    scene.reconcile("first").await.unwrap();
+    scene.create("second", json!({}));
+    scene
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_run_waits_for_pods_that_the_watch_does_not_show_yet() {
+    let mut scene = just_begun().await;
+    scene.server.remove(&Scene::path("first"));
+    scene.sync_runs();
+    scene.context.remove("uid-of-first");
+    scene.reconcile_by_old_objects("second").await.unwrap();
+    assert_eq!(scene.condition("second", Type::Provisioned).2, waits().1);
+    // Now it does.
+    scene.later(20).await;
+    assert_eq!(second(&mut scene).await, waits());
+    scene.pods_stop();
+    assert_eq!(second(&mut scene).await.0, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_run_does_not_wait_for_long_for_pods_that_the_watch_never_shows() {
+    let mut scene = just_begun().await;
+    scene.pods_stop();
+    delete_first(&mut scene);
+    assert_eq!(second(&mut scene).await, waits());
+    scene.later(10).await;
+    assert_eq!(second(&mut scene).await.0, "Starting");
+}
