@@ -328,11 +328,9 @@ fn the_admission_policy_of_the_chart_lists_all_that_pods_have() {
     let policy = include_str!("../../../../charts/perfrun/templates/admission-policy.yaml");
     let is_listed = |name: &str| assert!(policy.contains(&format!("\"{name}\"")), "{name}");
     let are_listed = |fields: &Value| {
-        fields
-            .as_object()
-            .unwrap()
-            .keys()
-            .for_each(|name| is_listed(name))
+        for name in fields.as_object().unwrap().keys() {
+            is_listed(name);
+        }
     };
     let template = "{link: {realTime: true}, server: {imagePullSecrets: [{name: own}], nodeSelector: {a: b}, \
                     priorityClassName: high, runtimeClassName: sandbox}}";
