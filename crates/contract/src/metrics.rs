@@ -163,8 +163,8 @@ pub mod process {
         MEMORY = gauge("process_resident_memory", &[]).in_unit("bytes"),
             "Resident memory of the process";
         ALLOCATED = gauge("process_allocated_memory", &[]).in_unit("bytes"),
-            "Memory that the process has allocated and not freed; less than the resident, part of which its \
-             allocator keeps";
+            "Memory that the process has allocated and not freed; with pages that it has never written, which are \
+             not resident, and without what its allocator keeps, which may be";
         THROTTLED = counter("cgroup_throttled", &[]).in_unit("seconds"),
             "Time for which the control group held the process back; absent where the kernel does not tell";
         RETRANSMITS = counter("tcp_retransmitted_segments", &[]),
