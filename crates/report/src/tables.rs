@@ -37,7 +37,7 @@ pub use comparisons::change;
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
 pub(crate) use grid::paths;
-use grid::{Column, Grid, detail, told_apart};
+use grid::{Column, FAILURES, Grid, detail, told_apart};
 pub use links::line as links_line;
 pub(crate) use notes::Notes;
 use notes::explained;

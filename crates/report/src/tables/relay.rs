@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::{Notes, Pair, Ratios, Source, Style, detail};
+use super::{FAILURES, Notes, Pair, Ratios, Source, Style, detail};
 use crate::{
     order::grouped,
     path::Path,
@@ -156,7 +156,7 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Most\ncircuits", Metric::Circuits),
         ("Refused", Metric::Refused),
         ("Late by\nat most", Metric::RampLateness),
-        ("Failures", Metric::Failures),
+        FAILURES,
     ];
     let caption =
         "sinks that fetch again and again through one relay; goodput and CPU while all of them fetch";

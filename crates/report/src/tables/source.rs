@@ -15,7 +15,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
 
-use super::notes::{BUSY, Notes, Standstills, busy, explained};
+use super::notes::{BUSY, LOST_ENDS, Notes, Standstills, busy, explained, lost_ends};
 use crate::{
     order::distinct,
     path::Path,
@@ -385,24 +385,31 @@ impl<'a> Source<'a> {
             only,
             longest,
         } = Standstills::of(self.counting(cell));
+        let flagged = row.flags.get(&Flag::PartialFailures);
+        let ends = flagged.map_or(0, |count| lost_ends(self.counting(cell)).min(*count));
         // The note at the top already reports a debug build.
         let flags = row
             .flags
             .iter()
             .filter(move |(flag, _)| **flag != Flag::DebugBuild && !self.everywhere.contains(flag))
             .filter_map(move |(flag, count)| {
-                let explained_below = if *flag == Flag::Disturbed { only } else { 0 };
+                let explained_below = match flag {
+                    Flag::Disturbed => only,
+                    Flag::PartialFailures => ends,
+                    _ => 0,
+                };
                 match count.saturating_sub(explained_below) {
                     0 => None,
                     count if BUSY.contains(flag) => Some(busy(*flag, count, row.count)),
                     count => Some(of_all(count, explained(*flag))),
                 }
             });
+        let lost = (ends > 0).then(|| of_all(ends, LOST_ENDS.to_owned()));
         let stood_still = longest.map(|longest| match trials {
             1 => of_all(1, longest.to_string()),
             more => of_all(more, format!("a node stood still; in the worst, {longest}")),
         });
-        flags.chain(stood_still).chain(fewer)
+        flags.chain(lost).chain(stood_still).chain(fewer)
     }
 }
 
