@@ -422,7 +422,7 @@ pub fn phrase(metric: Metric) -> &'static str {
         Metric::UploadSeconds => "time of an upload",
         Metric::DownloadSeconds => "time of a download",
         Metric::OpenMean => "mean time to open a substream",
-        Metric::OpenP50 => "time to open a substream",
+        Metric::OpenP50 => "median time to open a substream",
         Metric::HandshakeFirstByteP50 => "time to the first byte",
         Metric::HandshakesPerSecond => "rate of handshakes",
         Metric::RoundTripP50 => "round trip",
