@@ -75,7 +75,7 @@ pub const HISTORY_MAX: usize = 50;
         name = "Last schedule",
         type_ = "date",
         json_path = ".status.lastScheduleTime",
-        description = "Time since the last run was due."
+        description = "Time since the last run was due that was created."
     ),
     printcolumn(
         name = "Last phase",

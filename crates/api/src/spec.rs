@@ -265,10 +265,10 @@ pub struct Timeouts {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cleanup {
-    /// Delete the PerfRun this number of seconds after it succeeded. Default: never.
+    /// Delete the PerfRun this number of seconds after it succeeded, whatever its verdict is. Default: never.
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_success: Option<u32>,
-    /// Delete the PerfRun this number of seconds after it failed. Default: never.
+    /// Delete the PerfRun this number of seconds after it failed or was cancelled. Default: never.
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_failure: Option<u32>,
     /// Keep the pods of a failed run for inspection, for as long as the operator allows: 24 hours by default.

@@ -294,8 +294,8 @@ pub enum NoFinding {
     NotMeasured,
     /// A node was a debug build: measure a release build.
     DebugBuild,
-    /// The kernel's TCP window, and not the stack, may have been the limit: increase `net.ipv4.tcp_rmem` and
-    /// `net.ipv4.tcp_wmem`.
+    /// The kernel's TCP window, and neither the stack nor the link, may have been the limit: increase
+    /// `net.ipv4.tcp_rmem` and `net.ipv4.tcp_wmem`.
     WindowLimited,
     /// A reason of a newer version, which this version carries.
     #[schemars(skip)]

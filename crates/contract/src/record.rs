@@ -278,7 +278,7 @@ pub enum Flag {
     ImpairmentDrops,
     /// Streams echoed at less than [`LEAST_ACHIEVED`] of the nominal rate.
     BelowNominal,
-    /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
+    /// The kernel's TCP window, and neither the stack nor the link, may have been the limit.
     WindowLimited,
     /// Something else kept the machine busy, or a node stood still.
     Disturbed,
@@ -303,3 +303,7 @@ pub const NOTABLE_SHARE: f64 = 0.01;
 
 /// A smaller share of the nominal rate is flagged.
 pub const LEAST_ACHIEVED: f64 = 0.95;
+
+/// What [`Flag::WindowLimited`] means, in a sentence.
+pub const WINDOW_LIMITED: &str =
+    "the kernel's TCP window, and neither the stack nor the link, may have been the limit";

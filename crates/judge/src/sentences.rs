@@ -13,6 +13,7 @@ use perfrun_contract::{
     metric::Metric,
     network::NONE,
     plan::{Cell, Plan},
+    record::WINDOW_LIMITED,
     units::Scale,
 };
 
@@ -372,7 +373,7 @@ impl<'a> Names<'a> {
             Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
             Some(NoFinding::NotMeasured) => "no trial has this metric".to_owned(),
             Some(NoFinding::DebugBuild) => "a node was a debug build".to_owned(),
-            Some(NoFinding::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
+            Some(NoFinding::WindowLimited) => format!("{WINDOW_LIMITED} of most trials"),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use perfrun_contract::{
     node::Reason,
-    record::{Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord},
+    record::{
+        Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord, WINDOW_LIMITED,
+    },
     role::Role,
 };
 
@@ -115,7 +117,7 @@ pub(super) fn explained(flag: Flag) -> String {
             "other processes or the hypervisor kept the machine busy, or a node had to wait for its CPUs"
                 .to_owned()
         }
-        Flag::WindowLimited => "the kernel's TCP window may have been the limit, not the link".to_owned(),
+        Flag::WindowLimited => WINDOW_LIMITED.to_owned(),
         Flag::UdpBuffersLimited => {
             "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
         }

@@ -510,6 +510,18 @@ fn a_run_is_deleted_when_its_time_is_over() {
 }
 
 #[test]
+fn a_cancelled_run_is_deleted_after_the_time_of_failed_ones() {
+    let mut life = Life::running();
+    life.spec.cleanup.ttl_seconds_after_success = Some(0);
+    life.spec.cleanup.ttl_seconds_after_failure = Some(30);
+    life.conductor = outcome(EndReason::Cancelled, 1, 0);
+    life.reconcile();
+    life.pods.clear();
+    assert!(!life.later(10).reconcile().delete_run);
+    assert!(life.later(20).reconcile().delete_run);
+}
+
+#[test]
 fn a_run_that_ended_in_a_phase_of_a_newer_version_is_kept_with_its_pods() {
     let mut life = Life::running();
     let cleanup = &mut life.spec.cleanup;
