@@ -4,6 +4,7 @@ mod cells;
 mod cluster;
 mod help;
 mod link;
+mod tips;
 mod usage;
 mod versus;
 
@@ -20,7 +21,6 @@ use std::{
 use clap::{
     ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
-    error::{ContextKind, ContextValue, ErrorKind},
 };
 use perfrun_api::{exit_status::Statuses, memory::Memory, pod::NODE_IMAGE};
 use perfrun_report::unlike::Field;
@@ -73,7 +73,7 @@ impl Cli {
         let matches = command
             .try_get_matches_from_mut(&given)
             .unwrap_or_else(|mut error| {
-                hint_at_equals_sign(&mut error, &command, &given);
+                tips::add(&mut error, &command, &given);
                 error.exit()
             });
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
@@ -96,25 +96,6 @@ impl Cli {
             .mut_subcommand("conformance", |conformance| {
                 target(conformance, |option| option.conflicts_with("node"))
             })
-    }
-}
-
-/// Adds a hint to an error about an argument too many: it may be the value of an option like `--ui`, whose
-/// value is optional and needs an equals sign.
-fn hint_at_equals_sign(error: &mut clap::Error, command: &clap::Command, given: &[OsString]) {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return;
-    }
-    let options = command.get_subcommands().flat_map(clap::Command::get_arguments);
-    let bare = options
-        .filter(|option| option.is_require_equals_set())
-        .filter_map(|option| Some(format!("--{}", option.get_long()?)))
-        .filter(|option| given.iter().any(|given| given == option.as_str()));
-    let tips: Vec<_> = bare
-        .map(|option| format!("a value of '{option}' follows an equals sign: '{option}=VALUE'").into())
-        .collect();
-    if !tips.is_empty() {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
     }
 }
 
@@ -545,6 +526,7 @@ pub enum Format {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
     use perfrun_api::exit_status::COMMANDS;
 
     use super::*;
@@ -609,29 +591,6 @@ mod tests {
         }
         assert!(parsed("list -n lab").is_ok());
         assert_eq!(parsed("list -n lab -A").unwrap_err(), ErrorKind::ArgumentConflict);
-    }
-
-    #[test]
-    fn a_value_behind_an_option_that_wants_an_equals_sign_is_explained() {
-        let refused = |line: &str| {
-            let mut command = Cli::described("perfrun");
-            let given: Vec<OsString> = line.split(' ').map(Into::into).collect();
-            let mut error = command.try_get_matches_from_mut(&given).unwrap_err();
-            hint_at_equals_sign(&mut error, &command, &given);
-            error.to_string()
-        };
-        let tip = "a value of '--ui' follows an equals sign: '--ui=VALUE'";
-        for line in [
-            "perfrun run a.yaml --ui 127.0.0.1:8000",
-            "perfrun run --ui 127.0.0.1:8000 a.yaml",
-        ] {
-            assert!(refused(line).contains(tip), "{}", refused(line));
-        }
-        assert!(!refused("perfrun run a.yaml b.yaml").contains("equals sign"));
-        let seed = refused("perfrun run a.yaml --seed abc");
-        assert!(seed.contains("a whole number, from 0 to"), "{seed}");
-        let address = refused("perfrun run a.yaml --metrics-listen :9400");
-        assert!(address.contains("for example 127.0.0.1:9400"), "{address}");
     }
 
     #[test]

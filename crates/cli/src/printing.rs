@@ -83,7 +83,8 @@ pub(crate) fn rendered(
         Format::Junit => {
             let judged = results.judged.as_ref().with_context(|| {
                 format!(
-                    "{} compares nothing and expects nothing: there is nothing to report",
+                    "{} compares nothing and expects nothing, so there is nothing to report: add `compare` or `expect` to \
+                     the document and run it again, or choose another --output",
                     results.name
                 )
             })?;

@@ -267,8 +267,8 @@ pub enum Flag {
     Throttled,
     /// Measured in the second attempt, after a node was lost.
     Retried,
-    /// Some operations of the trial failed; the numbers are of the others. Or ends of streams did not arrive at
-    /// servers; the numbers include these streams.
+    /// Some operations of the trial failed; the numbers are of the others. Or ends of streams did not arrive
+    /// at servers; the numbers include these streams.
     PartialFailures,
     /// A node was a debug build.
     DebugBuild,

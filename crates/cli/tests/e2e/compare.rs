@@ -461,7 +461,8 @@ fn systems_for_continuous_integration_get_their_forms() {
     assert!(samples.stderr.contains("uploads has no samples"), "{samples}");
     refused(
         scratch.call(&["report", "b", "-o", "junit"]),
-        "uploads compares nothing and expects nothing",
+        "uploads compares nothing and expects nothing, so there is nothing to report: add `compare` or `expect` to the \
+         document and run it again, or choose another --output",
     );
     let ended = scratch.call(&["compare", "b", "c", "-o", "csv"]).expect(2);
     assert!(ended.stderr.contains("csv and html show one run"), "{ended}");
