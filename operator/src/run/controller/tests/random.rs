@@ -320,7 +320,7 @@ impl World {
             server.remove(path);
         } else if server.object(&run).is_none() {
             self.change_pod(path, |pod| {
-                pod[POD]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into()
+                pod[POD]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
             });
         }
     }
