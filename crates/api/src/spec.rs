@@ -297,10 +297,6 @@ impl Timeouts {
     }
 }
 
-fn default_true() -> bool {
-    true
-}
-
 fn default_iterations() -> u32 {
     10
 }

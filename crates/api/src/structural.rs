@@ -63,6 +63,11 @@ fn bound(node: &mut Map<String, Value>, name: &str) {
     }
 }
 
+/// The default of a field that is `true` unless a document says otherwise: serde takes the name of a function.
+pub(crate) fn default_true() -> bool {
+    true
+}
+
 /// Whether a field has its default. A field of an entry of a list is not written then, so that schemars gives
 /// its schema no default. The API server would write the default into the list. Tools that apply documents
 /// compare and own a list as a whole, and would find another one than the document has.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::node::bounds::COUNT_MAX;
+use crate::limits::COUNT_MAX;
 
 /// Significant digits of every histogram.
 const DIGITS: u8 = 3;

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::quantity::ByteSize;
 
+/// Highest count, of bytes for example. Up to this, every whole number is a number of JSON (RFC 8259, section
+/// 6).
+pub const COUNT_MAX: u64 = 1 << 53;
+
 /// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -11,11 +11,7 @@ use super::{
     Distribution, EchoSample, Info, Measured, Outcome, Plateau, Reason, Resources, Sample, Transfer,
     TrialStatus, UdpBuffers,
 };
-use crate::{capabilities::Capabilities, machine::MachineTime, text};
-
-/// Highest count, of bytes for example. Up to this, every whole number is a number of JSON (RFC 8259, section
-/// 6).
-pub const COUNT_MAX: u64 = 1 << 53;
+use crate::{capabilities::Capabilities, limits::COUNT_MAX, machine::MachineTime, text};
 
 /// Longest time, in seconds: 31 years.
 pub const SECONDS_MAX: f64 = 1e9;
