@@ -17,7 +17,6 @@ mod order;
 mod path;
 mod plot;
 mod published;
-mod ranking;
 pub mod runs;
 mod samples;
 mod selection;

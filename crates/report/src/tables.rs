@@ -14,6 +14,7 @@ mod notes;
 mod ping;
 mod problems;
 mod profiles;
+mod ranking;
 mod relay;
 mod resources;
 mod source;
@@ -45,7 +46,6 @@ use source::Ratios;
 pub(crate) use source::{Pair, Source, Style};
 
 use crate::{
-    ranking,
     selection::ShownResults,
     table::{self, Table},
 };

@@ -12,11 +12,11 @@ use perfrun_contract::{
 };
 use perfrun_judge::phrase;
 
+use super::{Notes, Pair, Source, Style, paths};
 use crate::{
     order::{distinct, grouped},
     path::Path,
     table,
-    tables::{Notes, Pair, Source, Style, paths},
 };
 
 /// With more cases than these, their number is all that a reader can take in.
@@ -101,7 +101,7 @@ struct Group {
 }
 
 /// The sentences. None about values that are not there.
-pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
+pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
     let cases = cases(source);
     let mut compared = cases.iter().filter(|case| case.is_compared()).peekable();
     let is_too_few = |case: &Case| matches!(case.separation, Separation::TooFew(_));
