@@ -17,7 +17,7 @@ use perfrun_link::{
 };
 use perfrun_node::fuzzing;
 
-use crate::json;
+use crate::json::json;
 
 pub(crate) fn request(bytes: &[u8]) {
     if let Some(request) = json::<TrialRequest>(bytes)

@@ -10,7 +10,7 @@ use perfrun_api::{
     results::Results,
 };
 
-use crate::json;
+use crate::json::json;
 
 pub(crate) fn document(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };

@@ -6,6 +6,7 @@
 
 mod calls;
 mod documents;
+mod json;
 mod links;
 mod wire;
 
@@ -117,17 +118,6 @@ fn peak(read: impl FnOnce()) -> u64 {
     };
     assert_eq!((reset, got), (0, 0), "jemalloc has statistics");
     held
-}
-
-/// JSON of this type in the bytes, if it is there. Panics if it does not read back.
-fn json<T: serde::de::DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug>(
-    bytes: &[u8],
-) -> Option<T> {
-    let value: T = serde_json::from_slice(bytes).ok()?;
-    let text = serde_json::to_string(&value).expect("what was JSON is JSON again");
-    let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(again, value, "{text}");
-    Some(value)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::{Lab, cgroup, network, part::Part, process::Process, realtime, record::Record};
+use crate::{cgroup, lab::Lab, network, part::Part, process::Process, realtime, record::Record};
 
 /// How long a killed process can take to release memory or to finish writing to a slow disk.
 const END: Duration = Duration::from_secs(30);

@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    Lab, cgroup, control_plane, counted, dns, image, interrupt, machine, network, node,
+    cgroup, control_plane, dns, image, interrupt,
+    lab::{Lab, counted},
+    machine, network, node,
     part::Part,
     paths::{self, LIB},
     pki::Authority,

@@ -21,7 +21,10 @@ use perfrun_report::{
     unlike::{differences, differences_table},
 };
 
-use crate::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries, marks, read};
+use crate::{
+    folder::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries, read},
+    marks,
+};
 
 /// The document that shows what is made from samples.
 const README: &str = "docs/results/README.md";

@@ -8,7 +8,7 @@ use perfrun_contract::account::Account;
 use perfrun_report::Parts;
 
 use crate::{
-    DOCUMENT, RESULTS,
+    folder::{DOCUMENT, RESULTS},
     medians::{self, Measurement},
 };
 
