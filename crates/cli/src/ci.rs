@@ -8,7 +8,7 @@ use perfrun_conformance::{
 use perfrun_contract::compare::Verdict;
 use perfrun_report::{Check, Sentence};
 
-use crate::{args::Inconclusive, tell};
+use crate::{args::Inconclusive, output::tell};
 
 /// JUnit's XML with a test case for each check.
 pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow::Result<String> {

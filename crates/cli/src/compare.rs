@@ -28,9 +28,10 @@ use serde::Serialize;
 
 use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
-    ci, exit_status, print,
+    ci, exit_status,
+    output::{print, tell, terminal_width},
     printing::{PrintedResults, rendered, report_all, resume},
-    results_folder, tell, terminal_width,
+    results_folder,
     words::{counted, named},
 };
 

@@ -12,7 +12,8 @@ use perfrun_local::nodes;
 
 use crate::{
     args::{self, InvalidCommandLine},
-    executable, print,
+    executable,
+    output::print,
 };
 
 /// Checks a node program on this machine. Returns the exit status.

@@ -13,7 +13,8 @@ use perfrun_contract::{
 use crate::{
     args::{self, NodeArg},
     documents::{self, label},
-    executable, print, tell,
+    executable,
+    output::{print, tell},
     words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 

@@ -13,9 +13,9 @@ use perfrun_report::{Basis, Form, ShownResults};
 
 use crate::{
     args::{self, Format, typed},
-    ci, print,
+    ci,
+    output::{print, tell, terminal_width},
     results_folder::{self, ResultsFolder},
-    tell, terminal_width,
 };
 
 /// The command that prints all tables of a results folder, as a user can type it.

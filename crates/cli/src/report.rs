@@ -13,7 +13,7 @@ use perfrun_report::Form;
 
 use crate::{
     args::{self, Format, InvalidCommandLine, Where},
-    print,
+    output::print,
     printing::{PrintedResults, rendered, report_all, resume},
     results_folder,
 };

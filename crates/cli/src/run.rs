@@ -39,10 +39,11 @@ use self::{load_check::LoadCheck, local_run::LocalRun, watchers::Watchers};
 use crate::{
     args,
     documents::{self, label, runnable},
-    exit_status, printing, profile,
+    exit_status,
+    output::tell,
+    printing, profile,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
-    tell,
 };
 
 /// What separates the nodes of the run. A resumed run keeps its isolation, or its trials would not be

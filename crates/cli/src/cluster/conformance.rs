@@ -27,7 +27,7 @@ use super::{
     access::{Cluster, FIELD_MANAGER},
     error::Call,
 };
-use crate::{args, signals::cancel_on_signal, tell};
+use crate::{args, output::tell, signals::cancel_on_signal};
 
 /// How long deleted pods may take until they are gone.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(60);

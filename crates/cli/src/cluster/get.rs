@@ -6,10 +6,10 @@ use perfrun_report::Form;
 
 use super::{access::Cluster, end::complaint, fetch::fetch, find::find, status::StatusSummary};
 use crate::{
-    args, print,
+    args,
+    output::{print, tell},
     printing::{PrintedResults, rendered},
     signals::cancel_on_signal,
-    tell,
     ui::Screen,
 };
 

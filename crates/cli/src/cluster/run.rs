@@ -23,10 +23,10 @@ use crate::{
     args::{self, InvalidCommandLine, Output},
     documents::{self, label, runnable},
     exit_status::worse,
+    output::tell,
     printing,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
-    tell,
     words::{counted, few_pairs, least_time, skipped, trials},
 };
 

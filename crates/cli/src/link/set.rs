@@ -14,9 +14,8 @@ use tokio::{
 use super::{namespace::check_interface, words};
 use crate::{
     args::{self, InvalidCommandLine},
-    block_on, print,
+    output::{block_on, print, tell},
     signals::HangUp,
-    tell,
 };
 
 /// How often to check that the emulator still works.

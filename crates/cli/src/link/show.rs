@@ -5,7 +5,7 @@ use perfrun_link::{Ability, ActiveBackend, Capabilities, LinkState};
 use serde_json::{Value, json};
 
 use super::{namespace::check_interface, words};
-use crate::{args, print};
+use crate::{args, output::print};
 
 /// Shows how an interface is impaired, or what could impair it. Returns the exit status.
 pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
