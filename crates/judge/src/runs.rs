@@ -18,7 +18,7 @@ use strum::AsRefStr;
 use crate::{
     comparison::{self, count, ratio, with_result},
     family::{self, Member},
-    holm::holm,
+    holm,
     median::{median, median_interval},
     outcomes::{ComparisonInput, outcomes_from},
     pairs::{self, Trials},
@@ -156,8 +156,9 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
             obstacle: obstacle(plan, member, &sides),
         }
     };
-    let found = outcomes_from(members.iter().map(input).collect(), 1.0, LEAST_RUNS);
-    let compared = members.iter().zip(found).filter_map(|(member, found)| {
+    let inputs = members.iter().map(|member| (member, input(member))).collect();
+    let found = outcomes_from(inputs, 1.0, LEAST_RUNS).into_iter();
+    let compared = found.filter_map(|(member, found)| {
         let found = found?;
         Some(Comparison {
             excluded_pairs: count(baselines.len().min(candidates.len()) - found.differences.len()),
@@ -165,6 +166,23 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         })
     });
     judged(compared.collect())
+}
+
+/// What earlier runs let expect of a member of the family, and what the new one has.
+struct Predicted<'a> {
+    member: &'a Member,
+    prediction: Option<Prediction>,
+    /// The number of earlier runs that it is from.
+    known: usize,
+    new: Option<Median>,
+}
+
+impl Predicted<'_> {
+    /// The probability of a median that is at least as far from where it is predicted.
+    fn probability(&self) -> f64 {
+        let p = self.prediction.as_ref().zip(self.new.as_ref());
+        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.score))
+    }
 }
 
 /// What earlier runs say about a new one, given the plan that all of them [share](shared).
@@ -175,23 +193,26 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
 pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
     let sides = [Side::of(earlier), Side::of(&[new])];
     let members = family::of(plan);
-    let predicted: Vec<_> = members
-        .iter()
-        .map(|member| {
-            let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
-            let known = known.into_iter().flatten().map(|median| median.score);
-            let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
-            (Prediction::of(&known), known.len(), new.pop().flatten())
-        })
-        .collect();
-    let probability = |(prediction, _, new): &(Option<Prediction>, usize, Option<Median>)| {
-        let p = prediction.as_ref().zip(new.as_ref());
-        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.score))
-    };
-    let adjusted = holm(&predicted.iter().map(probability).collect::<Vec<_>>());
+    let predicted = members.iter().map(|member| {
+        let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
+        let known = known.into_iter().flatten().map(|median| median.score);
+        let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
+        Predicted {
+            member,
+            prediction: Prediction::of(&known),
+            known: known.len(),
+            new: new.pop().flatten(),
+        }
+    });
+    let adjusted = holm::adjust(predicted.collect(), Predicted::probability).into_iter();
     let chance = ALPHA / members.len().max(1) as f64;
-    let all = members.iter().zip(predicted).zip(adjusted);
-    let compared = all.map(|((member, (prediction, known, new)), p)| {
+    let compared = adjusted.map(|(predicted, p)| {
+        let Predicted {
+            member,
+            prediction,
+            known,
+            new,
+        } = predicted;
         let blank = blank(plan, member, &sides);
         let too_few = (known < LEAST_EARLIER).then_some(NoFinding::TooFewPairs);
         let reason = obstacle(plan, member, &sides)
