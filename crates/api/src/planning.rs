@@ -24,7 +24,7 @@ use perfrun_contract::{
     matrix::{StackName, Transport},
     network::NetworkImpairments,
     parameters::Parameters,
-    plan::{Cell, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
+    plan::{Cell, CellKey, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped},
     role::Role,
     units::{Unit, text, time},
 };
@@ -496,14 +496,15 @@ fn cell<'a>(sides: &mut Sides<'a>, point: &Point<'a>, parameters: Parameters) ->
     let is_of_document = topology.relay.is_some() && parameters.is_relayed();
     let relay = is_of_document.then(|| point.relay());
     Cell {
-        id: cell_id(
-            &client_name.0,
-            &server_name.0,
+        id: CellKey {
+            client: &client_name.0,
+            server: &server_name.0,
             transport,
-            &parameters,
+            parameters: &parameters,
             network,
             ip_family,
-        ),
+        }
+        .id(),
         client_stack: client.stack,
         server_stack: server.stack,
         client_settings: client.settings(),

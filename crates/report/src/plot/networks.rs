@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::HashSet, time::Duration};
 use perfrun_contract::{
     metric::{Better, Metric},
     network::{NONE, NetworkImpairments},
-    plan::{Cell, cell_id},
+    plan::{Cell, CellKey},
     units::{self, PERCENT, Unit},
 };
 use perfrun_link::{Impairment, Loss};
@@ -167,14 +167,11 @@ impl<'a> Grid<'a> {
 
 /// The id of the cell that differs from this one in the network only.
 fn beside(cell: &Cell, network: &str) -> String {
-    cell_id(
-        &cell.client.0,
-        &cell.server.0,
-        cell.transport,
-        &cell.parameters,
+    let key = CellKey {
         network,
-        cell.ip_family,
-    )
+        ..cell.key()
+    };
+    key.id()
 }
 
 /// A share of packets each way, or both where they differ.

@@ -7,7 +7,7 @@ use perfrun_contract::{
     compare::Ratio,
     metric::Metric,
     parameters::Parameters,
-    plan::{Cell, Plan, cell_id},
+    plan::{Cell, CellKey, Plan},
     record::{Flag, TrialRecord},
     role::Role,
     summary::SummaryRow,
@@ -437,12 +437,13 @@ impl<'a> Ratios<'a> {
 /// The id that a cell with this pair, path and load has, whether or not the plan has the cell.
 fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
-    cell_id(
-        pair.client,
-        pair.server,
-        path.transport,
+    let key = CellKey {
+        client: pair.client,
+        server: pair.server,
+        transport: path.transport,
         parameters,
-        path.network,
-        path.ip_family,
-    )
+        network: path.network,
+        ip_family: path.ip_family,
+    };
+    key.id()
 }
