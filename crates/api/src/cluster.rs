@@ -17,6 +17,7 @@
 
 pub mod age;
 pub mod condition;
+mod part;
 mod place;
 
 use std::{
@@ -29,6 +30,7 @@ use perfrun_contract::{newer, record::TrialRecord};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+pub use self::part::PartKind;
 use crate::{memory::Memory, results::Results};
 
 /// Label of all objects of a run: the name of the run.

@@ -20,7 +20,7 @@ use std::{
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use perfrun_api::{
-    cluster::{Part, condition::Reason, results_to_parts, trials_to_parts},
+    cluster::{Part, PartKind, condition::Reason, results_to_parts, trials_to_parts},
     results::Results,
 };
 use perfrun_conductor::{Durability, RecordSink};
@@ -132,7 +132,7 @@ impl Journal {
         shared.lock().progress = account.progress();
         Ok(Self {
             numbered: NumberedParts {
-                next: BTreeMap::from([("trials", contents.next)]),
+                next: BTreeMap::from([(PartKind::Trials, contents.next)]),
                 ..numbered
             },
             shared,
@@ -174,7 +174,7 @@ impl Journal {
         self.flush(retries).await?;
         let most = self.numbered.store.part_bytes();
         let parts = compressed(move || results_to_parts(results, most)).await;
-        let mut results = PendingParts::new("results", parts);
+        let mut results = PendingParts::new(PartKind::Results, parts);
         self.numbered
             .put_all(&mut results, retries, &mut self.parts)
             .await
@@ -201,7 +201,8 @@ impl Journal {
         self.pending_records = 0;
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
-        self.unwritten.push_back(PendingParts::new("trials", parts));
+        self.unwritten
+            .push_back(PendingParts::new(PartKind::Trials, parts));
     }
 
     /// Keeps what is compressed.
@@ -331,7 +332,7 @@ impl Retries<'_> {
 
 /// Parts that were compressed together and are not kept yet.
 struct PendingParts {
-    of: &'static str,
+    kind: PartKind,
     parts: VecDeque<Part>,
     /// The part before these.
     previous: Option<String>,
@@ -340,9 +341,9 @@ struct PendingParts {
 }
 
 impl PendingParts {
-    fn new(of: &'static str, parts: Vec<Part>) -> Self {
+    fn new(kind: PartKind, parts: Vec<Part>) -> Self {
         Self {
-            of,
+            kind,
             parts: parts.into(),
             previous: None,
             room: None,
@@ -365,8 +366,8 @@ struct NumberedParts {
     run: RunIdentity,
     metrics: Arc<Metrics>,
     memory: SharedMemory,
-    /// The next number of a part, by what it is a part of.
-    next: BTreeMap<&'static str, usize>,
+    /// The next number of a part of each kind.
+    next: BTreeMap<PartKind, usize>,
 }
 
 impl NumberedParts {
@@ -393,10 +394,10 @@ impl NumberedParts {
         part: &Part,
         retries: Option<Retries<'_>>,
     ) -> Result<String, Error> {
-        let of = pending.of;
-        let number = self.next.entry(of).or_default();
+        let kind = pending.kind;
+        let number = self.next.entry(kind).or_default();
         loop {
-            let name = names::part(&self.run.name, &self.run.uid, of, *number);
+            let name = names::part(&self.run.name, &self.run.uid, kind, *number);
             let attempt = || self.store.put(&name, part, pending.previous.as_deref());
             let is_new = match retries {
                 None => attempt().await,

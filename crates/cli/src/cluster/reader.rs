@@ -15,7 +15,7 @@ use kube::{
     api::{DeleteParams, ObjectMeta, PostParams},
 };
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, Part, RESULTS_KEY, TRIALS_KEY, Unreadable},
+    cluster::{MANAGED_BY_LABEL, Part, PartKind, TRIALS_KEY, Unreadable},
     memory::Memory,
     pod::{
         PodState, state,
@@ -139,7 +139,7 @@ async fn read(
     for name in names {
         let (status, body) = get(&mut connection, &format!("{PARTS}/{name}")).await?;
         ensure!(status == StatusCode::OK, "{name}: {}", problem(status, &body));
-        let part = (key(name), body);
+        let part = (PartKind::of(name).map_or(TRIALS_KEY, PartKind::key), body);
         hold(&part, memory)?;
         parts.push(part);
     }
@@ -217,14 +217,6 @@ async fn get((sender, _): &mut Connection, path: &str) -> anyhow::Result<(Status
     let body = read_within(answer.into_body(), STORED_PART_BYTES).await;
     let body = body.map_err(|error| anyhow!("failed to read {path}: {error}"))?;
     Ok((status, body))
-}
-
-/// What a part has, by its name.
-fn key(name: &str) -> &'static str {
-    match name.rsplit('-').nth(1) {
-        Some("results") => RESULTS_KEY,
-        _ => TRIALS_KEY,
-    }
 }
 
 #[cfg(test)]
@@ -314,11 +306,5 @@ spec:
             problem(StatusCode::BAD_GATEWAY, b"<html>"),
             "status 502 Bad Gateway"
         );
-    }
-
-    #[test]
-    fn parts_are_distinguished_by_their_names() {
-        assert_eq!(key("my-results-4a49a-trials-12"), TRIALS_KEY);
-        assert_eq!(key("my-trials-4a49a-results-0"), RESULTS_KEY);
     }
 }

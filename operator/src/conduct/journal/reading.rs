@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_api::{
-    cluster::{JsonBytesLeft, RESULTS_BYTES, read_trials, trial_line},
+    cluster::{JsonBytesLeft, PartKind, RESULTS_BYTES, read_trials, trial_line},
     planning::TRIALS_MAX,
 };
 use perfrun_conductor::ATTEMPTS;
@@ -111,7 +111,7 @@ impl NumberedParts {
 
 /// The parts with records among all of the run.
 fn numbered(run: &RunIdentity, all: Vec<(String, Option<String>)>) -> Parts {
-    let number = |name: &str| names::part_number(&run.name, &run.uid, "trials", name);
+    let number = |name: &str| names::part_number(&run.name, &run.uid, PartKind::Trials, name);
     let parts = all.into_iter().filter_map(|(name, previous)| {
         let continues = previous.and_then(|previous| number(&previous));
         let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;
