@@ -10,6 +10,7 @@ pub mod describe;
 mod documents;
 mod executable;
 mod exit_status;
+mod junit;
 pub mod link;
 pub mod output;
 pub mod page;

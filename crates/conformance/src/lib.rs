@@ -10,15 +10,13 @@
 //! | `pair` | a trial between two nodes |
 //! | `check` | one check, and why it did not pass |
 //! | `checks` | the checks, a file for each group |
-//! | [`report`] | the outcome as text and as JUnit |
-//! | [`junit`] | JUnit's XML, for other outcomes too |
+//! | [`report`] | the outcome as text |
 
 #![warn(missing_docs)]
 
 mod call;
 mod check;
 mod checks;
-pub mod junit;
 pub mod local;
 pub mod nodes;
 mod pair;
