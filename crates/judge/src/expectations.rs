@@ -142,7 +142,7 @@ impl AllowedRegression<'_> {
         format!(
             "{change} ({} pairs){failures}; {} worse is allowed",
             self.found.differences.len(),
-            text::percent(self.share)
+            units::percent(self.share)
         )
     }
 }
@@ -275,7 +275,7 @@ impl CellValues<'_> {
             evidence: format!(
                 "{}, where at least {} is expected",
                 counted.described(&format!("{share} of raw"), "iteration"),
-                text::percent(least),
+                units::percent(least),
             ),
         }
     }

@@ -14,12 +14,12 @@ use perfrun_contract::{
     network::NONE,
     plan::{Cell, Plan},
     record::WINDOW_LIMITED,
-    units::Scale,
+    units::{Scale, percent},
 };
 
 use crate::{
     runs::{Basis, LEAST_EARLIER, LEAST_RUNS},
-    text::{change, percent},
+    text::change,
 };
 
 /// A finding in words.

@@ -42,6 +42,6 @@ pub use published::echo_csv;
 pub use samples::samples_csv;
 pub use selection::{ShownResults, select_cells};
 pub use summary::summary_csv;
-pub use tables::{builds, change, links_line};
+pub use tables::{builds, links_line};
 pub use terminal::{Form, terminal};
 pub use units::text as value;

@@ -33,8 +33,8 @@ use self::{
 };
 use crate::{
     order::{distinct, grouped},
-    tables::{Source, change, load, pair, paths},
-    units,
+    tables::{Source, load, pair, paths},
+    units::{self, change},
 };
 
 /// Every plot that the results give, as SVG with a file name.

@@ -34,7 +34,6 @@ use perfrun_contract::{
 
 use perfrun_judge::{LEAST_VALUES, runs::Basis, summary, verdict};
 
-pub use comparisons::change;
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
 pub(crate) use grid::paths;

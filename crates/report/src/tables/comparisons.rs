@@ -13,7 +13,7 @@ use super::Source;
 use crate::{
     path::Path,
     table::{self, Kind, NOTHING, Table},
-    units::{self, Scale},
+    units::{self, Scale, change, percent},
 };
 
 /// A table of comparisons and one of expectations, where there are any. Sentences give the evidence of
@@ -165,8 +165,6 @@ fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {
 /// An expectation, as people read it.
 pub(crate) fn bound(metric: Metric, bound: Bound) -> String {
     let text = |value| units::text(metric.unit(), value);
-    // As documents write it: two digits behind the point are exact.
-    let percent = |share: f64| format!("{} %", (share * 1e4).round() / 1e2);
     match bound {
         Bound::MaxRegression(share) => format!("{metric} worse by at most {}", percent(share)),
         Bound::Min(value) => format!("{metric} at least {}", text(value)),
@@ -232,12 +230,6 @@ fn difference(ratio: Option<Ratio>) -> table::Cell {
             .map(|(low, high)| format!("[{}, {}]", change(low), change(high))),
         ..table::Cell::default()
     }
-}
-
-/// `+1.2` for a ratio of 1.012.
-pub fn change(ratio: f64) -> String {
-    // A hyphen would break lines, and is too short beside digits.
-    format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
 }
 
 /// A finding in a sentence.
