@@ -20,7 +20,7 @@ use axum::{
     routing::{get, put},
 };
 use perfrun_contract::node::{Clock, EPOCH_HEADER, Info, Problem, Start, TrialRequest, TrialState};
-use perfrun_serve::{metrics_router, require_token};
+use perfrun_serve::require_token;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -61,7 +61,7 @@ impl Node {
     }
 }
 
-/// All routes of the control port.
+/// All routes of the control port besides the page of metrics.
 pub(crate) fn router(node: Arc<Node>) -> Router {
     let (token, epoch) = (node.token.clone(), node.epoch.clone());
     let guarded = Router::new()
@@ -84,15 +84,11 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         .route("/v1/trials/{id}/start", put(start_trial))
         .route("/v1/trials/{id}/finish", put(finish_trial))
         .route("/v1/renew", put(renew));
-    let metrics = node.metrics.clone();
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .merge(guard(guarded, token, epoch))
         .with_state(node)
-        .merge(metrics_router(metrics.scrapes.clone(), move || {
-            std::future::ready(metrics.encode())
-        }))
 }
 
 /// Lets only calls with the token pass, even to unknown routes, and only those of the latest conductor.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use perfrun_metrics::Scrapes;
+use axum::Router;
 use perfrun_serve::{Limits, metrics_router};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -41,12 +41,12 @@ const LAST_CALLS: Duration = Duration::from_secs(1);
 pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
-    let listener = listen(&args.control)?;
-    let listen_ip = args.listen.ip();
     let observed = &args.observed;
+    let sockets = Sockets::open(&args.control, observed)?;
+    let listen_ip = args.listen.ip();
     let metrics = Arc::new(Metrics::new(observed, args.role));
-    let (page, scrapes) = (metrics.clone(), metrics.scrapes.clone());
-    let extra = metrics_listener(observed)?;
+    let (shown, scrapes) = (metrics.clone(), metrics.scrapes.clone());
+    let page = metrics_router(scrapes, move || std::future::ready(shown.encode()));
     let node = Arc::new(Node {
         info: info(listen_ip),
         program_digest: program_digest(),
@@ -78,13 +78,8 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         stop.cancel();
         tokio::time::sleep(LAST_CALLS).await;
     };
-    // Waits for both, so that the last scrape has its answer before this ends.
-    let serving = futures::future::join(
-        perfrun_serve::serve(listener, router(node.clone()), LIMITS, stop.clone()),
-        serve_metrics(extra, scrapes, move || page.encode(), stop.clone()),
-    );
     tokio::select! {
-        _ = serving => {}
+        () = sockets.serve(router(node.clone()), LIMITS, page, stop.clone()) => {}
         () = graceful => {}
         () = renewed => {}
     }
@@ -96,22 +91,33 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The additional socket for metrics. `None` if none is configured.
-pub(crate) fn metrics_listener(observed: &Observed) -> anyhow::Result<Option<tokio::net::TcpListener>> {
-    let address = observed.metrics.map(ControlAddress::Bind);
-    address.map(|address| listen(&address)).transpose()
+/// The sockets of a program that a conductor calls.
+pub(crate) struct Sockets {
+    control: tokio::net::TcpListener,
+    /// For metrics only. `None` if none is configured.
+    metrics: Option<tokio::net::TcpListener>,
 }
 
-/// Serves metrics on the additional socket, if there is one, until `stop`.
-pub(crate) async fn serve_metrics(
-    listener: Option<tokio::net::TcpListener>,
-    scrapes: Arc<Scrapes>,
-    encode: impl Fn() -> String + Clone + Send + Sync + 'static,
-    stop: CancellationToken,
-) {
-    if let Some(listener) = listener {
-        let router = metrics_router(scrapes, move || std::future::ready(encode()));
-        perfrun_serve::serve(listener, router, METRICS_LIMITS, stop).await;
+impl Sockets {
+    pub(crate) fn open(control: &ControlAddress, observed: &Observed) -> anyhow::Result<Self> {
+        let metrics = observed.metrics.map(ControlAddress::Bind);
+        Ok(Self {
+            control: listen(control)?,
+            metrics: metrics.map(|address| listen(&address)).transpose()?,
+        })
+    }
+
+    /// Serves calls, and the page of metrics at both sockets, until `stop`.
+    pub(crate) async fn serve(self, calls: Router, limits: Limits, page: Router, stop: CancellationToken) {
+        let Self { control, metrics } = self;
+        let control = perfrun_serve::serve(control, calls.merge(page.clone()), limits, stop.clone());
+        let metrics = async {
+            if let Some(metrics) = metrics {
+                perfrun_serve::serve(metrics, page, METRICS_LIMITS, stop).await;
+            }
+        };
+        // Waits for both, so that the last scrape has its answer before this ends.
+        futures::future::join(control, metrics).await;
     }
 }
 
@@ -139,7 +145,7 @@ pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(token)
 }
 
-pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
+fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
     let listener = match address {
         ControlAddress::Bind(address) => TcpListener::bind(address)
             .with_context(|| format!("failed to bind {address}: is another node running?"))?,
