@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod checks;
+mod csv;
 mod history;
 mod html;
 mod markdown;

@@ -3,9 +3,12 @@
 use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role, tally::counting};
 
 use perfrun_judge::is_measured;
+use serde::Serialize;
+
+use crate::csv;
 
 /// A row of the published CSV, in the order of its columns.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// In Unix time.
     timestamp_ms: i64,
@@ -112,23 +115,7 @@ pub fn echo_csv(results: &Account<'_>) -> Vec<(String, String)> {
                 series.side(),
                 series.node
             );
-            let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
-            for &Row {
-                timestamp_ms,
-                active_streams,
-                cpu_percent,
-                heap_bytes,
-                bytes_read,
-                bytes_written,
-            } in &series.rows
-            {
-                let used = (cpu_percent, heap_bytes);
-                writer
-                    .serialize((timestamp_ms, active_streams, used, bytes_read, bytes_written))
-                    .expect("memory takes whatever is written");
-            }
-            let bytes = writer.into_inner().expect("memory takes whatever is written");
-            (name, String::from_utf8(bytes).expect("only text was written"))
+            (name, csv::text(None, &series.rows))
         })
         .collect()
 }
