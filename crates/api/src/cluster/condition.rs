@@ -260,20 +260,27 @@ const STUCK: [Reason; 10] = [
 
 /// All conditions.
 pub fn cases() -> Vec<Case> {
-    use Reason as R;
-    use Status::{False, True, Unknown};
-    use Type::{
-        Accepted, Complete, ContainersInjected, LinksVerified, Provisioned, Running, SamplesMerged,
-        Scheduled, Verdict,
-    };
-    let case = |kind, type_, status, reasons: &[&[R]]| Case {
+    let mut all = cases_of_runs();
+    all.extend(cases_of_schedules());
+    all
+}
+
+fn case(kind: &'static str, type_: Type, status: Status, reasons: &[&[Reason]]) -> Case {
+    Case {
         kind,
         type_,
         status,
         reasons: reasons.concat(),
+    }
+}
+
+fn cases_of_runs() -> Vec<Case> {
+    use Reason as R;
+    use Status::{False, True, Unknown};
+    use Type::{
+        Accepted, Complete, ContainersInjected, LinksVerified, Provisioned, Running, SamplesMerged, Verdict,
     };
     let run = |type_, status, reasons: &[R]| case(RUN, type_, status, &[reasons]);
-    let schedule = |type_, status, reasons: &[R]| case(SCHEDULE, type_, status, &[reasons]);
     let unsupported = R::End(EndReason::ImpairmentUnsupported);
     let unstarted = [
         R::Starting,
@@ -332,6 +339,15 @@ pub fn cases() -> Vec<Case> {
             &[&ends, &[R::Invalid, R::NotAllowed], &STUCK],
         ),
         run(Complete, False, &[R::InProgress]),
+    ]
+}
+
+fn cases_of_schedules() -> Vec<Case> {
+    use Reason as R;
+    use Status::{False, True, Unknown};
+    use Type::{Accepted, Scheduled};
+    let schedule = |type_, status, reasons: &[R]| case(SCHEDULE, type_, status, &[reasons]);
+    vec![
         schedule(Accepted, True, &[R::Valid, R::Suspended]),
         schedule(
             Accepted,

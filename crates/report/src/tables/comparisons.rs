@@ -59,26 +59,7 @@ pub(crate) fn comparisons<'a>(
     judged: &Judged,
     basis: Basis,
 ) -> Option<Table> {
-    let has_intervals = has_intervals(judged);
-    let (difference_of, counted) = match basis {
-        Basis::TwoRuns if !has_intervals => ("difference of the medians", "runs of each"),
-        Basis::Trials => (
-            "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
-            "pairs",
-        ),
-        Basis::TwoRuns => (
-            "difference of the medians, with the 95 % confidence interval that follows from both runs",
-            "runs of each",
-        ),
-        Basis::PairsOfRuns => (
-            "difference of pairs of runs (Hodges and Lehmann), with its 95 % confidence interval",
-            "pairs of runs",
-        ),
-        Basis::EarlierRuns => (
-            "difference from the mean of earlier runs; 0 is in its interval if they predict the new run at 95 %",
-            "earlier runs",
-        ),
-    };
+    let (difference_of, counted) = of_basis(basis, has_intervals(judged));
     let pair_of = |id: &str| pair(cell_of(id), id);
     let pairs = |side: fn(&Comparison) -> &str| -> BTreeSet<String> {
         let comparisons = judged.comparisons.iter();
@@ -145,6 +126,29 @@ pub(crate) fn comparisons<'a>(
             format!("{of}medians, baseline → candidate; {difference_of}"),
         )
         .unless_empty()
+}
+
+/// What a difference is, and what is counted.
+fn of_basis(basis: Basis, has_intervals: bool) -> (&'static str, &'static str) {
+    match basis {
+        Basis::TwoRuns if !has_intervals => ("difference of the medians", "runs of each"),
+        Basis::Trials => (
+            "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs",
+        ),
+        Basis::TwoRuns => (
+            "difference of the medians, with the 95 % confidence interval that follows from both runs",
+            "runs of each",
+        ),
+        Basis::PairsOfRuns => (
+            "difference of pairs of runs (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs of runs",
+        ),
+        Basis::EarlierRuns => (
+            "difference from the mean of earlier runs; 0 is in its interval if they predict the new run at 95 %",
+            "earlier runs",
+        ),
+    }
 }
 
 fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {

@@ -15,8 +15,41 @@ use crate::{
 
 pub(crate) fn table(results: &Account<'_>) -> Table {
     let environment = &results.environment;
-    let mut rows: Vec<(&str, Option<String>)> = vec![
-        ("perfrun", Some(environment.perfrun.clone())),
+    let mut rows: Vec<(&str, Option<String>)> = vec![("perfrun", Some(environment.perfrun.clone()))];
+    rows.extend(of_nodes(results));
+    rows.extend([
+        ("Isolation", Some(environment.isolation.to_string())),
+        ("Topology", Some(topology(results))),
+        ("Settings of stacks", settings(results)),
+        ("Order", Some(order(results))),
+        ("Started", Some(format!("{:.0}", results.started))),
+        (
+            "Took",
+            Some(units::text(
+                Unit::Seconds,
+                results.ended.duration_since(results.started).as_secs_f64(),
+            )),
+        ),
+        ("Clients started apart by", skew(results.trials)),
+        ("Time beside the workload", overhead(results.trials)),
+    ]);
+    let rows = rows
+        .into_iter()
+        .filter_map(|(name, value)| Some(vec![name.into(), value?.into()]))
+        .collect();
+    Table {
+        title: "Environment".to_owned(),
+        keys: 1,
+        header: vec![String::new(), String::new()],
+        rows,
+        kind: Kind::Prose,
+        ..Table::default()
+    }
+}
+
+/// What nodes say of themselves and of their machine.
+fn of_nodes(results: &Account<'_>) -> Vec<(&'static str, Option<String>)> {
+    vec![
         ("Node program", agreed(results, |node| Some(node.version.clone()))),
         ("Stacks", agreed(results, |node| Some(stacks(node)))),
         (
@@ -70,35 +103,7 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
                 Some(buffers(limits, |bytes| units::text(Unit::Bytes, bytes as f64)))
             }),
         ),
-        ("Isolation", Some(environment.isolation.to_string())),
-    ];
-    rows.extend([
-        ("Topology", Some(topology(results))),
-        ("Settings of stacks", settings(results)),
-        ("Order", Some(order(results))),
-        ("Started", Some(format!("{:.0}", results.started))),
-        (
-            "Took",
-            Some(units::text(
-                Unit::Seconds,
-                results.ended.duration_since(results.started).as_secs_f64(),
-            )),
-        ),
-        ("Clients started apart by", skew(results.trials)),
-        ("Time beside the workload", overhead(results.trials)),
-    ]);
-    let rows = rows
-        .into_iter()
-        .filter_map(|(name, value)| Some(vec![name.into(), value?.into()]))
-        .collect();
-    Table {
-        title: "Environment".to_owned(),
-        keys: 1,
-        header: vec![String::new(), String::new()],
-        rows,
-        kind: Kind::Prose,
-        ..Table::default()
-    }
+    ]
 }
 
 /// What the nodes of a run say.
