@@ -104,9 +104,17 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         tcp_sysctls,
         kept_pods: args.policy.kept_pods.into(),
     };
+    let process = Process {
+        args,
+        client: client.clone(),
+        key,
+        site,
+        metrics: metrics.clone(),
+        health: health.clone(),
+    };
     health.note_answer();
     let mut leadership = Leadership::new(
-        client.clone(),
+        client,
         &args.lease_namespace,
         &args.lease_name,
         holder,
@@ -121,7 +129,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         metrics.set_leading(true);
         health.set_leading(true);
         let stopped = tokio::select! {
-            () = reconcile_all(args, &client, &term, &key, &site, metrics, health) => false,
+            () = process.reconcile_all(&term) => false,
             () = leadership.keep_renewing() => false,
             () = &mut stop => true,
         };
@@ -174,93 +182,96 @@ fn tcp_sysctls_are_safe(version: &Info) -> bool {
     (number(&version.major), number(&version.minor)) >= (1, 32)
 }
 
-/// Reconciles all runs and schedules during a term. Does not end on its own.
-pub(crate) async fn reconcile_all(
-    args: &Args,
-    client: &Client,
-    term: &Term,
-    key: &TokenKey,
-    site: &Site,
-    metrics: &Arc<Metrics>,
-    health: &Arc<Health>,
-) {
-    let client = &term.fenced(client);
-    let namespaces = &args.watch_namespaces;
-    let (runs, runs_writer) = reflector::store::<WatchedRun>();
-    let (pods, pods_writer) = reflector::store::<WatchedPod>();
-    metrics.export_runs(Some((runs.clone(), pods.clone())));
-    let services = services(args, client, term, key, site, metrics, pods.clone());
-    let schedules = schedule::Context {
-        client: client.clone(),
-        clock: services.clock.clone(),
-        recorder: services.recorder.clone(),
-        metrics: metrics.clone(),
-        memory: services.memory.clone(),
-        runs: runs.clone(),
-        pauses: schedule::Pauses::default(),
-    };
-    let (wake, woken) = mpsc::unbounded_channel();
-    let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
-    let context = Arc::new(Context {
-        services: Arc::new(services),
-        turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
-        plans: Plans::default(),
-        times: Times::default(),
-        conductors: Conductors::default(),
-    });
-    let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
-    let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
-    let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
-    let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-    let watching = context.clone();
-    let pods_seen = watch::<WatchedPod>(client, namespaces, managed, |_| {})
-        .reflect(pods_writer)
-        .inspect_ok(move |event| {
-            if let watcher::Event::Delete(pod) = event {
-                watching.turns.remove_pod(pod);
-            }
-        })
-        .touched_objects();
-    let runs = Controller::for_stream(runs_seen, runs)
-        .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
-        .owns_stream(pods_seen)
-        .reconcile_on(UnboundedReceiverStream::new(woken))
-        .run(reconcile, after_error, context.clone())
-        .for_each(|result| {
-            note_failure(result, metrics);
-            future::ready(())
-        });
-    join!(runs, schedules, recheck(&context), note_listed(&context, health));
+/// What the terms of this process have in common.
+pub(crate) struct Process<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) client: Client,
+    pub(crate) key: TokenKey,
+    pub(crate) site: Site,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
 }
 
-/// The services of a term. `client` is that of the term.
-fn services(
-    args: &Args,
-    client: &Client,
-    term: &Term,
-    key: &TokenKey,
-    site: &Site,
-    metrics: &Arc<Metrics>,
-    pods: Store<WatchedPod>,
-) -> Services {
-    let reporter = Reporter {
-        controller: MANAGER.to_owned(),
-        instance: std::env::var("HOSTNAME").ok(),
-    };
-    Services {
-        client: client.clone(),
-        term: term.clone(),
-        clock: clock::system(),
-        access: Access::new(args.node_access, client.clone()),
-        reading: Reading::of_process(),
-        key: key.clone(),
-        site: site.clone(),
-        operators: args.lease_namespace.clone(),
-        result_bytes: u64::from(args.max_result_bytes),
-        recorder: Recorder::new(client.clone(), reporter),
-        metrics: metrics.clone(),
-        memory: SharedMemory::default(),
-        pods,
+impl Process<'_> {
+    /// Reconciles all runs and schedules during a term. Does not end on its own.
+    pub(crate) async fn reconcile_all(&self, term: &Term) {
+        let Self {
+            args,
+            metrics,
+            health,
+            ..
+        } = self;
+        let client = &term.fenced(&self.client);
+        let namespaces = &args.watch_namespaces;
+        let (runs, runs_writer) = reflector::store::<WatchedRun>();
+        let (pods, pods_writer) = reflector::store::<WatchedPod>();
+        metrics.export_runs(Some((runs.clone(), pods.clone())));
+        let services = self.services(client, term, pods.clone());
+        let schedules = schedule::Context {
+            client: client.clone(),
+            clock: services.clock.clone(),
+            recorder: services.recorder.clone(),
+            metrics: metrics.clone(),
+            memory: services.memory.clone(),
+            runs: runs.clone(),
+            pauses: schedule::Pauses::default(),
+        };
+        let (wake, woken) = mpsc::unbounded_channel();
+        let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
+        let context = Arc::new(Context {
+            services: Arc::new(services),
+            turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
+            plans: Plans::default(),
+            times: Times::default(),
+            conductors: Conductors::default(),
+        });
+        let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
+        let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
+        let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
+        let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+        let watching = context.clone();
+        let pods_seen = watch::<WatchedPod>(client, namespaces, managed, |_| {})
+            .reflect(pods_writer)
+            .inspect_ok(move |event| {
+                if let watcher::Event::Delete(pod) = event {
+                    watching.turns.remove_pod(pod);
+                }
+            })
+            .touched_objects();
+        let runs = Controller::for_stream(runs_seen, runs)
+            .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
+            .owns_stream(pods_seen)
+            .reconcile_on(UnboundedReceiverStream::new(woken))
+            .run(reconcile, after_error, context.clone())
+            .for_each(|result| {
+                note_failure(result, metrics);
+                future::ready(())
+            });
+        join!(runs, schedules, recheck(&context), note_listed(&context, health));
+    }
+
+    /// The services of a term. `client` is that of the term.
+    fn services(&self, client: &Client, term: &Term, pods: Store<WatchedPod>) -> Services {
+        let args = self.args;
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: std::env::var("HOSTNAME").ok(),
+        };
+        Services {
+            client: client.clone(),
+            term: term.clone(),
+            clock: clock::system(),
+            access: Access::new(args.node_access, client.clone()),
+            reading: Reading::of_process(),
+            key: self.key.clone(),
+            site: self.site.clone(),
+            operators: args.lease_namespace.clone(),
+            result_bytes: u64::from(args.max_result_bytes),
+            recorder: Recorder::new(client.clone(), reporter),
+            metrics: self.metrics.clone(),
+            memory: SharedMemory::default(),
+            pods,
+        }
     }
 }
 

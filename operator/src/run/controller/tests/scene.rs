@@ -24,11 +24,10 @@ use crate::{
     args::Args,
     build::Site,
     conduct::{Conductors, Progress, RunOutcome},
-    names, operator,
+    names,
+    operator::Process,
     policy::Policy,
-    process::{
-        clock::TimeSource, fence::Term, health::Health, metrics::Metrics, shared_memory::SharedMemory,
-    },
+    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     run::{plans::Plans, times::Times, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
@@ -288,9 +287,16 @@ impl Scene {
         let Services {
             key, metrics, term, ..
         } = Services::clone(&self.context.services);
-        let health = Arc::new(Health::default());
         tokio::spawn(async move {
-            operator::reconcile_all(&args, &client, &term, &key, &Site::fixed(), &metrics, &health).await;
+            let process = Process {
+                args: &args,
+                client,
+                key,
+                site: Site::fixed(),
+                metrics,
+                health: Arc::default(),
+            };
+            process.reconcile_all(&term).await;
         })
     }
 }
