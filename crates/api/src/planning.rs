@@ -265,8 +265,8 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     })
 }
 
-/// The numbers of iterations after which the run is checked: double each time, up to the largest. `None` if
-/// it is checked only at its end.
+/// The numbers of iterations after which the run is checked: double each time, up to the largest. Empty if it
+/// is checked only at its end.
 fn interim_checks(spec: &PerfRunSpec) -> Vec<u32> {
     let Some(most) = spec.max_iterations else {
         return vec![];

@@ -155,7 +155,7 @@ impl Sides {
                 counted(numbers.0, "run"),
                 numbers.1
             );
-            take_turns(&baselines, &candidates)?;
+            check_turns(&baselines, &candidates)?;
             Basis::PairsOfRuns
         };
         Ok(Self {
@@ -307,9 +307,9 @@ fn are_different_runs(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::
     Ok(())
 }
 
-/// Whether both runs of each pair began before the next pair, so that drift of the machine affects both sides
-/// alike.
-fn take_turns(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
+/// Checks that both runs of each pair began before the next pair, so that drift of the machine affects both
+/// sides alike.
+fn check_turns(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
     let started = baselines.iter().zip(candidates).map(|(baseline, candidate)| {
         let (a, b) = (baseline.results.started, candidate.results.started);
         (a.min(b), a.max(b))

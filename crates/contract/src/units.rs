@@ -62,7 +62,7 @@ pub struct Scale {
     pub factor: f64,
     /// What is written after the number.
     pub name: &'static str,
-    /// Decimals of each number. None for three significant digits.
+    /// Decimals of each number. `None` for three significant digits.
     decimals: Option<usize>,
 }
 

@@ -1,9 +1,10 @@
 //! Impairment by the kernel's own netem.
 //!
 //! ```text
-//! prio 7065: ── class 1: all other traffic, a plain queue ── class 2: netem of the first route
-//! (super-packets pass as one) ── class 3: tbf, which splits super-packets ─ netem (netem decides about
-//! packets)
+//! prio 7065:
+//! ├─ class 1: all other traffic, a plain queue
+//! ├─ class 2: netem of the first route; super-packets pass as one
+//! └─ class 3: tbf, which splits super-packets ─ netem, which decides about packets
 //! ```
 //!
 //! `prio` is the only queueing discipline that has classes, lets a class hold packets back, and leaves

@@ -120,9 +120,9 @@ impl<'a> Analysis<'a> {
         (0..self.plan.cells.len()).map(iterations).collect()
     }
 
-    /// Takes back what was found of some pairs of cells, and what follows from it. `but` says why, in a
-    /// sentence.
-    pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, but: &str) {
+    /// Takes back what was found of some pairs of cells, and what follows from it. `explanation`
+    /// is a sentence.
+    pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, explanation: &str) {
         for compared in &mut self.compared {
             let void = is_void[compared.member.cell_pair];
             if let Some(found) = compared.found.as_mut().filter(|_| void) {
@@ -137,7 +137,7 @@ impl<'a> Analysis<'a> {
         {
             if expectation.cell_pair.is_some_and(|cell_pair| is_void[cell_pair]) {
                 evaluation.verdict = Verdict::Inconclusive;
-                evaluation.evidence += &format!("; but {but}");
+                evaluation.evidence += &format!("; but {explanation}");
             }
         }
     }

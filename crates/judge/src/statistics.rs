@@ -5,7 +5,7 @@ use crate::median::{median, median_interval};
 /// Below this number of values there is no interval.
 pub const LEAST_VALUES: u32 = 6;
 
-/// Of all intervals.
+/// The confidence of all intervals, as a fraction.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// Summary of the trials of one measurement.
@@ -21,7 +21,7 @@ pub struct Statistics {
     pub min: f64,
     /// The largest value.
     pub max: f64,
-    /// The ends of the 95 % confidence interval of the median. None below six values.
+    /// The ends of the 95 % confidence interval of the median. `None` below six values.
     pub ci95: Option<(f64, f64)>,
 }
 

@@ -23,7 +23,7 @@ pub(crate) const MODULE: &str = "node-image/go-libp2p";
 /// The program.
 pub(crate) const PROGRAM: &str = "perfrun-node-go";
 
-/// Whether the module can be built here. The text says why not.
+/// Why the module cannot be built here; `None` if it can.
 pub(crate) fn obstacle() -> Option<&'static str> {
     (!shell::on_path("go")).then_some("Go is not installed")
 }

@@ -16,7 +16,7 @@ use super::{
     unready::{Unready, all_or_first_failure},
 };
 
-/// Agents that count what happens to a trial's packets, by node, with their instances. None for those that
+/// Agents that count what happens to a trial's packets, by node, with their instances. `None` for those that
 /// began in an earlier session.
 #[derive(Debug, Default)]
 pub(crate) struct Counting(BTreeMap<String, Option<u64>>);

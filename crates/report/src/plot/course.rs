@@ -168,7 +168,7 @@ pub(super) fn nodes(
 }
 
 /// An echo over time on all its transports, as the published benchmarks show it: a panel for each pair of
-/// stacks, network, load and side, a line for each transport. None below two transports.
+/// stacks, network, load and side, a line for each transport. `None` below two transports.
 pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
     let (y_title, _, value) = quantity;
     let all = source.cells(|parameters| matches!(parameters, Parameters::Echo(_)));

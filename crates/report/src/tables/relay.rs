@@ -194,10 +194,10 @@ fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         .unless_empty()
 }
 
-/// A level with this many times the sinks of the last one,
+/// Goodputs of two levels are compared if the later one has at least this many times the sinks.
 const MORE_SINKS: f64 = 1.25;
-/// which has less than this many times its goodput, says that the relay carries no more. It may say so if the
-/// estimate is below, and does if the whole interval is.
+/// A later level with less than this many times the goodput says that the relay carries no more: perhaps if
+/// the estimate is below it, and certainly if the whole interval is.
 const MORE_GOODPUT: f64 = 1.1;
 
 /// A level of a stress test, with medians.
