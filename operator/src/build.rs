@@ -32,7 +32,7 @@ const _: () = assert!(HOST_METRICS_PORT as u64 + NODES_MAX <= u16::MAX as u64);
 
 /// The settings of pods that depend on the operator and its cluster, and not on the run.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Site {
+pub(crate) struct PodDefaults {
     /// The image of nodes whose variant names none, and of all link agents.
     pub(crate) node_image: String,
     /// The image of nodes of go-libp2p whose variant names none.
@@ -53,7 +53,7 @@ pub(crate) struct Site {
 }
 
 #[cfg(test)]
-impl Site {
+impl PodDefaults {
     /// As tests have it.
     pub(crate) fn fixed() -> Self {
         Self {
@@ -119,7 +119,7 @@ impl RunIdentity {
 const SPARE: Duration = Duration::from_secs(15 * 60);
 
 /// How long a pod of a run may exist, in seconds: the kubelet ends it then, even if no operator does.
-pub(crate) fn longest_seconds(spec: &PerfRunSpec, site: &Site) -> i64 {
+pub(crate) fn longest_seconds(spec: &PerfRunSpec, site: &PodDefaults) -> i64 {
     let kept = match spec.cleanup.keep_pods_on_failure {
         true => site.kept_pods,
         false => Duration::ZERO,

@@ -28,7 +28,7 @@ use crate::{
         watched::{WatchedPod, WatchedRun, WatchedSchedule},
     },
     args::Args,
-    build::Site,
+    build::PodDefaults,
     conduct::Conductors,
     process::{
         admin, clock,
@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// Pause between two attempts to reach the API server at the start.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often the first waiting run is woken, whatever happens: a run that others wait behind may be deleted
 /// or suspended, and then nothing else wakes the next.
@@ -94,7 +94,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         version = wait_for_version(&client) => tcp_sysctls_are_safe(&version),
         () = &mut stop => return,
     };
-    let site = Site {
+    let site = PodDefaults {
         node_image: args.node_image.clone(),
         node_image_go: args.node_image_go.clone(),
         image: args.image.clone(),
@@ -169,7 +169,9 @@ async fn wait_for_version(client: &Client) -> Info {
 }
 
 fn retry_forever() -> ConstantBuilder {
-    ConstantBuilder::default().with_delay(RETRY).without_max_times()
+    ConstantBuilder::default()
+        .with_delay(RETRY_PAUSE)
+        .without_max_times()
 }
 
 /// Whether any pod may set the sizes of TCP's windows, even in a namespace with Pod Security `baseline`. Some
@@ -187,7 +189,7 @@ pub(crate) struct Process<'a> {
     pub(crate) args: &'a Args,
     pub(crate) client: Client,
     pub(crate) key: TokenKey,
-    pub(crate) site: Site,
+    pub(crate) site: PodDefaults,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
 }

@@ -11,7 +11,7 @@ use perfrun_conductor::client::Reading;
 use crate::{
     access::Access,
     api::watched::WatchedPod,
-    build::Site,
+    build::PodDefaults,
     process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     token::TokenKey,
 };
@@ -29,7 +29,7 @@ pub(crate) struct Services {
     pub(crate) reading: Reading,
     /// The key that tokens of runs are derived from.
     pub(crate) key: TokenKey,
-    pub(crate) site: Site,
+    pub(crate) site: PodDefaults,
     /// The namespace of operators' pods.
     pub(crate) operators: String,
     /// Most bytes of a run's compressed records before samples are merged.

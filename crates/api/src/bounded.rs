@@ -12,23 +12,23 @@ use serde_json::{Map, Value};
 pub const SPEC_BYTES: usize = 128 << 10;
 
 /// What a value counts at least: `{}` and `0` take more memory than their text.
-const LEAST_BYTES: usize = 8;
+const BYTES_MIN: usize = 8;
 
 /// What a value counts, in bytes: its texts, and eight of each value that is shorter.
 pub fn size(value: &Value) -> usize {
     let bytes = match value {
         Value::String(text) => text.len(),
-        Value::Array(items) => LEAST_BYTES + items.iter().map(size).sum::<usize>(),
+        Value::Array(items) => BYTES_MIN + items.iter().map(size).sum::<usize>(),
         Value::Object(fields) => {
             let fields = fields.iter();
-            LEAST_BYTES
+            BYTES_MIN
                 + fields
-                    .map(|(name, value)| name.len().max(LEAST_BYTES) + size(value))
+                    .map(|(name, value)| name.len().max(BYTES_MIN) + size(value))
                     .sum::<usize>()
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => LEAST_BYTES,
+        Value::Null | Value::Bool(_) | Value::Number(_) => BYTES_MIN,
     };
-    bytes.max(LEAST_BYTES)
+    bytes.max(BYTES_MIN)
 }
 
 /// Any value of JSON that has at most this number of bytes. `None` stands for a larger one, which is read to
@@ -67,7 +67,7 @@ struct Part<'l> {
 impl Part<'_> {
     fn count(self, bytes: usize) {
         let left = self.left.get();
-        let left = left.and_then(|left| left.checked_sub(bytes.max(LEAST_BYTES)));
+        let left = left.and_then(|left| left.checked_sub(bytes.max(BYTES_MIN)));
         self.left.set(left);
     }
 
@@ -94,19 +94,19 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
-        self.keep(LEAST_BYTES, value)
+        self.keep(BYTES_MIN, value)
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
-        self.keep(LEAST_BYTES, value)
+        self.keep(BYTES_MIN, value)
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
-        self.keep(LEAST_BYTES, value)
+        self.keep(BYTES_MIN, value)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        self.keep(LEAST_BYTES, value)
+        self.keep(BYTES_MIN, value)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for Part<'_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        self.keep(LEAST_BYTES, Value::Null)
+        self.keep(BYTES_MIN, Value::Null)
     }
 
     fn visit_none<E: Error>(self) -> Result<Value, E> {
@@ -127,7 +127,7 @@ impl<'de> Visitor<'de> for Part<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut kept = vec![];
-        self.count(LEAST_BYTES);
+        self.count(BYTES_MIN);
         while self.left.get().is_some() {
             match items.next_element_seed(self)? {
                 Some(item) => kept.push(item),
@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Part<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut kept = Map::new();
-        self.count(LEAST_BYTES);
+        self.count(BYTES_MIN);
         while self.left.get().is_some() {
             let Some(name) = entries.next_key::<String>()? else {
                 return Ok(Value::Object(kept));

@@ -33,11 +33,11 @@ use crate::profile::CallGraph;
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Clear as ClearLink, Expected, Figures, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
+    Clear as ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
-pub use self::versus::Versus;
+pub use self::versus::ComparisonOptions;
 
 const RUN_NOTES: &str = "\
 The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \
@@ -255,7 +255,7 @@ pub struct Run {
     #[arg(long, value_name = "[VARIANT=]PATH", help_heading = MEASUREMENT)]
     pub node: Vec<NodeArg>,
     #[command(flatten)]
-    pub versus: Versus,
+    pub versus: ComparisonOptions,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
     /// or a new one]. `plan.seed` of the results tells which one it was.
     #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = seed, help_heading = MEASUREMENT)]
@@ -380,7 +380,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = seed)]
     pub seed: Option<u32>,
     #[command(flatten)]
-    pub versus: Versus,
+    pub versus: ComparisonOptions,
 }
 
 /// Options of `perfrun validate`.

@@ -14,13 +14,13 @@ use perfrun_api::{
     results::{Results, are_of_one_program},
 };
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::{Comparison, Verdict},
     plan::{Cell, Plan},
 };
 use perfrun_report::{
-    Basis, Form, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
-    runs::{Compared, shared},
+    Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks, history_csv,
+    runs::{RunsComparison, shared},
     unlike::{differences, differences_table},
     verdict,
 };
@@ -83,11 +83,11 @@ fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow:
         (INTERRUPTED, _) => INCOMPLETE,
         _ => status,
     };
-    let form = Form {
+    let form = TerminalOptions {
         all: report_all(run),
         resume: resume(run, &results),
         ending: vec![format!("exit {status}")],
-        ..Form::default()
+        ..TerminalOptions::default()
     };
     print(&rendered(printed, args.shown, form)?)?;
     Ok(status)
@@ -129,7 +129,7 @@ fn read(paths: &[PathBuf], memory: &Memory) -> Result<Vec<KeptRun>, results_fold
     Ok(kept)
 }
 
-fn accounts(kept: &[KeptRun]) -> Vec<Account<'_>> {
+fn accounts(kept: &[KeptRun]) -> Vec<ReportedRun<'_>> {
     kept.iter().map(|kept| kept.results.account()).collect()
 }
 
@@ -149,9 +149,9 @@ impl Sides {
             Basis::TwoRuns
         } else {
             ensure!(
-                numbers.0 == numbers.1 && numbers.0 >= LEAST_RUNS,
+                numbers.0 == numbers.1 && numbers.0 >= RUNS_MIN,
                 "{} of the baseline and {} of the candidate: name one of each, or as many of each and at least \
-                 {LEAST_RUNS}",
+                 {RUNS_MIN}",
                 counted(numbers.0, "run"),
                 numbers.1
             );
@@ -181,8 +181,8 @@ impl Sides {
         }
         are_different_runs(&baselines, &candidates)?;
         ensure!(
-            baselines.len() >= LEAST_EARLIER,
-            "{} has {} of {name}, and at least {LEAST_EARLIER} are needed: keep the results of more runs, or \
+            baselines.len() >= EARLIER_MIN,
+            "{} has {} of {name}, and at least {EARLIER_MIN} are needed: keep the results of more runs, or \
              compare two programs within one run, by `perfrun run FILE --base PATH --candidate PATH`",
             folder.display(),
             counted(baselines.len(), "earlier run")
@@ -204,7 +204,7 @@ impl Sides {
                 .map_or_else(String::new, |differs| format!(", since {differs}"))
         );
         let has_allowed_differences = are_alike(&plan, &baselines, &candidates, args)?;
-        let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
+        let mut compared = RunsComparison::new(self.basis, plan, &baselines, &candidates);
         let runs = self.baselines.iter().chain(&self.candidates);
         compared.is_same_program = are_of_one_program(runs.map(|kept| &kept.results));
         compared.has_allowed_differences = has_allowed_differences;
@@ -238,7 +238,7 @@ impl Sides {
 
     fn rendered(
         &self,
-        compared: &Compared<'_>,
+        compared: &RunsComparison<'_>,
         verdict: Verdict,
         status: u8,
         args: &args::Compare,
@@ -342,11 +342,11 @@ fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.
 fn are_alike(
     plan: &Plan,
-    baselines: &[Account<'_>],
-    candidates: &[Account<'_>],
+    baselines: &[ReportedRun<'_>],
+    candidates: &[ReportedRun<'_>],
     args: &args::Compare,
 ) -> anyhow::Result<bool> {
-    let runs: Vec<&Account<'_>> = baselines.iter().chain(candidates).collect();
+    let runs: Vec<&ReportedRun<'_>> = baselines.iter().chain(candidates).collect();
     let mut unlike = differences(plan, &runs);
     let all = unlike.len();
     unlike.retain(|difference| !args.allow.contains(&difference.field));

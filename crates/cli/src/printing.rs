@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::Context;
 use perfrun_api::results::Results;
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     profile::Profile,
     run::{Isolation, Phase},
 };
-use perfrun_report::{Basis, Form, ShownResults};
+use perfrun_report::{Basis, ShownResults, TerminalOptions};
 
 use crate::{
     args::{self, Format, typed},
@@ -47,10 +47,10 @@ pub(crate) struct PrintedResults<'a> {
 pub(crate) fn rendered(
     printed: PrintedResults<'_>,
     shown: args::OutputOptions,
-    form: Form,
+    form: TerminalOptions,
 ) -> anyhow::Result<String> {
     let results = printed.results;
-    let account = Account {
+    let account = ReportedRun {
         profiles: printed.profiles,
         ..results.account()
     };
@@ -60,7 +60,7 @@ pub(crate) fn rendered(
     };
     Ok(match shown.output {
         Format::Table => {
-            let form = Form {
+            let form = TerminalOptions {
                 width: terminal_width(),
                 is_all: shown.all,
                 ..form
@@ -114,7 +114,7 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
     }
     let page = results_folder.path().join(results_folder::PAGE);
     let ending = [page.display().to_string(), format!("exit {status}")];
-    let form = Form {
+    let form = TerminalOptions {
         width: terminal_width(),
         is_all: output.all,
         all: report_all(results_folder.path()),

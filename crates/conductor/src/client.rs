@@ -38,10 +38,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a call is retried while the node cannot be reached. All calls of the contract are idempotent.
-const RETRY_FOR: Duration = Duration::from_secs(1);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a call to a link agent is retried. An agent that was killed restarts, and resumes what it did.
-const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
+const RETRY_AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause before another request to an agent that measures for another caller, or to a node that starts
 /// again.
@@ -223,7 +223,7 @@ impl AgentClient {
     pub fn over(requester: impl Requester + 'static) -> Self {
         Self(Caller {
             requester: Arc::new(requester),
-            retry_for: RETRY_AGENT_FOR,
+            retry_for: RETRY_AGENT_TIMEOUT,
             epoch: None,
             reading: Reading::default(),
         })
@@ -290,7 +290,7 @@ impl NodeClient {
     pub fn over(requester: impl Requester + 'static) -> Self {
         Self(Caller {
             requester: Arc::new(requester),
-            retry_for: RETRY_FOR,
+            retry_for: RETRY_TIMEOUT,
             epoch: None,
             reading: Reading::default(),
         })

@@ -32,7 +32,7 @@ use crate::{
     attempt::{Attempt, Node},
     client::{Error, Kept, NodeClient, Prepared},
     clock::LocalClock,
-    links::Unready,
+    links::LinksNotReady,
     progress::OnEvent,
     record::{Facts, Observations, record, window_limit},
 };
@@ -95,8 +95,8 @@ pub(crate) async fn run(
 }
 
 /// The record of a trial that could not be begun.
-pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
-    let Unready { failure, check, lost } = unready;
+pub(crate) fn not_run(task: &Attempt<'_>, unready: LinksNotReady) -> Ended {
+    let LinksNotReady { failure, check, lost } = unready;
     let record = TrialRecord {
         links: check.map(|check| *check),
         ..record(Facts::without_nodes(task, failure))

@@ -30,7 +30,7 @@ pub const CONTROL_ALPHA: f64 = 0.01;
 pub const TOLERANCE: f64 = 0.05;
 
 /// With fewer pairs than this, the finding is [`Finding::NotComparable`].
-pub const LEAST_PAIRS: u32 = 10;
+pub const PAIRS_MIN: u32 = 10;
 
 /// What a run compares, and what is expected of it.
 #[serde_with_macros::skip_serializing_none]

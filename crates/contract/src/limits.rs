@@ -35,10 +35,10 @@ pub const MESSAGE_MIN: ByteSize = ByteSize(8);
 pub const MESSAGE_MAX: ByteSize = ByteSize(1 << 20);
 
 /// Most messages of a peer that are sent and not acknowledged.
-pub const WINDOW_MAX: u32 = 4096;
+pub const MESSAGE_WINDOW_MAX: u32 = 4096;
 
 /// Highest rate of messages of a peer, per second.
-pub const RATE_MAX: u32 = 10_000_000;
+pub const MESSAGE_RATE_MAX: u32 = 10_000_000;
 
 /// Most servers to which a peer sends each message: the most that a topology has.
 pub const RECEIVERS_MAX: u32 = 100;

@@ -64,7 +64,7 @@ use crate::{
     newer,
     parameters::Parameters,
 };
-use perfrun_link::{Backend, Link, LinkState, probe};
+use perfrun_link::{Backend, LinkState, OutgoingLinks, probe};
 
 /// The version of this contract. A change that an older conductor or node would misread raises it, and both
 /// refuse another one. Fields that may be absent are added without a new version.
@@ -444,7 +444,7 @@ pub struct Plateau {
 }
 
 /// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
-pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
+pub const BYTES_FOR_A_RATE_MIN: u64 = 1 << 20;
 
 /// Bytes that went in one direction, over all streams of a node, and how long that took.
 #[serde_with_macros::skip_serializing_none]
@@ -521,7 +521,7 @@ pub struct LinkStatus {
 #[serde(rename_all = "camelCase")]
 pub struct LinkRequest {
     /// Which peers are reached over which link; those that are not named, over an unimpaired one.
-    pub link: Link,
+    pub link: OutgoingLinks,
     /// The back end that impairs packets.
     pub backend: Backend,
     /// Seed of the random decisions: equal packets have the same fate after equal seeds. Random, if absent.

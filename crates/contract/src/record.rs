@@ -276,7 +276,7 @@ pub enum Flag {
     ImpairmentLate,
     /// An impaired link lost packets beyond the configured loss.
     ImpairmentDrops,
-    /// Streams echoed at less than [`LEAST_ACHIEVED`] of the nominal rate.
+    /// Streams echoed at less than [`ACHIEVED_MIN`] of the nominal rate.
     BelowNominal,
     /// The kernel's TCP window, and neither the stack nor the link, may have been the limit.
     WindowLimited,
@@ -302,7 +302,7 @@ pub const LATE_START_SECONDS: f64 = 0.005;
 pub const NOTABLE_SHARE: f64 = 0.01;
 
 /// A smaller share of the nominal rate is flagged.
-pub const LEAST_ACHIEVED: f64 = 0.95;
+pub const ACHIEVED_MIN: f64 = 0.95;
 
 /// What [`Flag::WindowLimited`] means, in a sentence.
 pub const WINDOW_LIMITED: &str =

@@ -1,9 +1,9 @@
 //! Links as bad as real ones, for benchmarks: delay, loss and other impairments of what leaves an interface.
 //!
-//! An [`Emulator`] impairs what an interface sends to the peers named in a [`Link`](perfrun_link::Link), and
-//! nothing else. It uses the kernel's netem, or, where there is none, a thread of this process;
-//! [`capabilities`] reports which is available. Each end of a connection impairs what it sends, so
-//! CAP_NET_ADMIN in the own network namespace is enough.
+//! An [`Emulator`] impairs what an interface sends to the peers named in
+//! [`OutgoingLinks`](perfrun_link::OutgoingLinks), and nothing else. It uses the kernel's netem, or, where
+//! there is none, a thread of this process; [`capabilities`] reports which is available. Each end of a
+//! connection impairs what it sends, so CAP_NET_ADMIN in the own network namespace is enough.
 //!
 //! | module | owns | must not |
 //! |---|---|---|

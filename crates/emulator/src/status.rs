@@ -94,13 +94,13 @@ fn address(interface: &str) -> io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_link::{ActiveBackend, Link, Mode};
+    use perfrun_link::{ActiveBackend, Mode, OutgoingLinks};
 
     use super::*;
 
     fn state() -> LinkState {
         LinkState {
-            link: Link::default(),
+            link: OutgoingLinks::default(),
             backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: Vec::new(),

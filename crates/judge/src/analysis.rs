@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Analysis<'a> {
     plan: &'a Plan,
     pub(crate) trials: Trials<'a>,
-    pub(crate) compared: Vec<Compared>,
+    pub(crate) compared: Vec<ComparisonState>,
     pub(crate) expected: Vec<Expected>,
     /// In the order of the plan.
     pub(crate) cell_pairs: Vec<CellPairState<'a>>,
@@ -29,7 +29,7 @@ pub(crate) struct Analysis<'a> {
 }
 
 /// A comparison, and what the last check found.
-pub(crate) struct Compared {
+pub(crate) struct ComparisonState {
     pub(crate) member: Member,
     pub(crate) found: Option<TestResult>,
 }
@@ -75,7 +75,7 @@ impl<'a> Analysis<'a> {
             pairs: vec![],
             is_settled: false,
         };
-        let compared = |member| Compared { member, found: None };
+        let compared = |member| ComparisonState { member, found: None };
         let expected = |expectation: CellExpectation| Expected {
             expectation,
             evaluation: expectations::inconclusive("no pair of trials"),
@@ -170,7 +170,7 @@ impl<'a> Analysis<'a> {
     }
 
     fn compare(&mut self, check: InterimCheck) {
-        let input = |Compared { member, found }: &Compared| {
+        let input = |ComparisonState { member, found }: &ComparisonState| {
             let cell_pair = &self.cell_pairs[member.cell_pair];
             if cell_pair.is_settled {
                 return ComparisonInput::Settled {
@@ -202,7 +202,7 @@ impl<'a> Analysis<'a> {
             else {
                 return None;
             };
-            let found = self.compared.iter().find(|Compared { member, .. }| {
+            let found = self.compared.iter().find(|ComparisonState { member, .. }| {
                 member.cell_pair == cell_pair && member.metric == planned.metric
             });
             let found = found?.found.as_ref()?;

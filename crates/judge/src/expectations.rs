@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, CellPair, Finding, LEAST_PAIRS, Verdict},
+    compare::{ALPHA, Bound, CellPair, Finding, PAIRS_MIN, Verdict},
     metric::Metric,
     plan::Plan,
     record::TrialRecord,
@@ -268,7 +268,7 @@ impl CellValues<'_> {
         let counted = Counted::of(trials.map(difference));
         let location = Location::of(&counted.values, ALPHA * self.check.share);
         let interval = location.and_then(|location| location.interval);
-        let interval = interval.filter(|_| counted.values.len() >= LEAST_PAIRS as usize);
+        let interval = interval.filter(|_| counted.values.len() >= PAIRS_MIN as usize);
         let share = text::share(location.map(|location| location.estimate), interval);
         Evaluation {
             verdict: compare_with_limit(interval, least.ln(), 1.0),

@@ -1,6 +1,6 @@
 //! What the differences of the pairs of each comparison show.
 
-use perfrun_contract::compare::{ALPHA, Finding, LEAST_PAIRS, NoFinding};
+use perfrun_contract::compare::{ALPHA, Finding, NoFinding, PAIRS_MIN};
 
 use crate::{
     holm,
@@ -46,7 +46,7 @@ pub(crate) struct TestResult {
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
 /// one of the earlier check. A comparison that was settled otherwise stays in the family.
 pub(crate) fn outcomes<T>(inputs: Vec<(T, ComparisonInput)>, share: f64) -> Vec<(T, Option<TestResult>)> {
-    outcomes_from(inputs, share, LEAST_PAIRS as usize)
+    outcomes_from(inputs, share, PAIRS_MIN as usize)
 }
 
 /// As [`outcomes`], where fewer differences than `least` have no finding.

@@ -7,8 +7,7 @@ use std::{
 
 use perfrun_contract::{
     compare::{
-        ALPHA, Bound, Comparison, Finding, Judged, JudgedExpectation, LEAST_PAIRS, NoFinding, Overall,
-        Verdict,
+        ALPHA, Bound, Comparison, Finding, Judged, JudgedExpectation, NoFinding, Overall, PAIRS_MIN, Verdict,
     },
     metric::Metric,
     network::NONE,
@@ -18,7 +17,7 @@ use perfrun_contract::{
 };
 
 use crate::{
-    runs::{Basis, LEAST_EARLIER, LEAST_RUNS},
+    runs::{Basis, EARLIER_MIN, RUNS_MIN},
     text::change,
 };
 
@@ -344,12 +343,12 @@ impl<'a> Names<'a> {
                     some => format!(", and {some} do not"),
                 };
                 let least = match basis {
-                    Basis::Trials => LEAST_PAIRS as usize,
-                    Basis::TwoRuns | Basis::PairsOfRuns => LEAST_RUNS,
-                    Basis::EarlierRuns => LEAST_EARLIER,
+                    Basis::Trials => PAIRS_MIN as usize,
+                    Basis::TwoRuns | Basis::PairsOfRuns => RUNS_MIN,
+                    Basis::EarlierRuns => EARLIER_MIN,
                 };
                 let mut trials = self.plan.trials.iter();
-                let has_enough = trials.any(|trial| !trial.warmup && trial.iteration + 1 >= LEAST_PAIRS);
+                let has_enough = trials.any(|trial| !trial.warmup && trial.iteration + 1 >= PAIRS_MIN);
                 let more = match basis {
                     Basis::Trials if has_enough => {
                         "measure the trials that are missing or failed, or increase `iterations`"

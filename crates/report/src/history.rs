@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_contract::{account::Account, metric::Metric, node::Info};
+use perfrun_contract::{account::ReportedRun, metric::Metric, node::Info};
 
 use crate::csv::{self, columns};
 
@@ -23,8 +23,8 @@ columns! {
 
 /// One line for each run, cell and metric that stands for the cell's workload, from the first run to the
 /// last, under a header. Units are those of the metrics. Ends of intervals are empty below six trials.
-pub fn history_csv(runs: &[Account<'_>]) -> String {
-    let mut runs: Vec<&Account<'_>> = runs.iter().collect();
+pub fn history_csv(runs: &[ReportedRun<'_>]) -> String {
+    let mut runs: Vec<&ReportedRun<'_>> = runs.iter().collect();
     runs.sort_by_key(|run| run.started);
     let mut lines = vec![];
     for run in runs {
@@ -53,7 +53,7 @@ pub fn history_csv(runs: &[Account<'_>]) -> String {
 }
 
 /// What the nodes of a run say, without repetition.
-fn said(run: &Account<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
+fn said(run: &ReportedRun<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
     let nodes = run.environment.nodes.values();
     let distinct: BTreeSet<&str> = nodes.filter_map(what).map(String::as_str).collect();
     as_text(distinct.into_iter().collect::<Vec<_>>().join(" "))

@@ -35,7 +35,7 @@ pub use html::html;
 pub use markdown::{Parts, markdown, parts};
 pub use perfrun_judge::{
     Sentence, Statistics, judged,
-    runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
+    runs::{Basis, EARLIER_MIN, RUNS_MIN, verdict},
     sentences, summarize, verdict_of_whole_run,
 };
 pub use plot::plots;
@@ -44,5 +44,5 @@ pub use samples::samples_csv;
 pub use selection::{ShownResults, select_cells};
 pub use summary::summary_csv;
 pub use tables::{builds, links_line};
-pub use terminal::{Form, terminal};
+pub use terminal::{TerminalOptions, terminal};
 pub use units::text as value;

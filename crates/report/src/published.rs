@@ -1,6 +1,6 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role, tally::counting};
+use perfrun_contract::{account::ReportedRun, plan::Cell, record::TrialRecord, role::Role, tally::counting};
 
 use perfrun_judge::is_measured;
 use serde::Serialize;
@@ -42,7 +42,7 @@ impl Series<'_> {
 }
 
 /// The samples of every node in every trial that counts, in running order.
-pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Series<'a>> {
+pub(crate) fn series<'a>(results: &'a ReportedRun<'a>) -> impl Iterator<Item = Series<'a>> {
     let trials = counting(results.trials).filter(|record| is_measured(record));
     let of_echo = trials.filter_map(|record| {
         let cell = results.plan.cells.get(record.trial.cell)?;
@@ -63,7 +63,7 @@ pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Serie
     })
 }
 
-fn rows(results: &Account<'_>, record: &TrialRecord, name: &str) -> Vec<Row> {
+fn rows(results: &ReportedRun<'_>, record: &TrialRecord, name: &str) -> Vec<Row> {
     let begun = results.started.as_millisecond() + (record.at_seconds * 1e3) as i64;
     let cpus = results
         .environment
@@ -105,7 +105,7 @@ pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
 /// A file for each side of each measured echo, with its name: the published CSV, which has no header. Its
 /// columns are `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and
 /// `bytes_written`.
-pub fn echo_csv(results: &Account<'_>) -> Vec<(String, String)> {
+pub fn echo_csv(results: &ReportedRun<'_>) -> Vec<(String, String)> {
     series(results)
         .map(|series| {
             let name = format!(

@@ -1,7 +1,7 @@
 //! The interval samples of every node and trial, flat.
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     node::Sample,
     parameters::Parameters,
     plan::Cell,
@@ -40,7 +40,7 @@ columns! {
 }
 
 /// `samples.csv`: one line for every interval of every node of every trial, in running order, under a header.
-pub fn samples_csv(results: &Account<'_>) -> String {
+pub fn samples_csv(results: &ReportedRun<'_>) -> String {
     let lines = results.trials.iter().flat_map(|record| {
         let cell = results.plan.cells.get(record.trial.cell);
         record.nodes.iter().flat_map(move |(name, node)| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     matrix::{IpFamily, Transport},
     metric::Metric,
     plan::Cell,
@@ -38,7 +38,7 @@ columns! {
 
 /// `summary.csv`: one line for every row of the summary, under a header. Units are those of the metrics;
 /// empty fields are not known, for example ends of intervals of fewer than six trials.
-pub fn summary_csv(results: &Account<'_>) -> String {
+pub fn summary_csv(results: &ReportedRun<'_>) -> String {
     let cells: HashMap<&str, &Cell> = results
         .plan
         .cells

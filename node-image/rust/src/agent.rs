@@ -35,7 +35,7 @@ use crate::{
 /// A conductor has one or two connections, a scraper has one.
 const LIMITS: Limits = Limits::new(64, Duration::from_secs(60));
 /// How long calls in progress may take when the agent stops.
-const LAST_CALLS: Duration = Duration::from_secs(1);
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The state that calls work on.
 struct Agent {
@@ -95,7 +95,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         agent.metrics.scrapes.changed();
         agent.metrics.scrapes.seen(args.observed.linger_seconds).await;
         stop.cancel();
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };
     let calls = router(agent.clone(), token.into());
     tokio::select! {

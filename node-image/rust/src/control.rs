@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The longest time that a call may wait, in seconds. After that, the client repeats the call.
-const LONGEST_WAIT: f64 = 60.0;
+const WAIT_MAX: f64 = 60.0;
 /// The largest body of a call, in bytes: a request with thousands of addresses fits.
 const LARGEST_BODY: usize = 4 << 20;
 
@@ -218,7 +218,7 @@ async fn get_trial(
     let Query(Wait { wait, after }) =
         query.map_err(|rejection| Refused::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
     let trial = find(&node, &id)?;
-    let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(LONGEST_WAIT) } else { 0.0 });
+    let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(WAIT_MAX) } else { 0.0 });
     let status = trial.status(wait, after).await;
     if status.outcome.is_some() {
         trial.collected();

@@ -32,9 +32,9 @@ const LIMITS: Limits = Limits::new(256, Duration::from_secs(60));
 /// Each scraper has a connection. It is idle for longer than the usual time between two scrapes.
 const METRICS_LIMITS: Limits = Limits::new(16, Duration::from_secs(150));
 /// How long a stopping node waits until its outcomes are collected.
-const LAST_COLLECTION: Duration = Duration::from_secs(3);
+const LAST_COLLECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long calls in progress may then take.
-const LAST_CALLS: Duration = Duration::from_secs(1);
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a conductor until SIGTERM or SIGINT. A running trial then ends with a reason that can still be
 /// collected. Where the conductor asks for it, the program restarts.
@@ -68,15 +68,15 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let _ = tokio::time::timeout(LAST_COLLECTION, collected).await;
+        let _ = tokio::time::timeout(LAST_COLLECTION_TIMEOUT, collected).await;
         node.metrics.scrapes.seen(observed.linger_seconds).await;
         stop.cancel();
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };
     let renewed = async {
         node.renew.cancelled().await;
         stop.cancel();
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };
     tokio::select! {
         () = sockets.serve(router(node.clone()), LIMITS, page, stop.clone()) => {}

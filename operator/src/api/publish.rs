@@ -28,7 +28,7 @@ use crate::api::{
 pub(crate) const CONFLICT_RETRY: Duration = Duration::from_secs(1);
 
 /// How long the events about a status may take together. Those that are lost do no harm.
-const EVENTS_WITHIN: Duration = Duration::from_secs(10);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a status was not written.
 #[derive(Debug, Error, IntoStaticStr)]
@@ -86,7 +86,7 @@ where
             publish_event(event, &object.object_ref(&()), recorder).await;
         }
     };
-    if timeout(EVENTS_WITHIN, published).await.is_err() {
+    if timeout(EVENTS_TIMEOUT, published).await.is_err() {
         tracing::debug!("events were not published in time");
     }
     Ok(Published::Yes)

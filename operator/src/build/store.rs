@@ -9,7 +9,7 @@ use perfrun_api::{
 };
 
 use super::{
-    RunIdentity, Site, longest_seconds,
+    PodDefaults, RunIdentity, longest_seconds,
     pod::{beside, tolerations},
 };
 use crate::names;
@@ -20,7 +20,7 @@ pub(crate) fn pod(
     spec: &PerfRunSpec,
     store: &Store,
     incarnation: u32,
-    site: &Site,
+    site: &PodDefaults,
 ) -> Pod {
     let mut metadata = run.metadata(names::pod(&run.name, &run.uid, STORE_NODE, incarnation));
     metadata.labels.get_or_insert_default().extend([

@@ -21,14 +21,14 @@ pub(crate) struct Progress {
 
 /// What the records of a run amount to so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RunningAccount {
+pub(super) struct RecordTotals {
     trials: Tally,
     links: Links,
     /// The network of each cell. Empty if the run does not impair links.
     networks: Arc<[String]>,
 }
 
-impl RunningAccount {
+impl RecordTotals {
     /// The account of a plan without any record.
     pub(super) fn new(plan: &Plan) -> Self {
         let impairs = !plan.networks.is_empty();
@@ -91,9 +91,9 @@ mod tests {
 
     #[test]
     fn attempts_of_a_continued_account_count_once_it_has_joined() {
-        let mut account = RunningAccount {
+        let mut account = RecordTotals {
             networks: ["wan".to_owned()].into(),
-            ..RunningAccount::default()
+            ..RecordTotals::default()
         };
         account.add(&failed("c0.i0", Reason::ImpairmentNotEffective));
         let before = account.progress();

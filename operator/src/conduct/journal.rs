@@ -41,7 +41,7 @@ use self::{
     part_store::{Error, PartStore},
     reading::Contents,
 };
-use super::{Job, Shared, Wake, account::RunningAccount};
+use super::{Job, Shared, Wake, account::RecordTotals};
 use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
@@ -57,7 +57,7 @@ const FLUSH_BYTES: usize = 4 << 20;
 /// This number of records is flushed regardless of the time.
 const FLUSH_RECORDS: usize = HELD_TRIALS_MAX / 4;
 /// How long a flush may delay the measurements.
-const FLUSH_WITHIN: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// With this number of records that are not kept, no further trial begins: a node that holds
 /// [`HELD_TRIALS_MAX`] trials refuses the next.
 const UNKEPT_MAX: usize = HELD_TRIALS_MAX / 4 * 3;
@@ -71,9 +71,9 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 /// How long a run that is over waits for its records to be read, and one that is cancelled for its records to
 /// be read or kept.
-const READ_WITHIN: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a run that is over waits for its results to be kept, which may have taken hours to measure.
-const KEEP_WITHIN: Duration = Duration::from_secs(600);
+const KEEP_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The journal of a run.
 pub(super) struct Journal {
@@ -85,7 +85,7 @@ pub(super) struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
-    account: RunningAccount,
+    account: RecordTotals,
     /// Parts with records, in order.
     parts: Vec<String>,
     /// Records that are in no part, a line each, and their number. A flush leaves them here until it has
@@ -153,12 +153,12 @@ impl Journal {
     }
 
     /// What the records amount to.
-    pub(super) fn account(&self) -> &RunningAccount {
+    pub(super) fn account(&self) -> &RecordTotals {
         &self.account
     }
 
     /// Keeps the pending records and the results. Returns the names of all parts, in order, and why some
-    /// are missing. Tries for [`KEEP_WITHIN`] unless they are refused, and for [`READ_WITHIN`] if
+    /// are missing. Tries for [`KEEP_TIMEOUT`] unless they are refused, and for [`READ_TIMEOUT`] if
     /// the run is cancelled.
     pub(super) async fn close(mut self, results: Results) -> (Vec<String>, Result<(), Error>) {
         let kept = self.keep_all(results).await;
@@ -186,7 +186,7 @@ impl Journal {
         records.filter(|record| record.merged_samples.is_some()).count()
     }
 
-    /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_WITHIN`].
+    /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_TIMEOUT`].
     async fn flush(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
         self.compress().await;
         self.write(retries).await
@@ -216,7 +216,7 @@ impl Journal {
         };
         match retries {
             // A part whose answer is late is written again.
-            None => timeout(FLUSH_WITHIN, write).await.unwrap_or(Err(Error::Late))?,
+            None => timeout(FLUSH_TIMEOUT, write).await.unwrap_or(Err(Error::Late))?,
             Some(_) => write.await?,
         }
         self.unkept = 0;
@@ -322,9 +322,9 @@ struct Retries<'a> {
 impl Retries<'_> {
     fn are_over(self) -> bool {
         let limit = if self.cancel.is_cancelled() {
-            READ_WITHIN
+            READ_TIMEOUT
         } else {
-            KEEP_WITHIN
+            KEEP_TIMEOUT
         };
         self.since.elapsed() >= limit
     }
@@ -433,10 +433,10 @@ async fn read_in_time(
     let over = async {
         let cancelled = async {
             cancel.cancelled().await;
-            sleep(READ_WITHIN).await;
+            sleep(READ_TIMEOUT).await;
         };
         tokio::select! {
-            () = sleep(job.time_left().max(READ_WITHIN)) => {}
+            () = sleep(job.time_left().max(READ_TIMEOUT)) => {}
             () = cancelled => {}
         }
     };

@@ -30,13 +30,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long pods may be unready at the start: after an outage of the API server, until their Kubernetes nodes
 /// report.
-const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a node may take to restart in its pod. The digest of a large program takes seconds.
-const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the API server may take to know that a container has ended.
-const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between two attempts to delete a lost pod.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ impl<'a> PodNodes<'a> {
     /// Waits until all nodes of the plan, which have been ready before, are ready. The error names one that
     /// is not.
     pub(super) async fn wait_for_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
-        let deadline = Instant::now() + SETTLES_WITHIN;
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             match self.ready_handles() {
                 Err(why) if Instant::now() < deadline => {
@@ -161,7 +161,7 @@ impl<'a> PodNodes<'a> {
     /// Starts the program of a node again in its pod. `None` if the node needs another pod.
     async fn renew_in_place(&self, name: &str) -> Option<NodeHandle> {
         let handle = self.find_ready(&self.look(), name, "")?.ok()?;
-        match handle.node.renew(RENEWED_WITHIN).await {
+        match handle.node.renew(RENEWAL_TIMEOUT).await {
             Ok(true) => Some(handle),
             Ok(false) => None,
             Err(error) => {
@@ -240,7 +240,7 @@ impl Look {
 impl NodeProvider for PodNodes<'_> {
     async fn describe_end(&self, name: &str) -> Option<String> {
         let given = self.given.lock().get(name).cloned()?;
-        let deadline = Instant::now() + KNOWN_WITHIN;
+        let deadline = Instant::now() + KNOWN_TIMEOUT;
         loop {
             let look = self.look();
             match look.by_uid.get(&given).map(|pod| &pod.state) {

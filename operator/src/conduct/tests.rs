@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::*;
 use crate::{
     access::Access,
-    build::Site,
+    build::PodDefaults,
     process::{fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
@@ -124,7 +124,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         access: Access::Direct,
         reading: Reading::of_process(),
         key: TokenKey::fixed(),
-        site: Site::fixed(),
+        site: PodDefaults::fixed(),
         operators: SYSTEM.to_owned(),
         result_bytes: 64 << 20,
         recorder: server.recorder(),

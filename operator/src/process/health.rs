@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// How long the loop that acquires and renews the Lease may stand still. An attempt and the pause after it
 /// take seven seconds at most.
-const STANDS_STILL: Duration = Duration::from_secs(60);
+const STANDSTILL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What `/livez` and `/readyz` report.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Health {
     /// An error if a restart would help, which says why.
     pub(crate) fn check_alive(&self) -> Result<(), &'static str> {
         match self.0.lock().last_attempt {
-            Some(last_attempt) if last_attempt.elapsed() >= STANDS_STILL => {
+            Some(last_attempt) if last_attempt.elapsed() >= STANDSTILL_TIMEOUT => {
                 Err("the loop that renews the lease has stopped")
             }
             _ => Ok(()),

@@ -32,7 +32,7 @@ use crate::process::metrics::Metrics;
 
 /// How much later than the first namespace all others are listed. One that the operator has no rights in must
 /// not stop them.
-const LISTED_WITHIN: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Objects that one request lists. Each may have 1.5 MB, and the client holds an answer twice while it is
 /// read.
@@ -139,7 +139,7 @@ impl<K: ResourceExt + Clone> Merged<K> {
     /// if none has been listed: then the API server is away.
     async fn wait_until_overdue(&self) {
         match self.first {
-            Some(first) if !self.begun => sleep_until(first + LISTED_WITHIN).await,
+            Some(first) if !self.begun => sleep_until(first + LIST_TIMEOUT).await,
             _ => future::pending().await,
         }
     }
@@ -312,7 +312,7 @@ mod tests {
         for expected in ["begins", "x", "is complete"] {
             assert_eq!(next().await, expected);
         }
-        assert_eq!(start.elapsed().as_secs(), LISTED_WITHIN.as_secs());
+        assert_eq!(start.elapsed().as_secs(), LIST_TIMEOUT.as_secs());
         assert_eq!(next().await, "y", "it can be listed at last");
     }
 

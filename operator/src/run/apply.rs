@@ -40,7 +40,7 @@ const DELETIONS_AT_ONCE: usize = 16;
 /// How long one reconciliation may begin to create objects, or to delete them. A run with many pods must not
 /// keep its status from being written, nor occupy one of the few reconciliations at a time, because the API
 /// server is slow.
-const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of a decision was carried out.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -113,7 +113,7 @@ async fn create_objects(
     store: Option<u32>,
     context: &Context,
 ) -> Result<Applied, Error> {
-    let deadline = Instant::now() + BEGIN_WITHIN;
+    let deadline = Instant::now() + BEGIN_TIMEOUT;
     let mut applied = Applied::All;
     let Services {
         access,
@@ -196,7 +196,7 @@ where
 
 /// Deletes pods of the run one by one: a pod of another owner stays, whatever its labels are.
 async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> Result<Applied, Error> {
-    let deadline = Instant::now() + BEGIN_WITHIN;
+    let deadline = Instant::now() + BEGIN_TIMEOUT;
     let client = &context.services.client;
     let due: Vec<_> = pods.iter().filter(|pod| !pod.deleting).collect();
     let (mut applied, mut all) = (Applied::All, Ok(()));

@@ -16,13 +16,13 @@ use parking_lot::Mutex;
 use perfrun_api::{pod::PodState, spec::PerfRunSpec};
 use tokio::time::Instant;
 
-use crate::{api::watched::WatchedPod, build::pod::STOP_WITHIN_SECONDS};
+use crate::{api::watched::WatchedPod, build::pod::STOP_TIMEOUT_SECONDS};
 
 /// How long pods may take to stop. Those on a Kubernetes node that is lost never do.
-pub(crate) const STOPS_WITHIN: Duration = Duration::from_secs(STOP_WITHIN_SECONDS.cast_unsigned() + 20);
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(STOP_TIMEOUT_SECONDS.cast_unsigned() + 20);
 
 /// How long the watch may take to show a pod that this process has created.
-const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+const SHOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pods that runs have left behind.
 pub(crate) struct Leftovers {
@@ -117,7 +117,7 @@ impl Leftovers {
         created.push(Created {
             namespace: namespace.to_owned(),
             name,
-            shown_until: now + SHOWN_WITHIN,
+            shown_until: now + SHOWN_TIMEOUT,
         });
     }
 
@@ -139,8 +139,8 @@ impl Leftovers {
             let left = Left {
                 pods,
                 unseen,
-                stopping_until: now + STOPS_WITHIN,
-                living_until: now + living.unwrap_or(STOPS_WITHIN),
+                stopping_until: now + STOP_TIMEOUT,
+                living_until: now + living.unwrap_or(STOP_TIMEOUT),
             };
             known.left.insert(uid.to_owned(), left);
         }
@@ -149,7 +149,7 @@ impl Leftovers {
     /// Whether pods of earlier runs are still there, in one namespace or in all.
     pub(crate) fn are_in(&self, namespace: Option<&str>) -> bool {
         let now = Instant::now();
-        let is_new = now < self.begun + STOPS_WITHIN;
+        let is_new = now < self.begun + STOP_TIMEOUT;
         let known = self.known.lock();
         if !is_new && known.left.is_empty() {
             return false;

@@ -16,8 +16,8 @@ use crate::{
     policy::{ExclusivePer, Policy},
     run::{
         conditions::{has_ended, is_provisioning, is_running},
-        leftovers::{Leftovers, STOPS_WITHIN},
-        turn::{self, Contender, Limits, TurnState},
+        leftovers::{Leftovers, STOP_TIMEOUT},
+        turn::{self, Limits, QueuedRun, TurnState},
         turn_states::{Entries, Reservation, TurnStates},
     },
 };
@@ -93,8 +93,8 @@ impl Turns {
                 return Ok(());
             }
             let runs = self.runs.state();
-            let this = contender(run, &uid, TurnState::Waiting, entries);
-            let others = self.contenders(&runs, entries);
+            let this = queued_run(run, &uid, TurnState::Waiting, entries);
+            let others = self.queued_runs(&runs, entries);
             if is_begun {
                 return turn::may_continue(&this, &others, self.limits());
             }
@@ -142,7 +142,7 @@ impl Turns {
     /// The end of the run has been written, and another run may start. The watch may not show it yet.
     /// `keeps_pods` is whether its pods stay: they do nothing.
     pub(crate) fn end(&self, uid: &str, keeps_pods: bool) {
-        let living = if keeps_pods { Duration::ZERO } else { STOPS_WITHIN };
+        let living = if keeps_pods { Duration::ZERO } else { STOP_TIMEOUT };
         self.leave_pods(uid, Some(living));
         self.turn_states.end(uid);
         self.wake_first();
@@ -150,7 +150,7 @@ impl Turns {
 
     /// Nobody can write the end of the run, and another run may start.
     pub(crate) fn stand_back(&self, uid: &str) {
-        self.leave_pods(uid, Some(STOPS_WITHIN));
+        self.leave_pods(uid, Some(STOP_TIMEOUT));
         if self.turn_states.stand_back(uid) {
             self.wake_first();
         }
@@ -216,8 +216,8 @@ impl Turns {
     /// The waiting run that goes first. `None` if no run waits.
     fn first_waiting(&self) -> Option<ObjectRef<WatchedRun>> {
         let runs = self.runs.state();
-        let contenders = self.turn_states.read(|entries| self.contenders(&runs, entries));
-        let first = turn::first_waiting(&contenders, self.limits())?;
+        let queued_runs = self.turn_states.read(|entries| self.queued_runs(&runs, entries));
+        let first = turn::first_waiting(&queued_runs, self.limits())?;
         Some(ObjectRef::new(first.name).within(first.namespace))
     }
 
@@ -229,17 +229,17 @@ impl Turns {
     }
 
     /// The runs that have a turn or wait for one.
-    fn contenders<'a>(&self, runs: &'a [Arc<WatchedRun>], entries: &Entries) -> Vec<Contender<'a>> {
+    fn queued_runs<'a>(&self, runs: &'a [Arc<WatchedRun>], entries: &Entries) -> Vec<QueuedRun<'a>> {
         let owners = LazyCell::new(|| self.owners_of_pods());
-        let contenders = runs.iter().filter_map(|run| {
+        let queued_runs = runs.iter().filter_map(|run| {
             let run = run.readable()?;
             let uid = run.meta().uid.as_deref()?;
             let is_reconciled = entries.is_reconciled(uid);
             let has_pods = || owners.contains(&(run.namespace().unwrap_or_default(), uid.to_owned()));
             let turn_state = turn_state(run, entries.turn_state(uid), is_reconciled, has_pods)?;
-            Some(contender(run, uid, turn_state, entries))
+            Some(queued_run(run, uid, turn_state, entries))
         });
-        contenders.collect()
+        queued_runs.collect()
     }
 
     /// Namespaces and UIDs of the owners of all pods that are not being deleted.
@@ -284,10 +284,10 @@ fn turn_state(
     }
 }
 
-fn contender<'a>(run: &'a PerfRun, uid: &'a str, turn_state: TurnState, entries: &Entries) -> Contender<'a> {
+fn queued_run<'a>(run: &'a PerfRun, uid: &'a str, turn_state: TurnState, entries: &Entries) -> QueuedRun<'a> {
     let namespace = run.meta().namespace.as_deref().unwrap_or_default();
     let created = run.meta().creation_timestamp.as_ref();
-    Contender {
+    QueuedRun {
         created: created.map_or(i64::MAX, |time| time.0.as_second()),
         last_turn: entries.last_turn(namespace),
         namespace,

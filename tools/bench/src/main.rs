@@ -128,7 +128,7 @@ async fn measure(args: &Args) -> Result<ExitCode> {
             Name::Links => links::run(rounds, seconds).await?,
             Name::Netem => links::netem::run(rounds, seconds)?,
             Name::Relay => relay::run(rounds).await?,
-            Name::Peers => peers::run(&args.peer, rounds.max(peers::LEAST_ROUNDS)).await?,
+            Name::Peers => peers::run(&args.peer, rounds.max(peers::ROUNDS_MIN)).await?,
             Name::Cluster => cluster::run(rounds, seconds).await?,
             Name::Scale if scale::run(&args.runs).await? => {}
             Name::Scale => return Ok(ExitCode::from(MISSED)),

@@ -62,7 +62,7 @@ pub(crate) fn results(bytes: &[u8]) {
         return;
     };
     let account = results.account();
-    let form = perfrun_report::Form {
+    let form = perfrun_report::TerminalOptions {
         width: 100,
         is_all: true,
         ..Default::default()

@@ -42,7 +42,7 @@ const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 const FAILURE_LOG: &str = "PERFRUN_FAILURE_LOG";
 
 /// The timeout in seconds for fetching the advisory database. Without network access the fetch has none.
-const FETCH_LIMIT: &str = "60";
+const FETCH_TIMEOUT: &str = "60";
 
 /// The test that takes the longest. It boots a kernel and mostly waits.
 const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
@@ -254,12 +254,12 @@ fn go_database(status: Option<i32>, log: &str) -> Database {
     }
 }
 
-/// How a command ended that fetches something, and what it printed. It ends at [`FETCH_LIMIT`].
+/// How a command ended that fetches something, and what it printed. It ends at [`FETCH_TIMEOUT`].
 fn within_limit(workspace: &Workspace, program: &Path, args: &[&str]) -> Result<(ExitStatus, String)> {
     let log = workspace.scratch()?.join("advisories.log");
     let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
     let mut fetch = workspace.command("timeout");
-    fetch.arg(FETCH_LIMIT).arg(program).args(args);
+    fetch.arg(FETCH_TIMEOUT).arg(program).args(args);
     fetch
         .env("GIT_TERMINAL_PROMPT", "0")
         .stdout(output.try_clone()?)

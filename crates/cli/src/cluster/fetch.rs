@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::Cluster,
     error::{Call, Error},
-    follow::patiently,
+    follow::retry_until_answered,
     reader::{Reader, hold},
 };
 use crate::ui::Screen;
@@ -73,7 +73,7 @@ async fn config_maps(
 ) -> anyhow::Result<Vec<Part>> {
     let mut parts = vec![];
     for name in names {
-        let Some(config_map) = patiently(Some(screen), || config_map(cluster, name)).await? else {
+        let Some(config_map) = retry_until_answered(Some(screen), || config_map(cluster, name)).await? else {
             bail!(
                 "configmap {name} with a part of the results no longer exists; it is deleted together with its run, \
                  see spec.cleanup"

@@ -35,16 +35,16 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::{Cluster, FIELD_MANAGER, open},
     error::{Call, Error},
-    follow::patiently,
+    follow::retry_until_answered,
 };
 use crate::ui::Screen;
 
 /// How long the pod may take until it answers.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// The pause between two looks at the pod.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A pod that nobody deletes, because perfrun was killed, ends after this time. The PerfRun owns it.
-const LONGEST_SECONDS: i64 = 1800;
+const SECONDS_MAX: i64 = 1800;
 
 /// What it takes to read the results of a run.
 pub(super) struct Reader<'a> {
@@ -110,7 +110,7 @@ impl Reader<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                active_deadline_seconds: Some(LONGEST_SECONDS),
+                active_deadline_seconds: Some(SECONDS_MAX),
                 ..store_pod(
                     self.store,
                     &url,
@@ -165,10 +165,10 @@ fn problem(status: StatusCode, body: &[u8]) -> String {
 
 /// Waits until the program answers.
 async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Result<Connection> {
-    let until = Instant::now() + READY_WITHIN;
+    let until = Instant::now() + READY_TIMEOUT;
     loop {
         let (look, pods) = (Call::of("get", "pods", pod), cluster.pods());
-        let seen = patiently(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
+        let seen = retry_until_answered(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
         let why = match state(&seen) {
             PodState::Gone(trouble) => bail!(trouble.message),
             PodState::Stuck(trouble) => anyhow!(trouble.message),
@@ -184,7 +184,7 @@ async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Resul
         };
         ensure!(
             Instant::now() < until,
-            "{why:#} (not ready within {READY_WITHIN:?})"
+            "{why:#} (not ready within {READY_TIMEOUT:?})"
         );
         sleep(PAUSE).await;
     }

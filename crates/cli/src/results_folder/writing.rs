@@ -15,7 +15,7 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Durability, RecordSink, RunEnd};
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     node::Info,
     plan::Plan,
     profile::Profile,
@@ -219,8 +219,8 @@ impl ResultsFolder {
     }
 
     /// The results as a report needs them, with the profiles.
-    pub fn account(&self) -> Account<'_> {
-        Account {
+    pub fn account(&self) -> ReportedRun<'_> {
+        ReportedRun {
             profiles: &self.profiles,
             ..self.results.account()
         }

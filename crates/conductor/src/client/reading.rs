@@ -31,7 +31,7 @@ const OUTCOMES_BYTES: usize = 24 << 20;
 const OUTCOMES_OF_RUN_BYTES: usize = 12 << 20;
 
 /// How long the rest of an answer may take. It keeps others waiting.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After this wait for room, a node may have ended the connection: perfrun's nodes do if nothing is read for
 /// 30 seconds.
@@ -140,7 +140,7 @@ impl Reading {
             let has_waited = began.elapsed() >= PATIENCE;
             // A buffer that grows as needed would take up to twice that.
             answer.body.reserve_exact(rest);
-            let end = timeout(READ_WITHIN, read(body, &mut answer.body, usize::MAX)).await?;
+            let end = timeout(READ_TIMEOUT, read(body, &mut answer.body, usize::MAX)).await?;
             end.map_err(|error| match has_waited && !error.is::<LengthLimitError>() {
                 true => BoxError::from(Waited(error)),
                 false => error,
@@ -223,7 +223,7 @@ mod tests {
         let (process, begun) = (Reading::of_process(), AtomicUsize::new(0));
         let runs: Vec<Reading> = (0..200).map(|_| process.of_run()).collect();
         let all = join_all(runs.iter().map(|run| answered(run, 2, false, &begun)));
-        assert!(timeout(READ_WITHIN / 2, all).await.is_err());
+        assert!(timeout(READ_TIMEOUT / 2, all).await.is_err());
         assert_eq!(begun.load(Ordering::Relaxed), 2);
         // What nodes say during a trial waits for nobody.
         let small = answered(&runs[0], 0, true, &begun).await.expect("it ends");
@@ -243,7 +243,7 @@ mod tests {
                 assert_eq!(answer.expect("it ends").body.len(), 2000 * CHUNK.len());
             }
         }
-        assert!(began.elapsed() <= READ_WITHIN, "{:?}", began.elapsed());
+        assert!(began.elapsed() <= READ_TIMEOUT, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
@@ -263,7 +263,7 @@ mod tests {
         let (run, begun) = (Reading::of_process(), AtomicUsize::new(0));
         let began = Instant::now();
         answered(&run, 2, false, &begun).await.expect_err("it never ends");
-        assert!(began.elapsed() < 2 * READ_WITHIN, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 2 * READ_TIMEOUT, "{:?}", began.elapsed());
     }
 
     /// Counts requests for a status, and ends an answer that is not read within 30 seconds.

@@ -14,7 +14,7 @@ use perfrun_conductor::{
 };
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_link::{
-    Ability, ActiveBackend, Capabilities, Impairment, Link, LinkState, Mode, Obstacle, PacketCounts,
+    Ability, ActiveBackend, Capabilities, Impairment, LinkState, Mode, Obstacle, OutgoingLinks, PacketCounts,
     Scheduling,
     probe::{Delivery, Measurement, Rate, RoundTrip},
     state::{Lateness, Traffic, Worker},
@@ -268,7 +268,7 @@ impl Agent {
                 real_time: ability,
             },
             probe_port: 4242,
-            state: Some(state).filter(|state| state.link != Link::default()),
+            state: Some(state).filter(|state| state.link != OutgoingLinks::default()),
         }
     }
 }

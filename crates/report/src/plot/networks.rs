@@ -12,7 +12,7 @@ use perfrun_link::{Impairment, Loss};
 
 use super::{
     canvas::Plot,
-    heat::{Heat, Map, Square},
+    heat::{HeatMaps, Map, Square},
 };
 use crate::{
     order::{distinct, grouped},
@@ -50,7 +50,7 @@ pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
     } else {
         "Loss to servers / back"
     };
-    let heat = Heat {
+    let heat = HeatMaps {
         title: format!("{}: medians by delay and loss", source.results.name),
         description: "A map for each pair of stacks, transport and load. A square has the median on the network with this delay \
                       and loss, and below it how good that is, as a share of the network without both, or of the best one in the \

@@ -3,7 +3,7 @@
 use perfrun_contract::{
     node::Reason,
     record::{
-        Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord, WINDOW_LIMITED,
+        ACHIEVED_MIN, Flag, LATE_START_SECONDS, NOTABLE_SHARE, Standstill, TrialRecord, WINDOW_LIMITED,
     },
     role::Role,
 };
@@ -111,7 +111,7 @@ pub(super) fn explained(flag: Flag) -> String {
         }
         Flag::BelowNominal => format!(
             "streams echoed at less than {:.0} % of the nominal rate",
-            LEAST_ACHIEVED * 1e2
+            ACHIEVED_MIN * 1e2
         ),
         Flag::Disturbed => {
             "other processes or the hypervisor kept the machine busy, or a node had to wait for its CPUs"

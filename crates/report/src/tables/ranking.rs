@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// With more cases than these, their number is all that a reader can take in.
-const MOST_SENTENCES: usize = 6;
+const SENTENCES_MAX: usize = 6;
 
 /// Why only medians are named.
 const NO_ORDER: &str =
@@ -108,7 +108,7 @@ pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
     let has_order = compared.peek().is_none() || !compared.all(is_too_few);
     let mut sentences = vec![];
     let shown: Vec<&Case> = match cases.len() {
-        ..=MOST_SENTENCES => cases.iter().collect(),
+        ..=SENTENCES_MAX => cases.iter().collect(),
         _ => {
             if has_order {
                 sentences.extend(ranges(&cases));
@@ -146,7 +146,7 @@ fn furthest(cases: &[Case]) -> Vec<&Case> {
             .max_by(by_spread)
             .or_else(|| cases.iter().copied().max_by(by_spread))
     });
-    furthest.take(MOST_SENTENCES).collect()
+    furthest.take(SENTENCES_MAX).collect()
 }
 
 impl Case {
@@ -177,7 +177,7 @@ fn ranges(cases: &[Case]) -> Vec<String> {
     };
     let ranges = grouped(alone);
     match ranges.len() {
-        ..=MOST_SENTENCES => ranges.into_iter().filter_map(range).collect(),
+        ..=SENTENCES_MAX => ranges.into_iter().filter_map(range).collect(),
         _ => vec![],
     }
 }
@@ -599,8 +599,8 @@ mod tests {
             };
             (0..count).map(alone).collect()
         };
-        assert_eq!(ranges(&pairs(MOST_SENTENCES)).len(), MOST_SENTENCES);
-        assert_eq!(ranges(&pairs(MOST_SENTENCES + 1)).len(), 0);
+        assert_eq!(ranges(&pairs(SENTENCES_MAX)).len(), SENTENCES_MAX);
+        assert_eq!(ranges(&pairs(SENTENCES_MAX + 1)).len(), 0);
         let compared = Case {
             separation: separation(values(&[("a", 1.0, 2.0), ("b", 3.0, 4.0)])).unwrap(),
             ..case("memory", 1.0, 2.0)

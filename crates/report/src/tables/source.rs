@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::Ratio,
     metric::Metric,
     parameters::Parameters,
@@ -13,7 +13,7 @@ use perfrun_contract::{
     summary::SummaryRow,
     tally::counting,
 };
-use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
+use perfrun_judge::{VALUES_MIN, is_measured, measured, needs, share, summarize};
 
 use super::notes::{BUSY, LOST_ENDS, Notes, Standstills, busy, explained, lost_ends};
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 
 /// Results, indexed.
 pub(crate) struct Source<'a> {
-    pub(crate) results: &'a Account<'a>,
+    pub(crate) results: &'a ReportedRun<'a>,
     summary: Cow<'a, [SummaryRow]>,
     /// Rows of the summary, by cell and metric.
     rows: Vec<HashMap<Metric, usize>>,
@@ -93,7 +93,7 @@ pub(crate) enum Style {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(results: &'a Account<'a>) -> Self {
+    pub(crate) fn new(results: &'a ReportedRun<'a>) -> Self {
         // A run that ended early may have left no summary, but its trials are there.
         let summary = if results.summary.is_empty() {
             Cow::Owned(summarize(results.plan, results.trials))
@@ -366,7 +366,7 @@ impl<'a> Source<'a> {
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
         let needed = self.place(&cell.id).map(|place| self.needed[place]);
         let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
-            let interval = if row.ci95_low.is_none() && needed >= LEAST_VALUES {
+            let interval = if row.ci95_low.is_none() && needed >= VALUES_MIN {
                 ", too few for an interval"
             } else {
                 ""

@@ -22,7 +22,8 @@ use perfrun_link::{
     state::{Lateness, Worker},
 };
 use perfrun_report::{
-    Form, echo_csv, html, judged, markdown, samples_csv, select_cells, summarize, summary_csv, terminal,
+    TerminalOptions, echo_csv, html, judged, markdown, samples_csv, select_cells, summarize, summary_csv,
+    terminal,
 };
 
 use perfrun_test_kit::results::{Run, run};
@@ -46,11 +47,11 @@ pub(crate) const COMPARED: &str = "
   iterations: 20
 ";
 
-fn form(width: usize) -> Form {
-    Form {
+fn form(width: usize) -> TerminalOptions {
+    TerminalOptions {
         width,
         all: "perfrun report results/RUN --all".to_owned(),
-        ..Form::default()
+        ..TerminalOptions::default()
     }
 }
 
@@ -64,7 +65,7 @@ fn a_report_of_the_quickstart_equals_its_snapshots() {
     let results = run(QUICKSTART).results();
     assert_snapshot!("quickstart.md", markdown(&results.account()));
     assert_snapshot!("quickstart.txt", shown(&results, 100));
-    let all = Form {
+    let all = TerminalOptions {
         is_all: true,
         ending: vec!["results/RUN/report.html".to_owned(), "exit 0".to_owned()],
         ..form(100)

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The state that all streams of one side share.
-pub(super) struct Terms {
+pub(super) struct EchoSide {
     line: Arc<[u8]>,
     pacer: Pacer,
     deadline: Duration,
@@ -46,7 +46,7 @@ pub(super) struct Terms {
     first_failure: OnceLock<Failure>,
 }
 
-impl Terms {
+impl EchoSide {
     pub(super) fn new(setup: &Setup, load: &Echo) -> Self {
         Self {
             line: echo::line(load.message_bytes.0 as usize),
@@ -94,7 +94,7 @@ pub(super) async fn run(
         load,
         begun,
         end: begun + Duration::from_secs_f64(load.duration_seconds),
-        terms: Arc::new(Terms::new(setup, load)),
+        terms: Arc::new(EchoSide::new(setup, load)),
     };
     let connections = (0..).zip(peers);
     let connections = connections.map(|(number, peer)| client.connection(peer, number));
@@ -135,7 +135,7 @@ struct Client<'a> {
     load: &'a Echo,
     begun: Instant,
     end: Instant,
-    terms: Arc<Terms>,
+    terms: Arc<EchoSide>,
 }
 
 impl Client<'_> {
@@ -227,7 +227,7 @@ async fn lateness(at: Instant) -> Duration {
 /// Runs one stream of a client. Only wrong bytes end the trial.
 async fn stream(
     connection: Arc<dyn Connection>,
-    terms: Arc<Terms>,
+    terms: Arc<EchoSide>,
     number: u32,
     end: Instant,
 ) -> Result<(), Failed> {
@@ -254,7 +254,7 @@ async fn stream(
 
 async fn echo_until(
     mut stream: BoxStream,
-    terms: &Terms,
+    terms: &EchoSide,
     number: u32,
     end: Instant,
     first: Settles<'_>,
@@ -293,7 +293,7 @@ async fn echo_until(
 }
 
 /// Serves one stream. Only wrong bytes fail the trial; other failures are counted.
-pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Arrival, wire::Error> {
+pub(super) async fn serve(mut stream: BoxStream, terms: Arc<EchoSide>) -> Result<Arrival, wire::Error> {
     let _active = Active::new(&terms);
     let mut window = 0;
     let counters = &terms.observer.counters;
@@ -323,7 +323,7 @@ pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Ar
 struct Active<'a>(&'a AtomicU64);
 
 impl<'a> Active<'a> {
-    fn new(terms: &'a Terms) -> Self {
+    fn new(terms: &'a EchoSide) -> Self {
         let active = &terms.observer.counters.active;
         Counters::add(active, 1);
         Self(active)
@@ -428,8 +428,8 @@ mod tests {
         async fn close(self: Box<Self>) {}
     }
 
-    fn terms(pacer: Pacer) -> Arc<Terms> {
-        Arc::new(Terms {
+    fn terms(pacer: Pacer) -> Arc<EchoSide> {
+        Arc::new(EchoSide {
             line: echo::line(LINE),
             pacer,
             deadline: Duration::from_secs(2000),
@@ -446,7 +446,7 @@ mod tests {
         allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
     }
 
-    async fn until_all_have_echoed(terms: &Terms) {
+    async fn until_all_have_echoed(terms: &EchoSide) {
         while terms.observer.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
             tokio::task::yield_now().await;
         }

@@ -166,10 +166,10 @@ fn windows_fill_the_links_where_pods_may_set_them() {
 
 #[test]
 fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
-    let site = Site {
+    let site = PodDefaults {
         pull_policy: Some("Never".to_owned()),
         pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
-        ..Site::fixed()
+        ..PodDefaults::fixed()
     };
     let template =
         "{server: {imagePullSecrets: [{name: own}, {name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
@@ -365,21 +365,21 @@ fn the_admission_policy_of_the_chart_lists_all_that_pods_have() {
     }
 }
 
-fn site(tcp_sysctls: bool) -> Site {
-    Site {
+fn site(tcp_sysctls: bool) -> PodDefaults {
+    PodDefaults {
         node_image: "perfrun.invalid/node:default".to_owned(),
         pull_secrets: vec![],
         tcp_sysctls,
-        ..Site::fixed()
+        ..PodDefaults::fixed()
     }
 }
 
-fn pod_of(matrix: &str, template: &str, site: &Site) -> Pod {
+fn pod_of(matrix: &str, template: &str, site: &PodDefaults) -> Pod {
     pod_with(0, matrix, template, site)
 }
 
 /// The pod of a node of the plan, by its index.
-fn pod_with(index: usize, matrix: &str, template: &str, site: &Site) -> Pod {
+fn pod_with(index: usize, matrix: &str, template: &str, site: &PodDefaults) -> Pod {
     let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawReference: false, ");
     let text = DOCUMENT.replace("MATRIX", &matrix).replace("TEMPLATE", template);
     let (run, plan) = planned(&text);
@@ -406,7 +406,7 @@ fn planned(text: &str) -> (PerfRun, Plan) {
     (run, plan)
 }
 
-fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, site: &Site) -> Pod {
+fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, site: &PodDefaults) -> Pod {
     let new = NewPod {
         node,
         incarnation: 0,

@@ -14,7 +14,7 @@ use perfrun_conductor::ATTEMPTS;
 use perfrun_contract::{plan::Plan, record::TrialRecord, text};
 use tokio::task::spawn_blocking;
 
-use super::{super::account::RunningAccount, Budget, Error, NumberedParts};
+use super::{super::account::RecordTotals, Budget, Error, NumberedParts};
 use crate::{build::RunIdentity, names};
 
 /// Parts with greater numbers are not the operator's: it writes less than one for each trial.
@@ -38,7 +38,7 @@ pub(super) struct Contents {
     /// Records without what only the complete results need. Each is there once.
     pub(super) records: Vec<TrialRecord>,
     /// What the complete records amount to.
-    pub(super) account: RunningAccount,
+    pub(super) account: RecordTotals,
     /// The number of the other parts, and the name of the first of them with why it cannot be read.
     pub(super) unreadable: usize,
     pub(super) first_unreadable: Option<(String, String)>,
@@ -146,7 +146,7 @@ impl Contents {
         Self {
             names: vec![],
             records: vec![],
-            account: RunningAccount::new(plan),
+            account: RecordTotals::new(plan),
             unreadable: 0,
             first_unreadable: None,
             next,

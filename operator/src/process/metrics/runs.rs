@@ -26,7 +26,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use crate::api::watched::{WatchedPod, WatchedRun};
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
-const MOST_ROWS: usize = 10_000;
+const ROWS_MAX: usize = 10_000;
 
 /// Exports runs as they are at the time of a scrape.
 #[derive(Clone, Default)]
@@ -64,7 +64,7 @@ impl Collector for Runs {
         let (runs, pods) = (runs.state(), pods.state());
         let orphaned = orphaned(&runs, &pods);
         let runs = runs.iter().filter_map(|run| run.readable()).collect();
-        let (views, left_out) = views(runs, MOST_ROWS, &mut watched.known);
+        let (views, left_out) = views(runs, ROWS_MAX, &mut watched.known);
         drop(watched);
         let encoder = &mut encoder;
         encode_samples(encoder, &operator::RUNS, by_phase(&views))?;
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_run_that_has_ended_is_planned_once_however_often_it_is_scraped() {
         let mut known = KnownCells::default();
-        let mut cells = |run: &PerfRun| views(vec![run], MOST_ROWS, &mut known).0.remove(0).cells;
+        let mut cells = |run: &PerfRun| views(vec![run], ROWS_MAX, &mut known).0.remove(0).cells;
         let mut run = ended(1, 0);
         let first = cells(&run);
         assert_eq!(first.len(), 2);
@@ -245,11 +245,11 @@ mod tests {
     fn runs_that_are_deleted_in_progress_or_refused_are_not_planned() {
         let mut known = KnownCells::default();
         let (gone, mut active, mut refused) = (ended(1, 2), ended(2, 0), ended(3, 0));
-        views(vec![&gone], MOST_ROWS, &mut known);
+        views(vec![&gone], ROWS_MAX, &mut known);
         assert_eq!(known.0.len(), 1);
         active.status.as_mut().unwrap().completion_time = None;
         refused.status.as_mut().unwrap().trials.total = 0;
-        views(vec![&active, &refused], MOST_ROWS, &mut known);
+        views(vec![&active, &refused], ROWS_MAX, &mut known);
         assert_eq!(known.0.len(), 0);
     }
 

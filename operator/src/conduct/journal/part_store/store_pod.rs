@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How long a call may take. The pod itself repeats requests to the store.
-const CALL_WITHIN: Duration = Duration::from_secs(90);
+const CALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Most bytes of a list: 100,000 names of 63 letters as JSON.
 const LIST_BYTES: usize = 8 << 20;
 /// Most bytes of a part that is read, which is less than a store keeps, because authors choose stores.
@@ -83,7 +83,7 @@ impl StorePod {
             path,
             body,
             epoch: self.term.epoch,
-            timeout: CALL_WITHIN,
+            timeout: CALL_TIMEOUT,
             most_bytes,
             reading: Reading::default(),
         };

@@ -26,7 +26,7 @@ const NAMESPACES: [&str; 3] = ["bench", "others", "more"];
 const RUNS_MAX: usize = 6;
 
 /// The longest time between two reconciliations of a run.
-const RECONCILED_WITHIN: Duration = Duration::from_secs(60);
+const RECONCILED_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest turn: 1 minute to provision, 2 to run, 10 to keep results, and 5 each in which the end of
 /// provisioning and that of the run could not be written. The rest is for reconciliations that come late.
 const TURN_MAX: Duration = Duration::from_secs(3600);
@@ -205,7 +205,7 @@ impl World {
         let overdue = self
             .runs
             .iter()
-            .filter(|(_, known)| known.reconciled.elapsed() > RECONCILED_WITHIN);
+            .filter(|(_, known)| known.reconciled.elapsed() > RECONCILED_TIMEOUT);
         let overdue = overdue.map(|(name, _)| name.clone()).collect();
         self.reconcile(overdue).await;
     }

@@ -42,7 +42,7 @@ use tokio::time::sleep;
 use self::{counts::SoakCounts, fault::Fault};
 
 /// More than the timeouts of a document allow a run to take.
-const LONGEST_RUN: Duration = seconds(600);
+const RUN_MAX: Duration = seconds(600);
 
 /// Runs random documents while random parts of the cluster fail.
 #[derive(Parser)]
@@ -149,7 +149,7 @@ async fn play(
             counts.fault(fault);
         }
     }
-    let ended = names.iter().map(|name| scene.ended(name, LONGEST_RUN));
+    let ended = names.iter().map(|name| scene.ended(name, RUN_MAX));
     for run in try_join_all(ended).await? {
         println!("  {}", describe(&run));
         counts.run(&run);
