@@ -14,7 +14,7 @@ use crate::impairment::{Impairment, InvalidImpairment, Mode};
 
 /// All links that begin at one interface. Packets to the peers named here are impaired, all others are not.
 ///
-/// A `OutgoingLinks` can only be built from parameters that are possible.
+/// They can only be built from parameters that are possible.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(try_from = "Vec<Route>", into = "Vec<Route>")]
 pub struct OutgoingLinks(Vec<Route>);

@@ -28,7 +28,7 @@ use self::{
 use crate::{
     order::grouped,
     table::{Kind, NOTHING, Table},
-    tables::{environment::Said, links},
+    tables::{environment::NodeAnswers, links},
     terminal,
 };
 
@@ -171,7 +171,13 @@ pub fn differences(shared: &Plan, runs: &[&ReportedRun<'_>]) -> Vec<Difference> 
         .iter()
         .filter_map(|name| {
             let version = |node: &Info| node.stacks.get(name).cloned();
-            difference(Field::Stacks, name, runs, |run| Said::of(run, version), texts)
+            difference(
+                Field::Stacks,
+                name,
+                runs,
+                |run| NodeAnswers::of(run, version),
+                texts,
+            )
         })
         .collect();
     // The one that differs is what is compared.
@@ -258,14 +264,14 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
 }
 
 /// What a run as a whole has; nothing for what its parts have.
-fn of_run<'a>(field: Field, run: &ReportedRun<'a>) -> Option<Said<'a, Property>> {
-    let of = |value: fn(&Info) -> Option<Property>| Said::of(run, value);
-    let text = |text: &str| Some(Said::Same(Text(text.to_owned())));
+fn of_run<'a>(field: Field, run: &ReportedRun<'a>) -> Option<NodeAnswers<'a, Property>> {
+    let of = |value: fn(&Info) -> Option<Property>| NodeAnswers::of(run, value);
+    let text = |text: &str| Some(NodeAnswers::Same(Text(text.to_owned())));
     match field {
         Field::Perfrun => text(&run.environment.perfrun),
         Field::Contract => of(|node| Some(Number(node.contract.into()))),
         Field::Isolation => text(&run.environment.isolation.to_string()),
-        Field::Placement => Some(Said::Same(placement(run))),
+        Field::Placement => Some(NodeAnswers::Same(placement(run))),
         Field::Order => text(&run.settings.order.to_string()),
         Field::Renew => text(&run.plan.renew.to_string()),
         Field::Cpu => of(|node| Some(Text(node.cpu.clone()))),

@@ -53,7 +53,7 @@ impl Links<'_> {
                 )));
             };
             let status = client.link().await.map_err(|error| {
-                AgentError::Unready(format!("the link agent of {name}: {}", error.describe()))
+                AgentError::Unreachable(format!("the link agent of {name}: {}", error.describe()))
             })?;
             Ok((name, client.clone(), node.info.listen_ip, status))
         }))

@@ -84,7 +84,7 @@ pub(crate) enum AgentError {
     /// The requested impairment is not available.
     Unsupported(String),
     /// An agent does not answer.
-    LinksNotReady(String),
+    Unreachable(String),
 }
 
 /// Why a node cannot impair as requested. `None` if it can.

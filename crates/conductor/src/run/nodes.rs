@@ -140,7 +140,7 @@ impl From<AgentError> for Stop {
     fn from(error: AgentError) -> Self {
         match error {
             AgentError::Unsupported(why) => Self::Failed(EndReason::ImpairmentUnsupported, why),
-            AgentError::Unready(why) => Self::Failed(EndReason::NodeNotReady, why),
+            AgentError::Unreachable(why) => Self::Failed(EndReason::NodeNotReady, why),
         }
     }
 }
