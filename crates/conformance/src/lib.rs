@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-pub use self::check::NotPassed;
+pub use self::check::{Checked, NotPassed};
 use self::{
     check::Check,
     nodes::{Error, TestNodes},
@@ -34,21 +34,6 @@ use self::{
 
 /// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A check that has been made.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    /// `GROUP/NAME`.
-    pub name: String,
-    /// What the contract demands, in a sentence.
-    pub demand: String,
-    /// How it went.
-    pub outcome: Result<(), NotPassed>,
-    /// What it took to pass, if that was not a matter of course.
-    pub remarks: Vec<String>,
-    /// How long it took.
-    pub took: Duration,
-}
 
 /// Makes all checks with a selected name, one after the other, and hands each to `checked`.
 ///
