@@ -20,7 +20,7 @@ use crate::args;
 const TEXT_BYTES: u64 = 16 << 20;
 
 /// Reads runs, changes them as the options say, and checks what they have become.
-pub(crate) fn read(file: &Path, options: &args::ComparisonOverride) -> anyhow::Result<Vec<PerfRun>> {
+pub(crate) fn read(file: &Path, options: &args::ComparisonOptions) -> anyhow::Result<Vec<PerfRun>> {
     document::parse_versus(&text(file)?, &options.of_document()).with_context(|| label(file))
 }
 

@@ -42,9 +42,9 @@ pub struct ComparisonOptions {
 
 impl ComparisonOptions {
     /// What the options make of a document.
-    pub fn of_document(&self) -> document::Versus {
+    pub fn of_document(&self) -> document::ComparisonOverride {
         let programs = self.candidate.as_ref().map(|_| ComparedSides::Programs);
-        document::Versus {
+        document::ComparisonOverride {
             compared: if self.aa {
                 Some(ComparedSides::Itself)
             } else {

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    echo::{self, Terms},
+    echo::{self, EchoSide},
     failed::{Failed, failure},
     measurements::Measurements,
     messages,
@@ -189,7 +189,7 @@ struct Streams<'a> {
     setup: &'a Setup,
     zeros: Arc<[u8]>,
     /// `None` unless the workload is an echo.
-    terms: Option<Arc<Terms>>,
+    terms: Option<Arc<EchoSide>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
     /// One-way delays of messages.
     one_way: Arc<Mutex<Recorder>>,
@@ -203,7 +203,7 @@ impl<'a> Streams<'a> {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = setup.parameters.is_about_connecting();
         let terms = match &setup.parameters {
-            Parameters::Echo(load) => Some(Arc::new(Terms::new(setup, load))),
+            Parameters::Echo(load) => Some(Arc::new(EchoSide::new(setup, load))),
             _ => None,
         };
         Self {
