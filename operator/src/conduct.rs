@@ -311,9 +311,9 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let merged = (journal.merged_trials() > 0).then(|| {
         let (trials, bytes) = (journal.merged_trials(), job.services.result_bytes);
         format!(
-            "neighbouring samples of {trials} trials are merged, so that the results have about {bytes} bytes at \
-             most (--max-result-bytes of the operator), or because nodes measured more than the operator has room \
-             for; metrics are computed from all samples for which it had room"
+            "neighbouring samples of {trials} trials are merged: the results have about {bytes} bytes at most \
+             (--max-result-bytes of the operator), and the operator keeps a limited amount of what nodes measure. \
+             Metrics are computed from all samples that it has kept"
         )
     });
     let (results, kept) = journal.close(results).await;

@@ -63,7 +63,8 @@ fn bound(node: &mut Map<String, Value>, name: &str) {
     }
 }
 
-/// The default of a field that is `true` unless a document says otherwise: serde takes the name of a function.
+/// The default of a field that is `true` unless a document says otherwise: serde takes the name of a
+/// function.
 pub(crate) fn default_true() -> bool {
     true
 }

@@ -260,8 +260,9 @@ impl Turns {
 /// The state of a run's turn. `None` if the run needs none: it has ended, is suspended or is being deleted,
 /// or the API server refuses its objects. `known` is what this process knows of the run.
 ///
-/// A run that this process has not reconciled yet is active if it was starting its nodes, although the watch
-/// may not show them, and if it has pods, although its status may not show that: it is about to continue.
+/// A run that this process has not reconciled yet is about to continue. So it is active if it was starting
+/// its nodes, although the watch may not show them. It is also active if it has pods, although its status may
+/// not show that.
 fn turn_state(
     run: &PerfRun,
     known: Option<TurnState>,

@@ -173,8 +173,8 @@ impl Client<'_> {
         })
     }
 
-    /// Dials the connection of this number at its moment and runs its streams. Returns how it was dialled, and
-    /// by how much the connection or a stream was late at most. `None` if the dial failed.
+    /// Dials the connection of this number at its moment and runs its streams. Returns how it was dialled,
+    /// and by how much the connection or a stream was late at most. `None` if the dial failed.
     async fn connection(
         &self,
         peer: &mut Peer,

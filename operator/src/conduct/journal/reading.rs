@@ -1,8 +1,8 @@
 //! Reading what an earlier conductor of a run has kept.
 //!
-//! Everybody who may write ConfigMaps may change the journal, and an author chooses the store, so that
-//! nothing in it may exhaust the operator: parts are read one group at a time, records one at a time, and
-//! only what statistics need is kept.
+//! Everybody who may write ConfigMaps may change the journal, and an author chooses the store. So nothing in
+//! it may exhaust the operator: parts are read one group at a time, records one at a time, and only what
+//! statistics need is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
