@@ -40,9 +40,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     objects: BTreeMap<Place, Value>,
-    watches: Vec<(Place, mpsc::UnboundedSender<Value>)>,
+    watches: Vec<(Place, mpsc::UnboundedSender<Event>)>,
     version: u64,
 }
+
+/// What happened to an object.
+type Event = (&'static str, Value);
 
 /// Where an object or a collection is.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -157,14 +160,19 @@ impl ApiServer {
         for (_, object) in state.objects.iter().filter(|(found, _)| place.has(found)) {
             let version = object["metadata"]["resourceVersion"].as_str();
             if version.is_some_and(|version| version.parse::<u64>().unwrap() > since) {
-                let _ = sender.send(json!({"type": "MODIFIED", "object": object}));
+                let _ = sender.send(("MODIFIED", object.clone()));
             }
         }
         state.watches.push((place, sender));
         drop(state);
         let server = self.clone();
-        let lines = UnboundedReceiverStream::new(receiver)
-            .map(move |event| Ok::<_, Infallible>(server.text(&event) + "\n"));
+        // In the order of a real API server: a client that gets the object first keeps all of it until it knows
+        // the type.
+        let line = move |(change, object): Event| {
+            let object = server.text(&object);
+            Ok::<_, Infallible>(format!("{{\"type\":\"{change}\",\"object\":{object}}}\n"))
+        };
+        let lines = UnboundedReceiverStream::new(receiver).map(line);
         Response::new(Body::from_stream(lines))
     }
 
@@ -226,10 +234,10 @@ impl State {
         object
     }
 
-    fn emit(&self, place: &Place, change: &str, object: &Value) {
+    fn emit(&self, place: &Place, change: &'static str, object: &Value) {
         for (collection, watch) in &self.watches {
             if collection.has(place) {
-                let _ = watch.send(json!({"type": change, "object": object}));
+                let _ = watch.send((change, object.clone()));
             }
         }
     }

@@ -129,10 +129,9 @@ fn has_ended(server: &ApiServer, namespace: &str) -> bool {
     server.runs_have(namespace, "Complete", "True")
 }
 
-/// A JSON list of empty texts, which has almost this number of bytes. In memory, it may take eight times
-/// that.
-fn empty_texts(bytes: usize) -> String {
-    format!("[{}]", vec![r#""""#; bytes / 3 - 1].join(","))
+/// A JSON list of almost this number of bytes, whose elements may take tens of times theirs in memory.
+fn list_of(element: &str, bytes: usize) -> String {
+    format!("[{}]", vec![element; bytes / (element.len() + 1) - 1].join(","))
 }
 
 #[test]
@@ -170,7 +169,7 @@ fn an_operator_is_a_process_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_nodes_that_answer_8_mib_each_stop_no_operator_and_no_other_run() {
-    let addresses = empty_texts((8 << 20) - 100);
+    let addresses = list_of("\"\"", (8 << 20) - 100);
     let status = format!(r#"{{"state":"running","bytesSent":0,"bytesReceived":0,"addresses":{addresses}}}"#);
     let hostile = Hostile {
         status: Some(status.into()),
@@ -193,10 +192,8 @@ async fn two_hundred_nodes_that_answer_8_mib_each_stop_no_operator_and_no_other_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_suspended_documents_of_1_4_mb_stop_no_operator_and_no_other_run() {
-    let server = ApiServer::new(empty_texts(1_400_000), Hostile::default());
-    let selector = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": BULK}]});
-    let term = json!({"topologyKey": "a", "labelSelector": selector});
-    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    let server = ApiServer::new(list_of("{}", 1_400_000), Hostile::default());
+    let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": BULK}});
     let fields = json!({"suspend": true, "template": {"client": {"affinity": affinity}}});
     for number in 0..10 {
         let place = Place::new("perfruns", HOSTILE, &format!("run-{number}"));
