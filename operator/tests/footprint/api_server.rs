@@ -1,4 +1,4 @@
-//! An API server over HTTP. It stores whatever it gets, and all pods are ready at once.
+//! An API server over HTTP. It stores what it gets, without a check, and each pod is ready when it is created.
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::nodes::{Hostile, Nodes};
 
-/// Stands in objects for what is large, so that the server does not keep it in each of them.
+/// Text that stands for what is large in objects: the server keeps that only once.
 pub(crate) const BULK: &str = "@bulk";
 
 /// More connections than the operator opens, which may be idle for as long as a test takes.
 const LIMITS: Limits = Limits::new(4096, Duration::from_secs(3600));
 
-/// A server. Clones are the same one.
+/// An API server. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ApiServer(Arc<Shared>);
 
@@ -166,8 +166,8 @@ impl ApiServer {
         state.watches.push((place, sender));
         drop(state);
         let server = self.clone();
-        // In the order of a real API server: a client that gets the object first keeps all of it until it knows
-        // the type.
+        // In the order of a real API server: a client that gets the object first keeps all of it until it
+        // knows the type.
         let line = move |(change, object): Event| {
             let object = server.text(&object);
             Ok::<_, Infallible>(format!("{{\"type\":\"{change}\",\"object\":{object}}}\n"))

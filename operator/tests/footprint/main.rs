@@ -1,6 +1,6 @@
 //! The memory of an operator whose tenants want to stop it, counted by its allocator, so that a busy machine
-//! does not change it. The operator is a process of its own: this program once more. It speaks HTTP with an
-//! API server in the process of the test.
+//! does not change it. The operator is a process of its own, which is this program, started again. It calls an
+//! API server in the process of the test over HTTP.
 
 // Helpers outside of `#[test]` functions panic to fail a test.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -34,7 +34,7 @@ use self::{
 /// Most bytes that the operator allocates, whatever its tenants do.
 const MOST: usize = 128 << 20;
 
-/// The namespace of a run that has to end beside them.
+/// The namespace of runs that have to end beside them.
 const HONEST: &str = "honest";
 
 /// The variable that makes this program an operator, and how the line begins that it prints at its end.
@@ -94,9 +94,9 @@ impl Scene {
         }
     }
 
-    /// Waits until the honest run has been measured and has ended, ends the operator, and checks its memory.
+    /// Waits until honest runs have been measured and have ended, ends the operator, and checks its memory.
     async fn end(mut self) {
-        self.wait_until("the end of the honest run", |server| has_ended(server, HONEST))
+        self.wait_until("the end of honest runs", |server| has_ended(server, HONEST))
             .await;
         let counts = self.server.nodes().counts();
         assert!(counts.honest_starts > 0, "{counts:?}");
@@ -182,11 +182,18 @@ async fn two_hundred_nodes_that_answer_8_mib_each_stop_no_operator_and_no_other_
         run(json!({"topology": topology})),
     );
     let mut scene = Scene::begin(server).await;
+    let answers = |server: &ApiServer| server.nodes().counts().hostile_answers;
+    scene
+        .wait_until("hostile answers", |server| answers(server) > 0)
+        .await;
+    // It begins while hostile answers are read.
+    let late = Place::new("perfruns", HONEST, "late");
+    scene.server.put(late, run(json!({})));
     scene
         .wait_until("the end of the hostile run", |server| has_ended(server, HOSTILE))
         .await;
-    let counts = scene.server.nodes().counts();
-    assert!(counts.hostile_answers >= 200, "{counts:?}");
+    let answers = answers(&scene.server);
+    assert!(answers >= 200, "{answers}");
     scene.end().await;
 }
 

@@ -20,8 +20,7 @@ const PARTS: usize = 4;
 /// What the programs of the hostile namespace answer.
 #[derive(Default)]
 pub(crate) struct Hostile {
-    /// What all nodes answer about a trial from the moment on at which a client takes part. Without it, they
-    /// are honest.
+    /// What all nodes answer about a trial, as soon as a client takes part. Without it, they are honest.
     pub(crate) status: Option<Bytes>,
     /// What a store answers for each part.
     pub(crate) part: Bytes,
