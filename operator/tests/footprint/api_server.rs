@@ -1,4 +1,4 @@
-//! An API server over HTTP. It stores what it gets, without a check, and each pod is ready when it is created.
+//! An API server over HTTP. It stores what it gets, without a check, and a pod is ready when it is created.
 
 use std::{collections::BTreeMap, convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! The memory of an operator whose tenants want to stop it, counted by its allocator, so that a busy machine
-//! does not change it. The operator is a process of its own, which is this program, started again. It calls an
-//! API server in the process of the test over HTTP.
+//! does not change it. The operator is a process of its own, which is this program, started again. It calls
+//! an API server in the process of the test over HTTP.
 
 // Helpers outside of `#[test]` functions panic to fail a test.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
