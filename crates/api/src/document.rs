@@ -87,6 +87,9 @@ impl fmt::Display for FieldProblem {
 
 const API_VERSION: &str = "perfrun.io/v1alpha1";
 
+/// Most values that aliases of YAML may repeat in a file. Its few KiB could otherwise become 100 MB.
+const REPEATED_MAX: usize = 1 << 16;
+
 fn list(problems: &[FieldProblem]) -> String {
     problems
         .iter()
@@ -154,7 +157,11 @@ pub fn parse_any(text: &str) -> Result<Vec<Document>, Error> {
 
 /// Reads every document of a stream by `read`, which also returns its label.
 fn stream<T>(text: &str, read: impl Fn(usize, Value) -> Result<(String, T), Error>) -> Result<Vec<T>, Error> {
-    let values: Vec<Value> = serde_saphyr::from_multiple(text)
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_recorded_anchor_events: REPEATED_MAX },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPEATED_MAX },
+    };
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|error| Error::Syntax(error.render_with_formatter(&UserMessageFormatter)))?;
     let documents = values
         .into_iter()

@@ -8,12 +8,10 @@ mod calls;
 mod documents;
 mod json;
 mod links;
+mod memory;
 mod wire;
 
-use std::ptr;
-
 use perfrun_api::cluster::RECORD_BYTES;
-use tikv_jemalloc_sys::mallctl;
 
 /// A parser, and how to feed it.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +48,7 @@ pub const TARGETS: &[Target] = &[
     target("metrics", calls::metrics, 8 * MIB),
     target("status", calls::status, 256 * MIB),
     // Authors and editors
-    target("document", documents::document, 1024 * MIB),
+    target("document", documents::document, 64 * MIB),
     // One record, while the buffer for it grows.
     target("journal", documents::journal, 4 * RECORD_BYTES as u64),
     target("results", documents::results, 1024 * MIB),
@@ -80,7 +78,7 @@ impl Target {
     ///
     /// On a fault of the parser: it panics, accepts what it must not, or takes more memory than it may.
     pub fn read(&self, bytes: &[u8]) {
-        let took = peak(|| (self.read)(bytes));
+        let took = memory::peak(|| (self.read)(bytes));
         assert!(
             took <= self.most_bytes,
             "{}: reading {} bytes took {took} bytes, more than {}",
@@ -88,54 +86,5 @@ impl Target {
             bytes.len(),
             self.most_bytes
         );
-    }
-}
-
-/// The most bytes that this thread holds at a time during a function, beyond those before it. The allocator
-/// of the node counts them for each thread, in steps of 64 KiB.
-fn peak(read: impl FnOnce()) -> u64 {
-    // SAFETY: the name ends with a zero, and this control takes and returns nothing.
-    let reset = unsafe {
-        mallctl(
-            c"thread.peak.reset".as_ptr(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            0,
-        )
-    };
-    read();
-    let (mut held, mut size) = (0_u64, size_of::<u64>());
-    // SAFETY: the name ends with a zero, and this control returns 64 bits, for which there is room.
-    let got = unsafe {
-        mallctl(
-            c"thread.peak.read".as_ptr(),
-            ptr::from_mut(&mut held).cast(),
-            &raw mut size,
-            ptr::null_mut(),
-            0,
-        )
-    };
-    assert_eq!((reset, got), (0, 0), "jemalloc has statistics");
-    held
-}
-
-#[cfg(test)]
-mod tests {
-    use std::hint::black_box;
-
-    use super::*;
-
-    #[test]
-    fn memory_counts_at_its_peak_and_for_one_input() {
-        let held = |times: usize| peak(|| (0..times).for_each(|_| drop(black_box(vec![1_u8; 8 << 20]))));
-        for times in [1, 4] {
-            assert!(
-                (8 * MIB..9 * MIB).contains(&held(times)),
-                "{times}: {}",
-                held(times)
-            );
-        }
-        assert!(held(0) < MIB);
     }
 }

@@ -182,6 +182,13 @@ fn a_stream_has_several_documents_and_may_have_empty_ones() {
 }
 
 #[test]
+fn aliases_that_multiply_a_document_are_refused() {
+    let (items, aliases) = (["x"; 5000].join(", "), ["*a"; 20].join(", "));
+    let refused = parse(&format!("a: &a [{items}]\nb: [{aliases}]\n")).unwrap_err();
+    assert!(matches!(refused, Error::Syntax(_)), "{refused}");
+}
+
+#[test]
 fn json_is_yaml() {
     let run = run("workload: {ping: {}}");
     let json = serde_json::to_string_pretty(&run).unwrap();
