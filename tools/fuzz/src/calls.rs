@@ -114,7 +114,7 @@ pub(crate) fn metrics(bytes: &[u8]) {
 }
 
 /// Documents with one cell of each workload.
-const DOCUMENTS: &[&str] = &[
+pub(crate) const DOCUMENTS: &[&str] = &[
     include_str!("../../../examples/broadcast.yaml"),
     include_str!("../../../examples/libp2p-perf.yaml"),
     include_str!("../../../examples/litep2p-perf-bandwidth.yaml"),

@@ -6,6 +6,7 @@
 
 mod calls;
 mod documents;
+mod grammar;
 mod json;
 mod links;
 mod memory;
@@ -47,11 +48,14 @@ pub const TARGETS: &[Target] = &[
     target("info", calls::info, 8 * MIB),
     target("metrics", calls::metrics, 8 * MIB),
     target("status", calls::status, 256 * MIB),
+    target("status-grammar", grammar::status, 256 * MIB),
     // Authors and editors
     target("document", documents::document, 64 * MIB),
+    target("document-grammar", grammar::document, 64 * MIB),
     // One record, while the buffer for it grows.
     target("journal", documents::journal, 4 * RECORD_BYTES as u64),
     target("results", documents::results, 1024 * MIB),
+    target("schedule", grammar::schedule, 64 * MIB),
     // The kernel, and senders of packets
     target("frame", links::frame, 8 * MIB),
     target("netlink", links::netlink, 8 * MIB),
