@@ -27,6 +27,8 @@ pub const NAMESPACE: &str = "perfrun-system";
 /// The operator's program, Deployment, Lease and service account.
 pub const NAME: &str = "perfrun-operator";
 const SELECTOR: &str = "app.kubernetes.io/name=perfrun-operator";
+/// Exit codes of a panic and of an abort.
+const FAULTS: [i32; 2] = [101, 134];
 
 /// The operators of a cluster.
 pub struct Operators {
@@ -162,6 +164,38 @@ impl Operators {
         self.await_ready().await
     }
 
+    /// The most memory that the process of an operator has had, in MiB. Processes that are not on this
+    /// computer do not count.
+    pub async fn most_memory(&self) -> Result<u64> {
+        let mut most = 0;
+        for pod in self.list().await? {
+            for process in processes(&pod, NAME)? {
+                most = most.max(peak_mebibytes(&process)?);
+            }
+        }
+        Ok(most)
+    }
+
+    /// Fails if the last process of an operator ended for want of memory, or by a panic.
+    pub async fn check_ends(&self) -> Result<()> {
+        for pod in self.list().await? {
+            let name = pod.name_any();
+            let containers = pod.status.and_then(|status| status.container_statuses);
+            let states = containers
+                .into_iter()
+                .flatten()
+                .filter_map(|container| container.last_state);
+            for ended in states.filter_map(|state| state.terminated) {
+                ensure!(
+                    ended.reason.as_deref() != Some("OOMKilled") && !FAULTS.contains(&ended.exit_code),
+                    "operator {name} ended: {}",
+                    json!(ended)
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// States and logs of all operators.
     pub(crate) async fn explain(&self) -> String {
         let holder = self
@@ -273,6 +307,16 @@ async fn with_in_network<T>(
 /// The process ids of a program in a pod; empty if the pod is not on this computer.
 pub fn processes(pod: &Pod, program: &str) -> Result<Vec<String>> {
     processes_with(pod, program, |_| true)
+}
+
+fn peak_mebibytes(process: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = peak.and_then(|peak| peak.split_whitespace().next());
+    Ok(kibibytes
+        .context("a process has memory")?
+        .parse::<u64>()?
+        .div_ceil(1024))
 }
 
 /// The id of a process in its own PID namespace.
