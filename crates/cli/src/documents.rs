@@ -37,17 +37,18 @@ fn text(file: &Path) -> anyhow::Result<String> {
     } else {
         Box::new(File::open(file).with_context(failed)?)
     };
-    let mut text = String::new();
+    // Text would end within a character where it is too long.
+    let mut text = vec![];
     let read = input
         .take(TEXT_BYTES + 1)
-        .read_to_string(&mut text)
+        .read_to_end(&mut text)
         .with_context(failed)?;
     ensure!(
         read as u64 <= TEXT_BYTES,
         "{} has more than 16 MiB: split it into several files of documents",
         label(file)
     );
-    Ok(text)
+    String::from_utf8(text).with_context(failed)
 }
 
 /// The name of a file in messages.

@@ -216,3 +216,16 @@ fn a_document_without_end_is_refused() {
         "{refused}"
     );
 }
+
+#[test]
+fn a_document_that_is_too_large_is_called_so_wherever_a_character_ends() {
+    let scratch = Scratch::new();
+    for first in ["", "#"] {
+        scratch.write("large.yaml", &(first.to_owned() + &"é".repeat((8 << 20) + 1)));
+        let refused = scratch.call(&["plan", "large.yaml"]).expect(1);
+        assert!(
+            refused.stderr.contains("large.yaml has more than 16 MiB"),
+            "{refused}"
+        );
+    }
+}

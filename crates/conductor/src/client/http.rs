@@ -28,6 +28,8 @@ const BUFFERED_BYTES: usize = 64 << 10;
 /// Keeps connections open between calls.
 pub(super) struct Http {
     client: Mutex<Client>,
+    /// Makes a client without connections.
+    connect: fn(&HeaderValue) -> reqwest::Result<Client>,
     authorization: HeaderValue,
     base: String,
 }
@@ -39,6 +41,7 @@ impl Http {
         base.parse::<Url>()?;
         Ok(Self {
             client: Mutex::new(Self::connecting(&authorization)?),
+            connect: Self::connecting,
             authorization,
             base: base.trim_end_matches('/').to_owned(),
         })
@@ -63,11 +66,13 @@ impl Http {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Connects for the next calls, instead of using connections again.
-    fn reconnect(&self) -> Result<(), BoxError> {
-        let client = Self::connecting(&self.authorization)?;
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
-        Ok(())
+    /// Connects for the next calls, instead of using connections again. If that is not possible, memory stays
+    /// in use, and the answer that was read is as good as any.
+    fn reconnect(&self) {
+        match (self.connect)(&self.authorization) {
+            Ok(client) => *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client,
+            Err(error) => tracing::warn!(%error, "connections to a node are used again"),
+        }
     }
 }
 
@@ -97,8 +102,46 @@ impl Requester for Http {
         let reading = &request.reading;
         let answer = reading.answer(request.timeout, request.most_bytes, call).await?;
         if answer.held.is_some() && answer.body.len() > BUFFERED_BYTES {
-            self.reconnect()?;
+            self.reconnect();
         }
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::client::Reading;
+
+    #[tokio::test]
+    async fn a_long_answer_is_not_lost_if_the_next_call_cannot_have_a_client_of_its_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let mut http = Http::new(&base, "x").unwrap();
+        http.connect = |_| Client::builder().user_agent("\n").build();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let read = stream.read(&mut [0; 4096]).await.unwrap();
+            assert!(read > 0);
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n".to_vec();
+            let answer = [head, vec![b'x'; 1 << 20]].concat();
+            stream.write_all(&answer).await.unwrap();
+        });
+        let request = Request {
+            method: Method::Get,
+            path: "/metrics",
+            body: None,
+            epoch: 1,
+            timeout: Duration::from_secs(60),
+            most_bytes: 8 << 20,
+            reading: Reading::of_process(),
+        };
+        let answer = http.request(request).await.unwrap();
+        assert_eq!(answer.body.len(), 1 << 20);
     }
 }
