@@ -290,6 +290,7 @@ fn trouble(error: &objects::Error) -> Trouble {
     let reason = match error {
         objects::Error::NameConflict { .. } => Reason::NameConflict,
         objects::Error::Create { source, .. }
+        | objects::Error::Find { source, .. }
         | objects::Error::DeletePods(source)
         | objects::Error::DeleteRun(source) => match source.answer() {
             Some(_) => Reason::ApiServerRefuses,

@@ -23,6 +23,12 @@ pub(crate) enum Error {
         name: String,
         source: CallError,
     },
+    #[error("failed to find out whose {kind} {name:?} is, or whether it exists")]
+    Find {
+        kind: Cow<'static, str>,
+        name: String,
+        source: CallError,
+    },
     #[error(
         "{kind} {name:?} exists and does not belong to this {owner}: delete it, or give the {owner} another name"
     )]
@@ -80,7 +86,7 @@ where
                 Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
                 // The next attempt finds it gone.
                 Err(error) if error.answer().is_some_and(|answer| answer.code == 404) => Err(exists),
-                Err(error) => Err(error),
+                Err(source) => return Err(Error::Find { kind, name, source }),
             },
         },
         Err(error) => Err(error),
@@ -98,7 +104,7 @@ where
     match within_timeout(api.get_metadata(&name)).await {
         Ok(_) => Ok(true),
         Err(error) if error.answer().is_some_and(kube::core::Status::is_not_found) => Ok(false),
-        Err(source) => Err(Error::Create { kind, name, source }),
+        Err(source) => Err(Error::Find { kind, name, source }),
     }
 }
 

@@ -37,6 +37,24 @@ async fn a_pod_that_the_watch_does_not_show_yet_is_not_requested_again() {
     assert_eq!(scene.server.objects(PODS).len(), 2);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_looked_up_is_not_reported_as_one_that_cannot_be_created() {
+    for (answer, reason) in [
+        (Answer::Refuse(500, "etcd is away"), "APIServerRefuses"),
+        (Answer::Silence, "APIServerUnreachable"),
+    ] {
+        let mut scene = Scene::new().await;
+        scene.create("a", json!({}));
+        scene.reconcile("a").await.unwrap();
+        scene.server.script(Method::GET, "/pods/", answer);
+        scene.sync_runs();
+        scene.reconcile_by_old_objects("a").await.unwrap();
+        let (_, shown, why) = scene.condition("a", Type::Provisioned);
+        assert_eq!(shown, reason);
+        assert!(why.contains("failed to find out whose Pod "), "{why}");
+    }
+}
+
 /// The API server says that all pods were created long ago.
 #[tokio::test(start_paused = true)]
 async fn the_pause_before_a_pod_is_replaced_does_not_depend_on_the_clock_of_the_api_server() {
