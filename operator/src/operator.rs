@@ -311,6 +311,7 @@ async fn note_listed(context: &Context, health: &Health) {
     let (runs, pods) = (&context.turns.runs, &context.services.pods);
     if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
         health.note_listed();
+        context.services.metrics.note_listed();
     }
 }
 

@@ -97,6 +97,11 @@ impl Metrics {
         self.runs.export(stores);
     }
 
+    /// Notes that all runs to export, and their pods, have been listed.
+    pub(crate) fn note_listed(&self) {
+        self.runs.note_listed();
+    }
+
     /// Sets the schedules to export. `None` when this operator does not lead.
     pub(crate) fn export_schedules(&self, schedules: Option<Store<WatchedSchedule>>) {
         self.schedules.export(schedules);

@@ -35,6 +35,8 @@ pub(super) struct Runs(Arc<Mutex<Watched>>);
 #[derive(Default)]
 struct Watched {
     stores: Option<Stores>,
+    /// Whether both have been listed. Before, pods seem to be of no run.
+    is_listed: bool,
     known: KnownCells,
 }
 
@@ -44,8 +46,15 @@ pub(super) type Stores = (Store<WatchedRun>, Store<WatchedPod>);
 impl Runs {
     /// Sets the runs to export, with their pods.
     pub(super) fn export(&self, stores: Option<Stores>) {
-        let known = KnownCells::default();
-        *self.0.lock() = Watched { stores, known };
+        *self.0.lock() = Watched {
+            stores,
+            ..Watched::default()
+        };
+    }
+
+    /// All runs and their pods have been listed.
+    pub(super) fn note_listed(&self) {
+        self.0.lock().is_listed = true;
     }
 }
 
@@ -62,7 +71,10 @@ impl Collector for Runs {
             return Ok(());
         };
         let (runs, pods) = (runs.state(), pods.state());
-        let orphaned = orphaned(&runs, &pods);
+        let orphaned = match watched.is_listed {
+            true => orphaned(&runs, &pods),
+            false => 0,
+        };
         let runs = runs.iter().filter_map(|run| run.readable()).collect();
         let (views, left_out) = views(runs, ROWS_MAX, &mut watched.known);
         drop(watched);
@@ -266,6 +278,25 @@ mod tests {
         let nobodys = Arc::new(serde_json::from_value(json!({"metadata": {}})).unwrap());
         let pods = [pod("living"), pod("deleted"), nobodys];
         assert_eq!(orphaned(&runs, &pods), 2);
+    }
+
+    #[test]
+    fn no_pod_counts_as_one_without_a_run_before_the_runs_are_listed() {
+        let (runs, _runs_writer) = reflector::store();
+        let (pods, mut writer) = reflector::store::<WatchedPod>();
+        let pod = json!({"metadata": {"name": "a-pod", "namespace": "a-namespace"}});
+        writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(pod).unwrap()));
+        let metrics = super::super::Metrics::new();
+        metrics.export_runs(Some((runs, pods)));
+        let orphaned = || {
+            let page = metrics.encode();
+            let mut samples = page.lines();
+            let sample = samples.find(|line| line.starts_with("perfrun_operator_orphaned_pods"));
+            sample.unwrap().rsplit(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(orphaned(), "0.0");
+        metrics.note_listed();
+        assert_eq!(orphaned(), "1.0");
     }
 
     #[test]
