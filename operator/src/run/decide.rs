@@ -371,7 +371,7 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
 
 /// The node that is unlikely to start, and why. `None` if all may.
 fn hopeless<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Trouble)> {
-    let tried = |pod: &&NodePod| inputs.own.starts.ended(&pod.node) >= STARTS_MAX;
+    let tried = |pod: &&NodePod| inputs.own.starts.crashed(&pod.node) >= STARTS_MAX;
     let crashed = inputs.pods.iter().filter(tried).find_map(|pod| match &pod.state {
         PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some((&*pod.node, trouble)),
         _ => None,

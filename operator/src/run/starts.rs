@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
-use perfrun_api::{planning::NODES_MAX, pod::PodState};
+use perfrun_api::{cluster::condition::Reason, planning::NODES_MAX, pod::PodState};
 
 use crate::{names::INCARNATIONS_MAX, pods::NodePod, process::clock::elapsed};
 
@@ -53,6 +53,8 @@ struct NodeStarts {
     has_ended: bool,
     /// How many pods have ended.
     ended: u32,
+    /// How many of them because the node exited.
+    crashed: u32,
     /// How many of them in a row were never ready.
     never_ready: u32,
     /// When pods that had been ready have ended.
@@ -82,7 +84,12 @@ impl Starts {
                 // Another operator has created them.
                 None if has_room => {
                     let before = pods.iter().filter(|pod| pod.incarnation < newest.incarnation);
-                    let starts = NodeStarts::new(newest.incarnation, since, before.count());
+                    let before: Vec<_> = before.collect();
+                    let crashed = before.iter().filter(|pod| has_crashed(&pod.state)).count();
+                    let starts = NodeStarts {
+                        crashed: u32::try_from(crashed).unwrap_or(u32::MAX),
+                        ..NodeStarts::new(newest.incarnation, since, before.len())
+                    };
                     self.0.insert((*node).to_owned(), starts);
                 }
                 None => {}
@@ -99,7 +106,11 @@ impl Starts {
                     starts.never_ready = 0;
                 }
                 Some(PodState::Starting | PodState::Stuck(_)) => {}
-                Some(PodState::Gone(_)) => starts.end(now),
+                Some(state @ PodState::Gone(_)) => {
+                    let is_new = !starts.has_ended;
+                    starts.crashed += u32::from(is_new && has_crashed(state));
+                    starts.end(now);
+                }
                 None if starts.is_awaited() => {}
                 None => starts.end(now),
             }
@@ -168,11 +179,16 @@ impl Starts {
         self.0.get(node).map_or(0, |starts| starts.ended)
     }
 
+    /// How many pods of a node have ended because the node exited.
+    pub(crate) fn crashed(&self, node: &str) -> u32 {
+        self.0.get(node).map_or(0, |starts| starts.crashed)
+    }
+
     /// All pods are deleted, for example because the run is suspended. That is not their fault.
     pub(crate) fn pardon(&mut self) {
         for starts in self.0.values_mut() {
             starts.has_ended = true;
-            (starts.ended, starts.never_ready) = (0, 0);
+            (starts.ended, starts.crashed, starts.never_ready) = (0, 0, 0);
             starts.losses.clear();
         }
     }
@@ -189,6 +205,7 @@ impl NodeStarts {
             was_ready: false,
             has_ended: false,
             ended,
+            crashed: 0,
             never_ready: ended,
             losses: vec![],
         }
@@ -233,6 +250,10 @@ impl NodeStarts {
         let seconds = 2_u64.saturating_pow(exponent) - 1;
         Duration::from_secs(seconds).min(longest)
     }
+}
+
+fn has_crashed(state: &PodState) -> bool {
+    matches!(state, PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed)
 }
 
 #[cfg(test)]

@@ -27,6 +27,19 @@ fn a_pod_that_never_starts_is_replaced_after_a_pause_that_doubles_and_then_ends_
 }
 
 #[test]
+fn a_pod_that_was_lost_does_not_count_as_a_node_that_exited() {
+    let mut life = Life::new();
+    let mut decision = life.reconcile();
+    for state in [lost(), lost(), gone()] {
+        life.create(&decision, &state);
+        life.reconcile();
+        decision = life.later(15).reconcile();
+        assert_eq!(decision.create.len(), 2, "{state:?}");
+    }
+    assert_eq!(life.status.phase, Some(Phase::Provisioning));
+}
+
+#[test]
 fn a_node_that_is_lost_often_is_replaced_after_a_pause() {
     let mut life = Life::running();
     for pause in [0_u64, 1, 3, 7, 10, 10] {
