@@ -33,16 +33,18 @@ impl Context {
         self.turns.stand_back(uid);
     }
 
-    /// The run has ended before, is being deleted, or cannot be read.
-    pub(crate) fn forget(&self, uid: &str) {
+    /// The run has ended before, is being deleted, or cannot be read. `keeps_pods` is whether it has ended and
+    /// its pods stay.
+    pub(crate) fn forget(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
         self.times.forget(uid);
-        self.give_up_turn(uid);
+        self.conductors.forget(uid);
+        self.turns.give_up_turn(uid, keeps_pods);
     }
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
-        self.forget(uid);
+        self.forget(uid, false);
         self.times.remove(uid);
         self.turns.remove(uid);
     }
@@ -62,6 +64,6 @@ impl Context {
     /// Ends the turn of a run, so that another run may start.
     pub(crate) fn give_up_turn(&self, uid: &str) {
         self.conductors.forget(uid);
-        self.turns.give_up_turn(uid);
+        self.turns.give_up_turn(uid, false);
     }
 }

@@ -81,7 +81,8 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
         WatchedRun::Unreadable(run) => {
             context.services.metrics.count_error("Unreadable");
             // What such a run would do is not known, so that no other run waits for it.
-            context.forget(run.metadata.uid.as_deref().unwrap_or_default());
+            let uid = run.metadata.uid.as_deref().unwrap_or_default();
+            context.forget(uid, false);
             let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
             published
                 .map(|published| next_action(published, None))
@@ -157,7 +158,7 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     let keeps = keeps_pods(&run.spec, &next) && !inputs.kept_pods.is_zero();
     context.times.note(&uid, &decision.stage, is_written, inputs.now);
     match decision.stage {
-        Stage::Over => context.forget(&uid),
+        Stage::Over => context.forget(&uid, keeps && !inputs.deleting),
         Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.end(&uid, keeps),
         Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.stand_back(&uid),
         Stage::Held(_) => context.give_up_turn(&uid),

@@ -191,9 +191,10 @@ impl Turns {
         }
     }
 
-    /// Ends the turn of a run, so that another run may start.
-    pub(crate) fn give_up_turn(&self, uid: &str) {
-        self.leave_pods(uid, None);
+    /// Ends the turn of a run, so that another run may start. `keeps_pods` is whether the run has ended and its
+    /// pods stay: they do nothing.
+    pub(crate) fn give_up_turn(&self, uid: &str, keeps_pods: bool) {
+        self.leave_pods(uid, keeps_pods.then_some(Duration::ZERO));
         if self.turn_states.give_up_turn(uid) {
             self.wake_first();
         }

@@ -70,6 +70,26 @@ async fn a_run_whose_end_was_written_without_an_answer_has_its_turn_until_its_po
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_are_kept_after_an_end_without_an_answer_keep_nobody_waiting() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({"cleanup": {"keepPodsOnFailure": true}}));
+    scene.reconcile("a").await.unwrap();
+    scene.later(61).await;
+    scene
+        .server
+        .script_times(1, Method::PATCH, STATUS_OF_A, Answer::DoSilently);
+    scene.reconcile("a").await.unwrap_err();
+    scene.reconcile("a").await.unwrap();
+    assert_eq!(
+        (scene.phase("a").as_str(), scene.pod_paths().len()),
+        ("Failed", 2)
+    );
+    scene.create("b", json!({}));
+    scene.reconcile("b").await.unwrap();
+    assert_eq!(scene.condition("b", Type::Provisioned).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspended_run_whose_status_is_refused_gives_up_its_turn() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
