@@ -33,8 +33,8 @@ impl Context {
         self.turns.stand_back(uid);
     }
 
-    /// The run has ended before, is being deleted, or cannot be read. `keeps_pods` is whether it has ended and
-    /// its pods stay.
+    /// The run has ended before, is being deleted, or cannot be read. `keeps_pods` is whether it has ended
+    /// and its pods stay.
     pub(crate) fn forget(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
         self.times.forget(uid);

@@ -42,6 +42,7 @@ use crate::{
         refusal::Refusal,
         stage::Stage,
         status,
+        turns::END_SHOWN_TIMEOUT,
         unreadable::report_unreadable,
     },
     services::Services,
@@ -75,14 +76,17 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
         return Ok(Action::await_change());
     }
     let began = tokio::time::Instant::now();
+    let uid = watched.uid().unwrap_or_default();
     let result = match &*watched {
-        WatchedRun::Readable(run, LargeParts::LeftOut) => reconcile_unkept(run, &context).await,
+        WatchedRun::Readable(run, LargeParts::LeftOut) => reconcile_afresh(run, &context).await,
+        WatchedRun::Readable(run, _) if context.turns.is_end_overdue(&uid) => {
+            reconcile_afresh(run, &context).await
+        }
         WatchedRun::Readable(run, _) => reconcile_readable(run, &context).await,
         WatchedRun::Unreadable(run) => {
             context.services.metrics.count_error("Unreadable");
             // What such a run would do is not known, so that no other run waits for it.
-            let uid = run.metadata.uid.as_deref().unwrap_or_default();
-            context.forget(uid, false);
+            context.forget(&uid, false);
             let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
             published
                 .map(|published| next_action(published, None))
@@ -90,7 +94,6 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
         }
     };
     context.services.metrics.count_reconciliation(began.elapsed());
-    let uid = watched.uid().unwrap_or_default();
     match &result {
         Ok(_) => context.times.note_success(&uid),
         Err(error) => {
@@ -114,8 +117,8 @@ pub(crate) fn after_error(run: Arc<WatchedRun>, error: &Error, context: Arc<Cont
     Action::requeue(context.times.pause(&run.uid().unwrap_or_default()))
 }
 
-/// Reconciles a run whose spec is not kept whole. The API server has it.
-async fn reconcile_unkept(run: &PerfRun, context: &Context) -> Result<Action, Error> {
+/// Reconciles a run as the API server has it: its spec is not kept whole, or the watch does not show its end.
+async fn reconcile_afresh(run: &PerfRun, context: &Context) -> Result<Action, Error> {
     let Services { client, memory, .. } = &*context.services;
     let _room = memory.for_unkept().await;
     let api: Api<WatchedRun> = Api::namespaced(client.clone(), &run.namespace().unwrap_or_default());
@@ -132,8 +135,8 @@ async fn reconcile_unkept(run: &PerfRun, context: &Context) -> Result<Action, Er
 async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, Error> {
     let previous = run.status.clone().unwrap_or_default();
     let observed = match observe(run, &previous, context) {
-        // The watch wakes the run when it is up to date.
-        Err(observe::Error::Stale) => return Ok(Action::await_change()),
+        // The watch wakes the run before, when it is up to date.
+        Err(observe::Error::Stale) => return Ok(Action::requeue(END_SHOWN_TIMEOUT)),
         observed => observed?,
     };
     let (identity, inputs) = (&observed.identity, &observed.inputs);

@@ -1,8 +1,12 @@
 //! The turns of runs as this process has left them. The watched objects may not show this yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::run::turn::TurnState;
 
@@ -14,6 +18,8 @@ pub(crate) struct TurnStates(Mutex<Entries>);
 #[derive(Default)]
 pub(crate) struct Entries {
     turn_states: BTreeMap<String, TurnState>,
+    /// When the ends of runs were written.
+    ended: BTreeMap<String, Instant>,
     /// The runs that this process has reconciled.
     reconciled: BTreeSet<String>,
     /// The last turn of each namespace of which a run has begun.
@@ -110,12 +116,16 @@ impl TurnStates {
 
     /// The end of the run has been written. Until the watch shows it, the run must not restart.
     pub(crate) fn end(&self, uid: &str) {
-        self.0.lock().turn_states.insert(uid.to_owned(), TurnState::Ended);
+        let mut entries = self.0.lock();
+        entries.turn_states.insert(uid.to_owned(), TurnState::Ended);
+        entries.ended.insert(uid.to_owned(), Instant::now());
     }
 
-    /// Whether the end of the run has been written, though the watch may not show it.
-    pub(crate) fn has_ended(&self, uid: &str) -> bool {
-        self.0.lock().turn_state(uid) == Some(TurnState::Ended)
+    /// How long ago the end of the run was written, if the watch has not shown it yet.
+    pub(crate) fn ended_for(&self, uid: &str) -> Option<Duration> {
+        let entries = self.0.lock();
+        let ended = entries.ended.get(uid)?;
+        (entries.turn_state(uid) == Some(TurnState::Ended)).then(|| ended.elapsed())
     }
 
     /// Nobody can write the end of the run. Returns whether it stands back only now.
@@ -130,9 +140,10 @@ impl TurnStates {
         self.0.lock().turn_state(uid) == Some(TurnState::StoodBack)
     }
 
-    /// Forgets the end of the run, because the watch shows it.
+    /// Forgets the end of the run, because it is shown, or somebody has overwritten it.
     pub(crate) fn forget_end(&self, uid: &str) {
         let mut entries = self.0.lock();
+        entries.ended.remove(uid);
         if entries.turn_state(uid) == Some(TurnState::Ended) {
             entries.turn_states.remove(uid);
         }
@@ -142,6 +153,7 @@ impl TurnStates {
     pub(crate) fn remove(&self, uid: &str) {
         let mut entries = self.0.lock();
         entries.reconciled.remove(uid);
+        entries.ended.remove(uid);
         entries.turn_states.remove(uid);
     }
 

@@ -22,6 +22,10 @@ use crate::{
     },
 };
 
+/// How long the watch may take to show the end of a run. A watch ends after five minutes at most, and the
+/// next one shows what is there.
+pub(crate) const END_SHOWN_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// The turns of all runs.
 pub(crate) struct Turns {
     turn_states: TurnStates,
@@ -158,10 +162,19 @@ impl Turns {
 
     /// Whether the watch still has to show the end of a run. `shows_end` is whether it does.
     pub(crate) fn is_stale(&self, uid: &str, shows_end: bool) -> bool {
-        if shows_end {
+        let ended_for = self.turn_states.ended_for(uid);
+        let is_stale = !shows_end && ended_for.is_some_and(|time| time < END_SHOWN_TIMEOUT);
+        if !is_stale {
             self.turn_states.forget_end(uid);
         }
-        !shows_end && self.turn_states.has_ended(uid)
+        is_stale
+    }
+
+    /// Whether the watch has not shown the end of a run in time. If the API server does not show it either,
+    /// somebody has overwritten it, and the run goes on from what is written.
+    pub(crate) fn is_end_overdue(&self, uid: &str) -> bool {
+        let ended_for = self.turn_states.ended_for(uid);
+        ended_for.is_some_and(|time| time >= END_SHOWN_TIMEOUT)
     }
 
     /// The run no longer exists.
@@ -191,8 +204,8 @@ impl Turns {
         }
     }
 
-    /// Ends the turn of a run, so that another run may start. `keeps_pods` is whether the run has ended and its
-    /// pods stay: they do nothing.
+    /// Ends the turn of a run, so that another run may start. `keeps_pods` is whether the run has ended and
+    /// its pods stay: they do nothing.
     pub(crate) fn give_up_turn(&self, uid: &str, keeps_pods: bool) {
         self.leave_pods(uid, keeps_pods.then_some(Duration::ZERO));
         if self.turn_states.give_up_turn(uid) {

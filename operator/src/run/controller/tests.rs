@@ -311,7 +311,7 @@ async fn a_reconciliation_that_sees_an_old_version_of_an_ended_run_changes_nothi
     // The watch of pods is ahead of that of runs.
     scene.sync_pods();
     let action = scene.reconcile_by_old_objects("a").await.unwrap();
-    assert_eq!(action, Action::await_change());
+    assert_eq!(action, Action::requeue(END_SHOWN_TIMEOUT));
     assert!(scene.server.take_changes().is_empty());
     scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Failed");

@@ -90,6 +90,30 @@ async fn pods_that_are_kept_after_an_end_without_an_answer_keep_nobody_waiting()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_whose_end_somebody_overwrites_ends_again_and_loses_its_pods() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    let before = scene.status("a");
+    scene.later(61).await;
+    scene.reconcile("a").await.unwrap();
+    scene.change("a", |run| run["status"] = before);
+    scene.reconcile("a").await.unwrap();
+    assert_eq!(
+        scene.phase("a"),
+        "Provisioning",
+        "the watch may show what was before"
+    );
+    scene.later(600).await;
+    scene.reconcile("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Failed");
+    scene.reconcile("a").await.unwrap();
+    let pods = scene.server.objects(PODS);
+    let is_deleted = |pod: &Value| !pod[POD]["deletionTimestamp"].is_null();
+    assert!(pods.len() == 2 && pods.iter().all(is_deleted), "{pods:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspended_run_whose_status_is_refused_gives_up_its_turn() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
