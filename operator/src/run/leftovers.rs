@@ -13,7 +13,7 @@ use std::{
 
 use kube::{ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
-use perfrun_api::{pod::PodState, spec::PerfRunSpec};
+use perfrun_api::{pod::PodState, spec::Timeouts};
 use tokio::time::Instant;
 
 use crate::{api::watched::WatchedPod, build::pod::STOP_TIMEOUT_SECONDS};
@@ -41,6 +41,14 @@ struct Known {
     turns: BTreeMap<String, Duration>,
     /// The pods that this process has created last.
     created: BTreeMap<String, Vec<Created>>,
+}
+
+impl Known {
+    /// Forgets what runs have left behind that no longer counts.
+    fn forget_over(&mut self, now: Instant) {
+        self.left
+            .retain(|_, left| now < left.stopping_until.max(left.living_until));
+    }
 }
 
 /// A pod that the watch may not show yet.
@@ -87,6 +95,11 @@ impl Left {
     }
 }
 
+/// How long the turn of a run may last.
+pub(crate) fn longest_turn(timeouts: &Timeouts) -> Duration {
+    Duration::from(timeouts.provision).saturating_add(timeouts.run.into())
+}
+
 fn is_stopping(pod: &WatchedPod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
@@ -102,9 +115,8 @@ impl Leftovers {
     }
 
     /// Notes how long the turn of a run may last.
-    pub(crate) fn note_turn(&self, uid: &str, spec: &PerfRunSpec) {
-        let timeouts = &spec.timeouts;
-        let longest = Duration::from(timeouts.provision).saturating_add(timeouts.run.into());
+    pub(crate) fn note_turn(&self, uid: &str, timeouts: &Timeouts) {
+        let longest = longest_turn(timeouts);
         self.known.lock().turns.insert(uid.to_owned(), longest);
     }
 
@@ -129,9 +141,7 @@ impl Leftovers {
         let pods: BTreeSet<_> = shown.iter().filter(is_own).filter_map(|pod| pod.uid()).collect();
         let now = Instant::now();
         let mut known = self.known.lock();
-        known
-            .left
-            .retain(|_, left| now < left.stopping_until.max(left.living_until));
+        known.forget_over(now);
         let living = living.or_else(|| known.turns.get(uid).copied());
         let mut unseen = known.created.remove(uid).unwrap_or_default();
         unseen.retain(|pod| now < pod.shown_until && !pod.is_in(&shown));
@@ -150,7 +160,8 @@ impl Leftovers {
     pub(crate) fn are_in(&self, namespace: Option<&str>) -> bool {
         let now = Instant::now();
         let is_new = now < self.begun + STOP_TIMEOUT;
-        let known = self.known.lock();
+        let mut known = self.known.lock();
+        known.forget_over(now);
         if !is_new && known.left.is_empty() {
             return false;
         }
@@ -170,6 +181,7 @@ impl Leftovers {
     /// A pod no longer exists. Returns whether it was the last that a run had left behind.
     pub(crate) fn remove_pod(&self, uid: &str) -> bool {
         let mut known = self.known.lock();
+        known.forget_over(Instant::now());
         let before = known.left.len();
         known.left.retain(|_, left| {
             left.pods.remove(uid);
@@ -183,5 +195,36 @@ impl Leftovers {
         let mut known = self.known.lock();
         known.turns.remove(uid);
         known.created.remove(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::{reflector, watcher};
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_whose_time_is_over_are_forgotten_whoever_looks() {
+        let looks: [fn(&Leftovers) -> bool; 2] = [
+            |leftovers| leftovers.are_in(None),
+            |leftovers| leftovers.remove_pod("uid-of-a-pod"),
+        ];
+        for looks in looks {
+            let (pods, mut writer) = reflector::store::<WatchedPod>();
+            let owner =
+                json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "a", "uid": "a"});
+            let pod = json!({"metadata": {"name": "a-pod", "namespace": "bench", "uid": "uid-of-a-pod",
+                "ownerReferences": [owner]}});
+            let pod = serde_json::from_value(pod).unwrap();
+            writer.apply_watcher_event(&watcher::Event::Apply(pod));
+            let leftovers = Leftovers::new(pods);
+            leftovers.add("a", None);
+            assert!(leftovers.are_in(None));
+            tokio::time::advance(STOP_TIMEOUT).await;
+            assert!(!looks(&leftovers));
+            assert!(leftovers.known.lock().left.is_empty());
+        }
     }
 }

@@ -82,7 +82,7 @@ impl Turns {
         let is_begun = !is_over && has_undeleted(pods) && !self.is_reconciled(&uid);
         if is_begun {
             // Others wait for its pods if it does not continue.
-            self.leftovers.note_turn(&uid, &run.spec);
+            self.leftovers.note_turn(&uid, &run.spec.timeouts);
             self.leftovers.add(&uid, None);
         }
         if is_running(status) && !is_over && !is_deleted {
@@ -108,7 +108,7 @@ impl Turns {
         if is_begun {
             self.turn_states.begin(&uid, &namespace);
         }
-        self.leftovers.note_turn(&uid, &run.spec);
+        self.leftovers.note_turn(&uid, &run.spec.timeouts);
         Ok(Some(reservation))
     }
 
