@@ -85,7 +85,8 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
         WatchedRun::Readable(run, _) => reconcile_readable(run, &context).await,
         WatchedRun::Unreadable(run) => {
             context.services.metrics.count_error("Unreadable");
-            // What such a run would do is not known, so that no other run waits for it.
+            // What such a run would do is not known, so that no other run waits for it, except for its pods.
+            context.turns.leave_unreadable(run);
             context.forget(&uid, false);
             let published = report_unreadable(run, &watched.object_ref(&()), &context.services).await;
             published

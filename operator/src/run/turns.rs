@@ -4,19 +4,21 @@ use std::{cell::LazyCell, collections::BTreeSet, sync::Arc, time::Duration};
 
 use kube::{
     Resource, ResourceExt,
+    core::ObjectMeta,
     runtime::reflector::{ObjectRef, Store},
 };
-use perfrun_api::spec::{PerfRun, PerfRunStatus};
+use perfrun_api::spec::{PerfRun, PerfRunStatus, Timeouts};
+use perfrun_contract::run::Phase;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
-    api::watched::{WatchedPod, WatchedRun},
+    api::watched::{UnreadableRun, WatchedPod, WatchedRun},
     build::RunIdentity,
     pods::{NodePod, has_undeleted},
     policy::{ExclusivePer, Policy},
     run::{
-        conditions::{has_ended, is_provisioning, is_running},
-        leftovers::{Leftovers, STOP_TIMEOUT},
+        conditions::{has_ended, is_provisioning, is_running, phase},
+        leftovers::{Leftovers, STOP_TIMEOUT, longest_turn},
         turn::{self, Limits, QueuedRun, TurnState},
         turn_states::{Entries, Reservation, TurnStates},
     },
@@ -97,7 +99,8 @@ impl Turns {
                 return Ok(());
             }
             let runs = self.runs.state();
-            let this = queued_run(run, &uid, TurnState::Waiting, entries);
+            let exclusive = run.spec.topology.exclusive;
+            let this = queued_run(run.meta(), exclusive, &uid, TurnState::Waiting, entries);
             let others = self.queued_runs(&runs, entries);
             if is_begun {
                 return turn::may_continue(&this, &others, self.limits());
@@ -177,6 +180,17 @@ impl Turns {
         ended_for.is_some_and(|time| time >= END_SHOWN_TIMEOUT)
     }
 
+    /// The run cannot be read, so that no other waits for its turn. If another operator has begun it, its
+    /// nodes may still measure. How long its turn may last is not known, except by default.
+    pub(crate) fn leave_unreadable(&self, run: &UnreadableRun) {
+        let uid = run.metadata.uid.as_deref().unwrap_or_default();
+        if is_begun(run) && !self.is_reconciled(uid) {
+            let longest = longest_turn(&Timeouts::default());
+            self.leftovers.add(uid, Some(longest));
+        }
+        self.turn_states.note_reconciled(uid);
+    }
+
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
         if !self.is_reconciled(uid) {
@@ -246,12 +260,23 @@ impl Turns {
     fn queued_runs<'a>(&self, runs: &'a [Arc<WatchedRun>], entries: &Entries) -> Vec<QueuedRun<'a>> {
         let owners = LazyCell::new(|| self.owners_of_pods());
         let queued_runs = runs.iter().filter_map(|run| {
-            let run = run.readable()?;
-            let uid = run.meta().uid.as_deref()?;
+            let meta = run.meta();
+            let uid = meta.uid.as_deref()?;
             let is_reconciled = entries.is_reconciled(uid);
             let has_pods = || owners.contains(&(run.namespace().unwrap_or_default(), uid.to_owned()));
-            let turn_state = turn_state(run, entries.turn_state(uid), is_reconciled, has_pods)?;
-            Some(queued_run(run, uid, turn_state, entries))
+            let (exclusive, turn_state) = match &**run {
+                WatchedRun::Readable(run, _) => {
+                    let known = entries.turn_state(uid);
+                    let turn_state = turn_state(run, known, is_reconciled, has_pods)?;
+                    (run.spec.topology.exclusive, turn_state)
+                }
+                // Until its own reconciliation notes the pods that another operator has left.
+                WatchedRun::Unreadable(run) if is_begun(run) && !is_reconciled && has_pods() => {
+                    (false, TurnState::Active)
+                }
+                WatchedRun::Unreadable(_) => return None,
+            };
+            Some(queued_run(meta, exclusive, uid, turn_state, entries))
         });
         queued_runs.collect()
     }
@@ -299,16 +324,27 @@ fn turn_state(
     }
 }
 
-fn queued_run<'a>(run: &'a PerfRun, uid: &'a str, turn_state: TurnState, entries: &Entries) -> QueuedRun<'a> {
-    let namespace = run.meta().namespace.as_deref().unwrap_or_default();
-    let created = run.meta().creation_timestamp.as_ref();
+/// Whether the status of a run that cannot be read shows that it has nodes. Only operators write statuses.
+fn is_begun(run: &UnreadableRun) -> bool {
+    matches!(phase(&run.conditions), Phase::Provisioning | Phase::Running)
+}
+
+fn queued_run<'a>(
+    meta: &'a ObjectMeta,
+    exclusive: bool,
+    uid: &'a str,
+    turn_state: TurnState,
+    entries: &Entries,
+) -> QueuedRun<'a> {
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let created = meta.creation_timestamp.as_ref();
     QueuedRun {
         created: created.map_or(i64::MAX, |time| time.0.as_second()),
         last_turn: entries.last_turn(namespace),
         namespace,
-        name: run.meta().name.as_deref().unwrap_or_default(),
+        name: meta.name.as_deref().unwrap_or_default(),
         uid,
-        exclusive: run.spec.topology.exclusive,
+        exclusive,
         turn_state,
     }
 }

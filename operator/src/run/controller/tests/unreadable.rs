@@ -27,6 +27,27 @@ async fn an_unreadable_status_is_never_written_and_does_not_block_other_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_the_pods_of_a_run_that_it_cannot_read() {
+    let mut before = Scene::new().await;
+    before.create("tomorrow", json!({}));
+    before.reconcile("tomorrow").await.unwrap();
+    before.change("tomorrow", |run| run["spec"]["workload"] = 42.into());
+    before.create("today", json!({}));
+    let mut scene = before.successor().await;
+    scene.later(100).await;
+    let still = "pods of an earlier run are still stopping";
+    for why in ["bench/tomorrow is active", still] {
+        scene.reconcile("today").await.unwrap();
+        let message = scene.condition("today", Type::Provisioned).2;
+        assert!(message.starts_with(why), "{message}");
+        scene.reconcile("tomorrow").await.unwrap();
+    }
+    scene.pods_stop();
+    scene.reconcile("today").await.unwrap();
+    assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_of_a_newer_version_is_continued_and_left_as_it_is_once_it_has_ended() {
     let mut scene = Scene::new().await;
     scene.create("going", json!({}));
