@@ -171,13 +171,13 @@ async fn create_pod(
         let name = pod.name_any();
         create(run, pod, Existing::MustBelongToOwner, context).await?;
         context.turns.note_created(run, name);
-        times.note_created(&run.uid, node, incarnation, (services.clock)());
+        times.note_created(&run.uid, node, incarnation);
         return Ok(Applied::All);
     }
     if exists(&pod, &services.client).await? {
         return Ok(Applied::All);
     }
-    times.note_vanished(&run.uid, node, (services.clock)());
+    times.note_vanished(&run.uid, node);
     Ok(Applied::Part)
 }
 

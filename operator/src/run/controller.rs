@@ -160,7 +160,10 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     let is_written = matches!(published, Ok(Published::Yes));
     let (uid, stands_back) = (identity.uid.clone(), inputs.stood_back().is_some());
     let keeps = keeps_pods(&run.spec, &next) && !inputs.kept_pods.is_zero();
-    context.times.note(&uid, &decision.stage, is_written, inputs.now);
+    let (now, instant) = (inputs.now, inputs.instant);
+    context
+        .times
+        .note(&uid, &decision.stage, is_written, now, instant);
     match decision.stage {
         Stage::Over => context.forget(&uid, keeps && !inputs.deleting),
         Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.end(&uid, keeps),

@@ -14,6 +14,7 @@ use perfrun_contract::{
     run::Phase,
     tally::EndReason,
 };
+use tokio::time::Instant;
 
 use crate::{
     build::NewPod,
@@ -66,6 +67,8 @@ pub(crate) struct Inputs<'a> {
     /// How long pods of a failed run stay, if its document requests that.
     pub(crate) kept_pods: Duration,
     pub(crate) now: Timestamp,
+    /// Now as well, by a clock that nobody sets.
+    pub(crate) instant: Instant,
 }
 
 impl Inputs<'_> {
@@ -76,7 +79,7 @@ impl Inputs<'_> {
 
     /// The end of a run that stands back, see [`OwnTimes::stood_back`].
     pub(crate) fn stood_back(&self) -> Option<&Stage> {
-        self.own.stood_back(self.now)
+        self.own.stood_back(self.instant)
     }
 
     /// The time that is left of `timeouts.run`.
@@ -91,10 +94,13 @@ impl Inputs<'_> {
         if since(Status::True).is_some() {
             return Duration::ZERO;
         }
+        if let Some(begun) = since(Status::False) {
+            return elapsed(begun, self.now);
+        }
         let pods = self.pods.iter().filter(|pod| !pod.deleting);
-        let created = pods.filter_map(|pod| pod.created);
-        let begun = since(Status::False).or_else(|| created.chain(self.own.provisioning_since).min());
-        elapsed(begun.unwrap_or(self.now), self.now)
+        let ages = pods.filter_map(|pod| Some(elapsed(pod.created?, self.now)));
+        let own = self.own.provisioning_since.map(|begun| self.instant - begun);
+        ages.chain(own).max().unwrap_or_default()
     }
 
     /// The time that is left of `timeouts.provision`.
@@ -484,7 +490,7 @@ impl Missing {
         if live_pod(&inputs.pods, node).is_some() {
             return None;
         }
-        match inputs.own.starts.next(node, inputs.now) {
+        match inputs.own.starts.next(node, inputs.instant) {
             Start::Now(incarnation) => return Some(incarnation),
             Start::In(pause) => self.due = self.due.into_iter().chain([pause]).min(),
             Start::Never => {

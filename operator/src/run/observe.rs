@@ -4,6 +4,7 @@
 use kube::Resource;
 use perfrun_api::spec::{PerfRun, PerfRunStatus};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::{
     build::RunIdentity,
@@ -53,9 +54,9 @@ pub(crate) fn observe<'a>(
         Ok(reservation) => (Ok(()), reservation),
         Err(why) => (Err(why), None),
     };
-    let now = (context.services.clock)();
-    let own = context.times.observe(uid, &pods, now);
-    let need = match own.stood_back(now).and_then(Stage::end) {
+    let (now, instant) = ((context.services.clock)(), Instant::now());
+    let own = context.times.observe(uid, &pods, now, instant);
+    let need = match own.stood_back(instant).and_then(Stage::end) {
         _ if deleting => Need::Nothing,
         Some(end) if !has_ended(status) => Need::Outline(end),
         _ => decide::need(&run.spec, status, &conductor, turn),
@@ -86,6 +87,7 @@ pub(crate) fn observe<'a>(
         own,
         kept_pods: context.services.site.kept_pods,
         now,
+        instant,
     };
     Ok(Observed {
         identity,

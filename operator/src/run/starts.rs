@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use perfrun_api::{cluster::condition::Reason, planning::NODES_MAX, pod::PodState};
+use tokio::time::Instant;
 
 use crate::{names::INCARNATIONS_MAX, pods::NodePod, process::clock::elapsed};
 
@@ -43,8 +44,8 @@ pub(crate) struct Starts(BTreeMap<String, NodeStarts>);
 struct NodeStarts {
     /// The incarnation of the pod that was created last.
     latest: u32,
-    /// Since when, by the clock of this process if it has created the pod.
-    since: Timestamp,
+    /// Since when. The API server says it only of pods that another operator has created.
+    since: Instant,
     /// Whether the watch has shown that pod.
     is_shown: bool,
     /// Whether that pod has been ready.
@@ -58,12 +59,12 @@ struct NodeStarts {
     /// How many of them in a row were never ready.
     never_ready: u32,
     /// When pods that had been ready have ended.
-    losses: Vec<Timestamp>,
+    losses: Vec<Instant>,
 }
 
 impl Starts {
-    /// Notes the pods of a run that the watch shows now.
-    pub(crate) fn observe(&mut self, pods: &[NodePod], now: Timestamp) {
+    /// Notes the pods of a run that the watch shows now. `time` is the time of day.
+    pub(crate) fn observe(&mut self, pods: &[NodePod], time: Timestamp, now: Instant) {
         let mut by_node = BTreeMap::<_, Vec<_>>::new();
         for pod in pods {
             by_node.entry(pod.node.as_str()).or_default().push(pod);
@@ -72,8 +73,8 @@ impl Starts {
             let Some(newest) = pods.iter().max_by_key(|pod| pod.incarnation) else {
                 continue;
             };
-            // The clock of the API server may be ahead.
-            let since = newest.created.map_or(now, |created| created.min(now));
+            let age = newest.created.map(|created| elapsed(created, time));
+            let since = age.and_then(|age| now.checked_sub(age)).unwrap_or(now);
             let has_room = self.0.len() < NODES_KNOWN_MAX;
             match self.0.get_mut(*node) {
                 Some(starts) if starts.latest < newest.incarnation => {
@@ -118,7 +119,7 @@ impl Starts {
     }
 
     /// Notes that this process has created a pod. The watch shows it later.
-    pub(crate) fn note_created(&mut self, node: &str, incarnation: u32, now: Timestamp) {
+    pub(crate) fn note_created(&mut self, node: &str, incarnation: u32, now: Instant) {
         match self.0.get_mut(node) {
             Some(starts) if starts.latest < incarnation => {
                 starts.end(now);
@@ -133,7 +134,7 @@ impl Starts {
     }
 
     /// Notes that the latest pod of a node no longer exists, though the watch has never shown it.
-    pub(crate) fn note_vanished(&mut self, node: &str, now: Timestamp) {
+    pub(crate) fn note_vanished(&mut self, node: &str, now: Instant) {
         if let Some(starts) = self.0.get_mut(node) {
             starts.end(now);
         }
@@ -147,7 +148,7 @@ impl Starts {
 
     /// When a node without a live pod gets one. The incarnation may be of a pod that the watch does not show
     /// yet.
-    pub(crate) fn next(&self, node: &str, now: Timestamp) -> Start {
+    pub(crate) fn next(&self, node: &str, now: Instant) -> Start {
         let incarnation = self.next_incarnation(node);
         let Some(starts) = self.0.get(node) else {
             return Start::Now(incarnation);
@@ -158,7 +159,7 @@ impl Starts {
         if starts.never_ready >= NEVER_READY_MAX || incarnation > INCARNATIONS_MAX {
             return Start::Never;
         }
-        let left = starts.pause(now).saturating_sub(elapsed(starts.since, now));
+        let left = starts.pause(now).saturating_sub(now - starts.since);
         if left.is_zero() {
             Start::Now(incarnation)
         } else {
@@ -196,7 +197,7 @@ impl Starts {
 
 impl NodeStarts {
     /// A node that has this pod, and had others `before`.
-    fn new(latest: u32, since: Timestamp, before: usize) -> Self {
+    fn new(latest: u32, since: Instant, before: usize) -> Self {
         let ended = u32::try_from(before).unwrap_or(u32::MAX);
         Self {
             latest,
@@ -212,7 +213,7 @@ impl NodeStarts {
     }
 
     /// The node has another pod.
-    fn begin(&mut self, incarnation: u32, since: Timestamp) {
+    fn begin(&mut self, incarnation: u32, since: Instant) {
         (self.latest, self.since) = (incarnation, since);
         (self.is_shown, self.was_ready, self.has_ended) = (false, false, false);
     }
@@ -223,14 +224,14 @@ impl NodeStarts {
     }
 
     /// The latest pod has ended, perhaps a while ago.
-    fn end(&mut self, now: Timestamp) {
+    fn end(&mut self, now: Instant) {
         if self.has_ended {
             return;
         }
         self.has_ended = true;
         self.ended += 1;
         if self.was_ready {
-            self.losses.retain(|at| elapsed(*at, now) < LOSS_COUNTS_FOR);
+            self.losses.retain(|at| now - *at < LOSS_COUNTS_FOR);
             self.losses.push(now);
         } else {
             self.never_ready += 1;
@@ -238,9 +239,9 @@ impl NodeStarts {
     }
 
     /// The pause between the latest pod and the next. The first loss of a node is made good immediately.
-    fn pause(&self, now: Timestamp) -> Duration {
+    fn pause(&self, now: Instant) -> Duration {
         let losses = self.losses.iter();
-        let losses = losses.filter(|at| elapsed(**at, now) < LOSS_COUNTS_FOR).count();
+        let losses = losses.filter(|at| now - **at < LOSS_COUNTS_FOR).count();
         let (exponent, longest) = if self.was_ready {
             let losses = u32::try_from(losses).unwrap_or(u32::MAX);
             (losses.saturating_sub(1), LOSS_PAUSE_MAX)
@@ -262,20 +263,20 @@ mod tests {
 
     #[test]
     fn nodes_that_no_plan_has_are_not_remembered_without_end() {
-        let now = Timestamp::UNIX_EPOCH;
+        let (time, now) = (Timestamp::UNIX_EPOCH, Instant::now());
         let pod = |number: usize| NodePod {
             name: format!("pod-{number}"),
             uid: format!("uid-of-{number}"),
             node: format!("node-{number}"),
             incarnation: 7,
-            created: Some(now),
+            created: Some(time),
             deleting: false,
             state: PodState::Starting,
             foreign_containers: vec![],
         };
         let mut starts = Starts::default();
         for number in 0..2 * NODES_KNOWN_MAX {
-            starts.observe(&[pod(number)], now);
+            starts.observe(&[pod(number)], time, now);
         }
         assert_eq!(starts.0.len(), NODES_KNOWN_MAX);
         starts.note_created("server-0", 0, now);

@@ -12,10 +12,10 @@ use std::{
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::{
     pods::NodePod,
-    process::clock::elapsed,
     run::{stage::Stage, starts::Starts},
 };
 
@@ -33,10 +33,11 @@ pub(crate) struct Times(Mutex<HashMap<String, OwnTimes>>);
 /// What this process knows of a run, and its status may lack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct OwnTimes {
-    pub(crate) provisioning_since: Option<Timestamp>,
+    pub(crate) provisioning_since: Option<Instant>,
+    /// In place of the time in the status, for all who use that.
     pub(crate) running_since: Option<Timestamp>,
     /// The end of the run that could not be written, and since when.
-    unwritten: Option<(Timestamp, Stage)>,
+    unwritten: Option<(Instant, Stage)>,
     /// How many reconciliations in a row have failed.
     failures: u32,
     /// How often pods of its nodes have started.
@@ -46,20 +47,21 @@ pub(crate) struct OwnTimes {
 impl OwnTimes {
     /// The end of a run that stands back: nobody could write it for [`UNWRITTEN_MAX`], so that the run gives
     /// up its pods and its turn without.
-    pub(crate) fn stood_back(&self, now: Timestamp) -> Option<&Stage> {
+    pub(crate) fn stood_back(&self, now: Instant) -> Option<&Stage> {
         let (since, end) = self.unwritten.as_ref()?;
-        (elapsed(*since, now) >= UNWRITTEN_MAX).then_some(end)
+        (now - *since >= UNWRITTEN_MAX).then_some(end)
     }
 
-    /// Notes the stage that a reconciliation has decided on, and whether the status shows it.
-    pub(crate) fn note(&mut self, stage: &Stage, is_written: bool, now: Timestamp) {
+    /// Notes the stage that a reconciliation has decided on, and whether the status shows it. `time` is the
+    /// time of day.
+    pub(crate) fn note(&mut self, stage: &Stage, is_written: bool, time: Timestamp, now: Instant) {
         match stage {
             Stage::Provisioning { .. } => {
                 self.provisioning_since.get_or_insert(now);
                 self.running_since = None;
             }
             Stage::Running(_) => {
-                self.running_since.get_or_insert(now);
+                self.running_since.get_or_insert(time);
             }
             Stage::Held(_) => self.forget(),
             Stage::Over => {
@@ -87,27 +89,27 @@ impl OwnTimes {
 
 impl Times {
     /// What is known of a run whose pods the watch shows now.
-    pub(crate) fn observe(&self, uid: &str, pods: &[NodePod], now: Timestamp) -> OwnTimes {
+    pub(crate) fn observe(&self, uid: &str, pods: &[NodePod], time: Timestamp, now: Instant) -> OwnTimes {
         let mut times = self.0.lock();
         let own = times.entry(uid.to_owned()).or_default();
-        own.starts.observe(pods, now);
+        own.starts.observe(pods, time, now);
         own.clone()
     }
 
     /// See [`OwnTimes::note`].
-    pub(crate) fn note(&self, uid: &str, stage: &Stage, is_written: bool, now: Timestamp) {
+    pub(crate) fn note(&self, uid: &str, stage: &Stage, is_written: bool, time: Timestamp, now: Instant) {
         let mut times = self.0.lock();
         times
             .entry(uid.to_owned())
             .or_default()
-            .note(stage, is_written, now);
+            .note(stage, is_written, time, now);
     }
 
     /// See [`Starts::note_created`].
-    pub(crate) fn note_created(&self, uid: &str, node: &str, incarnation: u32, now: Timestamp) {
+    pub(crate) fn note_created(&self, uid: &str, node: &str, incarnation: u32) {
         let mut times = self.0.lock();
         let own = times.entry(uid.to_owned()).or_default();
-        own.starts.note_created(node, incarnation, now);
+        own.starts.note_created(node, incarnation, Instant::now());
     }
 
     /// See [`Starts::is_awaited`].
@@ -119,9 +121,9 @@ impl Times {
     }
 
     /// See [`Starts::note_vanished`].
-    pub(crate) fn note_vanished(&self, uid: &str, node: &str, now: Timestamp) {
+    pub(crate) fn note_vanished(&self, uid: &str, node: &str) {
         if let Some(own) = self.0.lock().get_mut(uid) {
-            own.starts.note_vanished(node, now);
+            own.starts.note_vanished(node, Instant::now());
         }
     }
 

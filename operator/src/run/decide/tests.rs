@@ -50,6 +50,7 @@ struct Life {
     /// Whether the API server takes statuses.
     is_written: bool,
     now: Timestamp,
+    instant: Instant,
     /// The events of the last reconciliation.
     events: Vec<Event>,
 }
@@ -87,6 +88,7 @@ impl Life {
             own: OwnTimes::default(),
             is_written: true,
             now: Timestamp::UNIX_EPOCH,
+            instant: Instant::now(),
             events: vec![],
         }
     }
@@ -99,7 +101,7 @@ impl Life {
     /// Reconciles while the API server refuses pods.
     fn reconcile_with(&mut self, refusal: Option<Refusal>) -> Decision {
         let outline = Outline::of(&self.plan, &self.spec);
-        self.own.starts.observe(&self.pods, self.now);
+        self.own.starts.observe(&self.pods, self.now, self.instant);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
             Need::Outline(trouble) => Planned::Held(outline, trouble),
@@ -116,6 +118,7 @@ impl Life {
             own: self.own.clone(),
             kept_pods: Duration::from_secs(3600),
             now: self.now,
+            instant: self.instant,
         };
         let mut decision = decide(&inputs);
         if refusal.is_some() {
@@ -124,7 +127,8 @@ impl Life {
         let outline = inputs.planned.outline();
         let next = status::next(&inputs, Some(1), &decision.stage);
         self.events = status::events(&self.status, &next, outline, &decision.stage);
-        self.own.note(&decision.stage, self.is_written, self.now);
+        self.own
+            .note(&decision.stage, self.is_written, self.now, self.instant);
         if self.is_written {
             self.status = next;
         }
@@ -133,6 +137,7 @@ impl Life {
 
     fn later(&mut self, seconds: i64) -> &mut Self {
         self.now += SignedDuration::from_secs(seconds);
+        self.instant += Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         self
     }
 

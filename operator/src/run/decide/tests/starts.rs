@@ -137,3 +137,29 @@ fn no_name_of_a_pod_is_used_twice_and_a_suspended_run_begins_afresh() {
     let decision = life.reconcile();
     assert_eq!(names(&decision.create), ["server-0-1", "client-0-1"]);
 }
+
+#[test]
+fn a_step_of_the_wall_clock_ends_no_patience_with_the_api_server() {
+    let mut life = Life::new();
+    life.is_written = false;
+    let first = life.reconcile();
+    life.create(&first, &PodState::Starting);
+    assert!(matches!(life.later(60).reconcile().stage, Stage::Ended { .. }));
+    for hours in [1, -3] {
+        life.now += SignedDuration::from_hours(hours);
+        assert!(!life.later(149).reconcile().delete_pods, "{hours}");
+    }
+    assert!(life.later(2).reconcile().delete_pods);
+}
+
+#[test]
+fn a_step_of_the_wall_clock_does_not_shorten_the_pause_before_a_pod_is_replaced() {
+    let mut life = Life::new();
+    let first = life.reconcile();
+    life.create(&first, &PodState::Starting);
+    life.reconcile();
+    life.pods.iter_mut().for_each(|pod| pod.state = lost());
+    life.now += SignedDuration::from_secs(10);
+    assert_eq!(life.reconcile().create, []);
+    assert_eq!(life.later(1).reconcile().create.len(), 2);
+}
