@@ -36,6 +36,7 @@ use crate::{
     },
     run::{
         apply::{Applied, apply},
+        conditions::has_ended,
         context::Context,
         decide::{after_failure, decide, keeps_pods},
         observe::{self, observe},
@@ -126,6 +127,13 @@ async fn reconcile_afresh(run: &PerfRun, context: &Context) -> Result<Action, Er
     let found = within_timeout(api.get_opt(&run.name_any())).await;
     match found.map_err(Error::Read)? {
         Some(WatchedRun::Readable(whole, _)) if whole.uid() == run.uid() => {
+            let uid = run.uid().unwrap_or_default();
+            let is_ended = whole.status.as_ref().is_some_and(has_ended);
+            if is_ended && context.turns.is_end_overdue(&uid) {
+                // Only the watch is late. A reconciliation by what it shows must not begin the run again.
+                context.turns.renew_end(&uid);
+                return Ok(Action::requeue(END_SHOWN_TIMEOUT));
+            }
             reconcile_readable(&whole, context).await
         }
         // The watch shows soon what happened to it.

@@ -173,6 +173,11 @@ impl Turns {
         is_stale
     }
 
+    /// The end of the run is still written, and the watch has more time to show it.
+    pub(crate) fn renew_end(&self, uid: &str) {
+        self.turn_states.end(uid);
+    }
+
     /// Whether the watch has not shown the end of a run in time. If the API server does not show it either,
     /// somebody has overwritten it, and the run goes on from what is written.
     pub(crate) fn is_end_overdue(&self, uid: &str) -> bool {

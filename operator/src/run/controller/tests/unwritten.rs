@@ -114,6 +114,24 @@ async fn a_run_whose_end_somebody_overwrites_ends_again_and_loses_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_has_ended_does_not_begin_again_however_late_the_watch_is() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.later(61).await;
+    scene.reconcile("a").await.unwrap();
+    assert_eq!(scene.phase("a"), "Failed");
+    scene.server.take_changes();
+    for _ in 0..3 {
+        scene.later(600).await;
+        scene.reconcile_by_old_objects("a").await.unwrap();
+        scene.reconcile_by_old_objects("a").await.unwrap();
+    }
+    assert!(scene.server.take_changes().is_empty());
+    assert_eq!(scene.phase("a"), "Failed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_suspended_run_whose_status_is_refused_gives_up_its_turn() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
