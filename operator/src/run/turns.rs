@@ -267,15 +267,15 @@ impl Turns {
         let queued_runs = runs.iter().filter_map(|run| {
             let meta = run.meta();
             let uid = meta.uid.as_deref()?;
-            let is_reconciled = entries.is_reconciled(uid);
+            let (known, is_reconciled) = (entries.turn_state(uid), entries.is_reconciled(uid));
             let has_pods = || owners.contains(&(run.namespace().unwrap_or_default(), uid.to_owned()));
             let (exclusive, turn_state) = match &**run {
                 WatchedRun::Readable(run, _) => {
-                    let known = entries.turn_state(uid);
                     let turn_state = turn_state(run, known, is_reconciled, has_pods)?;
                     (run.spec.topology.exclusive, turn_state)
                 }
-                // Until its own reconciliation notes the pods that another operator has left.
+                // Until its own reconciliation notes the pods that it leaves.
+                WatchedRun::Unreadable(_) if known == Some(TurnState::Active) => (false, TurnState::Active),
                 WatchedRun::Unreadable(run) if is_begun(run) && !is_reconciled && has_pods() => {
                     (false, TurnState::Active)
                 }

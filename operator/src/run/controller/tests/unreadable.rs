@@ -26,14 +26,18 @@ async fn an_unreadable_status_is_never_written_and_does_not_block_other_runs() {
     assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_new_leader_waits_for_the_pods_of_a_run_that_it_cannot_read() {
-    let mut before = Scene::new().await;
-    before.create("tomorrow", json!({}));
-    before.reconcile("tomorrow").await.unwrap();
-    before.change("tomorrow", |run| run["spec"]["workload"] = 42.into());
-    before.create("today", json!({}));
-    let mut scene = before.successor().await;
+/// A run that has pods and can no longer be read, and another that waits.
+async fn tomorrow_and_today() -> Scene {
+    let mut scene = Scene::new().await;
+    scene.create("tomorrow", json!({}));
+    scene.reconcile("tomorrow").await.unwrap();
+    scene.change("tomorrow", |run| run["spec"]["workload"] = 42.into());
+    scene.create("today", json!({}));
+    scene
+}
+
+/// The other waits until the pods are gone.
+async fn today_waits(mut scene: Scene) {
     scene.later(100).await;
     let still = "pods of an earlier run are still stopping";
     for why in ["bench/tomorrow is active", still] {
@@ -45,6 +49,17 @@ async fn a_new_leader_waits_for_the_pods_of_a_run_that_it_cannot_read() {
     scene.pods_stop();
     scene.reconcile("today").await.unwrap();
     assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_waits_for_the_pods_of_one_that_can_no_longer_be_read() {
+    today_waits(tomorrow_and_today().await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_the_pods_of_a_run_that_it_cannot_read() {
+    let before = tomorrow_and_today().await;
+    today_waits(before.successor().await).await;
 }
 
 #[tokio::test(start_paused = true)]
