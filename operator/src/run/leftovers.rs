@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pods_whose_time_is_over_are_forgotten_whoever_looks() {
+    async fn pods_whose_time_is_over_are_forgotten_at_each_look() {
         let looks: [fn(&Leftovers) -> bool; 2] = [
             |leftovers| leftovers.are_in(None),
             |leftovers| leftovers.remove_pod("uid-of-a-pod"),

@@ -179,7 +179,7 @@ impl Turns {
     }
 
     /// Whether the watch has not shown the end of a run in time. If the API server does not show it either,
-    /// somebody has overwritten it, and the run goes on from what is written.
+    /// somebody has overwritten it, and the run continues from what is written.
     pub(crate) fn is_end_overdue(&self, uid: &str) -> bool {
         let ended_for = self.turn_states.ended_for(uid);
         ended_for.is_some_and(|time| time >= END_SHOWN_TIMEOUT)
