@@ -176,7 +176,7 @@ impl Operators {
         Ok(most)
     }
 
-    /// Fails if the last process of an operator ended for want of memory, or by a panic.
+    /// Fails if the last process of an operator ended because it lacked memory, or by a panic.
     pub async fn check_ends(&self) -> Result<()> {
         for pod in self.list().await? {
             let name = pod.name_any();

@@ -5,8 +5,8 @@ use std::ptr;
 use tikv_jemalloc_sys::mallctl;
 
 /// The most bytes that this thread holds at a time during a function, beyond those before it. The allocator
-/// of the node counts them for each thread, in steps of 64 KiB. After a call within the function, those before
-/// that call no longer count.
+/// of the node counts them for each thread, in steps of 64 KiB. After a call within the function, those
+/// before that call no longer count.
 pub(crate) fn peak(read: impl FnOnce()) -> u64 {
     // SAFETY: the name ends with a zero, and this control takes and returns nothing.
     let reset = unsafe {

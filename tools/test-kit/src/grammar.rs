@@ -152,7 +152,7 @@ impl<'a> Choices<'a> {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let mut required = schema["required"].as_array().into_iter().flatten();
             let is_there = match required.any(|required| required == name) {
-                true => self.is_whole || self.byte() % 4 != 0,
+                true => self.is_whole || !self.byte().is_multiple_of(4),
                 false => self.byte() % 4 == 1,
             };
             if is_there {

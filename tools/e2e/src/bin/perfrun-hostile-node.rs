@@ -1,7 +1,7 @@
 //! `perfrun-hostile-node`: the node of a tenant that wants to stop the operator. The soak has an image of it.
 //!
-//! It describes itself as honest nodes do. When it is asked about a trial, it answers in turn with 8 MiB of
-//! small values, a byte per second, a redirect, and as an honest node does.
+//! It describes itself as honest nodes do. Calls about a trial get in turn 8 MiB of small values, a byte per
+//! second, a redirect, and the answer of an honest node.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use std::{
 /// Most bytes of a status that a conductor reads.
 const LARGEST: usize = 8 << 20;
 
-/// How many trials were asked for.
+/// How many trials calls have been about.
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
 fn main() -> io::Result<()> {

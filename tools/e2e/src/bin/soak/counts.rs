@@ -27,7 +27,7 @@ pub(crate) struct SoakCounts {
     faults: BTreeMap<String, u32>,
     /// Runs by phase and reason.
     runs: BTreeMap<String, u32>,
-    /// Documents of hostile tenants by what became of them. Earlier soaks had none.
+    /// Documents of hostile tenants by what happened to them. Earlier soaks had none.
     #[serde(default)]
     hostile: BTreeMap<String, u32>,
     /// The most memory that an operator took, in MiB. Earlier soaks did not note it.

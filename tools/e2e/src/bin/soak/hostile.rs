@@ -1,5 +1,5 @@
 //! A tenant that wants to stop the operator: what it creates in a namespace of its own during a round, and
-//! what must hold for the operators meanwhile.
+//! what must hold for the operators in that time.
 
 use std::{env, io::Write};
 
@@ -142,8 +142,8 @@ fn choices(random: &mut impl Rng) -> Vec<u8> {
     choices
 }
 
-/// What the operator takes for a part of a run's journal. It is small and becomes large, or is no gzip behind
-/// its first bytes.
+/// What the operator takes for a part of a run's journal. It is small and becomes large, or ends as gzip
+/// behind its first bytes.
 fn part(run: &DynamicObject, random: &mut impl Rng) -> Result<ConfigMap> {
     let mut encoder = GzEncoder::new(vec![], Compression::fast());
     encoder.write_all(&vec![b'['; PART_BYTES])?;

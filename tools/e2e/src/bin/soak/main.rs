@@ -8,7 +8,7 @@
 //! - no trial is lost, and none was measured twice;
 //! - the status counts what the results have;
 //! - a deleted run leaves no object;
-//! - no operator takes more than 128 MiB of memory, or ends for want of it or by a panic.
+//! - no operator takes more than 128 MiB of memory, or ends because it lacks memory, or by a panic.
 //!
 //! Meanwhile a hostile tenant sends documents at the bounds of the schema and above, ConfigMaps that look
 //! like parts of journals, and nodes that answer as much, as slowly and as wrongly as they can.
