@@ -18,7 +18,7 @@ use kube::{
 };
 use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
 use perfrun_conductor::client::Reading;
-use tokio::sync::mpsc;
+use tokio::sync::{SetOnce, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::{
@@ -226,6 +226,7 @@ impl Process<'_> {
             plans: Plans::default(),
             times: Times::default(),
             conductors: Conductors::default(),
+            is_listed: SetOnce::new(),
         });
         let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
         let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
@@ -305,11 +306,12 @@ fn watch_runs(
         .applied_objects()
 }
 
-/// Notes that the operator knows all runs and their pods. No run is reconciled before. Reconciliations wait
-/// in the same task: a store wakes only one of the tasks that wait for it.
+/// Notes that the operator knows all runs and their pods. No run is reconciled before.
 async fn note_listed(context: &Context, health: &Health) {
     let (runs, pods) = (&context.turns.runs, &context.services.pods);
     if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
+        // Nothing else sets it.
+        let _ = context.is_listed.set(());
         health.note_listed();
         context.services.metrics.note_listed();
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use tokio::sync::SetOnce;
+
 use crate::{
     conduct::Conductors,
     run::{plans::Plans, times::Times, turns::Turns},
@@ -15,6 +17,9 @@ pub(crate) struct Context {
     pub(crate) plans: Plans,
     pub(crate) times: Times,
     pub(crate) conductors: Conductors,
+    /// Set when all runs and their pods have been listed. The stores themselves wake only one of the tasks
+    /// that wait for them.
+    pub(crate) is_listed: SetOnce<()>,
 }
 
 impl Context {

@@ -73,9 +73,7 @@ impl Error {
 /// Reconciles one run.
 pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -> Result<Action, Error> {
     // A run whose pods are not known seems to have none, and another would begin beside it.
-    if context.services.pods.wait_until_ready().await.is_err() {
-        return Ok(Action::await_change());
-    }
+    context.is_listed.wait().await;
     let began = tokio::time::Instant::now();
     let uid = watched.uid().unwrap_or_default();
     let result = match &*watched {

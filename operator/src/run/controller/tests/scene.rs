@@ -10,6 +10,7 @@ use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
 use perfrun_conductor::client::Reading;
 use tokio::{
     sync::{
+        SetOnce,
         mpsc::{self, UnboundedReceiver},
         watch,
     },
@@ -89,6 +90,7 @@ impl Scene {
             plans: Plans::default(),
             times: Times::default(),
             conductors: Conductors::default(),
+            is_listed: SetOnce::new_with(Some(())),
         };
         Self {
             server,

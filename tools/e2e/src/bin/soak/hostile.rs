@@ -142,8 +142,8 @@ fn choices(random: &mut impl Rng) -> Vec<u8> {
     choices
 }
 
-/// What the operator takes for a part of a run's journal. It is small and becomes large, or ends as gzip
-/// behind its first bytes.
+/// What the operator takes for a part of a run's journal. It is small and becomes large, or stops being
+/// gzip after its first bytes.
 fn part(run: &DynamicObject, random: &mut impl Rng) -> Result<ConfigMap> {
     let mut encoder = GzEncoder::new(vec![], Compression::fast());
     encoder.write_all(&vec![b'['; PART_BYTES])?;
