@@ -9,7 +9,7 @@ use axum::{
     response::Response,
 };
 use futures::StreamExt;
-use http::{Method, StatusCode, header::ACCEPT};
+use http::{Method, header::ACCEPT};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use perfrun_serve::{Limits, serve};
@@ -18,7 +18,10 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::nodes::{Hostile, Nodes};
+use crate::{
+    nodes::{Hostile, Nodes},
+    place::{Place, response},
+};
 
 /// Text that stands for what is large in objects: the server keeps that only once.
 pub(crate) const BULK: &str = "@bulk";
@@ -46,45 +49,6 @@ struct State {
 
 /// What happened to an object.
 type Event = (&'static str, Value);
-
-/// Where an object or a collection is.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Place {
-    pub(crate) resource: String,
-    /// Empty for all namespaces.
-    pub(crate) namespace: String,
-    /// Empty for a collection.
-    pub(crate) name: String,
-}
-
-impl Place {
-    pub(crate) fn new(resource: &str, namespace: &str, name: &str) -> Self {
-        Self {
-            resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
-    /// Reads a path. Returns what follows the name, too.
-    fn read(path: &str) -> (Self, &str) {
-        let in_group = || path.splitn(5, '/').nth(4).unwrap_or_default();
-        let path = path.strip_prefix("/api/v1/").unwrap_or_else(in_group);
-        let in_namespace = path
-            .strip_prefix("namespaces/")
-            .and_then(|path| path.split_once('/'));
-        let (namespace, path) = in_namespace.unwrap_or(("", path));
-        let mut parts = path.splitn(3, '/');
-        let mut next = || parts.next().unwrap_or_default();
-        let (resource, name) = (next(), next());
-        (Self::new(resource, namespace, name), next())
-    }
-
-    /// Whether this collection has the object.
-    fn has(&self, object: &Self) -> bool {
-        self.resource == object.resource && (self.namespace.is_empty() || self.namespace == object.namespace)
-    }
-}
 
 impl ApiServer {
     /// A server with these nodes. `bulk` is the JSON that [`BULK`] stands for.
@@ -279,10 +243,4 @@ fn failure(code: u16, reason: &str) -> Value {
 fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let mut parameters = query.split('&');
     parameters.find_map(|parameter| parameter.strip_prefix(name))
-}
-
-pub(crate) fn response(code: u16, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = StatusCode::from_u16(code).unwrap();
-    response
 }

@@ -8,6 +8,7 @@
 mod api_server;
 mod counting;
 mod nodes;
+mod place;
 
 use std::{
     env,
@@ -27,8 +28,9 @@ use tokio::{
 };
 
 use self::{
-    api_server::{ApiServer, BULK, Place},
+    api_server::{ApiServer, BULK},
     nodes::{HOSTILE, Hostile},
+    place::Place,
 };
 
 /// Most bytes that the operator allocates, whatever its tenants do.

@@ -9,7 +9,7 @@ use perfrun_contract::node::{CONTRACT, Clock, Measured, Outcome, TrialState, Tri
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api_server::{Place, response};
+use crate::place::{Place, response};
 
 /// The namespace of those who want to stop the operator.
 pub(crate) const HOSTILE: &str = "hostile";
