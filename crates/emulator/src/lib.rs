@@ -18,12 +18,12 @@
 //! [`perfrun_link`], which does no I/O.
 //!
 //! ```no_run
-//! use perfrun_link::{Impairment, Link};
+//! use perfrun_link::{Impairment, OutgoingLinks};
 //! use perfrun_emulator::{Emulator, Options};
 //!
 //! let slow = Impairment { delay: std::time::Duration::from_millis(25), ..Impairment::default() };
-//! let link = Link::to(["10.99.0.2".parse()?], slow)?;
-//! let mut emulator = Emulator::start("eth0", &link, Options::default())?;
+//! let links = OutgoingLinks::to(["10.99.0.2".parse()?], slow)?;
+//! let mut emulator = Emulator::start("eth0", &links, Options::default())?;
 //! // … measure …
 //! for concern in emulator.state()?.concerns() {
 //!     println!("{concern}");
