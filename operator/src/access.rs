@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use kube::{Client, client::Body};
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Request, Requester, Response, direct, read_within},
+    client::{BoxError, Request, Requester, Response, direct},
 };
 use perfrun_contract::node::{EPOCH_HEADER, TOKEN_HEADER};
 
@@ -122,13 +122,9 @@ impl Requester for PodProxy {
             .header(TOKEN_HEADER, &self.token)
             .header(EPOCH_HEADER, request.epoch)
             .body(Body::from(request.body.unwrap_or_default()))?;
-        let answer = async {
-            let response = self.client.send(sent).await?;
-            let status = response.status().as_u16();
-            let body = read_within(response.into_body(), request.most_bytes).await?;
-            Ok(Response { status, body })
-        };
-        tokio::time::timeout(request.timeout, answer).await?
+        let call = async { self.client.send(sent).await.map_err(BoxError::from) };
+        let reading = &request.reading;
+        reading.answer(request.timeout, request.most_bytes, call).await
     }
 }
 

@@ -74,9 +74,13 @@ pub struct Args {
     /// Name of the Lease. Operators that watch different namespaces need different names.
     #[arg(long, env = "PERFRUN_LEASE_NAME", default_value = "perfrun-operator")]
     pub lease_name: String,
-    /// Address that serves /livez, /readyz and /metrics.
+    /// Address that serves /metrics, and /livez and /readyz too.
     #[arg(long, env = "PERFRUN_ADMIN", default_value = "0.0.0.0:8080")]
     pub admin: SocketAddr,
+    /// Address that serves only /livez and /readyz, for the kubelet: those who take all connections of the
+    /// other address keep no probes away from this one.
+    #[arg(long, env = "PERFRUN_PROBES", default_value = "0.0.0.0:8081")]
+    pub probes: SocketAddr,
     /// Log filter, for example `info` or `perfrun_operator=debug`. Logs are JSON lines on standard error.
     #[arg(
         long,
@@ -131,5 +135,22 @@ impl Args {
             .with_writer(stderr)
             .init();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_chart_lets_no_extra_variable_replace_a_setting_of_the_operator() {
+        let checks = include_str!("../../charts/perfrun/templates/_checks.tpl");
+        let command = Args::command();
+        for variable in command.get_arguments().filter_map(|argument| argument.get_env()) {
+            let variable = variable.to_string_lossy();
+            assert!(checks.contains(&format!("\"{variable}\"")), "{variable}");
+        }
     }
 }

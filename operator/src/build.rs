@@ -6,7 +6,7 @@ pub(crate) mod policy;
 pub(crate) mod secret;
 pub(crate) mod store;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, api::ObjectMeta};
@@ -32,7 +32,7 @@ const _: () = assert!(HOST_METRICS_PORT as u64 + NODES_MAX <= u16::MAX as u64);
 
 /// The settings of pods that depend on the operator and its cluster, and not on the run.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Site {
+pub(crate) struct PodDefaults {
     /// The image of nodes whose variant names none, and of all link agents.
     pub(crate) node_image: String,
     /// The image of nodes of go-libp2p whose variant names none.
@@ -48,10 +48,12 @@ pub(crate) struct Site {
     /// Whether pods may set the sizes of TCP windows: Kubernetes counts them among the safe sysctls since
     /// 1.32.
     pub(crate) tcp_sysctls: bool,
+    /// How long pods of a failed run stay, if its document requests that.
+    pub(crate) kept_pods: Duration,
 }
 
 #[cfg(test)]
-impl Site {
+impl PodDefaults {
     /// As tests have it.
     pub(crate) fn fixed() -> Self {
         Self {
@@ -62,6 +64,7 @@ impl Site {
             pull_policy: None,
             pull_secrets: vec!["registry".to_owned()],
             tcp_sysctls: true,
+            kept_pods: Duration::from_secs(24 * 3600),
         }
     }
 }
@@ -110,6 +113,24 @@ impl RunIdentity {
             (RUN_LABEL.to_owned(), self.name.clone()),
         ])
     }
+}
+
+/// How long a run may keep its results, and how long the operator may be away.
+const SPARE: Duration = Duration::from_secs(15 * 60);
+
+/// How long a pod of a run may exist, in seconds: the kubelet ends it then, even if no operator does.
+pub(crate) fn longest_seconds(spec: &PerfRunSpec, site: &PodDefaults) -> i64 {
+    let kept = match spec.cleanup.keep_pods_on_failure {
+        true => site.kept_pods,
+        false => Duration::ZERO,
+    };
+    let timeouts = &spec.timeouts;
+    let all = Duration::from(timeouts.provision)
+        .saturating_add(timeouts.run.into())
+        .saturating_add(kept)
+        .saturating_add(SPARE);
+    // Kubernetes accepts no larger number.
+    i32::try_from(all.as_secs()).unwrap_or(i32::MAX).into()
 }
 
 /// A pod to create.

@@ -65,6 +65,8 @@ pub(crate) struct State {
     lost_on: BTreeMap<String, String>,
     /// Why the API server did not create the run's missing pods. `None` if it did.
     refused: Option<String>,
+    /// Why nodes get no other pod, by node.
+    given_up: BTreeMap<String, String>,
 }
 
 /// How a task ended.
@@ -158,10 +160,12 @@ impl Conductors {
         }
     }
 
-    /// Sets why the API server did not create the run's missing pods, for a conductor that waits for them.
-    pub(crate) fn set_refused(&self, uid: &str, refused: Option<String>) {
+    /// Sets why the run lacks pods, for a conductor that waits for them: why the API server did not create
+    /// them, and why nodes get no other pod.
+    pub(crate) fn set_missing(&self, uid: &str, refused: Option<String>, given_up: BTreeMap<String, String>) {
         if let Some(handle) = self.0.lock().get(uid) {
-            handle.shared.lock().refused = refused;
+            let mut shared = handle.shared.lock();
+            (shared.refused, shared.given_up) = (refused, given_up);
         }
     }
 
@@ -307,8 +311,9 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let merged = (journal.merged_trials() > 0).then(|| {
         let (trials, bytes) = (journal.merged_trials(), job.services.result_bytes);
         format!(
-            "neighbouring samples of {trials} trials are merged, so that the results have about {bytes} bytes at \
-             most (--max-result-bytes of the operator); metrics are computed from all samples"
+            "neighbouring samples of {trials} trials are merged: the results have about {bytes} bytes at most \
+             (--max-result-bytes of the operator), and the operator keeps a limited amount of what nodes measure. \
+             Metrics are computed from all samples that it has kept"
         )
     });
     let (results, kept) = journal.close(results).await;

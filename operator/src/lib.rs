@@ -5,7 +5,6 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`args`] | the command line |
 //! | [`operator`] | leads, starts the controllers, and ends gracefully |
 //! | `schedule` | reconciles a schedule, which creates runs: its decision is pure |
 //! | `run` | reconciles a run, stage by stage, and the turns of runs |
@@ -13,13 +12,14 @@
 //! | `services` | what reconciliations and conductors share |
 //! | `pods` | the pods of a run, as the watch shows them |
 //! | `build` | the objects of a run: pure |
-//! | `process` | the process: leadership, watches, metrics, the signal to stop |
+//! | [`self_test`] | a run that shows whether the installation works |
+//! | [`args`] | the command line |
+//! | [`store`] | the program in the pod that keeps results of a run elsewhere than in ConfigMaps |
+//! | `process` | the process: leadership, watches, metrics, memory that runs share, the signal to stop |
+//! | [`policy`] | what documents may request: pure |
 //! | `access` | reaches nodes directly, or through the API server |
 //! | `names`, `token` | names of objects, which fit and do not collide, and tokens of runs |
 //! | `api` | calls, watched objects, conditions, events and statuses of the API server |
-//! | [`policy`] | what documents may request: pure |
-//! | [`self_test`] | a run that shows whether the installation works |
-//! | [`store`] | the program in the pod that keeps results of a run elsewhere than in ConfigMaps |
 //!
 //! Wings import each other in one direction: `operator`, `schedule`, `run` and `conduct` each import only
 //! those that stand below them, and `api` imports no other wing. The stages of a reconciliation do not import

@@ -1,10 +1,13 @@
 //! Names of a run's objects. Each has the name of the run and five digits of its UID, so that the remains of
 //! a deleted run never collide with a new run of the same name.
 
+use perfrun_api::cluster::PartKind;
 use sha2::{Digest, Sha256};
 
 /// The longest name: that of a label's value, and of a pod's host name.
 const LENGTH_MAX: usize = 63;
+/// The largest incarnation of a node that has a name.
+pub(crate) const INCARNATIONS_MAX: u32 = 999;
 /// The longest suffix of a name: a node of a control whose variant has the longest name, and its incarnation.
 /// `client6c99-` is not longer.
 const SUFFIX_MAX: usize = "client-99c-".len() + 40 + "-999".len();
@@ -33,15 +36,15 @@ pub(crate) fn policy(run: &str, uid: &str) -> String {
     child(run, uid, "control")
 }
 
-/// The name of a part of the run's results. `of` is `trials` or `results`.
-pub(crate) fn part(run: &str, uid: &str, of: &str, number: usize) -> String {
-    child(run, uid, &format!("{of}-{number}"))
+/// The name of a part of the run's results.
+pub(crate) fn part(run: &str, uid: &str, kind: PartKind, number: usize) -> String {
+    child(run, uid, &kind.suffix(number))
 }
 
 /// The number of the part with this name. `None` if [`part`] did not make the name.
-pub(crate) fn part_number(run: &str, uid: &str, of: &str, name: &str) -> Option<usize> {
+pub(crate) fn part_number(run: &str, uid: &str, kind: PartKind, name: &str) -> Option<usize> {
     let number = name.rsplit('-').next()?.parse().ok()?;
-    (part(run, uid, of, number) == name).then_some(number)
+    (part(run, uid, kind, number) == name).then_some(number)
 }
 
 fn child(run: &str, uid: &str, suffix: &str) -> String {
@@ -68,7 +71,7 @@ mod tests {
     fn the_longest_names_fit() {
         for place in ["client-99c", "client6c99"] {
             let node = format!("{place}-{}", "v".repeat(40));
-            let name = pod(&"r".repeat(63), "uid-1", &node, 999);
+            let name = pod(&"r".repeat(63), "uid-1", &node, INCARNATIONS_MAX);
             assert_eq!(name.len(), LENGTH_MAX);
             assert!(name.ends_with("-999") && name.starts_with("r-"), "{name}");
         }
@@ -76,10 +79,11 @@ mod tests {
 
     #[test]
     fn parts_are_numbered() {
-        let name = part("tcp", "uid-1", "trials", 12);
-        assert_eq!(part_number("tcp", "uid-1", "trials", &name), Some(12));
-        assert_eq!(part_number("tcp", "uid-1", "results", &name), None);
-        assert_eq!(part_number("tcp", "uid-2", "trials", &name), None);
+        let name = part("tcp", "uid-1", PartKind::Trials, 12);
+        assert_eq!(name, "tcp-4a49a-trials-12");
+        assert_eq!(part_number("tcp", "uid-1", PartKind::Trials, &name), Some(12));
+        assert_eq!(part_number("tcp", "uid-1", PartKind::Results, &name), None);
+        assert_eq!(part_number("tcp", "uid-2", PartKind::Trials, &name), None);
     }
 
     #[test]

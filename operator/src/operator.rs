@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
 use futures::{Stream, StreamExt, TryStreamExt, future, join};
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::version::Info};
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::{
     Client, ResourceExt,
     runtime::{
@@ -17,17 +17,18 @@ use kube::{
     },
 };
 use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
-use tokio::sync::mpsc;
+use perfrun_conductor::client::Reading;
+use tokio::sync::{SetOnce, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::{
     access::Access,
     api::{
         call::within_timeout,
-        watched::{WatchedRun, WatchedSchedule},
+        watched::{WatchedPod, WatchedRun, WatchedSchedule},
     },
     args::Args,
-    build::Site,
+    build::PodDefaults,
     conduct::Conductors,
     process::{
         admin, clock,
@@ -35,6 +36,7 @@ use crate::{
         health::Health,
         lease::Leadership,
         metrics::Metrics,
+        shared_memory::SharedMemory,
         signal::stop_signal,
         watch::{note_failure, watch},
     },
@@ -42,6 +44,7 @@ use crate::{
         context::Context,
         controller::{after_error, reconcile},
         plans::Plans,
+        times::Times,
         turns::Turns,
     },
     schedule::{self, reconcile_schedules},
@@ -50,7 +53,7 @@ use crate::{
 };
 
 /// Pause between two attempts to reach the API server at the start.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often the first waiting run is woken, whatever happens: a run that others wait behind may be deleted
 /// or suspended, and then nothing else wakes the next.
@@ -62,10 +65,11 @@ pub(crate) const RECONCILIATIONS_MAX: u16 = 64;
 
 /// Runs the operator until a signal stops it.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let listener = admin::bind(args.admin).await?;
+    let admin = admin::bind(args.admin, "--admin").await?;
+    let probes = admin::bind(args.probes, "--probes").await?;
     let metrics = Arc::new(Metrics::new());
     let health = Arc::new(Health::default());
-    let serving = admin::serve_all(listener, metrics.clone(), health.clone());
+    let serving = admin::serve_all(admin, probes, metrics.clone(), health.clone());
     let client = Client::try_default()
         .await
         .context("unable to find a cluster: set KUBECONFIG, or run in a pod with a service account")?;
@@ -90,7 +94,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         version = wait_for_version(&client) => tcp_sysctls_are_safe(&version),
         () = &mut stop => return,
     };
-    let site = Site {
+    let site = PodDefaults {
         node_image: args.node_image.clone(),
         node_image_go: args.node_image_go.clone(),
         image: args.image.clone(),
@@ -98,10 +102,19 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         pull_policy: args.node_image_pull_policy.clone(),
         pull_secrets: args.node_image_pull_secrets.clone(),
         tcp_sysctls,
+        kept_pods: args.policy.kept_pods.into(),
+    };
+    let process = Process {
+        args,
+        client: client.clone(),
+        key,
+        site,
+        metrics: metrics.clone(),
+        health: health.clone(),
     };
     health.note_answer();
     let mut leadership = Leadership::new(
-        client.clone(),
+        client,
         &args.lease_namespace,
         &args.lease_name,
         holder,
@@ -116,7 +129,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         metrics.set_leading(true);
         health.set_leading(true);
         let stopped = tokio::select! {
-            () = reconcile_all(args, &client, &term, &key, &site, metrics, health) => false,
+            () = process.reconcile_all(&term) => false,
             () = leadership.keep_renewing() => false,
             () = &mut stop => true,
         };
@@ -156,7 +169,9 @@ async fn wait_for_version(client: &Client) -> Info {
 }
 
 fn retry_forever() -> ConstantBuilder {
-    ConstantBuilder::default().with_delay(RETRY).without_max_times()
+    ConstantBuilder::default()
+        .with_delay(RETRY_PAUSE)
+        .without_max_times()
 }
 
 /// Whether any pod may set the sizes of TCP's windows, even in a namespace with Pod Security `baseline`. Some
@@ -169,82 +184,97 @@ fn tcp_sysctls_are_safe(version: &Info) -> bool {
     (number(&version.major), number(&version.minor)) >= (1, 32)
 }
 
-/// Reconciles all runs and schedules during a term. Does not end on its own.
-pub(crate) async fn reconcile_all(
-    args: &Args,
-    client: &Client,
-    term: &Term,
-    key: &TokenKey,
-    site: &Site,
-    metrics: &Arc<Metrics>,
-    health: &Arc<Health>,
-) {
-    let client = &term.fenced(client);
-    let namespaces = &args.watch_namespaces;
-    let (runs, runs_writer) = reflector::store::<WatchedRun>();
-    let (pods, pods_writer) = reflector::store::<Pod>();
-    metrics.export_runs(Some(runs.clone()));
-    let services = services(args, client, term, key, site, metrics, pods.clone());
-    let schedules = schedule::Context {
-        client: client.clone(),
-        clock: services.clock.clone(),
-        recorder: services.recorder.clone(),
-        metrics: metrics.clone(),
-        runs: runs.clone(),
-    };
-    let (wake, woken) = mpsc::unbounded_channel();
-    let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
-    let context = Arc::new(Context {
-        services: Arc::new(services),
-        turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
-        plans: Plans::default(),
-        conductors: Conductors::default(),
-    });
-    let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
-    let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
-    let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule, health.clone());
-    let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-    let pods_seen = watch::<Pod>(client, namespaces, managed)
-        .reflect(pods_writer)
-        .touched_objects();
-    let runs = Controller::for_stream(runs_seen, runs)
-        .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
-        .owns_stream(pods_seen)
-        .reconcile_on(UnboundedReceiverStream::new(woken))
-        .run(reconcile, after_error, context.clone())
-        .for_each(|result| {
-            note_failure(result, metrics);
-            future::ready(())
-        });
-    join!(runs, schedules, recheck(&context));
+/// What the terms of this process have in common.
+pub(crate) struct Process<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) client: Client,
+    pub(crate) key: TokenKey,
+    pub(crate) site: PodDefaults,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Arc<Health>,
 }
 
-/// The services of a term. `client` is that of the term.
-fn services(
-    args: &Args,
-    client: &Client,
-    term: &Term,
-    key: &TokenKey,
-    site: &Site,
-    metrics: &Arc<Metrics>,
-    pods: Store<Pod>,
-) -> Services {
-    let reporter = Reporter {
-        controller: MANAGER.to_owned(),
-        instance: std::env::var("HOSTNAME").ok(),
-    };
-    Services {
-        client: client.clone(),
-        term: term.clone(),
-        clock: clock::system(),
-        access: Access::new(args.node_access, client.clone()),
-        key: key.clone(),
-        site: site.clone(),
-        operators: args.lease_namespace.clone(),
-        result_bytes: u64::from(args.max_result_bytes),
-        recorder: Recorder::new(client.clone(), reporter),
-        metrics: metrics.clone(),
-        pods,
+impl Process<'_> {
+    /// Reconciles all runs and schedules during a term. Does not end on its own.
+    pub(crate) async fn reconcile_all(&self, term: &Term) {
+        let Self {
+            args,
+            metrics,
+            health,
+            ..
+        } = self;
+        let client = &term.fenced(&self.client);
+        let namespaces = &args.watch_namespaces;
+        let (runs, runs_writer) = reflector::store::<WatchedRun>();
+        let (pods, pods_writer) = reflector::store::<WatchedPod>();
+        metrics.export_runs(Some((runs.clone(), pods.clone())));
+        let services = self.services(client, term, pods.clone());
+        let schedules = schedule::Context {
+            client: client.clone(),
+            clock: services.clock.clone(),
+            recorder: services.recorder.clone(),
+            metrics: metrics.clone(),
+            memory: services.memory.clone(),
+            runs: runs.clone(),
+            pauses: schedule::Pauses::default(),
+        };
+        let (wake, woken) = mpsc::unbounded_channel();
+        let max_active = usize::try_from(args.max_concurrent_runs).unwrap_or(usize::MAX);
+        let context = Arc::new(Context {
+            services: Arc::new(services),
+            turns: Turns::new(args.policy.clone(), max_active, runs.clone(), pods, wake),
+            plans: Plans::default(),
+            times: Times::default(),
+            conductors: Conductors::default(),
+            is_listed: SetOnce::new(),
+        });
+        let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
+        let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
+        let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
+        let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
+        let watching = context.clone();
+        let pods_seen = watch::<WatchedPod>(client, namespaces, managed, |_| {})
+            .reflect(pods_writer)
+            .inspect_ok(move |event| {
+                if let watcher::Event::Delete(pod) = event {
+                    watching.turns.remove_pod(pod);
+                }
+            })
+            .touched_objects();
+        let runs = Controller::for_stream(runs_seen, runs)
+            .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
+            .owns_stream(pods_seen)
+            .reconcile_on(UnboundedReceiverStream::new(woken))
+            .run(reconcile, after_error, context.clone())
+            .for_each(|result| {
+                note_failure(result, metrics);
+                future::ready(())
+            });
+        join!(runs, schedules, recheck(&context), note_listed(&context, health));
+    }
+
+    /// The services of a term. `client` is that of the term.
+    fn services(&self, client: &Client, term: &Term, pods: Store<WatchedPod>) -> Services {
+        let args = self.args;
+        let reporter = Reporter {
+            controller: MANAGER.to_owned(),
+            instance: std::env::var("HOSTNAME").ok(),
+        };
+        Services {
+            client: client.clone(),
+            term: term.clone(),
+            clock: clock::system(),
+            access: Access::new(args.node_access, client.clone()),
+            reading: Reading::of_process(),
+            key: self.key.clone(),
+            site: self.site.clone(),
+            operators: args.lease_namespace.clone(),
+            result_bytes: u64::from(args.max_result_bytes),
+            recorder: Recorder::new(client.clone(), reporter),
+            metrics: self.metrics.clone(),
+            memory: SharedMemory::default(),
+            pods,
+        }
     }
 }
 
@@ -256,25 +286,35 @@ fn watch_runs(
     namespaces: &[String],
     writer: Writer<WatchedRun>,
     wake_schedule: mpsc::UnboundedSender<ObjectRef<WatchedSchedule>>,
-    health: Arc<Health>,
 ) -> impl Stream<Item = watcher::Result<WatchedRun>> + use<> {
     let (context, mut listed) = (context.clone(), BTreeSet::new());
-    watch::<WatchedRun>(&context.services.client, namespaces, watcher::Config::default())
+    let Services { client, memory, .. } = &*context.services;
+    let memory = memory.clone();
+    let keep = move |run: &mut WatchedRun| run.keep_within(|bytes| memory.for_spec(bytes));
+    watch::<WatchedRun>(client, namespaces, watcher::Config::default(), keep)
         .reflect(writer)
         .inspect_ok(move |event| {
             match event {
                 watcher::Event::Init => listed.clear(),
                 watcher::Event::InitApply(run) => listed.extend(run.uid()),
-                watcher::Event::InitDone => {
-                    context.remove_all_except(&mem::take(&mut listed));
-                    health.note_listed();
-                }
+                watcher::Event::InitDone => context.remove_all_except(&mem::take(&mut listed)),
                 watcher::Event::Apply(_) => {}
                 watcher::Event::Delete(run) => context.remove(&run.uid().unwrap_or_default()),
             }
             schedule::wake(event, &context.turns.runs, &wake_schedule);
         })
         .applied_objects()
+}
+
+/// Notes that the operator knows all runs and their pods. No run is reconciled before.
+async fn note_listed(context: &Context, health: &Health) {
+    let (runs, pods) = (&context.turns.runs, &context.services.pods);
+    if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
+        // Nothing else sets it.
+        let _ = context.is_listed.set(());
+        health.note_listed();
+        context.services.metrics.note_listed();
+    }
 }
 
 /// Wakes the first waiting run every [`RECHECK`].
@@ -290,18 +330,45 @@ async fn recheck(context: &Context) {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use http::Method;
     use serde_json::json;
     use tokio::time::sleep;
 
     use super::*;
-    use crate::test_server::TestServer;
+    use crate::test_server::{Answer, TestServer};
 
-    #[tokio::test(start_paused = true)]
-    async fn a_leader_cut_off_from_the_api_server_is_replaced_and_creates_nothing_twice() {
+    /// An API server that has a version.
+    fn server() -> TestServer {
         let server = TestServer::new();
         let version = json!({"major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
         server.put("/version", version);
+        server
+    }
+
+    fn args() -> Args {
+        <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operator_is_not_ready_before_it_knows_the_pods_of_runs() {
+        let server = server();
+        server.script_times(1, Method::GET, "/api/v1/pods", Answer::DoLate(60));
+        let (client, health) = (server.client(), Arc::new(Health::default()));
+        let led = health.clone();
+        tokio::spawn(async move { lead(&args(), client, &Arc::new(Metrics::new()), &led).await });
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(
+            health.check_ready(),
+            Err("the runs and their pods could not be listed yet")
+        );
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(health.check_ready(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_cut_off_from_the_api_server_is_replaced_and_creates_nothing_twice() {
+        let server = server();
         let create = |name: &str| {
             let spec = json!({"workload": {"ping": {}}, "topology": {"exclusive": false},
                 "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false}});
@@ -313,10 +380,7 @@ mod tests {
         let start = |client: Client| {
             let metrics = Arc::new(Metrics::new());
             let exported = metrics.clone();
-            tokio::spawn(async move {
-                let args = <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"]);
-                lead(&args, client, &metrics, &Arc::default()).await;
-            });
+            tokio::spawn(async move { lead(&args(), client, &metrics, &Arc::default()).await });
             move || exported.encode().contains("perfrun_operator_leader 1")
         };
         let later = async || sleep(Duration::from_secs(30)).await;

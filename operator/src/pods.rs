@@ -1,13 +1,13 @@
 //! The pods of a run, as a decision needs them.
 
-use k8s_openapi::api::core::v1::Pod;
+use jiff::Timestamp;
 use kube::{ResourceExt, runtime::reflector::Store};
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL},
-    pod::{LINK_CONTAINER, NODE_CONTAINER, PodState, state},
+    pod::PodState,
 };
 
-use crate::build::RunIdentity;
+use crate::{api::watched::WatchedPod, build::RunIdentity};
 
 /// A pod of a run.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,6 +18,8 @@ pub(crate) struct NodePod {
     pub(crate) node: String,
     /// How many pods the node has had before.
     pub(crate) incarnation: u32,
+    /// When the API server created it.
+    pub(crate) created: Option<Timestamp>,
     pub(crate) deleting: bool,
     pub(crate) state: PodState,
     /// Names of the containers that perfrun did not make.
@@ -26,16 +28,17 @@ pub(crate) struct NodePod {
 
 impl NodePod {
     /// Reads a pod. `None` if it lacks the labels of a node, or a UID.
-    pub(crate) fn from_pod(pod: &Pod) -> Option<Self> {
+    pub(crate) fn from_pod(pod: &WatchedPod) -> Option<Self> {
         let label = |key| pod.labels().get(key).cloned();
         Some(Self {
             name: pod.name_any(),
             uid: pod.uid()?,
             node: label(NODE_LABEL)?,
             incarnation: label(INCARNATION_LABEL)?.parse().ok()?,
+            created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleting: pod.metadata.deletion_timestamp.is_some(),
-            state: state(pod),
-            foreign_containers: foreign_containers(pod),
+            state: pod.state.clone(),
+            foreign_containers: pod.foreign_containers.clone(),
         })
     }
 
@@ -57,52 +60,22 @@ pub(crate) fn has_undeleted(pods: &[NodePod]) -> bool {
     pods.iter().any(|pod| !pod.deleting)
 }
 
-/// Names of the containers of a pod that perfrun did not make.
-fn foreign_containers(pod: &Pod) -> Vec<String> {
-    let spec = pod.spec.iter();
-    let containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
-    let names = containers.map(|container| container.name.as_str());
-    names
-        .filter(|name| ![NODE_CONTAINER, LINK_CONTAINER].contains(name))
-        .map(str::to_owned)
-        .collect()
-}
-
 /// The pods of a run, as the watch shows them.
-pub(crate) fn of_run(run: &RunIdentity, watched: &Store<Pod>) -> Vec<NodePod> {
+pub(crate) fn of_run(run: &RunIdentity, watched: &Store<WatchedPod>) -> Vec<NodePod> {
     let pods = watched.state();
     let own = pods
         .iter()
         .filter(|pod| is_of(pod, &run.namespace, &run.name, &run.uid));
-    own.filter_map(|pod| NodePod::from_pod(pod)).collect()
+    let mut own: Vec<_> = own.filter_map(|pod| NodePod::from_pod(pod)).collect();
+    // The store has no order. The same pods lead to the same decision.
+    own.sort_by(|one, other| one.name.cmp(&other.name));
+    own
 }
 
 /// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods
 /// behind.
-pub(crate) fn is_of(pod: &Pod, namespace: &str, run: &str, uid: &str) -> bool {
+pub(crate) fn is_of(pod: &WatchedPod, namespace: &str, run: &str, uid: &str) -> bool {
     pod.namespace().as_deref() == Some(namespace)
         && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
         && pod.owner_references().iter().any(|owner| owner.uid == uid)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn containers_of_a_service_mesh_are_foreign() {
-        let foreign = |containers, init| {
-            let spec = json!({"containers": containers, "initContainers": init});
-            foreign_containers(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
-        };
-        let named = |name: &str| json!({"name": name});
-        assert!(foreign(json!([named("node")]), json!([named("link")])).is_empty());
-        let meshed = foreign(
-            json!([named("node"), named("istio-proxy")]),
-            json!([named("istio-init")]),
-        );
-        assert_eq!(meshed, ["istio-init", "istio-proxy"]);
-    }
 }

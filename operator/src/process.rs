@@ -1,4 +1,4 @@
-//! The process: leadership, watches, metrics, the signal to stop.
+//! The process: leadership, watches, metrics, the room that journals share, the signal to stop.
 
 pub(crate) mod admin;
 pub(crate) mod clock;
@@ -6,5 +6,6 @@ pub(crate) mod fence;
 pub(crate) mod health;
 pub(crate) mod lease;
 pub(crate) mod metrics;
+pub(crate) mod shared_memory;
 pub(crate) mod signal;
 pub(crate) mod watch;

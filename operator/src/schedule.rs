@@ -4,17 +4,20 @@
 //! changed: how a run proceeds does not depend on its schedule.
 
 mod decide;
+mod pauses;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use error_reporter::Report;
 use futures::{StreamExt, future};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
-    Client, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
+    api::ListParams,
+    core::error_boundary::InvalidObject,
     runtime::{
         Controller, WatchStreamExt,
-        controller::Action,
+        controller::{self, Action},
         events::Recorder,
         reflector::{self, ObjectRef, Store},
         watcher,
@@ -30,25 +33,31 @@ use perfrun_contract::plan::Order;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use self::decide::{Decision, Inputs, OwnedRun, after_failure, decide, events};
+pub(crate) use self::pauses::Pauses;
+use self::{
+    decide::{Decision, Inputs, OwnedRun, after_failure, decide, events},
+    pauses::key,
+};
 use crate::{
     api::{
-        call::Forbidden,
+        call::within_timeout,
         events::{event, publish_event},
         objects::{self, Existing},
-        publish::{self, Published, next_action, publish},
-        watched::{WatchedRun, WatchedSchedule},
+        publish::{self, next_action, publish},
+        watched::{LargeParts, WatchedRun, WatchedSchedule},
     },
     process::{
         clock::TimeSource,
         metrics::Metrics,
+        shared_memory::SharedMemory,
         watch::{note_failure, watch},
     },
     run::{conditions::has_ended, plans},
 };
 
-/// Pause after a reconciliation that failed.
-const RETRY: Duration = Duration::from_secs(2);
+/// Most reconciliations of schedules at the same time: those of one namespace must not take all requests that
+/// the API server grants to the operator.
+const RECONCILIATIONS_MAX: u16 = 8;
 
 /// The longest sentence about a run in the history, in characters.
 const SENTENCE_MAX: usize = 200;
@@ -59,8 +68,10 @@ pub(crate) struct Context {
     pub(crate) clock: TimeSource,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) memory: SharedMemory,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
+    pub(crate) pauses: Pauses,
 }
 
 /// Reconciles all schedules. Does not end on its own.
@@ -74,15 +85,21 @@ pub(crate) async fn reconcile_schedules(
         return;
     }
     let (schedules, writer) = reflector::store();
-    let metrics = context.metrics.clone();
+    let (metrics, pauses) = (context.metrics.clone(), context.pauses.clone());
     metrics.export_schedules(Some(schedules.clone()));
-    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default())
+    let memory = context.memory.clone();
+    let keep = move |schedule: &mut WatchedSchedule| schedule.keep_within(|bytes| memory.for_spec(bytes));
+    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), keep)
         .reflect(writer)
         .applied_objects();
     Controller::for_stream(seen, schedules)
+        .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, Arc::new(context))
         .for_each(|result| {
+            if let Err(controller::Error::ObjectNotFound(schedule)) = &result {
+                pauses.forget(&(schedule.namespace.clone(), schedule.name.clone()));
+            }
             note_failure(result, &metrics);
             future::ready(())
         })
@@ -119,15 +136,15 @@ fn owner(run: &WatchedRun) -> Option<ObjectRef<WatchedSchedule>> {
 /// Reconciles one schedule.
 async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Result<Action, publish::Error> {
     let result = match &watched.0 {
-        Ok(schedule) => reconcile_readable(schedule, &context).await,
-        Err(invalid) => {
-            context.metrics.count_error("Unreadable");
-            let message = format!(
-                "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or \
-                 by another version: {invalid}"
-            );
-            let event = event(false, Reason::Unreadable, &message, "Read");
-            publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
+        Ok(schedule) if schedule.metadata.deletion_timestamp.is_none() => match watched.1 {
+            LargeParts::LeftOut => reconcile_unkept(schedule, &context).await,
+            _ => reconcile_readable(schedule, &context).await,
+        },
+        left_alone => {
+            context.pauses.forget(&key(watched.meta()));
+            if let Err(invalid) = left_alone {
+                report_unreadable(&watched, invalid, &context).await;
+            }
             Ok(Action::await_change())
         }
     };
@@ -137,46 +154,96 @@ async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Resu
     result
 }
 
-fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, _: Arc<Context>) -> Action {
+fn after_error(schedule: Arc<WatchedSchedule>, error: &publish::Error, context: Arc<Context>) -> Action {
     let (name, namespace) = (schedule.name_any(), schedule.namespace());
     let error = Report::new(error);
     tracing::warn!(schedule = name, namespace, %error, "reconciling failed");
-    Action::requeue(RETRY)
+    Action::requeue(context.pauses.begin(schedule.meta()))
+}
+
+async fn report_unreadable(watched: &WatchedSchedule, invalid: &InvalidObject, context: &Context) {
+    context.metrics.count_error("Unreadable");
+    let message = format!(
+        "this version of perfrun cannot read the schedule and creates no runs; it was written by hand or by \
+         another version: {invalid}"
+    );
+    let event = event(false, Reason::Unreadable, &message, "Read");
+    publish_event(&event, &watched.object_ref(&()), &context.recorder).await;
+}
+
+/// Reconciles a schedule whose spec is not kept whole. The API server has it, and the operator may list
+/// schedules, but not get one.
+async fn reconcile_unkept(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
+    let _room = context.memory.for_unkept().await;
+    let namespace = schedule.namespace().unwrap_or_default();
+    let api: Api<WatchedSchedule> = Api::namespaced(context.client.clone(), &namespace);
+    let params = ListParams::default().fields(&format!("metadata.name={}", schedule.name_any()));
+    let found = match within_timeout(api.list(&params)).await {
+        Ok(mut list) => list.items.pop(),
+        Err(error) => {
+            context.metrics.count_error("Read");
+            let name = schedule.name_any();
+            tracing::warn!(schedule = name, namespace, %error, "failed to read the schedule");
+            return Ok(Action::requeue(context.pauses.begin(&schedule.metadata)));
+        }
+    };
+    match found {
+        Some(WatchedSchedule(Ok(whole), _)) if whole.uid() == schedule.uid() => {
+            reconcile_readable(&whole, context).await
+        }
+        // The watch shows soon what happened to it.
+        _ => Ok(Action::await_change()),
+    }
 }
 
 async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Result<Action, publish::Error> {
-    if schedule.metadata.deletion_timestamp.is_some() {
-        return Ok(Action::await_change());
-    }
+    let Context {
+        client,
+        recorder,
+        pauses,
+        ..
+    } = context;
     let previous = schedule.status.clone().unwrap_or_default();
     let runs = context.runs.state();
     let mut runs: Vec<_> = runs.iter().filter_map(|run| owned_run(run, schedule)).collect();
     runs.sort_by(|a, b| a.name.cmp(&b.name));
+    let pause = pauses.remaining(&schedule.metadata);
     let inputs = Inputs {
         schedule,
         status: &previous,
         runs: &runs,
+        is_paused: pause.is_some(),
         now: (context.clock)(),
     };
     let mut decision = decide(&inputs);
-    if let Err(error) = create_due_run(schedule, &decision, context).await {
-        report(&error, schedule, context);
-        let (trouble, pause) = refusal(&error);
-        decision = after_failure(decision, trouble, pause, &inputs);
+    // First, because a quota may count them.
+    let expired = delete(schedule, &decision.expire, context).await;
+    let created = create_due_run(schedule, &decision, context).await;
+    for error in [&expired, &created]
+        .into_iter()
+        .filter_map(|done| done.as_ref().err())
+    {
+        report(error, schedule, context);
+    }
+    // A few runs that cannot be deleted keep no other run from being created.
+    let expired = expired.err().filter(|_| decision.waits_for_deletions);
+    let failure = created.err().or(expired);
+    if let Some(error) = &failure {
+        decision = after_failure(decision, trouble(error), &inputs);
     }
     let events = events(&previous, &decision);
-    let Context { client, recorder, .. } = context;
     let published = publish(schedule, &previous, &decision.status, &events, client, recorder).await?;
-    let mut wake = decision.wake;
-    if published == Published::Yes {
-        for run in &decision.expire {
-            if let Err(error) = delete(schedule, run, context).await {
-                report(&error, schedule, context);
-                wake = Some(RETRY);
-            }
-        }
+    let pause = match failure.is_some() {
+        true => Some(pauses.begin(&schedule.metadata)),
+        false => pause,
+    };
+    if pause.is_none() {
+        pauses.forget(&key(&schedule.metadata));
     }
-    Ok(next_action(published, wake))
+    Ok(next_action(
+        published,
+        decision.wake.into_iter().chain(pause).min(),
+    ))
 }
 
 /// Creates the run that is due, in place of others.
@@ -185,9 +252,7 @@ async fn create_due_run(
     decision: &Decision,
     context: &Context,
 ) -> Result<(), objects::Error> {
-    for run in &decision.replace {
-        delete(schedule, run, context).await?;
-    }
+    delete(schedule, &decision.replace, context).await?;
     match decision.create {
         Some(due) => {
             let (run, uid) = (schedule.run(due), schedule.uid().unwrap_or_default());
@@ -204,9 +269,13 @@ async fn create_due_run(
     }
 }
 
-async fn delete(schedule: &PerfSchedule, run: &OwnedRun, context: &Context) -> Result<(), objects::Error> {
+/// Deletes runs at the same time. A decision has few of them.
+async fn delete(schedule: &PerfSchedule, runs: &[OwnedRun], context: &Context) -> Result<(), objects::Error> {
     let namespace = schedule.namespace().unwrap_or_default();
-    objects::remove_run(&namespace, &run.name, &run.uid, &context.client).await
+    let deletions = runs
+        .iter()
+        .map(|run| objects::remove_run(&namespace, &run.name, &run.uid, &context.client));
+    future::join_all(deletions).await.into_iter().collect()
 }
 
 fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
@@ -216,22 +285,19 @@ fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
     tracing::warn!(schedule = name, namespace, %error, "the decision was not carried out");
 }
 
-/// What an error means for the schedule, and the pause until the next attempt, if another may succeed.
-fn refusal(error: &objects::Error) -> (Trouble, Option<Duration>) {
-    let (reason, is_final) = match error {
-        objects::Error::NameConflict { .. } => (Reason::NameConflict, true),
+/// What an error means for the schedule.
+fn trouble(error: &objects::Error) -> Trouble {
+    let reason = match error {
+        objects::Error::NameConflict { .. } => Reason::NameConflict,
         objects::Error::Create { source, .. }
+        | objects::Error::Find { source, .. }
         | objects::Error::DeletePods(source)
-        | objects::Error::DeleteRun(source) => {
-            let reason = match source.answer() {
-                Some(_) => Reason::ApiServerRefuses,
-                None => Reason::ApiServerUnreachable,
-            };
-            (reason, source.is_final(Forbidden::IsTemporary))
-        }
+        | objects::Error::DeleteRun(source) => match source.answer() {
+            Some(_) => Reason::ApiServerRefuses,
+            None => Reason::ApiServerUnreachable,
+        },
     };
-    let trouble = Trouble::new(reason, Report::new(error).to_string());
-    (trouble, (!is_final).then_some(RETRY))
+    Trouble::new(reason, Report::new(error).to_string())
 }
 
 /// A run, if the schedule owns it. A run that has ended and cannot be read counts as not owned: what it found
@@ -241,7 +307,7 @@ fn owned_run(run: &WatchedRun, schedule: &PerfSchedule) -> Option<OwnedRun> {
     owners
         .find(|owner| owner.controller == Some(true) && schedule.metadata.uid.as_ref() == Some(&owner.uid))?;
     let ended = match run {
-        WatchedRun::Readable(run) => ended_run(run, schedule),
+        WatchedRun::Readable(run, _) => ended_run(run, schedule),
         WatchedRun::Unreadable(run) if run.has_ended() => return None,
         WatchedRun::Unreadable(_) => None,
     };

@@ -25,6 +25,8 @@ spec:
   iterations: 1
   warmup: 0
   topology: {placement: Any}
+  # A policy may allow short runs only.
+  timeouts: {provision: 2m, run: 3m}
   # The self-test deletes the run. If it cannot, the operator does.
   cleanup: {ttlSecondsAfterSuccess: 60, ttlSecondsAfterFailure: 600}
 ";
@@ -113,9 +115,28 @@ fn progress(run: &PerfRun) -> (Option<&str>, String) {
 #[cfg(test)]
 mod tests {
     use perfrun_api::cluster::condition::Type;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::policy::Policy;
+
+    #[test]
+    fn the_run_fits_a_policy_of_short_runs() {
+        let shared = include_str!("../../charts/perfrun/ci/shared.yaml");
+        let mut values: Value = serde_saphyr::from_str(shared).unwrap();
+        values["policy"]["longestRun"] = json!("3m");
+        let policy: Policy = serde_json::from_value(values["policy"].take()).unwrap();
+        let timeouts = test_run().unwrap().spec.timeouts;
+        for (timeout, longest) in [
+            (timeouts.run, policy.longest_run),
+            (timeouts.provision, policy.longest_provision),
+        ] {
+            assert!(
+                Duration::from(timeout) <= Duration::from(longest),
+                "{timeout} > {longest}"
+            );
+        }
+    }
 
     #[test]
     fn the_run_is_valid_and_has_a_unique_name() {

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Client,
     runtime::{events::Recorder, reflector::Store},
 };
+use perfrun_conductor::client::Reading;
 
 use crate::{
     access::Access,
-    build::Site,
-    process::{clock::TimeSource, fence::Term, metrics::Metrics},
+    api::watched::WatchedPod,
+    build::PodDefaults,
+    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     token::TokenKey,
 };
 
@@ -24,15 +25,18 @@ pub(crate) struct Services {
     pub(crate) clock: TimeSource,
     /// How nodes are reached.
     pub(crate) access: Access,
+    /// The room for answers of nodes, of all runs.
+    pub(crate) reading: Reading,
     /// The key that tokens of runs are derived from.
     pub(crate) key: TokenKey,
-    pub(crate) site: Site,
+    pub(crate) site: PodDefaults,
     /// The namespace of operators' pods.
     pub(crate) operators: String,
     /// Most bytes of a run's compressed records before samples are merged.
     pub(crate) result_bytes: u64,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) memory: SharedMemory,
     /// Pods of runs, as the watch shows them.
-    pub(crate) pods: Store<Pod>,
+    pub(crate) pods: Store<WatchedPod>,
 }

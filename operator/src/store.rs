@@ -72,7 +72,7 @@ pub async fn run(settings: &StoreArgs) -> anyhow::Result<()> {
     let parts = bucket::open(settings).with_context(|| format!("unable to use {url}"))?;
     check(&parts, settings.read_only)
         .await
-        .with_context(|| format!("failed to use {url}: check the address, the Secret and what it may do"))?;
+        .with_context(|| format!("failed to use {url}: {}", advice(url)))?;
     let listener = TcpListener::bind(settings.listen).await;
     let listener = listener.with_context(|| format!("failed to listen on {}", settings.listen))?;
     tracing::info!(url, listen = %settings.listen, "serving results");
@@ -98,6 +98,15 @@ async fn check(parts: &Parts, read_only: bool) -> object_store::Result<()> {
         parts.put(name, text.into()).await?;
     }
     parts.list().await.map(drop)
+}
+
+/// What to do about a store that cannot be used.
+fn advice(url: &str) -> &'static str {
+    if url.starts_with("file:") {
+        "permit group 65532 on the volume, as root: `chgrp 65532 FOLDER` and `chmod g+rwx FOLDER`"
+    } else {
+        "check the address, the Secret and what it may do"
+    }
 }
 
 /// The calls of a program whose store is in memory.

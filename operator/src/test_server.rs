@@ -15,7 +15,7 @@ use std::{
 
 use axum::body::Body;
 use futures::{StreamExt, future, stream};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header::ACCEPT};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::{
@@ -54,7 +54,13 @@ struct State {
     watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
     /// Rights that the operator has used.
     used: BTreeSet<String>,
+    /// Names of the pods that it has created.
+    pods: Vec<String>,
     version: u64,
+    /// Most objects that an answer has had.
+    largest_page: usize,
+    /// `None` if all objects are created at the same time.
+    clock: Option<TimeSource>,
 }
 
 /// A request that the server has received.
@@ -63,6 +69,8 @@ pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) path: String,
     query: String,
+    /// Whether the client accepts nothing but the metadata of an object.
+    pub(crate) wants_metadata: bool,
     pub(crate) body: Value,
 }
 
@@ -122,7 +130,9 @@ impl TestServer {
                 }
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
+                let accepted = head.headers.get(ACCEPT).map(|types| types.to_str().unwrap());
                 let call = Call {
+                    wants_metadata: accepted.is_some_and(|types| types.contains("as=PartialObjectMetadata;")),
                     method: head.method,
                     path: head.uri.path().to_owned(),
                     query: head.uri.query().unwrap_or_default().to_owned(),
@@ -159,6 +169,11 @@ impl TestServer {
             answer,
             times,
         });
+    }
+
+    /// Answers as an API server from now on.
+    pub(crate) fn end_script(&self) {
+        self.0.lock().script.clear();
     }
 
     /// Stores an object, as another client would.
@@ -198,6 +213,21 @@ impl TestServer {
             .into_iter()
             .filter(|call| call.method != Method::GET && !call.path.ends_with("/events"))
             .collect()
+    }
+
+    /// The most objects that an answer has had.
+    pub(crate) fn largest_page(&self) -> usize {
+        self.0.lock().largest_page
+    }
+
+    /// Names of the pods that the operator has created since the last time.
+    pub(crate) fn take_pods(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().pods)
+    }
+
+    /// Objects are created at the time of this clock from now on.
+    pub(crate) fn set_clock(&self, clock: TimeSource) {
+        self.0.lock().clock = Some(clock);
     }
 
     /// Rights that the chart grants and the operator has not used.
@@ -273,7 +303,8 @@ impl State {
             metadata["uid"] = format!("uid-{}", self.version).into();
         }
         if metadata["creationTimestamp"].is_null() {
-            metadata["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+            let time = self.clock.as_ref().map(|clock| json!(clock()));
+            metadata["creationTimestamp"] = time.unwrap_or_else(|| "2026-01-01T00:00:00Z".into());
         }
         let before = self.objects.insert(path.to_owned(), object.clone());
         let type_ = if before.is_some() { "MODIFIED" } else { "ADDED" };
@@ -317,6 +348,16 @@ impl State {
     }
 
     fn serve(&mut self, call: &Call) -> (u16, Value) {
+        match self.serve_whole(call) {
+            (code @ ..300, object) if call.wants_metadata && object["kind"] != "Status" => (
+                code,
+                json!({"kind": "PartialObjectMetadata", "metadata": object["metadata"]}),
+            ),
+            whole => whole,
+        }
+    }
+
+    fn serve_whole(&mut self, call: &Call) -> (u16, Value) {
         let path = call.path.as_str();
         let is_object = self.objects.contains_key(path);
         match call.method {
@@ -346,6 +387,9 @@ impl State {
                 409,
                 failure(409, "AlreadyExists", &format!("{name} already exists")),
             );
+        }
+        if path.contains("/pods/") {
+            self.pods.push(name);
         }
         (201, self.store(&path, call.body.clone()))
     }
@@ -399,13 +443,28 @@ impl State {
         (200, self.store(path, object))
     }
 
-    fn list(&self, call: &Call) -> Value {
-        let items: Vec<_> = self
-            .selected(call)
-            .iter()
-            .map(|path| self.objects[path].clone())
-            .collect();
-        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": self.version.to_string()},
+    /// A page of a list. All pages have the version of the first: a watch shows what has changed since.
+    fn list(&mut self, call: &Call) -> Value {
+        let query = call.query.replace("%2F", "/");
+        let parameter = |name: &str| {
+            query
+                .split('&')
+                .find_map(|parameter| parameter.strip_prefix(name))
+        };
+        let page_before = parameter("continue=").and_then(|token| token.split_once('-'));
+        let (version, last) = match page_before {
+            Some((version, last)) => (version.to_owned(), last),
+            None => (self.version.to_string(), ""),
+        };
+        let mut paths = self.selected(call);
+        paths.retain(|path| path.as_str() > last);
+        let limit = parameter("limit=").map_or(usize::MAX, |limit| limit.parse().unwrap());
+        let page = &paths[..limit.min(paths.len())];
+        let more = page.last().filter(|_| page.len() < paths.len());
+        let token = more.map(|last| format!("{version}-{last}"));
+        self.largest_page = self.largest_page.max(page.len());
+        let items: Vec<_> = page.iter().map(|path| self.objects[path].clone()).collect();
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version, "continue": token},
             "items": items})
     }
 

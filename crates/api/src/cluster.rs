@@ -17,6 +17,7 @@
 
 pub mod age;
 pub mod condition;
+mod part;
 mod place;
 
 use std::{
@@ -25,10 +26,12 @@ use std::{
 };
 
 use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
-use perfrun_contract::record::TrialRecord;
+use perfrun_contract::{newer, record::TrialRecord};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::results::Results;
+pub use self::part::PartKind;
+use crate::{memory::Memory, results::Results};
 
 /// Label of all objects of a run: the name of the run.
 pub const RUN_LABEL: &str = "perfrun.io/run";
@@ -63,8 +66,6 @@ pub const PART_BYTES: usize = 900 << 10;
 pub const RECORD_BYTES: usize = 16 << 20;
 /// Most bytes of the JSON of one run that a reader accepts, see [`JsonBytesLeft`].
 pub const RESULTS_BYTES: u64 = 1 << 30;
-/// Most bytes of results as JSON without their trials.
-const HEAD_BYTES: usize = 256 << 20;
 
 /// Why stored results cannot be read.
 #[derive(Debug, Error)]
@@ -93,6 +94,12 @@ pub enum Unreadable {
         /// What it has.
         what: String,
     },
+    /// A small part may become very large in memory.
+    #[error(
+        "these results would take more than 256 MiB of memory: add --large if you trust everyone who may write to their \
+         namespace or store"
+    )]
+    TooMuchMemory,
 }
 
 /// The results in one ConfigMap: a key and its value.
@@ -148,6 +155,17 @@ pub fn read_trials(
     bytes_left: &mut JsonBytesLeft,
     mut each: impl FnMut(TrialRecord),
 ) -> Result<(), Unreadable> {
+    read_lines(compressed, bytes_left, |line| {
+        each(newer::of_records(|| parse(TRIALS_KEY, line))?);
+        Ok(())
+    })
+}
+
+fn read_lines(
+    compressed: &[u8],
+    bytes_left: &mut JsonBytesLeft,
+    mut each: impl FnMut(&[u8]) -> Result<(), Unreadable>,
+) -> Result<(), Unreadable> {
     let mut text = BufReader::new(MultiGzDecoder::new(compressed));
     let mut line = vec![];
     loop {
@@ -168,43 +186,35 @@ pub fn read_trials(
             });
         }
         bytes_left.take(TRIALS_KEY, read)?;
-        each(parse(TRIALS_KEY, &line)?);
+        each(&line)?;
     }
 }
 
-/// Complete results from the parts of a run that has ended; `None` if there are no results.
+/// Complete results from the parts of a run that has ended, of the size that results from anywhere may have;
+/// `None` if there are no results.
 pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> {
-    let mut bytes_left = JsonBytesLeft::default();
+    results_within(kept, &Memory::of_results())
+}
+
+/// Complete results from the parts of a run that has ended; `None` if there are no results.
+pub fn results_within(kept: &[Part], memory: &Memory) -> Result<Option<Results>, Unreadable> {
     let head = concatenated(RESULTS_KEY, kept);
     if head.is_empty() {
         return Ok(None);
     }
-    let mut text = vec![];
-    MultiGzDecoder::new(head.as_slice())
-        .take(HEAD_BYTES as u64 + 1)
-        .read_to_end(&mut text)
-        .map_err(|source| Unreadable::Decompress {
-            key: RESULTS_KEY,
-            source,
-        })?;
-    if text.len() > HEAD_BYTES {
-        return Err(Unreadable::TooLarge {
-            key: RESULTS_KEY,
-            what: format!("more than {HEAD_BYTES} bytes"),
-        });
-    }
-    bytes_left.take(RESULTS_KEY, text.len())?;
-    let mut results: Results = parse(RESULTS_KEY, &text)?;
+    let mut results: Results = counted(RESULTS_KEY, MultiGzDecoder::new(head.as_slice()), memory)?;
     // A record is stored twice if an operator was killed before its status listed the ConfigMap.
     let mut records = BTreeMap::new();
     let trials = concatenated(TRIALS_KEY, kept);
     // A run that ended before its first trial has no such part.
     if !trials.is_empty() {
-        read_trials(&trials, &mut bytes_left, |record| {
+        read_lines(&trials, &mut JsonBytesLeft::default(), |line| {
+            let record: TrialRecord = newer::of_records(|| counted(TRIALS_KEY, line, memory))?;
             let order = records.len();
             records
                 .entry((record.trial.id.clone(), record.attempt))
                 .or_insert((order, record));
+            Ok(())
         })?;
     }
     let mut records: Vec<_> = records.into_values().collect();
@@ -213,11 +223,27 @@ pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> 
     Ok(Some(results))
 }
 
+/// A value of a part. The memory that it takes counts.
+fn counted<T: DeserializeOwned>(
+    key: &'static str,
+    text: impl Read,
+    memory: &Memory,
+) -> Result<T, Unreadable> {
+    memory.read(text).map_err(|source| match memory.is_exceeded() {
+        true => Unreadable::TooMuchMemory,
+        false if source.is_io() => Unreadable::Decompress {
+            key,
+            source: source.into(),
+        },
+        false => Unreadable::Parse { key, source },
+    })
+}
+
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("results have text keys only, so that they are always JSON")
 }
 
-fn parse<T: serde::de::DeserializeOwned>(key: &'static str, text: &[u8]) -> Result<T, Unreadable> {
+fn parse<T: DeserializeOwned>(key: &'static str, text: &[u8]) -> Result<T, Unreadable> {
     serde_json::from_slice(text).map_err(|source| Unreadable::Parse { key, source })
 }
 

@@ -19,8 +19,9 @@ use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 use thiserror::Error;
 
-pub use self::versus::{BASE, CANDIDATE, Compared, Versus};
+pub use self::versus::{BASE, CANDIDATE, ComparedSides, ComparisonOverride};
 use crate::{
+    bounded::{Bounded, SPEC_BYTES},
     schedule::PerfSchedule,
     spec::{PerfRun, PerfRunSpec},
 };
@@ -52,7 +53,7 @@ pub enum Error {
         /// A path and a message for each problem.
         problems: Vec<FieldProblem>,
     },
-    /// The document cannot become what [`Versus`] says.
+    /// The document cannot become what [`ComparisonOverride`] says.
     #[error("{name}: {reason}")]
     Change {
         /// The document, likewise.
@@ -86,6 +87,9 @@ impl fmt::Display for FieldProblem {
 
 const API_VERSION: &str = "perfrun.io/v1alpha1";
 
+/// Most values that aliases of YAML may repeat in a file. Its few KiB could otherwise become 100 MB.
+const REPEATED_MAX: usize = 1 << 16;
+
 fn list(problems: &[FieldProblem]) -> String {
     problems
         .iter()
@@ -109,12 +113,12 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
 }
 
 /// Reads every document of a stream of PerfRuns, changes it, and then judges by the rules what it has become.
-pub fn parse_versus(text: &str, versus: &Versus) -> Result<Vec<PerfRun>, Error> {
+pub fn parse_versus(text: &str, versus: &ComparisonOverride) -> Result<Vec<PerfRun>, Error> {
     let mut runs = stream(text, |index, value| {
-        let mut document = Fitting::of::<PerfRun>(index, value, &RUN)?;
+        let mut document = SchemaValid::of::<PerfRun>(index, value, &RUN)?;
         let Ok(mut spec) = PerfRunSpec::deserialize(&document.value["spec"]) else {
             // A value that no type can hold breaks a rule, which says what is right.
-            return document.lawful(&RUN);
+            return document.check_rules(&RUN);
         };
         let before = spec.clone();
         versus.apply(&mut spec).map_err(|reason| Error::Change {
@@ -122,12 +126,12 @@ pub fn parse_versus(text: &str, versus: &Versus) -> Result<Vec<PerfRun>, Error> 
             reason,
         })?;
         if spec == before {
-            return document.lawful(&RUN);
+            return document.check_rules(&RUN);
         }
         document.value["spec"] = serde_json::to_value(&spec).expect("a spec is JSON");
-        let changed = Fitting::of::<PerfRun>(index, document.value, &RUN)?;
+        let changed = SchemaValid::of::<PerfRun>(index, document.value, &RUN)?;
         let empty = document.empty;
-        Fitting { empty, ..changed }.lawful(&RUN)
+        SchemaValid { empty, ..changed }.check_rules(&RUN)
     })?;
     runs.iter_mut().for_each(|run| versus.name(run));
     Ok(runs)
@@ -153,7 +157,11 @@ pub fn parse_any(text: &str) -> Result<Vec<Document>, Error> {
 
 /// Reads every document of a stream by `read`, which also returns its label.
 fn stream<T>(text: &str, read: impl Fn(usize, Value) -> Result<(String, T), Error>) -> Result<Vec<T>, Error> {
-    let values: Vec<Value> = serde_saphyr::from_multiple(text)
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_recorded_anchor_events: REPEATED_MAX },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPEATED_MAX },
+    };
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
         .map_err(|error| Error::Syntax(error.render_with_formatter(&UserMessageFormatter)))?;
     let documents = values
         .into_iter()
@@ -179,11 +187,11 @@ fn read<K>(index: usize, value: Value, schema: &Value) -> Result<(String, K), Er
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    Fitting::of::<K>(index, value, schema)?.lawful(schema)
+    SchemaValid::of::<K>(index, value, schema)?.check_rules(schema)
 }
 
 /// A document that fits the schema.
-struct Fitting {
+struct SchemaValid {
     /// What it is called in messages.
     label: String,
     /// With its defaults.
@@ -192,7 +200,7 @@ struct Fitting {
     empty: Vec<(String, String)>,
 }
 
-impl Fitting {
+impl SchemaValid {
     fn of<K>(index: usize, mut value: Value, schema: &Value) -> Result<Self, Error>
     where
         K: Resource<DynamicType = ()>,
@@ -208,12 +216,12 @@ impl Fitting {
         let mut empty = vec![];
         schema::without_value(schema, &value, "", &mut empty);
         schema::complete(schema, &mut value);
-        refuse_if_any(&label, misfits(&value, schema))?;
+        refuse_if_any(&label, schema_violations(&value, schema))?;
         Ok(Self { label, value, empty })
     }
 
     /// The label and the document, if it also obeys the rules.
-    fn lawful<K: DeserializeOwned>(self, schema: &Value) -> Result<(String, K), Error> {
+    fn check_rules<K: DeserializeOwned>(self, schema: &Value) -> Result<(String, K), Error> {
         let Self { label, value, empty } = self;
         let mut problems = broken_rules(&value, schema);
         for problem in &mut problems {
@@ -273,9 +281,16 @@ fn other_kind(value: &Value, expected: &str) -> Option<String> {
     Some(actual)
 }
 
-fn misfits(value: &Value, schema: &Value) -> Vec<FieldProblem> {
+fn schema_violations(value: &Value, schema: &Value) -> Vec<FieldProblem> {
+    // The operator of a cluster would not keep it.
+    if let Ok(Bounded::<SPEC_BYTES>(None)) = Bounded::deserialize(&value["spec"]) {
+        return vec![FieldProblem {
+            path: "spec".to_owned(),
+            message: Bounded::<SPEC_BYTES>::refusal(),
+        }];
+    }
     let mut problems = metadata_problems(&value["metadata"]);
-    problems.extend(schema::misfits(schema, value));
+    problems.extend(schema::schema_violations(schema, value));
     problems
 }
 

@@ -112,10 +112,11 @@ pub const COMMANDS: [Statuses; 18] = [
             (SUCCESS, "the results were printed, whatever they are"),
             (
                 INCOMPLETE,
-                "the results cannot be read, have nothing for the format, or a file cannot be written",
+                "the results cannot be read, have nothing for junit, --svg or --csv, or a file cannot be written",
             ),
         ],
-        note: "A `--where` that selects no cell is an invalid command line.",
+        note: "Of results without samples, `--output csv` prints the header, says so on standard error, and exits with \
+               0. A `--where` that selects no cell is an invalid command line.",
     },
     Statuses {
         command: "compare",
@@ -181,7 +182,7 @@ pub const COMMANDS: [Statuses; 18] = [
             (SUCCESS, "the results were printed, however the run ended"),
             (
                 INCOMPLETE,
-                "the run has not ended, or has no results: see standard error",
+                "the run has not ended, or has no results, or nothing for junit: see standard error",
             ),
             STOPPED,
         ],

@@ -3,11 +3,13 @@
 
 #![warn(missing_docs)]
 
+pub mod bounded;
 pub mod cluster;
 pub mod compare;
 pub mod document;
 pub mod exit_status;
 pub mod generated;
+pub mod memory;
 pub mod nearest;
 pub mod network;
 pub mod planning;

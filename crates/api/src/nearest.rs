@@ -4,7 +4,7 @@
 const ALIKE: f64 = 0.8;
 
 /// The shortest part of a name that is suggested for its part.
-const SHORTEST_PART: usize = 4;
+const PART_MIN: usize = 4;
 
 /// The most similar of the known names, or the first that contains this one. `None` if there is neither.
 /// Capitals make no difference.
@@ -20,7 +20,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .max_by(|(a, _), (b, _)| a.total_cmp(b));
     let containing = || {
-        let mut known = known.iter().filter(|_| name.len() >= SHORTEST_PART);
+        let mut known = known.iter().filter(|_| name.len() >= PART_MIN);
         known.find(|(lowercase, _)| lowercase.contains(&name))
     };
     alike

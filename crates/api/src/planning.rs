@@ -24,7 +24,7 @@ use perfrun_contract::{
     matrix::{StackName, Transport},
     network::NetworkImpairments,
     parameters::Parameters,
-    plan::{Cell, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped, cell_id},
+    plan::{Cell, CellKey, LeastTime, Names, Order, Plan, PlannedNode, Renew, Skipped},
     role::Role,
     units::{Unit, text, time},
 };
@@ -33,10 +33,10 @@ use thiserror::Error;
 pub(crate) use self::stacks::ResolvedStack;
 use self::{
     bounds::Size,
-    cell_pairs::{Comparisons, Ids, Others},
+    cell_pairs::{ComparedPoints, Comparisons, Ids},
     expectations::expectations,
     loads::loads,
-    names::Sides,
+    names::NodeGroups,
     order::Iterations,
     points::{Axes, Point},
     support::why_skipped,
@@ -265,8 +265,8 @@ pub fn draft(spec: &PerfRunSpec) -> Result<Plan, Error> {
     })
 }
 
-/// The numbers of iterations after which the run is checked: double each time, up to the largest. `None` if
-/// it is checked only at its end.
+/// The numbers of iterations after which the run is checked: double each time, up to the largest. Empty if it
+/// is checked only at its end.
 fn interim_checks(spec: &PerfRunSpec) -> Vec<u32> {
     let Some(most) = spec.max_iterations else {
         return vec![];
@@ -298,13 +298,13 @@ impl Content {
     /// Adds the cells of a point, and of those that it is compared with.
     fn add<'a>(
         &mut self,
-        sides: &mut Sides<'a>,
+        sides: &mut NodeGroups<'a>,
         comparisons: &Comparisons<'a>,
         point: &Point<'a>,
         load: &Parameters,
     ) {
         let baseline = self.add_cell(sides, point, load);
-        let Some(Others { candidate, control }) = comparisons.others(point) else {
+        let Some(ComparedPoints { candidate, control }) = comparisons.others(point) else {
             return;
         };
         let candidate = self.add_cell(sides, &candidate, load);
@@ -321,7 +321,7 @@ impl Content {
     /// Adds the cell of a point, and returns its id. `None` if it is skipped.
     fn add_cell<'a>(
         &mut self,
-        sides: &mut Sides<'a>,
+        sides: &mut NodeGroups<'a>,
         point: &Point<'a>,
         load: &Parameters,
     ) -> Option<String> {
@@ -348,7 +348,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let networks = networks(spec, &axes)?;
     let comparisons = Comparisons::of(spec)?;
     Size::of(spec, &axes, &comparisons, &loads).check()?;
-    let mut sides = Sides::of(&spec.topology);
+    let mut sides = NodeGroups::of(&spec.topology);
     let mut content = Content::default();
     // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
@@ -467,7 +467,7 @@ fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<NetworkImpairment
 /// Puts the raw reference of some cells before them: their workloads without a peer-to-peer stack, once for
 /// each kind of transport. Cells that raw does not support are left out, not skipped: no document requests
 /// them.
-fn with_raw_reference<'a>(sides: &mut Sides<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
+fn with_raw_reference<'a>(sides: &mut NodeGroups<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
     let mut references = vec![];
     let mut ids = BTreeSet::new();
     for measured in &cells {
@@ -482,7 +482,7 @@ fn with_raw_reference<'a>(sides: &mut Sides<'a>, network: &'a str, cells: Vec<Ce
     references.into_iter().chain(others).collect()
 }
 
-fn cell<'a>(sides: &mut Sides<'a>, point: &Point<'a>, parameters: Parameters) -> Cell {
+fn cell<'a>(sides: &mut NodeGroups<'a>, point: &Point<'a>, parameters: Parameters) -> Cell {
     let Point {
         client,
         server,
@@ -496,14 +496,15 @@ fn cell<'a>(sides: &mut Sides<'a>, point: &Point<'a>, parameters: Parameters) ->
     let is_of_document = topology.relay.is_some() && parameters.is_relayed();
     let relay = is_of_document.then(|| point.relay());
     Cell {
-        id: cell_id(
-            &client_name.0,
-            &server_name.0,
+        id: CellKey {
+            client: &client_name.0,
+            server: &server_name.0,
             transport,
-            &parameters,
+            parameters: &parameters,
             network,
             ip_family,
-        ),
+        }
+        .id(),
         client_stack: client.stack,
         server_stack: server.stack,
         client_settings: client.settings(),

@@ -72,12 +72,12 @@ pub fn pod_spec(node: Container, token_secret: String) -> PodSpec {
         // that is deleted while it starts, and would stay for the whole grace period. In a namespace of
         // the pod, the node is not process 1.
         "shareProcessNamespace": true,
-        "volumes": [secret_volume(TOKEN_KEY, &token_secret)],
+        "volumes": [secret_volume(TOKEN_KEY, &token_secret, 0o440)],
     }))
 }
 
-fn secret_volume(name: &str, secret: &str) -> Volume {
-    object(json!({"name": name, "secret": {"secretName": secret, "defaultMode": 0o440}}))
+fn secret_volume(name: &str, secret: &str, mode: i32) -> Volume {
+    object(json!({"name": name, "secret": {"secretName": secret, "defaultMode": mode}}))
 }
 
 /// Where the programs of a pod listen for calls and scrapes: at all of its addresses. A socket of IPv6 takes

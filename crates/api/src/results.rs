@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use perfrun_contract::{
-    account::{Account, Inputs},
+    account::{Inputs, ReportedRun},
     compare::{Judged, Verdict},
     plan::Plan,
     record::TrialRecord,
@@ -102,16 +102,16 @@ pub fn check_names_of(record: &TrialRecord) -> Result<(), InvalidName> {
 fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && name.len() <= LONGEST_NAME
+        && name.len() <= NAME_MAX
         && name.bytes().all(is_inside);
     let bad = || InvalidName {
-        name: name.chars().take(LONGEST_NAME).collect(),
+        name: name.chars().take(NAME_MAX).collect(),
     };
     if is_name { Ok(()) } else { Err(bad()) }
 }
 
 /// Bytes of a file's name, less what is added to a name.
-const LONGEST_NAME: usize = 220;
+const NAME_MAX: usize = 220;
 
 /// The JSON Schema (draft 2020-12) of [`Results`].
 pub fn schema() -> serde_json::Value {
@@ -138,7 +138,7 @@ impl Results {
     }
 
     /// The results as a report needs them.
-    pub fn account(&self) -> Account<'_> {
+    pub fn account(&self) -> ReportedRun<'_> {
         let Self {
             schema_version: _,
             name,
@@ -154,7 +154,7 @@ impl Results {
             summary,
             judged,
         } = self;
-        Account {
+        ReportedRun {
             name,
             started: *started,
             ended: *ended,

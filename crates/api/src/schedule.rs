@@ -28,7 +28,7 @@ use crate::{
     cluster::SCHEDULE_LABEL,
     rule,
     spec::{PerfRun, PerfRunSpec, no_reserved_key, resource_name},
-    structural::{structural, terse},
+    structural::{bounded, structural, terse},
 };
 
 /// The longest name of a schedule: its runs have the name, a hyphen and the minutes since 1970. Kubernetes
@@ -75,7 +75,7 @@ pub const HISTORY_MAX: usize = 50;
         name = "Last schedule",
         type_ = "date",
         json_path = ".status.lastScheduleTime",
-        description = "Time since the last run was due."
+        description = "Time since the last run was due that was created."
     ),
     printcolumn(
         name = "Last phase",
@@ -117,6 +117,7 @@ pub const HISTORY_MAX: usize = 50;
     )
 )]
 #[schemars(transform = structural)]
+#[schemars(transform = bounded)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfScheduleSpec {
     /// When to create a run, as in a crontab: minute, hour, day of the month, month and day of the week, or
@@ -136,9 +137,9 @@ pub struct PerfScheduleSpec {
     /// missed. Default: until the next one is due.
     #[x_kube(validation = rule::integer(1, i32::MAX as u32))]
     pub starting_deadline_seconds: Option<u32>,
-    /// What to do if a run is due while an earlier one has not ended. `Allow`: create it; exclusive runs wait
-    /// for each other. `Forbid`: create it when the earlier one has ended, unless `startingDeadlineSeconds`
-    /// is over. `Replace`: delete the earlier one first.
+    /// What to do if a run is due while an earlier one has not ended. `Allow`: create it, unless three have
+    /// not ended; exclusive runs wait for each other. `Forbid`: create it when the earlier one has ended,
+    /// unless `startingDeadlineSeconds` is over. `Replace`: delete the earlier one first.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
     /// How many PerfRuns to keep that have succeeded, and whose verdict is not `Fail`. Older ones are deleted
@@ -157,7 +158,7 @@ pub struct PerfScheduleSpec {
 /// What to do if a run is due while an earlier one has not ended.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 pub enum ConcurrencyPolicy {
-    /// Create the run.
+    /// Create the run, unless three have not ended.
     #[default]
     Allow,
     /// Wait for the earlier one.

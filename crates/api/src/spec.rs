@@ -31,7 +31,7 @@ use crate::{
     network::Network,
     rule,
     store::{ResultsSettings, Store},
-    structural::structural,
+    structural::{bounded, structural},
     workload::Workload,
 };
 
@@ -123,6 +123,7 @@ pub(crate) const RUN_MAX: &str = "168h";
 #[x_kube(validation = compare::precision_needs_interim_checks())]
 #[x_kube(validation = compare::regressions_have_a_baseline())]
 #[schemars(transform = structural)]
+#[schemars(transform = bounded)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
     /// What to measure.
@@ -264,13 +265,13 @@ pub struct Timeouts {
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cleanup {
-    /// Delete the PerfRun this number of seconds after it succeeded. Default: never.
+    /// Delete the PerfRun this number of seconds after it succeeded, whatever its verdict is. Default: never.
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_success: Option<u32>,
-    /// Delete the PerfRun this number of seconds after it failed. Default: never.
+    /// Delete the PerfRun this number of seconds after it failed or was cancelled. Default: never.
     #[x_kube(validation = rule::integer(0, i32::MAX as u32))]
     pub ttl_seconds_after_failure: Option<u32>,
-    /// Keep the pods of a failed run for inspection.
+    /// Keep the pods of a failed run for inspection, for as long as the operator allows: 24 hours by default.
     #[serde(default)]
     pub keep_pods_on_failure: bool,
 }
@@ -294,10 +295,6 @@ impl Timeouts {
             run: self.run.into(),
         }
     }
-}
-
-fn default_true() -> bool {
-    true
 }
 
 fn default_iterations() -> u32 {

@@ -1,6 +1,6 @@
 //! The form of the resource's schema. kube's `StructuralSchemaRewriter` and its companions merge the branches
 //! of enums; this module removes what they leave: `null`, unsigned formats, repeated defaults and foreign
-//! descriptions.
+//! descriptions. It bounds what types of Kubernetes leave open.
 
 use schemars::{Schema, transform::transform_subschemas};
 use serde_json::{Map, Value};
@@ -18,6 +18,55 @@ pub(crate) fn structural(schema: &mut Schema) {
         signed(node);
         sparse_default(node);
     }
+}
+
+/// Bounds each list, map and text of a spec without a bound of its own, such as those of Kubernetes' types.
+/// The API server accepts documents of 1.5 MB. Their entries would occupy many times as much in the one
+/// operator that all namespaces share.
+pub(crate) fn bounded(schema: &mut Schema) {
+    if let Some(node) = schema.as_object_mut() {
+        bound(node, "");
+    }
+}
+
+/// Bounds the schema of a field with this name, or of its entries.
+fn bound(node: &mut Map<String, Value>, name: &str) {
+    // Affinities list machines and namespaces. Annotations and environment variables may have JSON.
+    let (entries, characters): (u64, u64) = match name {
+        "values" | "namespaces" => (64, 253),
+        "annotations" | "env" => (16, 4096),
+        _ => (16, 253),
+    };
+    let limit = match node.get("type").and_then(Value::as_str) {
+        Some("array") => Some(("maxItems", entries)),
+        Some("object") if node.get("additionalProperties").is_some_and(Value::is_object) => {
+            Some(("maxProperties", 64))
+        }
+        Some("string") if !node.contains_key("enum") => Some(("maxLength", characters)),
+        None if node.contains_key("x-kubernetes-int-or-string") => Some(("maxLength", characters)),
+        _ => None,
+    };
+    if let Some((keyword, most)) = limit {
+        node.entry(keyword).or_insert(most.into());
+    }
+    if let Some(Value::Object(properties)) = node.get_mut("properties") {
+        for (name, property) in properties {
+            if let Value::Object(property) = property {
+                bound(property, name);
+            }
+        }
+    }
+    for keyword in ["items", "additionalProperties"] {
+        if let Some(Value::Object(inner)) = node.get_mut(keyword) {
+            bound(inner, name);
+        }
+    }
+}
+
+/// The default of a field that is `true` unless a document says otherwise: serde takes the name of a
+/// function.
+pub(crate) fn default_true() -> bool {
+    true
 }
 
 /// Whether a field has its default. A field of an entry of a list is not written then, so that schemars gives
@@ -148,6 +197,33 @@ mod tests {
             transformed(json!({"type": "integer", "format": "uint32", "minimum": 3})),
             json!({"type": "integer", "format": "int32", "minimum": 3})
         );
+    }
+
+    #[test]
+    fn lists_maps_and_texts_without_a_bound_get_one() {
+        let text = |most: u64| json!({"type": "string", "maxLength": most});
+        let with = |values: Value, words: Value, annotations: Value, limits: Value| {
+            json!({"type": "object", "properties": {
+                "values": values, "words": words, "annotations": annotations, "limits": limits,
+                "one": {"type": "string", "enum": ["a", "b"]},
+            }})
+        };
+        let mut schema = Schema::try_from(with(
+            json!({"type": "array", "items": {"type": "string"}}),
+            json!({"type": "array", "maxItems": 2, "items": text(3)}),
+            json!({"type": "object", "additionalProperties": {"type": "string"}}),
+            json!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}}),
+        ))
+        .unwrap();
+        bounded(&mut schema);
+        let quantity = json!({"x-kubernetes-int-or-string": true, "maxLength": 253});
+        let expected = with(
+            json!({"type": "array", "maxItems": 64, "items": text(253)}),
+            json!({"type": "array", "maxItems": 2, "items": text(3)}),
+            json!({"type": "object", "maxProperties": 64, "additionalProperties": text(4096)}),
+            json!({"type": "object", "maxProperties": 64, "additionalProperties": quantity}),
+        );
+        assert_eq!(schema.to_value(), expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod rules;
 
 use kube::{KubeSchema, core::Duration};
 use perfrun_contract::{
-    limits::{RATE_MAX, STREAMS_MAX, WINDOW_MAX},
+    limits::{MESSAGE_RATE_MAX, MESSAGE_WINDOW_MAX, STREAMS_MAX},
     matrix::{Identity, Negotiation},
     quantity::ByteSize,
     workload::{BandwidthProtocol, Direction, MessageMode, OpenMode, RelayLimits, RelayPath, Timing},
@@ -370,12 +370,12 @@ pub struct Messages {
     pub sizes: Vec<ByteSize>,
     /// Messages in flight in mode `stream`: sent and not acknowledged. They may have at most 64Mi.
     #[serde(default = "default_window")]
-    #[x_kube(validation = rule::integer(1, WINDOW_MAX))]
+    #[x_kube(validation = rule::integer(1, MESSAGE_WINDOW_MAX))]
     pub window: u32,
     /// Messages per second of each peer. Each message is due at its own moment, and its times count from that
     /// moment, so they include the time it waits behind earlier messages. Default: a message follows the last
     /// as soon as the mode allows.
-    #[x_kube(validation = rule::integer(1, RATE_MAX))]
+    #[x_kube(validation = rule::integer(1, MESSAGE_RATE_MAX))]
     pub rate: Option<u32>,
     /// Send with priority. Only commonware has priorities: its connections send these messages first.
     #[serde(default)]

@@ -7,10 +7,14 @@ use std::{
     cell::Cell,
 };
 
+use flate2::read::MultiGzDecoder;
 use perfrun_api::{
+    bounded::{Bounded, SPEC_BYTES},
     cluster::{JsonBytesLeft, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
     document,
+    memory::Memory,
     planning::{Error, plan},
+    results::Results,
     spec::PerfRunSpec,
 };
 
@@ -20,8 +24,17 @@ const PLAN_MAX: isize = 50_000_000;
 /// Most bytes for refusing a document: its loads, which the CRD bounds.
 const REFUSAL_MAX: isize = 2_000_000;
 
+/// Most bytes for skipping a spec that is too large. All of one of 1.4 MB may take a hundred times its text.
+const SPEC_MAX: isize = 8 << 20;
+
 /// Most bytes for reading records: the longest one, while the buffer for it grows.
 const RECORDS_MAX: isize = (4 * RECORD_BYTES).cast_signed();
+
+/// Most bytes for results from anywhere.
+const RESULTS_MAX: isize = 256 << 20;
+
+/// The shortest record of a trial.
+const RECORD: &str = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,"atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}}"#;
 
 /// Counts the bytes of each thread separately, since tests run in several.
 struct Counting;
@@ -71,6 +84,16 @@ fn specs(text: &str) -> Vec<PerfRunSpec> {
 }
 
 #[test]
+fn a_spec_that_is_too_large_is_skipped_in_eight_mebibytes() {
+    for item in ["{}", "[]", "0", r#""""#, r#"{"":0}"#] {
+        let text = format!("[{}]", vec![item; 1_400_000 / (item.len() + 1)].join(","));
+        let (took, read) = peak(|| serde_json::from_str::<Bounded<SPEC_BYTES>>(&text));
+        assert!(matches!(read, Ok(Bounded(None))), "{item}");
+        assert!(took < SPEC_MAX, "{item} takes {took} bytes");
+    }
+}
+
+#[test]
 fn the_largest_plans_are_small() {
     let specs = specs(include_str!("api/largest.yaml"));
     let mut sizes = vec![];
@@ -96,11 +119,8 @@ fn a_document_that_requests_too_much_is_refused_before_it_is_planned() {
 
 #[test]
 fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
-    let record = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,
-        "atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}}"#;
-    let record = record.replace('\n', "");
     let blanks = " ".repeat(1 << 20);
-    for (text, accepted) in [(blanks.clone(), 0), (format!("{record}{blanks}\n"), 63)] {
+    for (text, accepted) in [(blanks.clone(), 0), (format!("{RECORD}{blanks}\n"), 63)] {
         // A reader takes one compressed text after the other: 900 KiB of these are some 900 MiB of text.
         let parts = trials_to_parts(&text, PART_BYTES);
         let (_, compressed) = &parts[0];
@@ -115,4 +135,18 @@ fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
         assert_eq!(records, accepted);
         assert!(peak < RECORDS_MAX, "{peak} bytes");
     }
+}
+
+#[test]
+fn a_gigabyte_of_results_is_refused_in_256_mebibytes() {
+    let compressed = |text: &str| trials_to_parts(text, PART_BYTES).remove(0).1;
+    let record = format!("{RECORD},");
+    let mebibyte = compressed(&record.repeat((1 << 20) / record.len()));
+    let text = [compressed("{\"trials\":["), mebibyte.repeat(1 << 10)].concat();
+    let memory = Memory::of_results();
+    let (peak, read) = peak(|| memory.read::<Results>(MultiGzDecoder::new(text.as_slice())));
+    assert!(read.is_err() && memory.is_exceeded(), "{read:?}");
+    assert!(peak < RESULTS_MAX, "{peak} bytes");
+    // What counts is not much more than what is there.
+    assert!(peak > RESULTS_MAX / 5, "{peak} bytes");
 }

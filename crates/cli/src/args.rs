@@ -4,6 +4,7 @@ mod cells;
 mod cluster;
 mod help;
 mod link;
+mod tips;
 mod usage;
 mod versus;
 
@@ -20,9 +21,8 @@ use std::{
 use clap::{
     ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
-    error::{ContextKind, ContextValue, ErrorKind},
 };
-use perfrun_api::{exit_status::Statuses, pod::NODE_IMAGE};
+use perfrun_api::{exit_status::Statuses, memory::Memory, pod::NODE_IMAGE};
 use perfrun_report::unlike::Field;
 use perfrun_serve::listening_address;
 use strum::VariantNames;
@@ -33,11 +33,11 @@ use crate::profile::CallGraph;
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::link::{
-    Clear as ClearLink, Expected, Figures, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
+    Clear as ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
-pub use self::versus::Versus;
+pub use self::versus::ComparisonOptions;
 
 const RUN_NOTES: &str = "\
 The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \
@@ -73,7 +73,7 @@ impl Cli {
         let matches = command
             .try_get_matches_from_mut(&given)
             .unwrap_or_else(|mut error| {
-                hint_at_equals_sign(&mut error, &command, &given);
+                tips::add(&mut error, &command, &given);
                 error.exit()
             });
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
@@ -87,45 +87,33 @@ impl Cli {
                 .iter()
                 .fold(command, |command, id| command.mut_arg(id, change))
         };
-        help::explained(with_statuses(Self::command(), ""), program)
+        help::explained(with_statuses(Self::command(), program, ""), program)
             .bin_name(program)
-            .mut_subcommand("run", |run| target(run, |option| option.requires("cluster")))
+            .mut_subcommand("run", |run| {
+                let run = run.mut_arg("large", |option| option.requires("cluster"));
+                target(run, |option| option.requires("cluster"))
+            })
             .mut_subcommand("conformance", |conformance| {
                 target(conformance, |option| option.conflicts_with("node"))
             })
     }
 }
 
-/// Adds a hint to an error about an argument too many: it may be the value of an option like `--ui`, whose
-/// value is optional and needs an equals sign.
-fn hint_at_equals_sign(error: &mut clap::Error, command: &clap::Command, given: &[OsString]) {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return;
-    }
-    let options = command.get_subcommands().flat_map(clap::Command::get_arguments);
-    let bare = options
-        .filter(|option| option.is_require_equals_set())
-        .filter_map(|option| Some(format!("--{}", option.get_long()?)))
-        .filter(|option| given.iter().any(|given| given == option.as_str()));
-    let tips: Vec<_> = bare
-        .map(|option| format!("a value of '{option}' follows an equals sign: '{option}=VALUE'").into())
-        .collect();
-    if !tips.is_empty() {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
-    }
-}
-
 /// Adds the exit statuses to the help of a command and of those in it.
-fn with_statuses(command: clap::Command, path: &str) -> clap::Command {
+fn with_statuses(command: clap::Command, program: &str, path: &str) -> clap::Command {
     let command = command.mut_subcommands(|inner| {
         let path = format!("{path} {}", inner.get_name());
-        with_statuses(inner, path.trim_start())
+        with_statuses(inner, program, path.trim_start())
     });
-    let Some(statuses) = Statuses::of(path) else {
-        return command;
+    let statuses = match Statuses::of(path) {
+        Some(statuses) => statuses.help(),
+        None if command.has_subcommands() => {
+            format!("`{program} {path} COMMAND --help` lists the exit statuses.")
+        }
+        None => return command,
     };
     let notes = command.get_after_help().map(|notes| format!("{notes}\n\n"));
-    command.after_help(notes.unwrap_or_default() + &statuses.help())
+    command.after_help(notes.unwrap_or_default() + &statuses)
 }
 
 /// The command that the user types: kubectl runs `kubectl-perfrun` for `kubectl perfrun`.
@@ -267,10 +255,10 @@ pub struct Run {
     #[arg(long, value_name = "[VARIANT=]PATH", help_heading = MEASUREMENT)]
     pub node: Vec<NodeArg>,
     #[command(flatten)]
-    pub versus: Versus,
+    pub versus: ComparisonOptions,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
     /// or a new one]. `plan.seed` of the results tells which one it was.
-    #[arg(long, value_name = "N", conflicts_with = "resume", help_heading = MEASUREMENT)]
+    #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = seed, help_heading = MEASUREMENT)]
     pub seed: Option<u32>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of
     /// this machine, so do not use it for measurements that matter.
@@ -325,6 +313,11 @@ fn address_here(text: &str) -> Result<SocketAddr, String> {
                 .to_owned(),
         ),
     }
+}
+
+fn seed(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("it must be a whole number, from 0 to {}", u32::MAX))
 }
 
 /// A program for nodes.
@@ -384,10 +377,10 @@ pub struct PlanArgs {
     pub json: bool,
     /// Seed of the random order of trials, as for `perfrun run`. Without one, trials are in the order of the
     /// document.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seed)]
     pub seed: Option<u32>,
     #[command(flatten)]
-    pub versus: Versus,
+    pub versus: ComparisonOptions,
 }
 
 /// Options of `perfrun validate`.
@@ -435,6 +428,28 @@ pub struct OutputOptions {
     /// or as notices. The exit status of `perfrun compare` is then 4 or 0.
     #[arg(long, value_enum, default_value_t = Inconclusive::Fail, help_heading = OUTPUT)]
     pub inconclusive: Inconclusive,
+    #[command(flatten)]
+    pub size: Size,
+}
+
+/// How large the results are that are read.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Size {
+    /// Read results that take more than 256 MiB of memory. Use it only if you trust who made them: a small
+    /// file may take all memory.
+    #[arg(long)]
+    pub large: bool,
+}
+
+impl Size {
+    /// The memory that results may take.
+    pub fn memory(self) -> Memory {
+        if self.large {
+            Memory::unlimited()
+        } else {
+            Memory::of_results()
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -487,6 +502,8 @@ fn fields() -> impl TypedValueParser<Value = Field> {
 pub struct History {
     /// Folder with results folders.
     pub folder: PathBuf,
+    #[command(flatten)]
+    pub size: Size,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -509,6 +526,7 @@ pub enum Format {
 
 #[cfg(test)]
 mod tests {
+    use clap::error::ErrorKind;
     use perfrun_api::exit_status::COMMANDS;
 
     use super::*;
@@ -557,7 +575,7 @@ mod tests {
 
     #[test]
     fn options_of_clusters_are_refused_without_a_cluster() {
-        for option in ["-n lab", "--context lab", "--kubeconfig lab"] {
+        for option in ["-n lab", "--context lab", "--kubeconfig lab", "--large"] {
             assert!(parsed(&format!("run a.yaml --cluster {option}")).is_ok());
             let refused = parsed(&format!("run a.yaml {option}"));
             assert_eq!(
@@ -573,27 +591,6 @@ mod tests {
         }
         assert!(parsed("list -n lab").is_ok());
         assert_eq!(parsed("list -n lab -A").unwrap_err(), ErrorKind::ArgumentConflict);
-    }
-
-    #[test]
-    fn a_value_behind_an_option_that_wants_an_equals_sign_is_explained() {
-        let refused = |line: &str| {
-            let mut command = Cli::described("perfrun");
-            let given: Vec<OsString> = line.split(' ').map(Into::into).collect();
-            let mut error = command.try_get_matches_from_mut(&given).unwrap_err();
-            hint_at_equals_sign(&mut error, &command, &given);
-            error.to_string()
-        };
-        let tip = "a value of '--ui' follows an equals sign: '--ui=VALUE'";
-        for line in [
-            "perfrun run a.yaml --ui 127.0.0.1:8000",
-            "perfrun run --ui 127.0.0.1:8000 a.yaml",
-        ] {
-            assert!(refused(line).contains(tip), "{}", refused(line));
-        }
-        assert!(!refused("perfrun run a.yaml b.yaml").contains("equals sign"));
-        let address = refused("perfrun run a.yaml --metrics-listen :9400");
-        assert!(address.contains("for example 127.0.0.1:9400"), "{address}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    mem,
     path::{Path, PathBuf},
     slice::from_ref,
 };
@@ -9,16 +10,17 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
+    memory::{Memory, STRUCT_BYTES},
     results::{Results, are_of_one_program},
 };
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::{Comparison, Verdict},
     plan::{Cell, Plan},
 };
 use perfrun_report::{
-    Basis, Form, LEAST_EARLIER, LEAST_RUNS, checks, history_csv,
-    runs::{Compared, shared},
+    Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks, history_csv,
+    runs::{RunsComparison, shared},
     unlike::{differences, differences_table},
     verdict,
 };
@@ -26,20 +28,22 @@ use serde::Serialize;
 
 use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
-    ci, exit_status, print,
+    ci, exit_status,
+    output::{print, tell, terminal_width},
     printing::{PrintedResults, rendered, report_all, resume},
-    results_folder, tell, terminal_width,
+    results_folder,
     words::{counted, named},
 };
 
 /// Compares the results of the arguments. Returns the exit status.
 pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
+    let memory = &args.shown.size.memory();
     match (&args.history, args.results.as_slice()) {
-        (Some(folder), [new]) => Sides::of_history(folder, new)?.compare(args),
+        (Some(folder), [new]) => Sides::of_history(folder, new, memory)?.compare(args),
         (Some(_), _) => invalid("--history compares one run with earlier ones: name that run"),
-        (None, [run]) => compared_itself(run, args),
-        (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate))?.compare(args),
-        (None, []) => Sides::of(&args.base, &args.candidate)?.compare(args),
+        (None, [run]) => compared_itself(run, args, memory),
+        (None, [base, candidate]) => Sides::of(from_ref(base), from_ref(candidate), memory)?.compare(args),
+        (None, []) => Sides::of(&args.base, &args.candidate, memory)?.compare(args),
         (None, several) => invalid(format!(
             "{} results: name those of each side with --base and --candidate",
             several.len()
@@ -53,13 +57,13 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
 
 /// Prints the medians of all runs in a folder.
 pub fn history(args: &args::History) -> anyhow::Result<()> {
-    let kept = read(from_ref(&args.folder))?;
+    let kept = read(from_ref(&args.folder), &args.size.memory())?;
     print(&history_csv(&accounts(&kept)))
 }
 
 /// Shows what a run found itself.
-fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
-    let results = results_folder::read(run)?;
+fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow::Result<u8> {
+    let results = results_folder::read_within(run, memory)?;
     ensure!(
         results.judged.is_some(),
         "{} compares nothing and expects nothing: name another run to compare it with",
@@ -79,11 +83,11 @@ fn compared_itself(run: &Path, args: &args::Compare) -> anyhow::Result<u8> {
         (INTERRUPTED, _) => INCOMPLETE,
         _ => status,
     };
-    let form = Form {
+    let form = TerminalOptions {
         all: report_all(run),
         resume: resume(run, &results),
         ending: vec![format!("exit {status}")],
-        ..Form::default()
+        ..TerminalOptions::default()
     };
     print(&rendered(printed, args.shown, form)?)?;
     Ok(status)
@@ -96,25 +100,36 @@ struct KeptRun {
 }
 
 impl KeptRun {
+    /// Reads the results of one run of several. Only a report of one run shows samples and distributions.
+    fn read(path: PathBuf, memory: &Memory) -> Result<Self, results_folder::Error> {
+        let mut results = results_folder::read_within(&path, memory)?;
+        let records = results.trials.iter_mut();
+        for node in records.flat_map(|record| record.nodes.values_mut()) {
+            let samples = mem::take(&mut node.measured.samples);
+            memory.give_back(samples.len() as u64 * STRUCT_BYTES);
+            node.measured.histograms.clear();
+        }
+        Ok(Self { path, results })
+    }
+
     fn is_same_run(&self, other: &Self) -> bool {
         (&self.results.name, self.results.started) == (&other.results.name, other.results.started)
     }
 }
 
-/// The runs that paths name, from the first to the last.
-fn read(paths: &[PathBuf]) -> Result<Vec<KeptRun>, results_folder::Error> {
+/// The runs that paths name, from the first to the last. All of them share the memory.
+fn read(paths: &[PathBuf], memory: &Memory) -> Result<Vec<KeptRun>, results_folder::Error> {
     let mut kept = vec![];
     for path in paths {
         for path in results_folder::runs_in(path)? {
-            let results = results_folder::read(&path)?;
-            kept.push(KeptRun { path, results });
+            kept.push(KeptRun::read(path, memory)?);
         }
     }
     kept.sort_by_key(|kept| kept.results.started);
     Ok(kept)
 }
 
-fn accounts(kept: &[KeptRun]) -> Vec<Account<'_>> {
+fn accounts(kept: &[KeptRun]) -> Vec<ReportedRun<'_>> {
     kept.iter().map(|kept| kept.results.account()).collect()
 }
 
@@ -126,21 +141,21 @@ struct Sides {
 }
 
 impl Sides {
-    fn of(base: &[PathBuf], candidate: &[PathBuf]) -> anyhow::Result<Self> {
-        let (baselines, candidates) = (read(base)?, read(candidate)?);
+    fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &Memory) -> anyhow::Result<Self> {
+        let (baselines, candidates) = (read(base, memory)?, read(candidate, memory)?);
         are_different_runs(&baselines, &candidates)?;
         let numbers = (baselines.len(), candidates.len());
         let basis = if numbers == (1, 1) {
             Basis::TwoRuns
         } else {
             ensure!(
-                numbers.0 == numbers.1 && numbers.0 >= LEAST_RUNS,
+                numbers.0 == numbers.1 && numbers.0 >= RUNS_MIN,
                 "{} of the baseline and {} of the candidate: name one of each, or as many of each and at least \
-                 {LEAST_RUNS}",
+                 {RUNS_MIN}",
                 counted(numbers.0, "run"),
                 numbers.1
             );
-            take_turns(&baselines, &candidates)?;
+            check_turns(&baselines, &candidates)?;
             Basis::PairsOfRuns
         };
         Ok(Self {
@@ -150,13 +165,10 @@ impl Sides {
         })
     }
 
-    fn of_history(folder: &Path, new: &Path) -> anyhow::Result<Self> {
-        let candidates = vec![KeptRun {
-            path: new.to_owned(),
-            results: results_folder::read(new)?,
-        }];
+    fn of_history(folder: &Path, new: &Path, memory: &Memory) -> anyhow::Result<Self> {
+        let candidates = vec![KeptRun::read(new.to_owned(), memory)?];
         let Results { name, started, .. } = &candidates[0].results;
-        let mut baselines = read(&[folder.to_owned()])?;
+        let mut baselines = read(&[folder.to_owned()], memory)?;
         baselines.retain(|kept| kept.results.name == *name && kept.results.started < *started);
         let cells: BTreeSet<&String> = measured(&candidates[0].results).map(|cell| &cell.id).collect();
         let earlier = baselines.len();
@@ -169,8 +181,8 @@ impl Sides {
         }
         are_different_runs(&baselines, &candidates)?;
         ensure!(
-            baselines.len() >= LEAST_EARLIER,
-            "{} has {} of {name}, and at least {LEAST_EARLIER} are needed: keep the results of more runs, or \
+            baselines.len() >= EARLIER_MIN,
+            "{} has {} of {name}, and at least {EARLIER_MIN} are needed: keep the results of more runs, or \
              compare two programs within one run, by `perfrun run FILE --base PATH --candidate PATH`",
             folder.display(),
             counted(baselines.len(), "earlier run")
@@ -192,7 +204,7 @@ impl Sides {
                 .map_or_else(String::new, |differs| format!(", since {differs}"))
         );
         let has_allowed_differences = are_alike(&plan, &baselines, &candidates, args)?;
-        let mut compared = Compared::new(self.basis, plan, &baselines, &candidates);
+        let mut compared = RunsComparison::new(self.basis, plan, &baselines, &candidates);
         let runs = self.baselines.iter().chain(&self.candidates);
         compared.is_same_program = are_of_one_program(runs.map(|kept| &kept.results));
         compared.has_allowed_differences = has_allowed_differences;
@@ -226,7 +238,7 @@ impl Sides {
 
     fn rendered(
         &self,
-        compared: &Compared<'_>,
+        compared: &RunsComparison<'_>,
         verdict: Verdict,
         status: u8,
         args: &args::Compare,
@@ -295,9 +307,9 @@ fn are_different_runs(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::
     Ok(())
 }
 
-/// Whether both runs of each pair began before the next pair, so that drift of the machine affects both sides
-/// alike.
-fn take_turns(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
+/// Checks that both runs of each pair began before the next pair, so that drift of the machine affects both
+/// sides alike.
+fn check_turns(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
     let started = baselines.iter().zip(candidates).map(|(baseline, candidate)| {
         let (a, b) = (baseline.results.started, candidate.results.started);
         (a.min(b), a.max(b))
@@ -330,11 +342,11 @@ fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.
 fn are_alike(
     plan: &Plan,
-    baselines: &[Account<'_>],
-    candidates: &[Account<'_>],
+    baselines: &[ReportedRun<'_>],
+    candidates: &[ReportedRun<'_>],
     args: &args::Compare,
 ) -> anyhow::Result<bool> {
-    let runs: Vec<&Account<'_>> = baselines.iter().chain(candidates).collect();
+    let runs: Vec<&ReportedRun<'_>> = baselines.iter().chain(candidates).collect();
     let mut unlike = differences(plan, &runs);
     let all = unlike.len();
     unlike.retain(|difference| !args.allow.contains(&difference.field));

@@ -12,7 +12,8 @@ use perfrun_local::nodes;
 
 use crate::{
     args::{self, InvalidCommandLine},
-    executable, print,
+    executable, junit,
+    output::print,
 };
 
 /// Checks a node program on this machine. Returns the exit status.
@@ -46,7 +47,7 @@ pub async fn check(args: &args::Conformance, starter: Arc<dyn NodeStarter>) -> a
     .await?;
     print(&report::summary(&all))?;
     if let Some(file) = &args.junit {
-        let xml = report::junit(&all).context("failed to write JUnit's XML")?;
+        let xml = junit::conformance(&all)?;
         fs::write(file, xml).with_context(|| format!("failed to write {}", file.display()))?;
     }
     Ok(u8::from(!report::is_conformant(&all)))

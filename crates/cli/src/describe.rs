@@ -16,7 +16,7 @@ use perfrun_local::{
 };
 use serde::Serialize;
 
-use crate::{args, executable, print};
+use crate::{args, executable, output::print};
 
 /// How long a node may take to answer.
 const PROVISION_TIMEOUT: Duration = Duration::from_secs(10);

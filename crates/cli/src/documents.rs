@@ -1,7 +1,7 @@
 //! Documents of a file, or of standard input.
 
 use std::{
-    fs,
+    fs::File,
     io::{self, Read},
     path::Path,
 };
@@ -16,8 +16,11 @@ use perfrun_contract::plan::Plan;
 
 use crate::args;
 
+/// Most bytes of the documents of a file.
+const TEXT_BYTES: u64 = 16 << 20;
+
 /// Reads runs, changes them as the options say, and checks what they have become.
-pub(crate) fn read(file: &Path, options: &args::Versus) -> anyhow::Result<Vec<PerfRun>> {
+pub(crate) fn read(file: &Path, options: &args::ComparisonOptions) -> anyhow::Result<Vec<PerfRun>> {
     document::parse_versus(&text(file)?, &options.of_document()).with_context(|| label(file))
 }
 
@@ -28,15 +31,24 @@ pub(crate) fn read_any(file: &Path) -> anyhow::Result<Vec<Document>> {
 
 /// The text of a file, or of standard input for `-`.
 fn text(file: &Path) -> anyhow::Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        io::stdin()
-            .read_to_string(&mut text)
-            .context("failed to read standard input")?;
-        Ok(text)
+    let failed = || format!("failed to read {}", label(file));
+    let input: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(io::stdin())
     } else {
-        fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
-    }
+        Box::new(File::open(file).with_context(failed)?)
+    };
+    // Text would end within a character where it is too long.
+    let mut text = vec![];
+    let read = input
+        .take(TEXT_BYTES + 1)
+        .read_to_end(&mut text)
+        .with_context(failed)?;
+    ensure!(
+        read as u64 <= TEXT_BYTES,
+        "{} has more than 16 MiB: split it into several files of documents",
+        label(file)
+    );
+    String::from_utf8(text).with_context(failed)
 }
 
 /// The name of a file in messages.

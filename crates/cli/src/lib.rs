@@ -10,7 +10,9 @@ pub mod describe;
 mod documents;
 mod executable;
 mod exit_status;
+mod junit;
 pub mod link;
+pub mod output;
 pub mod page;
 pub mod plan;
 mod printing;
@@ -21,50 +23,3 @@ pub mod run;
 mod signals;
 pub mod ui;
 mod words;
-
-use std::{
-    borrow::Cow,
-    fmt::Display,
-    future::Future,
-    io::{self, IsTerminal, Write},
-};
-
-use anyhow::Context;
-use perfrun_contract::text::plain;
-
-/// Runs a command that waits for the network or for signals.
-pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Runtime::new().context("failed to start the async runtime")?;
-    runtime.block_on(command)
-}
-
-/// Tells people something on standard error. Words of nodes and of their peers cannot control the terminal.
-/// Nobody reads it if standard error is closed, and the command continues.
-pub fn tell(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", plain(&text.to_string()));
-}
-
-/// Prints to standard output, as [plain] text if that is a terminal. A reader that closes the pipe early,
-/// such as `head`, is not an error.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    let text = match io::stdout().is_terminal() {
-        true => Cow::Owned(plain(text)),
-        false => Cow::Borrowed(text),
-    };
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed.context("failed to print"),
-    }
-}
-
-/// Columns of the terminal on standard output. Otherwise a width that fits most places where people paste
-/// text.
-pub fn terminal_width() -> usize {
-    const ELSEWHERE: usize = 120;
-    let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-    match columns {
-        0 => ELSEWHERE, // not a terminal, or one that does not know its width
-        columns => columns.max(60),
-    }
-}

@@ -9,7 +9,9 @@ use anyhow::Context;
 use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
-    block_on, cluster, compare, conformance, describe, link, plan, report, run, tell,
+    cluster, compare, conformance, describe, link,
+    output::{block_on, tell},
+    plan, report, run,
 };
 use perfrun_local::{LocalIsolation, privilege};
 use tracing_subscriber::EnvFilter;

@@ -13,7 +13,8 @@ use perfrun_contract::{
 use crate::{
     args::{self, NodeArg},
     documents::{self, label},
-    executable, print, tell,
+    executable,
+    output::{print, tell},
     words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 
@@ -85,17 +86,17 @@ fn valid(file: &Path) -> anyhow::Result<Vec<Vec<String>>> {
 }
 
 /// Names of an axis are listed up to this number, and counted beyond it.
-const MOST_NAMES: usize = 4;
+const NAMES_MAX: usize = 4;
 
 /// A plan in lines: how many cells there are of what, or each of them.
 fn text(name: &str, plan: &Plan, programs: &[NodeArg], is_all: bool) -> String {
     let mut lines = vec![format!("perfrun/{name}")];
     let nodes = plan.nodes.iter().map(|node| node.name.as_str());
     lines.push(match plan.nodes.len() {
-        many if many > MOST_NAMES && !is_all => format!("  nodes: {many} (--all lists them)"),
+        many if many > NAMES_MAX && !is_all => format!("  nodes: {many} (--all lists them)"),
         _ => format!("  nodes: {}", listed(nodes, "nodes", true)),
     });
-    if !plan.networks.is_empty() && (is_all || plan.networks.len() <= MOST_NAMES) {
+    if !plan.networks.is_empty() && (is_all || plan.networks.len() <= NAMES_MAX) {
         lines.push("  networks:".to_owned());
         let networks = plan.networks.iter();
         lines.extend(aligned(
@@ -237,7 +238,7 @@ fn listed<T: Into<String>>(names: impl IntoIterator<Item = T>, what: &str, is_al
         }
     }
     match different.len() {
-        many if many > MOST_NAMES && !is_all => format!("{many} {what}"),
+        many if many > NAMES_MAX && !is_all => format!("{many} {what}"),
         _ => different.join(", "),
     }
 }

@@ -5,17 +5,17 @@ use std::path::Path;
 use anyhow::Context;
 use perfrun_api::results::Results;
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     profile::Profile,
     run::{Isolation, Phase},
 };
-use perfrun_report::{Basis, Form, ShownResults};
+use perfrun_report::{Basis, ShownResults, TerminalOptions};
 
 use crate::{
     args::{self, Format, typed},
-    ci, print,
+    ci,
+    output::{print, tell, terminal_width},
     results_folder::{self, ResultsFolder},
-    tell, terminal_width,
 };
 
 /// The command that prints all tables of a results folder, as a user can type it.
@@ -47,10 +47,10 @@ pub(crate) struct PrintedResults<'a> {
 pub(crate) fn rendered(
     printed: PrintedResults<'_>,
     shown: args::OutputOptions,
-    form: Form,
+    form: TerminalOptions,
 ) -> anyhow::Result<String> {
     let results = printed.results;
-    let account = Account {
+    let account = ReportedRun {
         profiles: printed.profiles,
         ..results.account()
     };
@@ -60,7 +60,7 @@ pub(crate) fn rendered(
     };
     Ok(match shown.output {
         Format::Table => {
-            let form = Form {
+            let form = TerminalOptions {
                 width: terminal_width(),
                 is_all: shown.all,
                 ..form
@@ -83,7 +83,8 @@ pub(crate) fn rendered(
         Format::Junit => {
             let judged = results.judged.as_ref().with_context(|| {
                 format!(
-                    "{} compares nothing and expects nothing: there is nothing to report",
+                    "{} compares nothing and expects nothing, so there is nothing to report: add `compare` or `expect` to \
+                     the document and run it again, or choose another --output",
                     results.name
                 )
             })?;
@@ -113,7 +114,7 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
     }
     let page = results_folder.path().join(results_folder::PAGE);
     let ending = [page.display().to_string(), format!("exit {status}")];
-    let form = Form {
+    let form = TerminalOptions {
         width: terminal_width(),
         is_all: output.all,
         all: report_all(results_folder.path()),

@@ -28,7 +28,7 @@ use perfrun_contract::{
     role::Role,
 };
 
-use crate::results_folder::{atomic, compressed};
+use crate::results_folder::{atomic, opening};
 
 pub use self::perf::{CallGraph, Error, Recorded, Recording, check};
 
@@ -69,9 +69,8 @@ fn of(results: &Path, cell: &Cell, role: Role) -> Option<Profile> {
         return None;
     }
     let stacks = file(results, cell, role, "folded");
-    let compressed = || compressed::read(&stacks.with_extension("folded.gz"));
-    let folded = compressed::read(&stacks).or_else(|_| compressed()).ok()?;
-    let folded = String::from_utf8(folded).ok()?;
+    let compressed = || opening::text(&stacks.with_extension("folded.gz"));
+    let folded = opening::text(&stacks).or_else(|_| compressed()).ok()?;
     let (groups, functions) = groups::tally(&folded);
     Some(Profile {
         cell: cell.id.clone(),

@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context, ensure};
 use perfrun_api::results::Results;
 use perfrun_contract::{compare::Judged, plan::Cell};
-use perfrun_report::Form;
+use perfrun_report::TerminalOptions;
 
 use crate::{
     args::{self, Format, InvalidCommandLine, Where},
-    print,
+    output::print,
     printing::{PrintedResults, rendered, report_all, resume},
     results_folder,
 };
@@ -24,7 +24,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         let problem = "findings are of the whole run: leave out --where, or choose another --output";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let mut results = results_folder::read(&args.results)?;
+    let mut results = results_folder::read_within(&args.results, &args.shown.size.memory())?;
     let verdict_of_whole_run = match args.cells.is_empty() {
         true => None,
         false => keep(&mut results, &args.cells)?,
@@ -35,7 +35,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         profiles: &profiles,
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
     };
-    let form = Form {
+    let form = TerminalOptions {
         all: args
             .cells
             .iter()
@@ -43,7 +43,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
                 format!("{command} --where {cells}")
             }),
         resume: resume(&args.results, &results),
-        ..Form::default()
+        ..TerminalOptions::default()
     };
     let written = write_files(args, &results);
     // After the names of files, so that it ends with the verdict; also if they cannot be written.

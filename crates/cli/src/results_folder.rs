@@ -16,11 +16,12 @@
 //! measured. If a disk loses a file of a trial nevertheless, that trial counts as not measured.
 //!
 //! A folder may come from elsewhere. Names in it are checked when it is read, and only the folder of the same
-//! user is resumed: resuming runs the programs that the folder names, and writes to the folder.
+//! user is resumed: resuming runs the programs that the folder names, and writes to the folder. What is read
+//! of others is within a bound of memory, and from regular files only.
 
 pub(crate) mod atomic;
-pub(crate) mod compressed;
 mod lock;
+pub(crate) mod opening;
 mod reading;
 mod writing;
 
@@ -32,7 +33,7 @@ use serde_json::error::Category;
 use thiserror::Error;
 
 pub use self::{
-    reading::{isolation, read, read_profiles, runs_in},
+    reading::{isolation, read, read_profiles, read_within, runs_in},
     writing::{ResultsFolder, check_writable},
 };
 
@@ -93,6 +94,12 @@ pub enum Error {
         .folder.display()
     )]
     Empty { folder: PathBuf },
+    #[error(
+        "unable to read {}: neither it nor a folder in it has a results.json: name the results folder of a run, or the \
+         folder with those of several, such as results",
+        .folder.display()
+    )]
+    NoRuns { folder: PathBuf },
     /// One run is wanted.
     #[error("{} holds the results of several runs: name one, such as {}", .folder.display(), .newest.display())]
     Several { folder: PathBuf, newest: PathBuf },
@@ -103,6 +110,12 @@ pub enum Error {
         file: PathBuf,
         source: serde_json::Error,
     },
+    /// A small file may become very large in memory.
+    #[error(
+        "unable to read {}: these results would take more than 256 MiB of memory: add --large if you trust who made them",
+        .file.display()
+    )]
+    TooLarge { file: PathBuf },
     /// Names are parts of paths.
     #[error("unable to use {}", .file.display())]
     Names { file: PathBuf, source: InvalidName },
@@ -125,6 +138,7 @@ fn unread(error: &io::Error) -> &'static str {
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
             "the file is damaged: restore it from a copy"
         }
+        io::ErrorKind::Unsupported => "copy its content to a file, and name that",
         _ => "try again, or read a copy",
     }
 }

@@ -39,7 +39,9 @@ use self::{load_check::LoadCheck, local_run::LocalRun, watchers::Watchers};
 use crate::{
     args,
     documents::{self, label, runnable},
-    exit_status, printing, profile,
+    exit_status,
+    output::tell,
+    printing, profile,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
 };
@@ -78,7 +80,7 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
     }
     let cancel = cancel_on_signal();
     let watchers = Watchers::serve(&args).await?;
-    let session = Session {
+    let session = CommandContext {
         args: &args,
         isolation,
         watchers: &watchers,
@@ -93,14 +95,14 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
 }
 
 /// What the runs of one command have in common.
-struct Session<'a> {
+struct CommandContext<'a> {
     args: &'a args::Run,
     isolation: LocalIsolation,
     watchers: &'a Watchers,
     cancel: &'a CancellationToken,
 }
 
-impl Session<'_> {
+impl CommandContext<'_> {
     async fn run_documents(&self, load_check: LoadCheck) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
         let given = [&self.args.node[..], &self.args.versus.programs()].concat();
@@ -108,16 +110,20 @@ impl Session<'_> {
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
         let documents = documents::read(file, &self.args.versus)?
             .into_iter()
-            .map(|run| Document::of(self.seeded(run), self.isolation, &named))
+            .map(|run| PlannedRun::of(self.seeded(run), self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| label(file))?;
         programs::check_variants(&given, documents.iter().map(|document| &document.spec))?;
+        for PlannedRun { name, spec, plan, .. } in &documents {
+            let lines = programs::named_elsewhere(name, plan, spec, &given, &[]);
+            lines.into_iter().for_each(tell);
+        }
         if !self.check_load(load_check).await? {
             return Ok(INTERRUPTED);
         }
         let mut status = 0;
         let mut left = documents.len();
-        for Document {
+        for PlannedRun {
             name,
             spec,
             plan,
@@ -159,15 +165,18 @@ impl Session<'_> {
             printing::show(&results_folder, &self.args.output, status)?;
             return Ok(status);
         }
-        if !self.check_load(load_check).await? {
-            return Ok(INTERRUPTED);
-        }
         let Results {
+            name,
             plan,
             spec,
             environment,
             ..
         } = results_folder.results();
+        let lines = programs::named_elsewhere(name, plan, spec, &self.args.node, &environment.programs);
+        lines.into_iter().for_each(tell);
+        if !self.check_load(load_check).await? {
+            return Ok(INTERRUPTED);
+        }
         let named = programs::named_now_or_before(&self.args.node, &environment.programs);
         let named = programs::resolve(&named)?;
         let programs = programs::of_plan(plan, spec, self.isolation, &named)?;
@@ -208,14 +217,14 @@ impl Session<'_> {
 }
 
 /// A document that can be run, with its plan and programs.
-struct Document {
+struct PlannedRun {
     name: String,
     spec: PerfRunSpec,
     plan: Plan,
     programs: Programs,
 }
 
-impl Document {
+impl PlannedRun {
     fn of(run: PerfRun, isolation: LocalIsolation, given: &[NodeProgram]) -> anyhow::Result<Self> {
         let plan = runnable(&run)?;
         let name = run.metadata.name.unwrap_or_default();

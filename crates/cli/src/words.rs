@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use perfrun_contract::{compare::LEAST_PAIRS, plan::Plan};
+use perfrun_contract::{compare::PAIRS_MIN, plan::Plan};
 
 /// A number and a noun in singular or plural.
 pub(crate) fn counted(count: usize, what: &str) -> String {
@@ -54,9 +54,9 @@ pub(crate) fn least_time_if_known(plan: &Plan) -> String {
 pub(crate) fn few_pairs(plan: &Plan) -> Option<String> {
     let measured = plan.trials.iter().filter(|trial| !trial.warmup);
     let iterations = measured.map(|trial| trial.iteration + 1).max()?;
-    (!plan.judging.cell_pairs.is_empty() && iterations < LEAST_PAIRS).then(|| {
+    (!plan.judging.cell_pairs.is_empty() && iterations < PAIRS_MIN).then(|| {
         format!(
-            "note: nothing will be found better or worse: that takes {LEAST_PAIRS} iterations or more, and this run has \
+            "note: nothing will be found better or worse: that takes {PAIRS_MIN} iterations or more, and this run has \
              {iterations}; increase `iterations`"
         )
     })

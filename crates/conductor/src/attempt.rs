@@ -19,7 +19,7 @@ pub(crate) struct Node {
     pub agent: Option<AgentClient>,
     pub clock: NodeClock,
     pub info: Info,
-    /// The name by which it knows its external stack. None for perfrun-node and perfrun-node-go.
+    /// The name by which it knows its external stack. `None` for perfrun-node and perfrun-node-go.
     pub external: Option<String>,
 }
 

@@ -2,6 +2,7 @@
 
 mod epoch;
 mod http;
+mod reading;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,6 +11,7 @@ use error_reporter::Report;
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use perfrun_contract::{
+    newer,
     node::{
         Clock, Info, LinkRequest, LinkStatus, ProbeRequest, Problem, Start, TrialRequest, TrialState,
         TrialStatus,
@@ -25,8 +27,9 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-pub use self::epoch::Epoch;
-use self::http::Http;
+pub(crate) use self::reading::Kept;
+pub use self::{epoch::Epoch, reading::Reading};
+use self::{http::Http, reading::Waited};
 
 /// How long a call may take, not counting the wait that the request contains.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,10 +38,10 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const METRICS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a call is retried while the node cannot be reached. All calls of the contract are idempotent.
-const RETRY_FOR: Duration = Duration::from_secs(1);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a call to a link agent is retried. An agent that was killed restarts, and resumes what it did.
-const RETRY_AGENT_FOR: Duration = Duration::from_secs(10);
+const RETRY_AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pause before another request to an agent that measures for another caller, or to a node that starts
 /// again.
@@ -47,10 +50,13 @@ const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// The pause before a call is retried; it doubles each time.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
+/// How often a call is repeated whose answer has waited for those of other nodes, and could not be read then.
+const WAITS_MAX: u32 = 10;
+
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
 pub trait Requester: Send + Sync {
-    /// Sends one request and reads the whole answer with [`read_within`], whatever its status. Adds
+    /// Sends one request and reads the whole answer with [`Reading::answer`], whatever its status. Adds
     /// authorization.
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
@@ -82,6 +88,8 @@ pub struct Request<'a> {
     pub timeout: Duration,
     /// Most bytes of the answer's body. The author of the run chooses the program of the node.
     pub most_bytes: usize,
+    /// Where there is room for the body.
+    pub reading: Reading,
 }
 
 /// Reads a body. One that is longer than `most` bytes is an error, and is not read to its end.
@@ -109,13 +117,25 @@ pub enum Method {
     Delete,
 }
 
-/// What a [`Requester`] brings back.
-#[derive(Clone, Debug)]
+/// What a [`Requester`] brings back. It takes room of a [`Reading`] until it is dropped.
+#[derive(Debug)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
     /// JSON, mostly; metrics are text.
     pub body: Vec<u8>,
+    held: Option<reading::Held>,
+}
+
+impl Response {
+    /// An answer that takes no room.
+    pub fn new(status: u16, body: Vec<u8>) -> Self {
+        Self {
+            status,
+            body,
+            held: None,
+        }
+    }
 }
 
 /// Why a call failed.
@@ -147,6 +167,9 @@ pub enum Error {
     /// An answer that is longer than any that the contract describes.
     #[error("unable to read the node's answer: it is longer than {0} bytes")]
     TooLong(usize),
+    /// There is no room for what the node has measured, beside what others have.
+    #[error("the node has measured more than there is room for")]
+    NoRoom,
     /// An answer that is not what the contract says.
     #[error("unable to understand the node's answer")]
     Malformed(#[source] serde_json::Error),
@@ -187,6 +210,7 @@ struct Caller {
     requester: Arc<dyn Requester>,
     retry_for: Duration,
     epoch: Option<Epoch>,
+    reading: Reading,
 }
 
 impl AgentClient {
@@ -199,8 +223,9 @@ impl AgentClient {
     pub fn over(requester: impl Requester + 'static) -> Self {
         Self(Caller {
             requester: Arc::new(requester),
-            retry_for: RETRY_AGENT_FOR,
+            retry_for: RETRY_AGENT_TIMEOUT,
             epoch: None,
+            reading: Reading::default(),
         })
     }
 
@@ -208,6 +233,12 @@ impl AgentClient {
     #[must_use]
     pub fn with_epoch(self, epoch: Epoch) -> Self {
         Self(self.0.with_epoch(epoch))
+    }
+
+    /// Reads answers where there is room for them.
+    #[must_use]
+    pub fn with_reading(self, reading: Reading) -> Self {
+        Self(Caller { reading, ..self.0 })
     }
 
     /// What the agent can do, and what it does.
@@ -259,8 +290,9 @@ impl NodeClient {
     pub fn over(requester: impl Requester + 'static) -> Self {
         Self(Caller {
             requester: Arc::new(requester),
-            retry_for: RETRY_FOR,
+            retry_for: RETRY_TIMEOUT,
             epoch: None,
+            reading: Reading::default(),
         })
     }
 
@@ -270,9 +302,20 @@ impl NodeClient {
         Self(self.0.with_epoch(epoch))
     }
 
+    /// Reads answers where there is room for them.
+    #[must_use]
+    pub fn with_reading(self, reading: Reading) -> Self {
+        Self(Caller { reading, ..self.0 })
+    }
+
+    pub(crate) fn reading(&self) -> &Reading {
+        &self.0.reading
+    }
+
     /// What the node is.
     pub async fn info(&self) -> Result<Info, Error> {
-        self.0.get("/v1/info").await
+        let info: Info = self.0.get("/v1/info").await?;
+        info.checked().map_err(malformed)
     }
 
     /// Starts the node's program again, in its process, and waits until it answers. Returns `false` if the
@@ -383,6 +426,7 @@ impl Caller {
             epoch: self.epoch.as_ref().map_or(0, Epoch::number),
             timeout,
             most_bytes: most_bytes(path),
+            reading: self.reading.clone(),
         };
         let most = request.most_bytes;
         let answer = self.requester.request(request).await;
@@ -390,13 +434,16 @@ impl Caller {
             true => Error::TooLong(most),
             false => Error::Unreachable(error),
         })?;
-        if let (412, Some(epoch)) = (answer.status, &self.epoch) {
+        let status = answer.status;
+        // Without the answer, which takes room.
+        let answer = check_status(answer);
+        if let (412, Some(epoch)) = (status, &self.epoch) {
             epoch.mark_superseded();
             // Waits until this conductor has been stopped: it must not act on an answer that is not about the
             // trial.
             sleep(CALL_TIMEOUT).await;
         }
-        check_status(answer)
+        answer
     }
 
     /// The status of a trial, within its bounds.
@@ -422,13 +469,17 @@ impl Caller {
     ) -> Result<Response, Error> {
         let timeout = CALL_TIMEOUT + wait;
         let mut pause = RETRY_PAUSE;
-        let mut give_up = None;
+        let (mut give_up, mut waits) = (None, 0);
         loop {
             let sent = Instant::now();
             let answer = self.send(method, path, body.clone(), timeout).await;
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };
+            if error.is::<Waited>() && waits < WAITS_MAX {
+                waits += 1;
+                continue;
+            }
             let give_up = *give_up.get_or_insert_with(|| Instant::now() + self.retry_for);
             // A node that let the whole timeout pass has had enough time.
             if sent.elapsed() >= timeout || Instant::now() + pause >= give_up {
@@ -448,13 +499,13 @@ impl fmt::Debug for Caller {
 }
 
 /// Most bytes of the answer to a call. The status of a trial has samples and distributions, and that of a
-/// link counts for each peer.
+/// link counts for each peer. What a node says of itself is kept for the whole run, and is a few KiB.
 fn most_bytes(path: &str) -> usize {
     match path {
         path if path.starts_with("/v1/trials/") => 8 << 20,
         "/metrics" => 4 << 20,
         path if path.starts_with("/v1/link") => 1 << 20,
-        _ => 64 << 10,
+        _ => 16 << 10,
     }
 }
 
@@ -499,7 +550,8 @@ fn check_status(response: Response) -> Result<Response, Error> {
 ///
 /// If it is not JSON of a status, or exceeds a bound of [`perfrun_contract::node::bounds`].
 pub fn status_of(answer: &[u8]) -> Result<TrialStatus, Error> {
-    let status: TrialStatus = serde_json::from_slice(answer).map_err(Error::Malformed)?;
+    let status = newer::of_nodes(|| serde_json::from_slice::<TrialStatus>(answer));
+    let status = status.map_err(Error::Malformed)?;
     status.checked().map_err(malformed)
 }
 

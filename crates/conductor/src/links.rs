@@ -30,7 +30,7 @@ use self::{
 };
 pub(crate) use self::{
     counting::Counting,
-    unready::{AgentError, Unready},
+    unready::{AgentError, LinksNotReady},
 };
 use crate::progress::{Event, OnEvent};
 
@@ -88,7 +88,7 @@ impl<'a> Links<'a> {
         trial: &Trial,
         network: &str,
         on_event: &OnEvent<'_>,
-    ) -> Result<Option<LinkCheck>, Unready> {
+    ) -> Result<Option<LinkCheck>, LinksNotReady> {
         let Some(impairments) = self.impairments(network) else {
             return Ok(None);
         };
@@ -98,7 +98,7 @@ impl<'a> Links<'a> {
                 None => return Ok(None),
                 // Links that failed are set again in the next iteration, not before.
                 Some(failure) if current.iteration == iteration => {
-                    return Err(Unready {
+                    return Err(LinksNotReady {
                         failure: failure.clone(),
                         check: None,
                         lost: BTreeSet::new(),
@@ -111,7 +111,7 @@ impl<'a> Links<'a> {
         on_event(Event::LinksChanging { network });
         let requests = self
             .requests(impairments)
-            .map_err(|why| Unready::ineffective(why, None))?;
+            .map_err(|why| LinksNotReady::ineffective(why, None))?;
         let outcome = self.change(impairments, &requests).await;
         let check = match &outcome {
             Ok(check) => Some(check),

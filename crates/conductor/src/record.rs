@@ -15,9 +15,7 @@ use perfrun_contract::{
     metric::Metric,
     node::{Outcome, Reason},
     plan::{Cell, Trial},
-    record::{
-        Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, NodeRecord, TrialFailure, TrialRecord,
-    },
+    record::{ACHIEVED_MIN, Flag, LATE_START_SECONDS, NOTABLE_SHARE, NodeRecord, TrialFailure, TrialRecord},
     role::Role,
 };
 
@@ -267,7 +265,7 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap
             Flag::BelowNominal,
             metrics
                 .get(&Metric::AchievedShare)
-                .is_some_and(|share| *share < LEAST_ACHIEVED),
+                .is_some_and(|share| *share < ACHIEVED_MIN),
         ),
         (Flag::WindowLimited, is_window_limited(facts, metrics)),
         (

@@ -23,7 +23,7 @@ use self::next::{Next, Progress};
 use crate::{
     attempt::{Attempt, Node},
     clock::LocalClock,
-    links::{Counting, Links, Unready},
+    links::{Counting, Links, LinksNotReady},
     progress::{Event, OnEvent},
     record::add_disturbance,
     traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason},
@@ -314,6 +314,7 @@ impl Session<'_> {
             mut record,
             lost,
             leftover,
+            room: _room,
         } = self.measure(task).await
         else {
             return Err(Stop::Interrupted);
@@ -371,7 +372,10 @@ impl Session<'_> {
 
     /// Sets and measures links, unless they are as the trial needs them, and begins to count what happens to
     /// its packets.
-    async fn prepare_links(&mut self, task: &Attempt<'_>) -> Result<(Option<LinkCheck>, Counting), Unready> {
+    async fn prepare_links(
+        &mut self,
+        task: &Attempt<'_>,
+    ) -> Result<(Option<LinkCheck>, Counting), LinksNotReady> {
         let Attempt { trial, cell, .. } = task;
         let names: Vec<&String> = cell.nodes().collect();
         if self.conductor.plan.networks.is_empty() {
@@ -391,7 +395,7 @@ impl Session<'_> {
                 return Ok((prepared, counting));
             }
         }
-        Err(Unready::unstable())
+        Err(LinksNotReady::unstable())
     }
 
     /// Takes over a trial that an earlier session of this run began, over links that the session had

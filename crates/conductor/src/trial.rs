@@ -6,6 +6,7 @@
 mod decide;
 mod notes;
 mod party;
+mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,7 @@ use std::{
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use perfrun_contract::{
-    node::{Reason, Side, Start, TrialState, TrialStatus},
+    node::{Reason, Side, Start, TrialState},
     record::TrialRecord,
     role::Role,
 };
@@ -29,9 +30,9 @@ use self::{
 };
 use crate::{
     attempt::{Attempt, Node},
-    client::{Error, NodeClient, Prepared},
+    client::{Error, Kept, NodeClient, Prepared},
     clock::LocalClock,
-    links::Unready,
+    links::LinksNotReady,
     progress::OnEvent,
     record::{Facts, Observations, record, window_limit},
 };
@@ -51,6 +52,8 @@ pub(crate) enum Ended {
         record: Box<TrialRecord>,
         lost: BTreeSet<String>,
         leftover: Leftover,
+        /// What the record takes until it is dropped.
+        room: Vec<Kept>,
     },
     /// It was stopped on request, and nothing is left of it.
     Interrupted,
@@ -92,8 +95,8 @@ pub(crate) async fn run(
 }
 
 /// The record of a trial that could not be begun.
-pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
-    let Unready { failure, check, lost } = unready;
+pub(crate) fn not_run(task: &Attempt<'_>, unready: LinksNotReady) -> Ended {
+    let LinksNotReady { failure, check, lost } = unready;
     let record = TrialRecord {
         links: check.map(|check| *check),
         ..record(Facts::without_nodes(task, failure))
@@ -105,6 +108,7 @@ pub(crate) fn not_run(task: &Attempt<'_>, unready: Unready) -> Ended {
             id: task.id.as_str().into(),
             nodes: vec![],
         },
+        room: vec![],
     }
 }
 
@@ -121,17 +125,13 @@ pub(crate) enum KnownState {
 
 /// Asks nodes what they know of this attempt.
 pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> KnownState {
-    let statuses = party::parties(task.cell, nodes)
+    let states = party::parties(task.cell, nodes)
         .into_iter()
-        .map(|party| async move { party.node.status(&task.id).await.ok() });
-    let statuses = join_all(statuses).await;
-    let has_ended = |status: &TrialStatus| status.state == TrialState::Finished;
-    if statuses
-        .iter()
-        .all(|status| status.as_ref().is_some_and(has_ended))
-    {
+        .map(|party| async move { party.node.status(&task.id).await.ok().map(|status| status.state) });
+    let states = join_all(states).await;
+    if states.iter().all(|state| *state == Some(TrialState::Finished)) {
         KnownState::Ended
-    } else if statuses.iter().any(Option::is_some) {
+    } else if states.iter().any(Option::is_some) {
         KnownState::Begun
     } else {
         KnownState::Nothing
@@ -167,6 +167,9 @@ struct Driver<'a> {
     nodes: &'a mut BTreeMap<String, Node>,
     clock: LocalClock,
     seen: Observations,
+    /// What the outcomes in `seen` take.
+    room: Vec<Kept>,
+    merged_samples: Option<u32>,
     requested_starts: BTreeMap<String, u64>,
     started: Option<Instant>,
     on_event: &'a OnEvent<'a>,
@@ -191,6 +194,8 @@ impl<'a> Driver<'a> {
             nodes,
             clock,
             seen: Observations::default(),
+            room: vec![],
+            merged_samples: None,
             requested_starts: BTreeMap::new(),
             started: None,
             on_event,
@@ -239,10 +244,15 @@ impl<'a> Driver<'a> {
             seen: self.seen,
         };
         let lost = facts.seen.lost.clone();
+        let record = TrialRecord {
+            merged_samples: self.merged_samples,
+            ..record(facts)
+        };
         Ended::Recorded {
-            record: Box::new(record(facts)),
+            record: Box::new(record),
             lost,
             leftover,
+            room: self.room,
         }
     }
 
@@ -337,15 +347,15 @@ impl<'a> Driver<'a> {
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
         let may_be_refused = role == Role::Server && self.task.cell.parameters.may_be_cut_off();
+        let peers = party::dialled(self.task.cell, role);
         let mut all = vec![];
-        for party in self.parties.iter().filter(|party| party.role == role) {
-            let addresses = party.status.as_ref().map_or(&[][..], |status| &status.addresses);
-            // Sources report one for each of their peers. Others are one peer, with an address for each
-            // interface; one of them, or clients would not be spread evenly.
-            let peers = match role {
-                Role::Server => self.task.cell.sources_per_server() as usize,
-                Role::Relay | Role::Client => 1,
-            };
+        for party in self.parties.iter_mut().filter(|party| party.role == role) {
+            party.limits.dialled = 0;
+            let addresses = party
+                .seen
+                .as_mut()
+                .map(|seen| std::mem::take(&mut seen.addresses));
+            let addresses = addresses.unwrap_or_default();
             if addresses.len() < peers && !may_be_refused {
                 let message = format!(
                     "{} is ready, but names {} addresses of {peers}",
@@ -356,7 +366,7 @@ impl<'a> Driver<'a> {
                     .add_failure(Some(&party.name), Reason::Internal, message);
                 return Err(Halt::Failed);
             }
-            all.extend(addresses.iter().take(peers).cloned());
+            all.extend(addresses);
         }
         if all.is_empty() {
             let message = "the relay refused every source a reservation".to_owned();
@@ -388,15 +398,16 @@ impl<'a> Driver<'a> {
 
     /// What the nodes know of this trial from an earlier session.
     async fn examine_known_trial(&mut self) -> KnownTrial {
-        let statuses = join_all(self.parties.iter().map(|party| party.node.status(&self.id))).await;
-        let statuses: Vec<_> = statuses.into_iter().map(Result::ok).collect();
-        let (listeners, clients) = statuses.split_at(self.clients().start);
+        let reports = join_all(self.parties.iter().map(|party| party.status(&self.id))).await;
+        let reports: Vec<_> = reports.into_iter().map(Result::ok).collect();
+        let (listeners, clients) = reports.split_at(self.clients().start);
         let found = decide_known_trial(listeners, clients);
         if found == KnownTrial::TakeOver {
-            for (i, status) in statuses.into_iter().enumerate() {
+            for (i, report) in reports.into_iter().enumerate() {
                 self.parties[i].has_accepted = true;
-                self.parties[i].status = status;
-                self.note_outcome(i);
+                if let Some(report) = report {
+                    self.note_report(i, report);
+                }
             }
         }
         found
@@ -410,6 +421,12 @@ impl<'a> Driver<'a> {
         }
         let addresses = self.addresses(Role::Server)?;
         let peers = self.task.cell.peers_per_client;
+        let most = match self.task.cell.parameters.sinks_and_sources() {
+            // Each sink dials one source.
+            Some(_) => peers as usize,
+            // Hosts of handshakes are more than the peers, and messages go to all servers.
+            None => usize::MAX,
+        };
         let servers_of = |client: usize| {
             let clocks = match self.task.cell.parameters.is_stamped() {
                 true => self.server_clocks(&self.task.cell.clients[client]),
@@ -418,8 +435,8 @@ impl<'a> Driver<'a> {
             let clocks = clocks.unwrap_or_default();
             let clocks: Vec<i64> = clocks.iter().map(|offset| offset.nanoseconds).collect();
             (
-                servers_for(client, peers, &addresses),
-                servers_for(client, peers, &clocks),
+                servers_for(client, peers, most, &addresses),
+                servers_for(client, peers, most, &clocks),
             )
         };
         let prepare = || party::prepare_clients(&self.parties, &self.id, &self.task, servers_of);
@@ -512,9 +529,8 @@ impl<'a> Driver<'a> {
             match answer {
                 None => return Ok(()),
                 Some((_, Ok(None))) => {}
-                Some((i, Ok(status))) => {
-                    self.parties[i].status = status;
-                    self.note_outcome(i);
+                Some((i, Ok(Some(report)))) => {
+                    self.note_report(i, report);
                     if self.parties[i].is_watched(after) {
                         calls.push(self.parties[i].poll(i, self.id.clone(), after, wait));
                     }
@@ -530,10 +546,11 @@ impl<'a> Driver<'a> {
     async fn end_all(&mut self) {
         for (i, answer) in party::end_all(&self.parties, &self.id).await {
             match answer {
-                Ok(status) => {
-                    let forgotten = status.is_none();
-                    self.parties[i].status = status;
-                    self.note_outcome(i);
+                Ok(report) => {
+                    let forgotten = report.is_none();
+                    if let Some(report) = report {
+                        self.note_report(i, report);
+                    }
                     let party = &mut self.parties[i];
                     party.has_ended |= forgotten;
                     if !party.has_ended {

@@ -1,5 +1,7 @@
 //! One check, and why it did not pass.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 
 use crate::nodes::{Error, TestNodes};
@@ -35,4 +37,19 @@ pub(crate) struct Check {
     /// What the contract demands, in a sentence.
     pub(crate) demand: String,
     pub(crate) run: Run,
+}
+
+/// A check that has been made.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// `GROUP/NAME`.
+    pub name: String,
+    /// What the contract demands, in a sentence.
+    pub demand: String,
+    /// How it went.
+    pub outcome: Result<(), NotPassed>,
+    /// What it took to pass, if that was not a matter of course.
+    pub remarks: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
 }

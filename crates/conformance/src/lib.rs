@@ -10,15 +10,13 @@
 //! | `pair` | a trial between two nodes |
 //! | `check` | one check, and why it did not pass |
 //! | `checks` | the checks, a file for each group |
-//! | [`report`] | the outcome as text and as JUnit |
-//! | [`junit`] | JUnit's XML, for other outcomes too |
+//! | [`report`] | the outcome as text |
 
 #![warn(missing_docs)]
 
 mod call;
 mod check;
 mod checks;
-pub mod junit;
 pub mod local;
 pub mod nodes;
 mod pair;
@@ -28,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-pub use self::check::NotPassed;
+pub use self::check::{Checked, NotPassed};
 use self::{
     check::Check,
     nodes::{Error, TestNodes},
@@ -36,21 +34,6 @@ use self::{
 
 /// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A check that has been made.
-#[derive(Clone, Debug)]
-pub struct Checked {
-    /// `GROUP/NAME`.
-    pub name: String,
-    /// What the contract demands, in a sentence.
-    pub demand: String,
-    /// How it went.
-    pub outcome: Result<(), NotPassed>,
-    /// What it took to pass, if that was not a matter of course.
-    pub remarks: Vec<String>,
-    /// How long it took.
-    pub took: Duration,
-}
 
 /// Makes all checks with a selected name, one after the other, and hands each to `checked`.
 ///

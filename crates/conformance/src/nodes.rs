@@ -10,10 +10,10 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long a node may take until it answers its first call.
-const START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a node may take to exit after SIGTERM.
-pub(crate) const EXIT: Duration = Duration::from_secs(6);
+pub(crate) const EXIT_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Why the suite cannot run.
 #[derive(Debug, Error)]
@@ -27,7 +27,7 @@ pub enum Error {
         why: String,
     },
     /// A node does not answer.
-    #[error("{who} did not answer GET /v1/info within {START:?}: {why}")]
+    #[error("{who} did not answer GET /v1/info within {START_TIMEOUT:?}: {why}")]
     Silent {
         /// Which node.
         who: Participant,
@@ -175,9 +175,9 @@ impl TestNodes {
         let silent = |why: String| Error::Silent { who, why };
         let client = NodeClient::new(&base, running.token());
         let client = client.map_err(|error| silent(error.to_string()))?;
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            let answer = timeout(START, client.info()).await;
+            let answer = timeout(START_TIMEOUT, client.info()).await;
             let why = match (answer, running.ended()) {
                 (Ok(Ok(info)), _) => {
                     return Ok(Node {

@@ -1,8 +1,8 @@
-//! The outcome of a suite, for people and for CI.
+//! The outcome of a suite, for people.
 
 use std::fmt::Write;
 
-use crate::{Checked, NotPassed, junit};
+use crate::{Checked, NotPassed};
 
 /// One line for a check, and below it what was wrong.
 pub fn line(checked: &Checked) -> String {
@@ -49,23 +49,6 @@ pub fn is_conformant(all: &[Checked]) -> bool {
     all.iter().any(|one| one.outcome.is_ok()) && !all.iter().any(failed)
 }
 
-/// JUnit's XML.
-///
-/// # Errors
-///
-/// If a text cannot be written as XML.
-pub fn junit(all: &[Checked]) -> Result<String, junit::SerializeError> {
-    let case = |one: &Checked| {
-        let mut case = junit::case("perfrun.conformance", &one.name, &one.outcome);
-        case.set_time(one.took);
-        if !one.remarks.is_empty() {
-            case.set_system_out(one.remarks.join("\n"));
-        }
-        case
-    };
-    junit::report("perfrun conformance", "node contract", all.iter().map(case))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -98,13 +81,8 @@ mod tests {
             "FAILED   calls/info: a node says what it is (1.5 s)\n         expected <1>\n         not 2\n"
         );
         assert_eq!(
-            summary(&[passed.clone(), skipped.clone(), failed.clone()]),
+            summary(&[passed, skipped, failed]),
             "1 passed, 1 failed, 1 skipped: the node must not take part in runs until every check passes\n"
-        );
-        let xml = junit(&[passed, skipped, failed]).unwrap();
-        assert!(
-            xml.contains("expected &lt;1&gt;") && xml.contains("<skipped"),
-            "{xml}"
         );
     }
 
@@ -118,6 +96,5 @@ mod tests {
             line(&one),
             "passed   calls/info: a node says what it is (1.5 s)\n         repeated\n"
         );
-        assert!(junit(&[one]).unwrap().contains("repeated"));
     }
 }

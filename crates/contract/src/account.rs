@@ -16,7 +16,7 @@ use crate::{
 
 /// The results of a run, without the document that it was made from.
 #[derive(Clone, Debug)]
-pub struct Account<'a> {
+pub struct ReportedRun<'a> {
     /// Name of the run.
     pub name: &'a str,
     /// When it started.

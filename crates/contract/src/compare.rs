@@ -30,7 +30,7 @@ pub const CONTROL_ALPHA: f64 = 0.01;
 pub const TOLERANCE: f64 = 0.05;
 
 /// With fewer pairs than this, the finding is [`Finding::NotComparable`].
-pub const LEAST_PAIRS: u32 = 10;
+pub const PAIRS_MIN: u32 = 10;
 
 /// What a run compares, and what is expected of it.
 #[serde_with_macros::skip_serializing_none]
@@ -294,8 +294,8 @@ pub enum NoFinding {
     NotMeasured,
     /// A node was a debug build: measure a release build.
     DebugBuild,
-    /// The kernel's TCP window, and not the stack, may have been the limit: increase `net.ipv4.tcp_rmem` and
-    /// `net.ipv4.tcp_wmem`.
+    /// The kernel's TCP window, and neither the stack nor the link, may have been the limit: increase
+    /// `net.ipv4.tcp_rmem` and `net.ipv4.tcp_wmem`.
     WindowLimited,
     /// A reason of a newer version, which this version carries.
     #[schemars(skip)]

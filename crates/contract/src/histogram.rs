@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::node::bounds::COUNT_MAX;
+use crate::limits::COUNT_MAX;
 
 /// Significant digits of every histogram.
 const DIGITS: u8 = 3;
@@ -55,6 +55,11 @@ impl From<&Recorder> for Histogram {
 }
 
 impl Histogram {
+    /// Length of the text, in bytes.
+    pub fn text_bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// The recorder that this text was made from.
     ///
     /// The writer of the text does not decide how much memory this takes. The text is inflated within a

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use crate::quantity::ByteSize;
 
+/// Highest count, of bytes for example. Up to this, every whole number is a number of JSON (RFC 8259, section
+/// 6).
+pub const COUNT_MAX: u64 = 1 << 53;
+
 /// How long a dial may take, with all stacks and transports: the default of libp2p and litep2p on TCP.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,10 +35,10 @@ pub const MESSAGE_MIN: ByteSize = ByteSize(8);
 pub const MESSAGE_MAX: ByteSize = ByteSize(1 << 20);
 
 /// Most messages of a peer that are sent and not acknowledged.
-pub const WINDOW_MAX: u32 = 4096;
+pub const MESSAGE_WINDOW_MAX: u32 = 4096;
 
 /// Highest rate of messages of a peer, per second.
-pub const RATE_MAX: u32 = 10_000_000;
+pub const MESSAGE_RATE_MAX: u32 = 10_000_000;
 
 /// Most servers to which a peer sends each message: the most that a topology has.
 pub const RECEIVERS_MAX: u32 = 100;

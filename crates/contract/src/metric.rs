@@ -114,7 +114,7 @@ pub enum Metric {
     RampSeconds,
     /// The latest start of a connection or stream after the moment that the ramp has for it.
     RampLateness,
-    /// Operations that failed.
+    /// Operations of clients that failed.
     Failures,
     /// Median time until the connection with the relay was established.
     RelayConnectSeconds,

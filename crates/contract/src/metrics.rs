@@ -163,8 +163,8 @@ pub mod process {
         MEMORY = gauge("process_resident_memory", &[]).in_unit("bytes"),
             "Resident memory of the process";
         ALLOCATED = gauge("process_allocated_memory", &[]).in_unit("bytes"),
-            "Memory that the process has allocated and not freed; less than the resident, part of which its \
-             allocator keeps";
+            "Memory that the process has allocated and not freed; with pages that it has never written, which are \
+             not resident, and without what its allocator keeps, which may be";
         THROTTLED = counter("cgroup_throttled", &[]).in_unit("seconds"),
             "Time for which the control group held the process back; absent where the kernel does not tell";
         RETRANSMITS = counter("tcp_retransmitted_segments", &[]),
@@ -261,6 +261,8 @@ pub mod operator {
             "PerfRuns by phase; only the one that acts knows";
         LEFT_OUT = gauge("operator_runs_without_results", &[]),
             "Runs whose results are not exported, because those of later runs are many";
+        ORPHANED_PODS = gauge("operator_orphaned_pods", &[]),
+            "Pods of runs that no longer exist; they end at their deadline";
         RESULTS = counter("operator_results_kept", &[]).in_unit("bytes"),
             "Bytes of compressed results that this operator has put into ConfigMaps";
     }

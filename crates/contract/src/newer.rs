@@ -4,9 +4,13 @@
 //! After a rollback, this version finds them in statuses and records. It does not know what they mean, and
 //! carries them from where it reads to where it writes. Documents and calls of nodes are read strictly: a
 //! name that nobody knows is a mistake there.
+//!
+//! Names are never freed. So those of objects and those of records are counted apart: an editor of ConfigMaps
+//! with records takes no room away from the statuses of runs.
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     fmt::{self, Display, Formatter},
     sync::Mutex,
@@ -19,24 +23,71 @@ use serde::{
 
 /// Most bytes of a name.
 const LENGTH_MAX: usize = 64;
-/// Most names that a process keeps: they are never freed, and anyone may write ConfigMaps with names.
-const NAMES_MAX: usize = 1024;
+/// Most names that a process keeps of objects, and most that it keeps of records.
+const NAMES_MAX: usize = 512;
+
+/// What this thread reads.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Statuses of objects, which only operators and administrators write.
+    Objects,
+    Records,
+    Nodes,
+}
+
+thread_local! {
+    static SOURCE: Cell<Source> = const { Cell::new(Source::Objects) };
+}
+
+impl Source {
+    /// The names that are kept of it.
+    fn names(self) -> Option<&'static Mutex<BTreeSet<&'static str>>> {
+        static OF_OBJECTS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        static OF_RECORDS: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+        match self {
+            Self::Objects => Some(&OF_OBJECTS),
+            Self::Records => Some(&OF_RECORDS),
+            Self::Nodes => None,
+        }
+    }
+
+    fn read<T>(self, read: impl FnOnce() -> T) -> T {
+        /// Also after a panic.
+        struct Restore(Source);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                SOURCE.set(self.0);
+            }
+        }
+        let _restore = Restore(SOURCE.replace(self));
+        read()
+    }
+}
+
+/// Reads records of trials. Their names have room of their own.
+pub fn of_records<T>(read: impl FnOnce() -> T) -> T {
+    Source::Records.read(read)
+}
+
+/// Reads answers of nodes. A name that this version does not know is an error there, and is not kept.
+pub fn of_nodes<T>(read: impl FnOnce() -> T) -> T {
+    Source::Nodes.read(read)
+}
 
 /// A name of a newer version.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct NewerName(&'static str);
 
 impl NewerName {
-    /// The name; `None` if it is none: empty, long, or not made of ASCII letters and digits. Also `None` if
-    /// there have been more than a thousand.
+    /// The name; `None` if it is none: empty, long, or not made of ASCII letters and digits. Also `None` in
+    /// an answer of a node, and if there have been more than some hundreds.
     pub fn new(name: &str) -> Option<Self> {
-        static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
         let is_name =
             (1..=LENGTH_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_name {
             return None;
         }
-        let mut names = NAMES.lock().ok()?;
+        let mut names = SOURCE.get().names()?.lock().ok()?;
         if let Some(known) = names.get(name) {
             return Some(Self(known));
         }
@@ -180,6 +231,24 @@ mod tests {
         for not_a_name in ["", "two words", "\u{1b}[2J", &"x".repeat(LENGTH_MAX + 1)] {
             assert_eq!(NewerName::new(not_a_name), None, "{not_a_name}");
         }
+    }
+
+    #[test]
+    fn names_of_records_leave_room_for_names_of_objects() {
+        let names = (0..2 * NAMES_MAX).map(|i| format!("recorded{i}"));
+        let kept = of_records(|| names.filter_map(|name| NewerName::new(&name)).count());
+        assert_eq!(kept, NAMES_MAX);
+        assert!(NewerName::new("Hibernating").is_some());
+    }
+
+    #[test]
+    fn names_in_answers_of_nodes_are_not_kept() {
+        let read = || serde_json::from_value::<Carried<Reason>>(json!("Overheated")).is_ok();
+        assert!(read() && !of_nodes(read) && read());
+        assert!(of_nodes(|| serde_json::from_value::<Carried<Reason>>(json!(
+            "Timeout"
+        ))
+        .is_ok()));
     }
 
     #[test]

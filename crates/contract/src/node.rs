@@ -37,9 +37,9 @@
 //! that of all conductors before it. Without the header the epoch is 0. A node remembers the largest one, and
 //! answers 412 to calls with a smaller one, before it looks at anything else but the token.
 //!
-//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics`, 1 MiB of an agent's answer and 64
-//! KiB of any other. They refuse a status beyond the [`bounds`], and cut the messages of failures after 1000
-//! characters.
+//! Callers read at most 8 MiB of a [`TrialStatus`], 4 MiB of `/metrics`, 1 MiB of an agent's answer and 16
+//! KiB of any other. They refuse a status or an [`Info`] beyond the [`bounds`], and cut the messages of
+//! failures after 1000 characters.
 
 pub mod bounds;
 mod reason;
@@ -64,7 +64,7 @@ use crate::{
     newer,
     parameters::Parameters,
 };
-use perfrun_link::{Backend, Link, LinkState, probe};
+use perfrun_link::{Backend, LinkState, OutgoingLinks, probe};
 
 /// The version of this contract. A change that an older conductor or node would misread raises it, and both
 /// refuse another one. Fields that may be absent are added without a new version.
@@ -97,9 +97,14 @@ pub struct Info {
     /// Version of the node program.
     pub version: String,
     /// Stacks it speaks, with their versions, e.g. `libp2p` → `0.57.1`.
+    #[serde(deserialize_with = "bounds::reading::stacks")]
     pub stacks: BTreeMap<String, String>,
     /// What it can do with each of these stacks.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounds::reading::stacks",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub capabilities: BTreeMap<String, Capabilities>,
     /// Build profile: `release`, or `debug`, whose numbers mean little.
     pub profile: String,
@@ -294,7 +299,11 @@ pub struct TrialStatus {
     /// How far it is.
     pub state: TrialState,
     /// Addresses that peers can dial (server).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounds::reading::addresses",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub addresses: Vec<String>,
     /// Payload sent so far, in bytes.
     pub bytes_sent: u64,
@@ -360,7 +369,11 @@ pub struct Measured {
     pub download: Option<Transfer>,
     /// How often what was refused, by a relay (at the relay itself) or by the peer of this side's request,
     /// e.g. `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounds::reading::refused",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub refused: BTreeMap<String, u64>,
     /// Most circuits that were up at the same time (relay).
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -384,7 +397,11 @@ pub struct Measured {
     /// What the node used.
     pub resources: Resources,
     /// What happened in each interval.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "bounds::reading::samples",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub samples: Vec<Sample>,
 }
 
@@ -427,7 +444,7 @@ pub struct Plateau {
 }
 
 /// Below this, a rate says more about buffers and round trips than about bandwidth: only times are given.
-pub const LEAST_BYTES_FOR_A_RATE: u64 = 1 << 20;
+pub const BYTES_FOR_A_RATE_MIN: u64 = 1 << 20;
 
 /// Bytes that went in one direction, over all streams of a node, and how long that took.
 #[serde_with_macros::skip_serializing_none]
@@ -504,7 +521,7 @@ pub struct LinkStatus {
 #[serde(rename_all = "camelCase")]
 pub struct LinkRequest {
     /// Which peers are reached over which link; those that are not named, over an unimpaired one.
-    pub link: Link,
+    pub link: OutgoingLinks,
     /// The back end that impairs packets.
     pub backend: Backend,
     /// Seed of the random decisions: equal packets have the same fate after equal seeds. Random, if absent.

@@ -122,6 +122,18 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// What tells it from other cells.
+    pub fn key(&self) -> CellKey<'_> {
+        CellKey {
+            client: &self.client.0,
+            server: &self.server.0,
+            transport: self.transport,
+            parameters: &self.parameters,
+            network: &self.network,
+            ip_family: self.ip_family,
+        }
+    }
+
     /// The pair as tables head it, e.g. `libp2p → litep2p`, or `raw` for the raw reference.
     pub fn pair(&self) -> String {
         if self.is_raw() && self.client == self.server {
@@ -442,24 +454,44 @@ impl Serialize for Names {
     }
 }
 
-/// The id of a cell.
-pub fn cell_id(
-    client: &str,
-    server: &str,
-    transport: Transport,
-    parameters: &Parameters,
-    network: &str,
-    ip_family: IpFamily,
-) -> String {
-    let mut id = format!("{client}.{server}.{transport}.{parameters}");
-    // Names of networks are in lower case: no network looks like an IP family.
-    let ends = [
-        (network != NONE).then_some(network),
-        (!ip_family.is_default()).then_some(ip_family.as_ref()),
-    ];
-    for end in ends.into_iter().flatten() {
-        id.push('.');
-        id.push_str(end);
+/// What tells a cell from the others of its plan.
+#[derive(Clone, Copy, Debug)]
+pub struct CellKey<'a> {
+    /// The stack that dials, by its name in the matrix.
+    pub client: &'a str,
+    /// The stack that listens, by its name in the matrix.
+    pub server: &'a str,
+    /// The transport.
+    pub transport: Transport,
+    /// What is done.
+    pub parameters: &'a Parameters,
+    /// The name of its network.
+    pub network: &'a str,
+    /// The IP family that its nodes speak.
+    pub ip_family: IpFamily,
+}
+
+impl CellKey<'_> {
+    /// The id of the cell.
+    pub fn id(&self) -> String {
+        let Self {
+            client,
+            server,
+            transport,
+            parameters,
+            network,
+            ip_family,
+        } = self;
+        let mut id = format!("{client}.{server}.{transport}.{parameters}");
+        // Names of networks are in lower case: no network looks like an IP family.
+        let ends = [
+            (*network != NONE).then_some(*network),
+            (!ip_family.is_default()).then_some(ip_family.as_ref()),
+        ];
+        for end in ends.into_iter().flatten() {
+            id.push('.');
+            id.push_str(end);
+        }
+        id
     }
-    id
 }

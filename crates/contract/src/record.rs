@@ -67,8 +67,9 @@ pub struct TrialRecord {
     /// The links, as they were set and measured just before; absent if the links stayed as an earlier trial
     /// had left them.
     pub links: Option<LinkCheck>,
-    /// How many neighbouring samples of a node were merged into each one, where all of them would have made
-    /// the results of the run too large. The metrics are computed from all.
+    /// How many neighbouring samples of a node were merged into each one, at most, where all of them would
+    /// have made the results of the run too large, or the operator had no room for them. The metrics are
+    /// computed from all for which it had room.
     pub merged_samples: Option<u32>,
     /// What every node measured. A server in its client's process is `CLIENT.server`; what the process used
     /// is the client's.
@@ -266,7 +267,8 @@ pub enum Flag {
     Throttled,
     /// Measured in the second attempt, after a node was lost.
     Retried,
-    /// Some operations of the trial failed; the numbers are of the others.
+    /// Some operations of the trial failed; the numbers are of the others. Or ends of streams did not arrive
+    /// at servers; the numbers include these streams.
     PartialFailures,
     /// A node was a debug build.
     DebugBuild,
@@ -274,9 +276,9 @@ pub enum Flag {
     ImpairmentLate,
     /// An impaired link lost packets beyond the configured loss.
     ImpairmentDrops,
-    /// Streams echoed at less than [`LEAST_ACHIEVED`] of the nominal rate.
+    /// Streams echoed at less than [`ACHIEVED_MIN`] of the nominal rate.
     BelowNominal,
-    /// The window that the kernel grants a TCP connection, and not the link, may be what limited the rate.
+    /// The kernel's TCP window, and neither the stack nor the link, may have been the limit.
     WindowLimited,
     /// Something else kept the machine busy, or a node stood still.
     Disturbed,
@@ -300,4 +302,8 @@ pub const LATE_START_SECONDS: f64 = 0.005;
 pub const NOTABLE_SHARE: f64 = 0.01;
 
 /// A smaller share of the nominal rate is flagged.
-pub const LEAST_ACHIEVED: f64 = 0.95;
+pub const ACHIEVED_MIN: f64 = 0.95;
+
+/// What [`Flag::WindowLimited`] means, in a sentence.
+pub const WINDOW_LIMITED: &str =
+    "the kernel's TCP window, and neither the stack nor the link, may have been the limit";

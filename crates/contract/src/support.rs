@@ -32,7 +32,7 @@ pub struct End<'a> {
     pub name: &'a str,
     /// The stack.
     pub stack: Stack,
-    /// What the stack can do. None for built-in stacks.
+    /// What the stack can do. `None` for built-in stacks.
     pub capabilities: Option<&'a Capabilities>,
 }
 

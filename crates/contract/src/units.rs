@@ -62,7 +62,7 @@ pub struct Scale {
     pub factor: f64,
     /// What is written after the number.
     pub name: &'static str,
-    /// Decimals of each number. None for three significant digits.
+    /// Decimals of each number. `None` for three significant digits.
     decimals: Option<usize>,
 }
 
@@ -187,6 +187,17 @@ pub fn text(unit: Unit, value: f64) -> String {
         _ if !value.is_finite() => "?".to_owned(),
         _ => Scale::of(unit, value).text(value),
     }
+}
+
+/// The change to this multiple, in percent: `+1.2` for 1.012.
+pub fn change(ratio: f64) -> String {
+    // A hyphen would break lines, and is too short beside digits.
+    format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
+}
+
+/// A share as documents write it, in percent: two digits behind the point are exact.
+pub fn percent(share: f64) -> String {
+    format!("{} %", (share * 1e4).round() / 100.0)
 }
 
 /// A number of bytes that a document requests: exact, in the unit in which it is shortest.

@@ -5,10 +5,10 @@ use perfrun_contract::{
     node::Reason,
     record::TrialRecord,
     run::{
-        Phase::{Cancelled, Failed, Running, Succeeded},
+        Phase::{Failed, Running},
         RunState::{self, Complete, Interrupted},
     },
-    tally::{Conclusion, Counts, EndReason, Tally, counting},
+    tally::{Conclusion, EndReason, Tally, counting},
 };
 use perfrun_test_kit::records::{completed, failed, plan_of, retried};
 
@@ -25,63 +25,56 @@ fn all_but(others: impl IntoIterator<Item = TrialRecord>) -> Vec<TrialRecord> {
     rest.into_iter().chain(others).collect()
 }
 
+fn lost_twice(id: &str) -> [TrialRecord; 2] {
+    [
+        failed(id, Reason::NodeLost),
+        retried(failed(id, Reason::NodeLost)),
+    ]
+}
+
+fn lost_once(id: &str) -> [TrialRecord; 2] {
+    [failed(id, Reason::NodeLost), retried(completed(id))]
+}
+
+/// Records, the state of their run, and its counts and its conclusion in words.
+type Case = (&'static str, Vec<TrialRecord>, RunState, &'static str);
+
+fn have_one_verdict(cases: Vec<Case>) {
+    for (case, records, state, expected) in cases {
+        let tally = Tally::of(&plan_of(&TRIALS), &records);
+        let counts = tally.counts();
+        assert_eq!((counts.planned, counts.not_needed), (4, 0), "{case}");
+        let Conclusion {
+            phase,
+            reason,
+            message,
+        } = tally.conclusion(state, None, None);
+        let (completed, failed) = (counts.completed, counts.failed);
+        let found = format!("{completed} completed, {failed} failed, {phase}, {reason}: {message}");
+        assert_eq!(found, expected, "{case}");
+    }
+}
+
 #[test]
 fn every_sequence_of_records_has_one_verdict() {
-    let lost_twice = |id| {
-        [
-            failed(id, Reason::NodeLost),
-            retried(failed(id, Reason::NodeLost)),
-        ]
-    };
-    let lost_once = |id| [failed(id, Reason::NodeLost), retried(completed(id))];
-    let cases: Vec<(&str, Vec<TrialRecord>, RunState, _)> = vec![
-        (
-            "all trials completed",
-            all_but([]),
-            Complete,
-            (
-                4,
-                0,
-                Succeeded,
-                EndReason::Succeeded,
-                "all 4 trials were measured",
-            ),
-        ),
-        (
-            "a retry completed",
-            all_but(lost_once("c0.i0")),
-            Complete,
-            (
-                4,
-                0,
-                Succeeded,
-                EndReason::Succeeded,
-                "all 4 trials were measured",
-            ),
-        ),
+    const ALL: &str = "4 completed, 0 failed, Succeeded, Succeeded: all 4 trials were measured";
+    let beside_a_failure = lost_once("c0.i0")
+        .into_iter()
+        .chain([failed("c1.i0", Reason::Timeout)]);
+    have_one_verdict(vec![
+        ("all trials completed", all_but([]), Complete, ALL),
+        ("a retry completed", all_but(lost_once("c0.i0")), Complete, ALL),
         (
             "an earlier attempt is read later",
             all_but(lost_once("c0.i0").into_iter().rev()),
             Complete,
-            (
-                4,
-                0,
-                Succeeded,
-                EndReason::Succeeded,
-                "all 4 trials were measured",
-            ),
+            ALL,
         ),
         (
             "a retry was lost too",
             all_but(lost_twice("c1.w0")),
             Complete,
-            (
-                3,
-                1,
-                Failed,
-                EndReason::NodeLost,
-                "1 of 4 trials failed; the first: c1.w0: NodeLost",
-            ),
+            "3 completed, 1 failed, Failed, NodeLost: 1 of 4 trials failed; the first: c1.w0: NodeLost",
         ),
         (
             "a retry failed for another reason",
@@ -90,37 +83,20 @@ fn every_sequence_of_records_has_one_verdict() {
                 retried(failed("c0.i0", Reason::DialFailed)),
             ]),
             Complete,
-            (
-                3,
-                1,
-                Failed,
-                EndReason::TrialsFailed,
-                "1 of 4 trials failed; the first: c0.i0: DialFailed",
-            ),
+            "3 completed, 1 failed, Failed, TrialsFailed: 1 of 4 trials failed; the first: c0.i0: DialFailed",
         ),
         (
             "all failures are timeouts",
             all_but([failed("c0.i0", Reason::Timeout), failed("c1.i0", Reason::Timeout)]),
             Complete,
-            (
-                2,
-                2,
-                Failed,
-                EndReason::TrialTimeout,
-                "2 of 4 trials failed; the first: c0.i0: Timeout",
-            ),
+            "2 completed, 2 failed, Failed, TrialTimeout: 2 of 4 trials failed; the first: c0.i0: Timeout",
         ),
         (
             "all failures are of links",
             all_but([failed("c1.i0", Reason::ImpairmentNotEffective)]),
             Complete,
-            (
-                3,
-                1,
-                Failed,
-                EndReason::ImpairmentNotEffective,
-                "1 of 4 trials failed; the first: c1.i0: ImpairmentNotEffective",
-            ),
+            "3 completed, 1 failed, Failed, ImpairmentNotEffective: 1 of 4 trials failed; the first: c1.i0: \
+             ImpairmentNotEffective",
         ),
         (
             "failures differ",
@@ -129,95 +105,45 @@ fn every_sequence_of_records_has_one_verdict() {
                 failed("c0.i0", Reason::StreamFailed),
             ]),
             Complete,
-            (
-                2,
-                2,
-                Failed,
-                EndReason::TrialsFailed,
-                "2 of 4 trials failed; the first: c1.w0: Timeout",
-            ),
+            "2 completed, 2 failed, Failed, TrialsFailed: 2 of 4 trials failed; the first: c1.w0: Timeout",
         ),
         (
             "a retried trial is no failure beside a real one",
-            all_but(
-                lost_once("c0.i0")
-                    .into_iter()
-                    .chain([failed("c1.i0", Reason::Timeout)]),
-            ),
+            all_but(beside_a_failure),
             Complete,
-            (
-                3,
-                1,
-                Failed,
-                EndReason::TrialTimeout,
-                "1 of 4 trials failed; the first: c1.i0: Timeout",
-            ),
+            "3 completed, 1 failed, Failed, TrialTimeout: 1 of 4 trials failed; the first: c1.i0: Timeout",
         ),
+    ]);
+}
+
+#[test]
+fn every_sequence_that_lacks_records_has_one_verdict() {
+    have_one_verdict(vec![
         (
             "a trial has no record",
             vec![completed("c0.w0"), completed("c1.w0"), completed("c0.i0")],
             Complete,
-            (
-                3,
-                0,
-                Failed,
-                EndReason::RecordNotKept,
-                "1 of 4 trials have no record; 3 completed",
-            ),
+            "3 completed, 0 failed, Failed, RecordNotKept: 1 of 4 trials have no record; 3 completed",
         ),
         (
             "a trial failed and others have no record",
             vec![completed("c0.w0"), failed("c1.i0", Reason::Timeout)],
             Complete,
-            (
-                1,
-                1,
-                Failed,
-                EndReason::RecordNotKept,
-                "2 of 4 trials have no record; 1 completed",
-            ),
+            "1 completed, 1 failed, Failed, RecordNotKept: 2 of 4 trials have no record; 1 completed",
         ),
         (
             "stopped before the first trial",
             vec![],
             Interrupted,
-            (
-                0,
-                0,
-                Cancelled,
-                EndReason::Cancelled,
-                "stopped on request after 0 of 4 trials",
-            ),
+            "0 completed, 0 failed, Cancelled, Cancelled: stopped on request after 0 of 4 trials",
         ),
         (
             "stopped after a failure",
             vec![completed("c0.w0"), failed("c1.w0", Reason::Timeout)],
             Interrupted,
-            (
-                1,
-                1,
-                Cancelled,
-                EndReason::Cancelled,
-                "stopped on request after 2 of 4 trials",
-            ),
+            "1 completed, 1 failed, Cancelled, Cancelled: stopped on request after 2 of 4 trials",
         ),
-    ];
-    for (case, records, state, (completed, failed, phase, reason, message)) in cases {
-        let tally = Tally::of(&plan_of(&TRIALS), &records);
-        let counts = Counts {
-            planned: 4,
-            completed,
-            failed,
-            not_needed: 0,
-        };
-        assert_eq!(tally.counts(), counts, "{case}");
-        let conclusion = Conclusion {
-            phase,
-            reason,
-            message: message.to_owned(),
-        };
-        assert_eq!(tally.conclusion(state, None, None), conclusion, "{case}");
-    }
+    ]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{error, iter};
 
-use perfrun_link::{ActiveBackend, Backend, Link, LinkState, Unsupported};
+use perfrun_link::{ActiveBackend, Backend, LinkState, OutgoingLinks, Unsupported};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -76,7 +76,7 @@ pub fn clear(interface: &str) -> Result<bool, Error> {
 impl Emulator {
     /// Impairs what leaves this interface of the calling thread's network namespace. Takes over what a killed
     /// emulator has left there.
-    pub fn start(interface: &str, link: &Link, options: Options) -> Result<Self, Error> {
+    pub fn start(interface: &str, link: &OutgoingLinks, options: Options) -> Result<Self, Error> {
         let kind = match options.backend {
             Backend::Kernel => ActiveBackend::Kernel,
             Backend::Userspace => ActiveBackend::Userspace,
@@ -102,7 +102,7 @@ impl Emulator {
     /// unless the mode changes in the kernel: then they are lost.
     ///
     /// Links that impair nothing leave nothing on the interface.
-    pub fn set(&mut self, link: &Link) -> Result<(), Error> {
+    pub fn set(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
         match &mut self.0 {
             Inner::Kernel(kernel) => Ok(kernel.set(link)?),
             Inner::Userspace(userspace) => Ok(userspace.set(link)?),

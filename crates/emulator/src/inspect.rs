@@ -9,7 +9,7 @@ use crate::{
     emulator::Error,
     interface::{self, Interface},
     kernel,
-    netlink::{Netlink, Way},
+    netlink::{KernelRoute, Netlink},
     status,
     tc::EGRESS,
     userspace,
@@ -84,9 +84,9 @@ pub fn locate(interface: &str, address: IpAddr) -> Result<AddressLocation, Error
         .way(address)
         .map_err(interface::Error::Connect)?;
     Ok(match way {
-        Some(Way::Own) => AddressLocation::Own,
-        Some(Way::Out(index)) if index == interface.rules.interface => AddressLocation::Behind,
-        Some(Way::Out(_)) | None => AddressLocation::Elsewhere,
+        Some(KernelRoute::Own) => AddressLocation::Own,
+        Some(KernelRoute::Out(index)) if index == interface.rules.interface => AddressLocation::Behind,
+        Some(KernelRoute::Out(_)) | None => AddressLocation::Elsewhere,
     })
 }
 

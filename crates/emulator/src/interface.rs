@@ -1,6 +1,6 @@
 //! An interface of the calling thread's network namespace, as both back ends use it.
 
-use perfrun_link::Link;
+use perfrun_link::OutgoingLinks;
 use rtnetlink::packet_route::tc::TcHandle;
 use thiserror::Error;
 
@@ -79,7 +79,7 @@ impl Interface {
     }
 
     /// Checks that filters still catch the packets that a link impairs.
-    pub(crate) fn verify(&mut self, link: &Link) -> Result<(), Error> {
+    pub(crate) fn verify(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
         if link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
             return Err(Error::Removed {
                 device: self.name.clone(),

@@ -1,9 +1,10 @@
 //! Impairment by the kernel's own netem.
 //!
 //! ```text
-//! prio 7065: ── class 1: all other traffic, a plain queue ── class 2: netem of the first route
-//! (super-packets pass as one) ── class 3: tbf, which splits super-packets ─ netem (netem decides about
-//! packets)
+//! prio 7065:
+//! ├─ class 1: all other traffic, a plain queue
+//! ├─ class 2: netem of the first route; super-packets pass as one
+//! └─ class 3: tbf, which splits super-packets ─ netem, which decides about packets
 //! ```
 //!
 //! `prio` is the only queueing discipline that has classes, lets a class hold packets back, and leaves
@@ -20,7 +21,7 @@ use perfrun_link::{
     ActiveBackend,
     ability::KERNEL_ROUTES_MAX,
     impairment::{Impairment, Mode},
-    route::{InvalidLink, Link, Prefix},
+    route::{InvalidOutgoingLinks, OutgoingLinks, Prefix},
     state::{LinkState, Traffic},
 };
 use rtnetlink::{
@@ -112,7 +113,7 @@ pub enum Error {
         /// The interface.
         device: String,
         /// Why they are impossible.
-        source: InvalidLink,
+        source: InvalidOutgoingLinks,
     },
     /// Removing the root failed.
     #[error("failed to remove the impairment of {device}")]
@@ -127,7 +128,7 @@ pub enum Error {
 /// Impairment by netem. Dropping it removes the impairment.
 pub(crate) struct Kernel {
     interface: Interface,
-    link: Link,
+    link: OutgoingLinks,
     /// The counts of netem when counting began, for each of the routes: netem never resets them.
     counts_before: Vec<QdiscStats>,
     /// Whether this emulator has set the root. If so, the root is removed with this value.
@@ -136,10 +137,10 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, link: &Link) -> Result<Self, Error> {
+    pub(crate) fn start(device: &str, link: &OutgoingLinks) -> Result<Self, Error> {
         let mut kernel = Self {
             interface: Interface::open(device, ROOT)?,
-            link: Link::default(),
+            link: OutgoingLinks::default(),
             counts_before: Vec::new(),
             owns_root: false,
         };
@@ -181,7 +182,7 @@ impl Kernel {
     }
 
     /// Replaces the links. If only parameters change, packets in flight arrive as decided.
-    pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
         let routes = link.routes();
         if routes.len() > KERNEL_ROUTES_MAX {
             return Err(Error::TooManyRoutes(routes.len()));
@@ -278,7 +279,7 @@ impl Kernel {
     }
 
     /// Sets the parameters of all routes. Returns the queueing disciplines that were there before.
-    fn set_routes(&mut self, link: &Link, seed: Option<u64>) -> Result<Vec<Qdisc>, Error> {
+    fn set_routes(&mut self, link: &OutgoingLinks, seed: Option<u64>) -> Result<Vec<Qdisc>, Error> {
         let before = qdiscs(&mut self.interface)?;
         for (number, route) in (0..).zip(link.routes()) {
             if !route.impairment.is_none() {
@@ -372,7 +373,7 @@ impl fmt::Debug for Kernel {
 }
 
 /// netem's limit counts merged packets as one, and would make the queue as many times as long.
-fn mode(link: &Link) -> Mode {
+fn mode(link: &OutgoingLinks) -> Mode {
     let mut routes = link.routes().iter();
     if routes.any(|route| route.impairment.rate_bits_per_second.is_some()) {
         return Mode::PerPacket;

@@ -1,9 +1,9 @@
 //! Links as bad as real ones, for benchmarks: delay, loss and other impairments of what leaves an interface.
 //!
-//! An [`Emulator`] impairs what an interface sends to the peers named in a [`Link`](perfrun_link::Link), and
-//! nothing else. It uses the kernel's netem, or, where there is none, a thread of this process;
-//! [`capabilities`] reports which is available. Each end of a connection impairs what it sends, so
-//! CAP_NET_ADMIN in the own network namespace is enough.
+//! An [`Emulator`] impairs what an interface sends to the peers named in
+//! [`OutgoingLinks`](perfrun_link::OutgoingLinks), and nothing else. It uses the kernel's netem, or, where
+//! there is none, a thread of this process; [`capabilities`] reports which is available. Each end of a
+//! connection impairs what it sends, so CAP_NET_ADMIN in the own network namespace is enough.
 //!
 //! | module | owns | must not |
 //! |---|---|---|
@@ -18,12 +18,12 @@
 //! [`perfrun_link`], which does no I/O.
 //!
 //! ```no_run
-//! use perfrun_link::{Impairment, Link};
+//! use perfrun_link::{Impairment, OutgoingLinks};
 //! use perfrun_emulator::{Emulator, Options};
 //!
 //! let slow = Impairment { delay: std::time::Duration::from_millis(25), ..Impairment::default() };
-//! let link = Link::to(["10.99.0.2".parse()?], slow)?;
-//! let mut emulator = Emulator::start("eth0", &link, Options::default())?;
+//! let links = OutgoingLinks::to(["10.99.0.2".parse()?], slow)?;
+//! let mut emulator = Emulator::start("eth0", &links, Options::default())?;
 //! // … measure …
 //! for concern in emulator.state()?.concerns() {
 //!     println!("{concern}");

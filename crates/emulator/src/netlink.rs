@@ -101,7 +101,7 @@ pub(crate) struct Device {
 
 /// Where packets to an address go.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum KernelRoute {
     /// Nowhere: the address belongs to this network namespace.
     Own,
     /// Out of the device with this index.
@@ -147,7 +147,7 @@ impl Netlink {
     }
 
     /// Asks the kernel for the route to an address. `None` without a route.
-    pub(crate) fn way(&mut self, to: IpAddr) -> Result<Option<Way>, Error> {
+    pub(crate) fn way(&mut self, to: IpAddr) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         (
             message.header.address_family,
@@ -267,12 +267,12 @@ pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-fn way(Reply(bytes): &Reply) -> Option<Way> {
+fn way(Reply(bytes): &Reply) -> Option<KernelRoute> {
     if *bytes.get(ROUTE_TYPE)? == RTN_LOCAL {
-        return Some(Way::Own);
+        return Some(KernelRoute::Own);
     }
     let index = attribute(bytes.get(ROUTE_HEADER..)?, RTA_OIF)?;
-    Some(Way::Out(u32::from_ne_bytes(index.try_into().ok()?)))
+    Some(KernelRoute::Out(u32::from_ne_bytes(index.try_into().ok()?)))
 }
 
 pub(crate) fn device(Reply(bytes): &Reply) -> Option<Device> {

@@ -3,7 +3,7 @@
 //! Filters are replaced without a gap: new ones are in place before old ones are removed. If the process is
 //! killed in between, one set or the other still catches packets to peers.
 
-use perfrun_link::route::{Link, Prefix};
+use perfrun_link::route::{OutgoingLinks, Prefix};
 use rtnetlink::packet_route::tc::TcHandle;
 use thiserror::Error;
 
@@ -157,7 +157,7 @@ impl Rules {
 /// Peers with an impairment, longer prefixes first, and the number of their route.
 ///
 /// A peer without an impairment is included if it is an exception to a shorter prefix with one.
-pub(crate) fn impaired(link: &Link) -> Vec<(Prefix, usize)> {
+pub(crate) fn impaired(link: &OutgoingLinks) -> Vec<(Prefix, usize)> {
     let peers = link.peers();
     let has_impairment = |route: usize| !link.routes()[route].impairment.is_none();
     let is_exception = |peer: Prefix| {
@@ -208,7 +208,7 @@ mod tests {
                 ..Impairment::default()
             },
         };
-        let link = Link::new(vec![
+        let link = OutgoingLinks::new(vec![
             route("10.0.0.0/8", 5),
             route("10.1.0.0/16", 0),
             route("10.1.2.0/24", 7),

@@ -2,7 +2,8 @@
 //!
 //! The process listens in the link's network namespace on an abstract socket, `perfrun-link-INTERFACE`. Each
 //! connection receives one [`LinkState`] as JSON. Nothing is read from it, so that no other process can
-//! change anything.
+//! change anything. Any user of the namespace may take the name first: readers believe only root and their
+//! own user.
 
 use std::{
     io::{self, Read, Write},
@@ -16,12 +17,15 @@ use std::{
 };
 
 use perfrun_link::LinkState;
-use rustix::net::Shutdown;
+use rustix::{
+    net::{Shutdown, sockopt::socket_peercred},
+    process::{Uid, geteuid},
+};
 
 /// How long either side waits for the other.
 const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 /// More bytes than any state has.
-const LENGTH_MAX: u64 = 64 << 20;
+const LENGTH_MAX: u64 = 1 << 20;
 
 /// Publishes the state until it is dropped.
 #[derive(Debug)]
@@ -61,13 +65,19 @@ impl Drop for Status {
 /// process. None for the process if it is not visible from here.
 pub(crate) fn fetch(interface: &str) -> io::Result<(LinkState, Option<u32>)> {
     let stream = UnixStream::connect_addr(&address(interface)?)?;
+    let peer = socket_peercred(&stream)?;
+    if !is_believed(peer.uid) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     stream.set_read_timeout(Some(PEER_TIMEOUT))?;
     let mut text = Vec::new();
     (&stream).take(LENGTH_MAX).read_to_end(&mut text)?;
-    let process = rustix::net::sockopt::socket_peercred(&stream)
-        .ok()
-        .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+    let process = u32::try_from(peer.pid.as_raw_nonzero().get()).ok();
     Ok((serde_json::from_slice(&text)?, process))
+}
+
+fn is_believed(user: Uid) -> bool {
+    user.is_root() || user == geteuid()
 }
 
 fn answer(mut stream: UnixStream, state: Option<LinkState>) -> io::Result<()> {
@@ -84,13 +94,13 @@ fn address(interface: &str) -> io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_link::{ActiveBackend, Link, Mode};
+    use perfrun_link::{ActiveBackend, Mode, OutgoingLinks};
 
     use super::*;
 
     fn state() -> LinkState {
         LinkState {
-            link: Link::default(),
+            link: OutgoingLinks::default(),
             backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: Vec::new(),
@@ -113,6 +123,12 @@ mod tests {
             assert!(ended.elapsed() < PEER_TIMEOUT);
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn only_root_and_this_user_are_believed() {
+        assert!(is_believed(Uid::ROOT) && is_believed(geteuid()));
+        assert!(!is_believed(Uid::from_raw(geteuid().as_raw() + 1)));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::{
 use perfrun_link::{
     ActiveBackend,
     impairment::Mode,
-    route::Link,
+    route::OutgoingLinks,
     state::{Lateness, LinkState, Traffic, Worker},
 };
 use rtnetlink::{
@@ -46,7 +46,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use self::engine::{Command, Engine, Links, Report};
+use self::engine::{Command, Engine, ImpairedRoutes, Report};
 use crate::{
     interface::{self, Interface},
     netlink::{self, Netlink},
@@ -111,7 +111,7 @@ pub(crate) struct Userspace {
     clsact_is_own: bool,
     tap: Arc<Tap>,
     tap_index: u32,
-    link: Link,
+    link: OutgoingLinks,
     seed: Option<u64>,
     /// The TAP's count of dropped frames when counting began.
     overflowed_before: u64,
@@ -127,7 +127,7 @@ struct Thread {
 
 impl Userspace {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, link: &Link, seed: Option<u64>) -> Result<Self, Error> {
+    pub(crate) fn start(device: &str, link: &OutgoingLinks, seed: Option<u64>) -> Result<Self, Error> {
         let mut interface = Interface::open(device, EGRESS)?;
         let (tap, _) = Tap::create(DEVICE).map_err(|error| match error.errno() {
             Errno::BUSY => Error::Taken,
@@ -160,7 +160,7 @@ impl Userspace {
     ///
     /// If the new links impair nothing, the TAP and the thread stay idle: removing a device takes the kernel
     /// longer than everything else.
-    pub(crate) fn set(&mut self, link: &Link) -> Result<(), Error> {
+    pub(crate) fn set(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
         let keep = link.mode() == Mode::SuperPackets;
         if !keep {
             self.tap.keep_super_packets(false).map_err(Error::MakeTap)?;
@@ -269,7 +269,7 @@ impl Userspace {
     }
 
     /// Redirects exactly the packets that the links impair.
-    fn redirect(&mut self, link: &Link) -> Result<(), Error> {
+    fn redirect(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
         if !link.impairs() {
             return self.remove_rules();
         }
@@ -336,7 +336,7 @@ impl fmt::Debug for Userspace {
 }
 
 impl Thread {
-    fn spawn(tap: Arc<Tap>, links: Links) -> io::Result<Self> {
+    fn spawn(tap: Arc<Tap>, links: ImpairedRoutes) -> io::Result<Self> {
         let (commands, received) = mpsc::channel();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let engine = Engine::new(tap, wake.try_clone()?, received, links);
@@ -364,8 +364,8 @@ impl Thread {
 
 /// Links that no packet has passed yet. Without `seed`, each call draws another one: iterations that lose the
 /// same packets would count as one.
-fn links(link: &Link, seed: Option<u64>) -> Links {
-    Links::new(link, seed.unwrap_or_else(rand::random))
+fn links(link: &OutgoingLinks, seed: Option<u64>) -> ImpairedRoutes {
+    ImpairedRoutes::new(link, seed.unwrap_or_else(rand::random))
 }
 
 /// Whether packets that leave the interface make a detour.

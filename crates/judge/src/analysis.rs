@@ -11,7 +11,7 @@ use crate::{
     comparison::{self, count},
     expectations::{self, AllowedRegression, CellExpectation, Evaluation},
     family::{self, Member},
-    holm::holm,
+    holm,
     outcomes::{ComparisonInput, TestResult, outcomes},
     pairs::{Pair, Trials, differences, failed},
 };
@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Analysis<'a> {
     plan: &'a Plan,
     pub(crate) trials: Trials<'a>,
-    pub(crate) compared: Vec<Compared>,
+    pub(crate) compared: Vec<ComparisonState>,
     pub(crate) expected: Vec<Expected>,
     /// In the order of the plan.
     pub(crate) cell_pairs: Vec<CellPairState<'a>>,
@@ -29,7 +29,7 @@ pub(crate) struct Analysis<'a> {
 }
 
 /// A comparison, and what the last check found.
-pub(crate) struct Compared {
+pub(crate) struct ComparisonState {
     pub(crate) member: Member,
     pub(crate) found: Option<TestResult>,
 }
@@ -53,6 +53,12 @@ pub(crate) struct CellPairState<'a> {
 }
 
 impl Expected {
+    /// Whether it is about pairs of cells, and all of them are settled.
+    fn is_about_settled(&self, states: &[CellPairState<'_>]) -> bool {
+        let mut own = self.cell_pairs.iter();
+        !self.cell_pairs.is_empty() && own.all(|cell_pair| states[*cell_pair].is_settled)
+    }
+
     fn is_conclusive(&self) -> bool {
         matches!(self.evaluation.verdict, Verdict::Pass | Verdict::Fail)
     }
@@ -69,7 +75,7 @@ impl<'a> Analysis<'a> {
             pairs: vec![],
             is_settled: false,
         };
-        let compared = |member| Compared { member, found: None };
+        let compared = |member| ComparisonState { member, found: None };
         let expected = |expectation: CellExpectation| Expected {
             expectation,
             evaluation: expectations::inconclusive("no pair of trials"),
@@ -114,9 +120,9 @@ impl<'a> Analysis<'a> {
         (0..self.plan.cells.len()).map(iterations).collect()
     }
 
-    /// Takes back what was found of some pairs of cells, and what follows from it. `but` says why, in a
-    /// sentence.
-    pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, but: &str) {
+    /// Takes back what was found of some pairs of cells, and what follows from it. `explanation`
+    /// is a sentence.
+    pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, explanation: &str) {
         for compared in &mut self.compared {
             let void = is_void[compared.member.cell_pair];
             if let Some(found) = compared.found.as_mut().filter(|_| void) {
@@ -131,7 +137,7 @@ impl<'a> Analysis<'a> {
         {
             if expectation.cell_pair.is_some_and(|cell_pair| is_void[cell_pair]) {
                 evaluation.verdict = Verdict::Inconclusive;
-                evaluation.evidence += &format!("; but {but}");
+                evaluation.evidence += &format!("; but {explanation}");
             }
         }
     }
@@ -164,7 +170,7 @@ impl<'a> Analysis<'a> {
     }
 
     fn compare(&mut self, check: InterimCheck) {
-        let input = |Compared { member, found }: &Compared| {
+        let input = |ComparisonState { member, found }: &ComparisonState| {
             let cell_pair = &self.cell_pairs[member.cell_pair];
             if cell_pair.is_settled {
                 return ComparisonInput::Settled {
@@ -177,61 +183,52 @@ impl<'a> Analysis<'a> {
                 obstacle: comparison::obstacle(&cell_pair.pairs, member.metric),
             }
         };
-        let inputs = self.compared.iter().map(input).collect();
-        for (compared, new) in self.compared.iter_mut().zip(outcomes(inputs, check.share)) {
+        let inputs = self.compared.iter_mut().map(|compared| {
+            let input = input(compared);
+            (compared, input)
+        });
+        for (compared, new) in outcomes(inputs.collect(), check.share) {
             compared.found = new.or(compared.found.take());
         }
     }
 
     fn evaluate_expectations(&mut self, check: InterimCheck) {
-        let cell_pairs = self.cell_pairs.iter();
-        let p_failing: Vec<f64> = cell_pairs
-            .map(|cell_pair| expectations::p_of_failures(failed(&cell_pair.pairs)))
-            .collect();
-        let p_failing = holm(&p_failing);
-        let allowed = |Expected { expectation, .. }: &Expected| {
+        let states = holm::adjust(self.cell_pairs.iter().collect(), |state| {
+            expectations::p_of_failures(failed(&state.pairs))
+        });
+        let allowed = |expectation: CellExpectation| {
             let planned = &self.plan.judging.expect[expectation.index];
             let (Bound::MaxRegression(share), Some(cell_pair)) = (planned.bound, expectation.cell_pair)
             else {
                 return None;
             };
-            let found = self.compared.iter().find(|Compared { member, .. }| {
+            let found = self.compared.iter().find(|ComparisonState { member, .. }| {
                 member.cell_pair == cell_pair && member.metric == planned.metric
             });
             let found = found?.found.as_ref()?;
-            (!self.cell_pairs[cell_pair].is_settled).then(|| AllowedRegression {
+            let (state, p_failing) = states[cell_pair];
+            (!state.is_settled).then(|| AllowedRegression {
                 found,
                 metric: planned.metric,
                 share,
-                failed: failed(&self.cell_pairs[cell_pair].pairs),
-                p_failing: p_failing[cell_pair],
+                failed: failed(&state.pairs),
+                p_failing,
             })
         };
-        let allowed: Vec<Option<AllowedRegression<'_>>> = self.expected.iter().map(allowed).collect();
-        let regressions = expectations::evaluate_regressions(&allowed, check.share);
-        let new = |(expected, regression): (&Expected, Option<Evaluation>)| {
-            regression.or_else(|| {
-                let is_open =
-                    expected.expectation.cell_pair.is_none() && !self.is_about_settled_pairs(expected);
-                is_open.then(|| {
-                    expectations::evaluate_bound(self.plan, &self.trials, expected.expectation, check)
-                })
-            })
-        };
-        let new: Vec<Option<Evaluation>> = self.expected.iter().zip(regressions).map(new).collect();
-        for (expected, new) in self.expected.iter_mut().zip(new) {
+        let regressions = self.expected.iter_mut().map(|expected| {
+            let regression = allowed(expected.expectation);
+            (expected, regression)
+        });
+        for (expected, new) in expectations::evaluate_regressions(regressions.collect(), check.share) {
+            let expectation = expected.expectation;
+            let is_open = expectation.cell_pair.is_none() && !expected.is_about_settled(&self.cell_pairs);
             if let Some(evaluation) = new {
                 expected.evaluation = evaluation;
+            } else if is_open {
+                expected.evaluation =
+                    expectations::evaluate_bound(self.plan, &self.trials, expectation, check);
             }
         }
-    }
-
-    /// Whether an expectation is about pairs of cells, and all of them are settled.
-    fn is_about_settled_pairs(&self, Expected { cell_pairs, .. }: &Expected) -> bool {
-        !cell_pairs.is_empty()
-            && cell_pairs
-                .iter()
-                .all(|cell_pair| self.cell_pairs[*cell_pair].is_settled)
     }
 
     /// Whether all trials that this interim check wants have a record.

@@ -12,7 +12,7 @@ use crate::{
     family::Member,
     median::median,
     outcomes::TestResult,
-    pairs::{self, Fate, Pair},
+    pairs::{self, Pair, PairStatus},
     signed_rank::Location,
 };
 
@@ -26,11 +26,11 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> 
             .count()
     };
     let of_fate = |fate| pairs.iter().filter(|pair| pair.fate == fate).count();
-    let counting = of_fate(Fate::Counts);
+    let counting = of_fate(PairStatus::Counts);
     let is_measured = counting == 0 || pairs.iter().any(|pair| pair.difference(metric).is_some());
     if have(Flag::DebugBuild) > 0 {
         Some(NoFinding::DebugBuild)
-    } else if 2 * of_fate(Fate::Disturbed) > pairs.len() {
+    } else if 2 * of_fate(PairStatus::Disturbed) > pairs.len() {
         Some(NoFinding::Disturbed)
     } else if !is_measured {
         Some(NoFinding::NotMeasured)
@@ -55,7 +55,7 @@ pub(crate) fn comparison(
             .map(|cell| cell.id.clone())
             .unwrap_or_default()
     };
-    let counting = || pairs.iter().filter(|pair| pair.fate == Fate::Counts);
+    let counting = || pairs.iter().filter(|pair| pair.fate == PairStatus::Counts);
     let middle = |records: Vec<&TrialRecord>| {
         let values = records
             .into_iter()
@@ -66,7 +66,7 @@ pub(crate) fn comparison(
         middle(counting().map(|pair| pair.baseline).collect()),
         middle(counting().map(|pair| pair.candidate).collect()),
     ];
-    let undisturbed = || pairs.iter().filter(|pair| pair.fate != Fate::Disturbed);
+    let undisturbed = || pairs.iter().filter(|pair| pair.fate != PairStatus::Disturbed);
     let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::has_unrelated_failure(record);
     let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), member);
     Comparison {

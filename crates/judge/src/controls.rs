@@ -44,15 +44,15 @@ pub(crate) fn check(
         let obstacle_of_machines =
             machines_differ(plan, nodes, of_control).then_some(NoFinding::DifferentMachines);
         let members = analysis.compared.iter().map(|compared| compared.member);
-        let members: Vec<Member> = members.filter(|member| member.cell_pair == index).collect();
+        let members = members.filter(|member| member.cell_pair == index);
         let input = |member: &Member| ComparisonInput::Open {
             differences: differences(&pairs, member.metric),
             tolerance: member.tolerance,
             obstacle: obstacle_of_machines.or_else(|| obstacle(&pairs, member.metric)),
         };
         let share = check.error_of_control(plan) / ALPHA;
-        let found = outcomes(members.iter().map(input).collect(), share);
-        for (member, found) in members.into_iter().zip(found) {
+        let inputs = members.map(|member| (member, input(&member))).collect();
+        for (member, found) in outcomes(inputs, share) {
             let Some(found) = found else {
                 continue;
             };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{ALPHA, Bound, CellPair, Finding, LEAST_PAIRS, Verdict},
+    compare::{ALPHA, Bound, CellPair, Finding, PAIRS_MIN, Verdict},
     metric::Metric,
     plan::Plan,
     record::TrialRecord,
@@ -14,7 +14,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 use crate::{
     check::InterimCheck,
     comparison::ratio,
-    holm::holm,
+    holm,
     median::{median, median_interval},
     outcomes::TestResult,
     pairs::{self, Trials},
@@ -142,34 +142,32 @@ impl AllowedRegression<'_> {
         format!(
             "{change} ({} pairs){failures}; {} worse is allowed",
             self.found.differences.len(),
-            text::percent(self.share)
+            units::percent(self.share)
         )
     }
 }
 
-/// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. `None`
-/// for those of settled pairs of cells.
+/// Evaluates all allowed regressions of a run, at an interim check that has this share of [`ALPHA`]. Each
+/// keeps what comes with it. `None` stands for those of settled pairs of cells, and remains.
 ///
 /// An expectation fails if its differences, or the candidate's failures, are worse than is allowed, with half
 /// of the error for all of them together: the more there are, the stronger the evidence must be. It passes if
 /// its own interval lies above the limit: all must pass for the run to pass, so that no correction is needed
 /// (Berger, *Multiparameter Hypothesis Testing and Acceptance Sampling*, Technometrics 24, 1982).
-pub(crate) fn evaluate_regressions(
-    regressions: &[Option<AllowedRegression<'_>>],
+pub(crate) fn evaluate_regressions<T>(
+    regressions: Vec<(T, Option<AllowedRegression<'_>>)>,
     share: f64,
-) -> Vec<Option<Evaluation>> {
-    let p_worse = regressions
-        .iter()
-        .map(|one| one.as_ref().map_or(1.0, AllowedRegression::p_worse));
-    let p_worse = holm(&p_worse.collect::<Vec<_>>());
-    let evaluation = |(regression, p_worse): (&Option<AllowedRegression<'_>>, f64)| {
-        let regression = regression.as_ref()?;
-        Some(Evaluation {
-            verdict: regression.verdict(p_worse, ALPHA * share),
-            evidence: regression.evidence(),
-        })
+) -> Vec<(T, Option<Evaluation>)> {
+    let evaluation = |regression: AllowedRegression<'_>, p_worse: f64| Evaluation {
+        verdict: regression.verdict(p_worse, ALPHA * share),
+        evidence: regression.evidence(),
     };
-    regressions.iter().zip(p_worse).map(evaluation).collect()
+    holm::adjust(regressions, |(_, regression)| {
+        regression.as_ref().map_or(1.0, AllowedRegression::p_worse)
+    })
+    .into_iter()
+    .map(|((of, regression), p_worse)| (of, regression.map(|one| evaluation(one, p_worse))))
+    .collect()
 }
 
 /// Of the pairs in which exactly one trial failed: the probability that the candidate failed in this many or
@@ -270,14 +268,14 @@ impl CellValues<'_> {
         let counted = Counted::of(trials.map(difference));
         let location = Location::of(&counted.values, ALPHA * self.check.share);
         let interval = location.and_then(|location| location.interval);
-        let interval = interval.filter(|_| counted.values.len() >= LEAST_PAIRS as usize);
+        let interval = interval.filter(|_| counted.values.len() >= PAIRS_MIN as usize);
         let share = text::share(location.map(|location| location.estimate), interval);
         Evaluation {
             verdict: compare_with_limit(interval, least.ln(), 1.0),
             evidence: format!(
                 "{}, where at least {} is expected",
                 counted.described(&format!("{share} of raw"), "iteration"),
-                text::percent(least),
+                units::percent(least),
             ),
         }
     }

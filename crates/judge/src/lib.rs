@@ -35,14 +35,14 @@ use perfrun_contract::{
     record::TrialRecord,
 };
 
-use crate::analysis::{Analysis, Compared, Expected};
+use crate::analysis::{Analysis, ComparisonState, Expected};
 
 pub use self::{
     sentences::{
         Sentence, control_differs, phrase, sentence, sentences, summary, texts, verdict, verdict_of_whole_run,
     },
     signed_rank::Location,
-    statistics::{LEAST_VALUES, Statistics},
+    statistics::{Statistics, VALUES_MIN},
     summary::{is_measured, measured, share, summarize},
 };
 
@@ -117,7 +117,7 @@ pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
 fn comparisons(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Comparison> {
     let compared = analysis.compared.iter();
     compared
-        .filter_map(|Compared { member, found }| {
+        .filter_map(|ComparisonState { member, found }| {
             let cell_pair = plan.judging.cell_pairs[member.cell_pair];
             let pairs = &analysis.cell_pairs[member.cell_pair].pairs;
             Some(comparison::comparison(

@@ -1,9 +1,9 @@
 //! What the differences of the pairs of each comparison show.
 
-use perfrun_contract::compare::{ALPHA, Finding, LEAST_PAIRS, NoFinding};
+use perfrun_contract::compare::{ALPHA, Finding, NoFinding, PAIRS_MIN};
 
 use crate::{
-    holm::holm,
+    holm,
     signed_rank::{Location, SignedRank, quantile},
 };
 
@@ -40,30 +40,29 @@ pub(crate) struct TestResult {
     pub(crate) pairs_needed: Option<u32>,
 }
 
-/// Tests all comparisons of a run at an interim check that has this share of [`ALPHA`]. `None` for those that
-/// are settled.
+/// Tests all comparisons of a run at an interim check that has this share of [`ALPHA`]. Each keeps what comes
+/// with it, and has `None` if it is settled.
 ///
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
 /// one of the earlier check. A comparison that was settled otherwise stays in the family.
-pub(crate) fn outcomes(inputs: Vec<ComparisonInput>, share: f64) -> Vec<Option<TestResult>> {
-    outcomes_from(inputs, share, LEAST_PAIRS as usize)
+pub(crate) fn outcomes<T>(inputs: Vec<(T, ComparisonInput)>, share: f64) -> Vec<(T, Option<TestResult>)> {
+    outcomes_from(inputs, share, PAIRS_MIN as usize)
 }
 
 /// As [`outcomes`], where fewer differences than `least` have no finding.
-pub(crate) fn outcomes_from(
-    inputs: Vec<ComparisonInput>,
+pub(crate) fn outcomes_from<T>(
+    inputs: Vec<(T, ComparisonInput)>,
     share: f64,
     least: usize,
-) -> Vec<Option<TestResult>> {
-    let probability = |input: &ComparisonInput| match input {
+) -> Vec<(T, Option<TestResult>)> {
+    let probability = |(_, input): &(T, ComparisonInput)| match input {
         ComparisonInput::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
         ComparisonInput::Settled { differ: true } => 0.0,
         ComparisonInput::Settled { differ: false } => 1.0,
     };
-    let adjusted = holm(&inputs.iter().map(probability).collect::<Vec<_>>());
     let alpha = ALPHA * share;
     let chance = alpha / (2.0 * inputs.len() as f64);
-    let found = |(input, p): (ComparisonInput, f64)| {
+    let found = |input: ComparisonInput, p: f64| {
         let ComparisonInput::Open {
             differences,
             tolerance,
@@ -96,7 +95,8 @@ pub(crate) fn outcomes_from(
             pairs_needed,
         })
     };
-    inputs.into_iter().zip(adjusted).map(found).collect()
+    let adjusted = holm::adjust(inputs, probability).into_iter();
+    adjusted.map(|((of, input), p)| (of, found(input, p))).collect()
 }
 
 fn finding(location: Location, tolerance: f64, p_adjusted: f64) -> Finding {

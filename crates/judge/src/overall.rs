@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
-    compare::{ALPHA, Finding, LEAST_PAIRS, Overall},
+    compare::{ALPHA, Finding, Overall, PAIRS_MIN},
     matrix::StackName,
     metric::Metric,
     plan::Plan,
 };
 
 use crate::{
-    analysis::{Analysis, CellPairState, Compared},
+    analysis::{Analysis, CellPairState, ComparisonState},
     comparison::{count, ratio},
     outcomes::TestResult,
     signed_rank::{Location, mean},
@@ -18,11 +18,11 @@ use crate::{
 
 /// One for each metric that several pairs of cells are compared by, in the order of the comparisons. In each
 /// iteration the mean of their differences is taken: it varies less than each of them. Nothing of a metric
-/// with fewer than [`LEAST_PAIRS`] such iterations. Nothing either if the pairs of cells have several
+/// with fewer than [`PAIRS_MIN`] such iterations. Nothing either if the pairs of cells have several
 /// baselines or candidates: their mean would say nothing about any of these.
 pub(crate) fn overall(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Overall> {
     let mut metrics: Vec<Metric> = vec![];
-    for Compared { member, .. } in &analysis.compared {
+    for ComparisonState { member, .. } in &analysis.compared {
         if !metrics.contains(&member.metric) {
             metrics.push(member.metric);
         }
@@ -41,7 +41,7 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
     };
     let all = analysis.compared.iter();
     let compared: Vec<usize> = all
-        .filter(|Compared { member, found }| member.metric == metric && is_compared(found))
+        .filter(|ComparisonState { member, found }| member.metric == metric && is_compared(found))
         .map(|compared| compared.member.cell_pair)
         .collect();
     let mut pairs = compared.iter().map(|cell_pair| variants(plan, *cell_pair));
@@ -84,7 +84,7 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
         })
         .collect();
     let location = Location::of(&means, ALPHA * check.share)?;
-    if means.len() < LEAST_PAIRS as usize {
+    if means.len() < PAIRS_MIN as usize {
         return None;
     }
     Some(Overall {

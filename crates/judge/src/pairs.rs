@@ -12,7 +12,7 @@ use perfrun_contract::{
 };
 
 /// Two trials are neighbours only if the pause between them is at most this, in seconds: machines change.
-const LONGEST_PAUSE_SECONDS: f64 = 60.0;
+const PAUSE_SECONDS_MAX: f64 = 60.0;
 
 /// The trials of a run by cell and iteration, without warm-up; of each the last attempt.
 pub(crate) struct Trials<'a> {
@@ -32,12 +32,12 @@ pub(crate) struct Pair<'a> {
     pub(crate) iteration: u32,
     pub(crate) baseline: &'a TrialRecord,
     pub(crate) candidate: &'a TrialRecord,
-    pub(crate) fate: Fate,
+    pub(crate) fate: PairStatus,
 }
 
 /// Whether a pair counts. The reasons do not depend on which of the two is the candidate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Fate {
+pub(crate) enum PairStatus {
     Counts,
     /// Something else kept the machine busy.
     Disturbed,
@@ -80,7 +80,7 @@ impl<'a> Trials<'a> {
     /// The trials of baseline and candidate in the first iterations, as pairs.
     pub(crate) fn pairs(&self, cell_pair: CellPair, iterations: u32) -> Vec<Pair<'a>> {
         let longest = self.plan.cells.get(cell_pair.baseline).map_or(0.0, |cell| {
-            LONGEST_PAUSE_SECONDS + cell.parameters.duration().as_secs_f64()
+            PAUSE_SECONDS_MAX + cell.parameters.duration().as_secs_f64()
         });
         let baselines = self
             .by_iteration
@@ -105,7 +105,7 @@ impl Pair<'_> {
     /// Clinical Trials 20, 1999). Any number of lost messages, for example, is infinitely worse than none.
     /// `None` if the pair does not count, or has no values.
     pub(crate) fn difference(&self, metric: Metric) -> Option<f64> {
-        if self.fate != Fate::Counts {
+        if self.fate != PairStatus::Counts {
             return None;
         }
         difference(metric, self.baseline, self.candidate)
@@ -119,7 +119,7 @@ pub(crate) fn differences(pairs: &[Pair<'_>], metric: Metric) -> Vec<f64> {
 
 /// The numbers of pairs that count in which only the baseline failed, and only the candidate.
 pub(crate) fn failed(pairs: &[Pair<'_>]) -> [usize; 2] {
-    let counting = || pairs.iter().filter(|pair| pair.fate == Fate::Counts);
+    let counting = || pairs.iter().filter(|pair| pair.fate == PairStatus::Counts);
     [
         counting().filter(|pair| pair.baseline.failure.is_some()).count(),
         counting().filter(|pair| pair.candidate.failure.is_some()).count(),
@@ -196,7 +196,12 @@ pub(crate) fn has_unrelated_failure(record: &TrialRecord) -> bool {
 
 /// The two are neighbours if nothing is between them but the third trial of their pair of cells. `longest` is
 /// the longest time in seconds from the start of a trial to that of the next one.
-fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, third: Option<&Placed<'_>>, longest: f64) -> Fate {
+fn fate(
+    baseline: &Placed<'_>,
+    candidate: &Placed<'_>,
+    third: Option<&Placed<'_>>,
+    longest: f64,
+) -> PairStatus {
     let (a, b) = (baseline.record, candidate.record);
     let is_between = |third: &Placed<'_>| (baseline.place < third.place) == (third.place < candidate.place);
     let distance = if third.is_some_and(is_between) { 2 } else { 1 };
@@ -204,12 +209,12 @@ fn fate(baseline: &Placed<'_>, candidate: &Placed<'_>, third: Option<&Placed<'_>
         && a.session == b.session
         && (a.at_seconds - b.at_seconds).abs() <= longest * distance as f64;
     if a.is_disturbed() || b.is_disturbed() {
-        Fate::Disturbed
+        PairStatus::Disturbed
     } else if !are_neighbours || has_unrelated_failure(a) || has_unrelated_failure(b) {
-        Fate::Unpaired
+        PairStatus::Unpaired
     } else if a.failure.is_some() && b.failure.is_some() {
-        Fate::BothFailed
+        PairStatus::BothFailed
     } else {
-        Fate::Counts
+        PairStatus::Counts
     }
 }

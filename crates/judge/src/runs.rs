@@ -18,7 +18,7 @@ use strum::AsRefStr;
 use crate::{
     comparison::{self, count, ratio, with_result},
     family::{self, Member},
-    holm::holm,
+    holm,
     median::{median, median_interval},
     outcomes::{ComparisonInput, outcomes_from},
     pairs::{self, Trials},
@@ -28,10 +28,10 @@ use crate::{
 
 /// Below this number of runs of each side, runs are not compared pair by pair: no five pairs are evidence at
 /// [`ALPHA`].
-pub const LEAST_RUNS: usize = 6;
+pub const RUNS_MIN: usize = 6;
 
 /// Below this number of earlier runs, a new one has no finding: four tell too little of how runs differ.
-pub const LEAST_EARLIER: usize = 5;
+pub const EARLIER_MIN: usize = 5;
 
 /// A run as it was planned and measured.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ pub fn shared(runs: &[Run<'_>]) -> Plan {
 /// The interval is that of the two medians within their runs. Each has half of the error, so that both hold
 /// together (Bonferroni). How machines differ between runs is not in it.
 pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
-    let sides = [Side::of(&[baseline]), Side::of(&[candidate])];
+    let sides = [RunsOfSide::of(&[baseline]), RunsOfSide::of(&[candidate])];
     let compared = |member: &Member| {
         let [a, b] = sides
             .each_ref()
@@ -142,7 +142,7 @@ pub fn of_two(plan: &Plan, baseline: Run<'_>, candidate: Run<'_>) -> Judged {
 ///
 /// Runs of both sides must take turns: otherwise what changed with time looks like a difference.
 pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> Judged {
-    let sides = [Side::of(baselines), Side::of(candidates)];
+    let sides = [RunsOfSide::of(baselines), RunsOfSide::of(candidates)];
     let members = family::of(plan);
     let input = |member: &Member| {
         let [a, b] = sides.each_ref().map(|side| side.medians(plan, member));
@@ -156,8 +156,9 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
             obstacle: obstacle(plan, member, &sides),
         }
     };
-    let found = outcomes_from(members.iter().map(input).collect(), 1.0, LEAST_RUNS);
-    let compared = members.iter().zip(found).filter_map(|(member, found)| {
+    let inputs = members.iter().map(|member| (member, input(member))).collect();
+    let found = outcomes_from(inputs, 1.0, RUNS_MIN).into_iter();
+    let compared = found.filter_map(|(member, found)| {
         let found = found?;
         Some(Comparison {
             excluded_pairs: count(baselines.len().min(candidates.len()) - found.differences.len()),
@@ -167,33 +168,53 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
     judged(compared.collect())
 }
 
+/// What earlier runs let expect of a member of the family, and what the new one has.
+struct Predicted<'a> {
+    member: &'a Member,
+    prediction: Option<Prediction>,
+    /// The number of earlier runs that it is from.
+    known: usize,
+    new: Option<Median>,
+}
+
+impl Predicted<'_> {
+    /// The probability of a median that is at least as far from where it is predicted.
+    fn probability(&self) -> f64 {
+        let p = self.prediction.as_ref().zip(self.new.as_ref());
+        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.score))
+    }
+}
+
 /// What earlier runs say about a new one, given the plan that all of them [share](shared).
 ///
 /// The logarithms of the medians of earlier runs are taken for normal. The new one differs if it is outside
 /// of where they predict it with probability 1 − [`ALPHA`], corrected for the number of comparisons (Holm).
 /// The ratio is to their geometric mean, and its interval has 1 if that prediction has the new median.
 pub fn of_history(plan: &Plan, earlier: &[Run<'_>], new: Run<'_>) -> Judged {
-    let sides = [Side::of(earlier), Side::of(&[new])];
+    let sides = [RunsOfSide::of(earlier), RunsOfSide::of(&[new])];
     let members = family::of(plan);
-    let predicted: Vec<_> = members
-        .iter()
-        .map(|member| {
-            let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
-            let known = known.into_iter().flatten().map(|median| median.score);
-            let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
-            (Prediction::of(&known), known.len(), new.pop().flatten())
-        })
-        .collect();
-    let probability = |(prediction, _, new): &(Option<Prediction>, usize, Option<Median>)| {
-        let p = prediction.as_ref().zip(new.as_ref());
-        p.map_or(1.0, |(prediction, new)| prediction.two_sided(new.score))
-    };
-    let adjusted = holm(&predicted.iter().map(probability).collect::<Vec<_>>());
+    let predicted = members.iter().map(|member| {
+        let [known, mut new] = sides.each_ref().map(|side| side.medians(plan, member));
+        let known = known.into_iter().flatten().map(|median| median.score);
+        let known: Vec<f64> = known.filter(|score| score.is_finite()).collect();
+        Predicted {
+            member,
+            prediction: Prediction::of(&known),
+            known: known.len(),
+            new: new.pop().flatten(),
+        }
+    });
+    let adjusted = holm::adjust(predicted.collect(), Predicted::probability).into_iter();
     let chance = ALPHA / members.len().max(1) as f64;
-    let all = members.iter().zip(predicted).zip(adjusted);
-    let compared = all.map(|((member, (prediction, known, new)), p)| {
+    let compared = adjusted.map(|(predicted, p)| {
+        let Predicted {
+            member,
+            prediction,
+            known,
+            new,
+        } = predicted;
         let blank = blank(plan, member, &sides);
-        let too_few = (known < LEAST_EARLIER).then_some(NoFinding::TooFewPairs);
+        let too_few = (known < EARLIER_MIN).then_some(NoFinding::TooFewPairs);
         let reason = obstacle(plan, member, &sides)
             .or(new.is_none().then_some(NoFinding::NotMeasured))
             .or(too_few);
@@ -257,7 +278,7 @@ fn judged(comparisons: Vec<Comparison>) -> Judged {
 }
 
 /// The runs of one side.
-struct Side<'a>(Vec<(&'a Plan, Trials<'a>)>);
+struct RunsOfSide<'a>(Vec<(&'a Plan, Trials<'a>)>);
 
 /// The median of a metric of a cell in one run, turned so that a higher one is better.
 #[derive(Clone, Copy)]
@@ -268,7 +289,7 @@ struct Median {
     interval: Option<(f64, f64)>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> RunsOfSide<'a> {
     fn of(runs: &[Run<'a>]) -> Self {
         Self(
             runs.iter()
@@ -344,7 +365,7 @@ fn id<'a>(plan: &'a Plan, member: &Member) -> &'a str {
 }
 
 /// Why runs say nothing about a metric, whatever their number.
-fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<NoFinding> {
+fn obstacle(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Option<NoFinding> {
     let trials: Vec<&TrialRecord> = sides
         .iter()
         .flat_map(|side| side.trials(id(plan, member)))
@@ -369,10 +390,10 @@ fn obstacle(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Option<NoFin
 }
 
 /// A comparison without a finding.
-fn blank(plan: &Plan, member: &Member, sides: &[Side<'_>; 2]) -> Comparison {
+fn blank(plan: &Plan, member: &Member, sides: &[RunsOfSide<'_>; 2]) -> Comparison {
     let cell = id(plan, member);
     let direction = pairs::direction(member.metric).unwrap_or(1.0);
-    let middle = |side: &Side<'_>| {
+    let middle = |side: &RunsOfSide<'_>| {
         let scores = side
             .medians(plan, member)
             .into_iter()

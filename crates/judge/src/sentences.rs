@@ -7,18 +7,18 @@ use std::{
 
 use perfrun_contract::{
     compare::{
-        ALPHA, Bound, Comparison, Finding, Judged, JudgedExpectation, LEAST_PAIRS, NoFinding, Overall,
-        Verdict,
+        ALPHA, Bound, Comparison, Finding, Judged, JudgedExpectation, NoFinding, Overall, PAIRS_MIN, Verdict,
     },
     metric::Metric,
     network::NONE,
     plan::{Cell, Plan},
-    units::Scale,
+    record::WINDOW_LIMITED,
+    units::{Scale, percent},
 };
 
 use crate::{
-    runs::{Basis, LEAST_EARLIER, LEAST_RUNS},
-    text::{change, percent},
+    runs::{Basis, EARLIER_MIN, RUNS_MIN},
+    text::change,
 };
 
 /// A finding in words.
@@ -343,12 +343,12 @@ impl<'a> Names<'a> {
                     some => format!(", and {some} do not"),
                 };
                 let least = match basis {
-                    Basis::Trials => LEAST_PAIRS as usize,
-                    Basis::TwoRuns | Basis::PairsOfRuns => LEAST_RUNS,
-                    Basis::EarlierRuns => LEAST_EARLIER,
+                    Basis::Trials => PAIRS_MIN as usize,
+                    Basis::TwoRuns | Basis::PairsOfRuns => RUNS_MIN,
+                    Basis::EarlierRuns => EARLIER_MIN,
                 };
                 let mut trials = self.plan.trials.iter();
-                let has_enough = trials.any(|trial| !trial.warmup && trial.iteration + 1 >= LEAST_PAIRS);
+                let has_enough = trials.any(|trial| !trial.warmup && trial.iteration + 1 >= PAIRS_MIN);
                 let more = match basis {
                     Basis::Trials if has_enough => {
                         "measure the trials that are missing or failed, or increase `iterations`"
@@ -372,7 +372,7 @@ impl<'a> Names<'a> {
             Some(NoFinding::Newer(name)) => format!("a newer version of perfrun gives the reason {name}"),
             Some(NoFinding::NotMeasured) => "no trial has this metric".to_owned(),
             Some(NoFinding::DebugBuild) => "a node was a debug build".to_owned(),
-            Some(NoFinding::WindowLimited) => "the kernel's TCP window limited most of the trials".to_owned(),
+            Some(NoFinding::WindowLimited) => format!("{WINDOW_LIMITED} of most trials"),
         }
     }
 
@@ -422,7 +422,7 @@ pub fn phrase(metric: Metric) -> &'static str {
         Metric::UploadSeconds => "time of an upload",
         Metric::DownloadSeconds => "time of a download",
         Metric::OpenMean => "mean time to open a substream",
-        Metric::OpenP50 => "time to open a substream",
+        Metric::OpenP50 => "median time to open a substream",
         Metric::HandshakeFirstByteP50 => "time to the first byte",
         Metric::HandshakesPerSecond => "rate of handshakes",
         Metric::RoundTripP50 => "round trip",

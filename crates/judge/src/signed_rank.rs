@@ -13,7 +13,7 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Above this number of pairs, sums of ranks are taken for normal.
-const MOST_EXACT: usize = 100;
+const EXACT_MAX: usize = 100;
 
 /// The sum of the ranks of positive differences, among all sums that other signs would give.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl SignedRank {
     }
 
     fn tails(&self) -> (f64, f64) {
-        if self.ranks.len() > MOST_EXACT {
+        if self.ranks.len() > EXACT_MAX {
             let (sum, total) = (self.sum as f64, self.ranks.iter().sum::<usize>() as f64);
             let variance = self
                 .ranks
@@ -131,7 +131,7 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64, IntoIter: ExactSizeIter
 /// The rank, from either end, of the Walsh averages that are the ends of the interval: the largest k with
 /// P(V ≤ k − 1) ≤ alpha / 2. `None` if there is none: 2 / 2^count is more than alpha.
 fn depth(count: usize, alpha: f64) -> Option<usize> {
-    if count > MOST_EXACT {
+    if count > EXACT_MAX {
         let count = count as f64;
         let middle = count * (count + 1.0) / 4.0;
         let spread = (middle * (2.0 * count + 1.0) / 6.0).sqrt();

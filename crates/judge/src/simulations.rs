@@ -161,15 +161,16 @@ fn share(runs: u64, mut is_true: impl FnMut(u64) -> bool) -> f64 {
 }
 
 fn found(cells: &[Vec<f64>], share: f64) -> Vec<TestResult> {
-    let input = |differences: &Vec<f64>| ComparisonInput::Open {
-        differences: differences.clone(),
-        tolerance: TOLERANCE,
-        obstacle: None,
+    let input = |differences: &Vec<f64>| {
+        let open = ComparisonInput::Open {
+            differences: differences.clone(),
+            tolerance: TOLERANCE,
+            obstacle: None,
+        };
+        ((), open)
     };
-    outcomes(cells.iter().map(input).collect(), share)
-        .into_iter()
-        .flatten()
-        .collect()
+    let outcomes = outcomes(cells.iter().map(input).collect(), share);
+    outcomes.into_iter().filter_map(|((), found)| found).collect()
 }
 
 fn differs(found: &TestResult) -> bool {
@@ -184,20 +185,18 @@ fn any_differs(cells: &[Vec<f64>]) -> bool {
 fn verdict(cells: &[Vec<f64>]) -> Verdict {
     let found = found(cells, 1.0);
     let regression = |found| {
-        Some(AllowedRegression {
+        let regression = AllowedRegression {
             found,
             metric: Metric::UploadGoodput,
             share: 0.1,
             failed: [0, 0],
             p_failing: 1.0,
-        })
+        };
+        ((), Some(regression))
     };
-    let regressions: Vec<_> = found.iter().map(regression).collect();
-    let evaluations = evaluate_regressions(&regressions, 1.0);
+    let evaluations = evaluate_regressions(found.iter().map(regression).collect(), 1.0).into_iter();
     evaluations
-        .into_iter()
-        .flatten()
-        .map(|evaluation| evaluation.verdict)
+        .filter_map(|((), evaluation)| Some(evaluation?.verdict))
         .max()
         .expect("there are cells")
 }

@@ -3,9 +3,9 @@
 use crate::median::{median, median_interval};
 
 /// Below this number of values there is no interval.
-pub const LEAST_VALUES: u32 = 6;
+pub const VALUES_MIN: u32 = 6;
 
-/// Of all intervals.
+/// The confidence of all intervals, as a fraction.
 pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// Summary of the trials of one measurement.
@@ -21,7 +21,7 @@ pub struct Statistics {
     pub min: f64,
     /// The largest value.
     pub max: f64,
-    /// The ends of the 95 % confidence interval of the median. None below six values.
+    /// The ends of the 95 % confidence interval of the median. `None` below six values.
     pub ci95: Option<(f64, f64)>,
 }
 
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn fewer_than_six_values_have_no_interval() {
-        for count in 1..LEAST_VALUES {
+        for count in 1..VALUES_MIN {
             let statistics = Statistics::of((1..=count).map(f64::from)).unwrap();
             assert_eq!(statistics.ci95, None, "{count}");
         }
         assert!(
-            Statistics::of((1..=LEAST_VALUES).map(f64::from))
+            Statistics::of((1..=VALUES_MIN).map(f64::from))
                 .unwrap()
                 .ci95
                 .is_some()

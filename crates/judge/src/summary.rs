@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfrun_contract::{
     compare::Ratio,
     metric::{Better, Metric},
-    plan::Plan,
+    plan::{Cell, Plan},
     record::{Flag, TrialRecord},
     summary::SummaryRow,
     tally::counting,
@@ -16,20 +16,41 @@ use crate::{
     statistics::{CONFIDENCE, Statistics},
 };
 
+/// The trials of a cell.
+struct CellTrials<'a> {
+    cell: &'a Cell,
+    counted: Vec<&'a TrialRecord>,
+    /// Flags of all completed attempts.
+    seen: BTreeSet<Flag>,
+}
+
+impl<'a> CellTrials<'a> {
+    fn of(plan: &'a Plan, trials: &'a [TrialRecord]) -> Vec<Self> {
+        let cells = plan.cells.iter().zip(measured(plan, trials));
+        let mut cells: Vec<Self> = cells
+            .map(|(cell, counted)| Self {
+                cell,
+                counted,
+                seen: BTreeSet::new(),
+            })
+            .collect();
+        for record in trials.iter().filter(|record| is_measured(record)) {
+            if let Some(own) = cells.get_mut(record.trial.cell) {
+                own.seen.extend(&record.flags);
+            }
+        }
+        cells
+    }
+}
+
 /// Statistics of the completed trials that are not warm-up, in the order of the plan's cells, then of the
 /// metrics.
 ///
 /// A cell without such a trial has no row, and a metric that no trial of the cell has, has none either.
 pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
-    let cells = measured(plan, trials);
-    let mut seen = vec![BTreeSet::new(); cells.len()];
-    for record in trials.iter().filter(|record| is_measured(record)) {
-        if let Some(seen) = seen.get_mut(record.trial.cell) {
-            seen.extend(&record.flags);
-        }
-    }
     let mut rows = vec![];
-    for ((cell, counted), seen) in plan.cells.iter().zip(&cells).zip(&seen) {
+    let cells = CellTrials::of(plan, trials);
+    for CellTrials { cell, counted, seen } in &cells {
         let raw = plan.raw_of(cell).and_then(|index| cells.get(index));
         let metrics: BTreeSet<Metric> = counted
             .iter()
@@ -41,7 +62,7 @@ pub fn summarize(plan: &Plan, trials: &[TrialRecord]) -> Vec<SummaryRow> {
             };
             let share = raw
                 .filter(|_| metric.better() == Better::Higher)
-                .and_then(|raw| share(counted, raw, metric));
+                .and_then(|raw| share(counted, &raw.counted, metric));
             rows.push(SummaryRow {
                 cell: cell.id.clone(),
                 metric,

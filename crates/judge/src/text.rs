@@ -3,7 +3,7 @@
 use perfrun_contract::{
     compare::Ratio,
     metric::Metric,
-    units::{Scale, Unit, text},
+    units::{self, Scale, Unit, text},
 };
 
 /// A ratio as a change with its interval, e.g. `−5.1 % [−7.0, −3.1]`.
@@ -11,8 +11,8 @@ pub(crate) fn change(ratio: Option<&Ratio>) -> String {
     let Some(ratio) = ratio else {
         return "an unknown change".to_owned();
     };
-    let value = signed(ratio.value);
-    let end = |end: Option<f64>| end.map_or("open".to_owned(), signed);
+    let value = units::change(ratio.value);
+    let end = |end: Option<f64>| end.map_or("open".to_owned(), units::change);
     match (ratio.low, ratio.high) {
         (None, None) => format!("{value} %"),
         (low, high) => format!("{value} % [{}, {}]", end(low), end(high)),
@@ -48,14 +48,4 @@ pub(crate) fn share(estimate: Option<f64>, interval: Option<(f64, f64)>) -> Stri
         ),
         None => scale.text(estimate),
     }
-}
-
-/// A share that a document gives.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{} %", (share * 1e4).round() / 100.0)
-}
-
-/// The change to this multiple, in per cent.
-fn signed(ratio: f64) -> String {
-    format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-use crate::{route::Link, state::ActiveBackend};
+use crate::{route::OutgoingLinks, state::ActiveBackend};
 
 /// The number of routes that the kernel's netem can impair differently: the bands of a prio qdisc, minus one
 /// for all other traffic.
@@ -123,7 +123,7 @@ pub struct Unsupported {
 
 impl Capabilities {
     /// Chooses the kernel if it can impair the link, otherwise this process.
-    pub fn choose(&self, link: &Link) -> Result<ActiveBackend, Unsupported> {
+    pub fn choose(&self, link: &OutgoingLinks) -> Result<ActiveBackend, Unsupported> {
         // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another one, because two could
         // feed each other.
         let routes = || link.routes().iter().map(|route| &route.impairment);
@@ -181,7 +181,7 @@ mod tests {
                 peers: vec![format!("10.0.0.{number}").parse().unwrap()],
                 impairment: Impairment::default(),
             };
-            Link::new((1..=count).map(route).collect()).unwrap()
+            OutgoingLinks::new((1..=count).map(route).collect()).unwrap()
         };
         let (yes, no) = (Ability::Available, unavailable(Obstacle::NoNetem));
         assert_eq!(
@@ -213,8 +213,8 @@ mod tests {
                 ..Impairment::default()
             },
         };
-        let alone = Link::new(vec![copying.clone()]).unwrap();
-        let beside = Link::new(vec![copying, slow]).unwrap();
+        let alone = OutgoingLinks::new(vec![copying.clone()]).unwrap();
+        let beside = OutgoingLinks::new(vec![copying, slow]).unwrap();
         assert_eq!(capabilities(&yes, &yes).choose(&alone), Ok(ActiveBackend::Kernel));
         assert_eq!(
             capabilities(&yes, &yes).choose(&beside),

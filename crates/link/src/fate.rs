@@ -9,7 +9,7 @@ mod random;
 mod rate;
 
 pub use self::{
-    link::{Departure, ImpairedLink, Packet, PacketCounts},
+    link::{Departure, ImpairedRoute, Packet, PacketCounts},
     queue::DueQueue,
     random::Random,
 };

@@ -31,5 +31,5 @@ pub use impairment::{
     Chance, Impairment, Jitter, JitterDistribution, Loss, Mode, Reorder, UNLIMITED_BITS_PER_SECOND,
 };
 pub use ratio::Ratio;
-pub use route::{Link, Prefix, Route};
+pub use route::{OutgoingLinks, Prefix, Route};
 pub use state::{ActiveBackend, Backend, LinkState, Scheduling};

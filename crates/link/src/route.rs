@@ -14,10 +14,10 @@ use crate::impairment::{Impairment, InvalidImpairment, Mode};
 
 /// All links that begin at one interface. Packets to the peers named here are impaired, all others are not.
 ///
-/// A `Link` can only be built from parameters that are possible.
+/// They can only be built from parameters that are possible.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(try_from = "Vec<Route>", into = "Vec<Route>")]
-pub struct Link(Vec<Route>);
+pub struct OutgoingLinks(Vec<Route>);
 
 /// Peers that share a link: its rate, its queue, its good and bad states.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -70,9 +70,9 @@ pub enum InvalidPrefix {
     NotAPeer(IpAddr),
 }
 
-/// Why routes are not a [`Link`].
+/// Why routes are not [`OutgoingLinks`].
 #[derive(Clone, Debug, Error, PartialEq)]
-pub enum InvalidLink {
+pub enum InvalidOutgoingLinks {
     /// An impairment has an impossible parameter.
     #[error("unable to impair the link to {peer}")]
     Impairment {
@@ -89,24 +89,27 @@ pub enum InvalidLink {
     DuplicatePeers(Prefix),
 }
 
-impl Link {
+impl OutgoingLinks {
     /// Puts links together if they are possible. An empty list impairs nothing.
-    pub fn new(routes: Vec<Route>) -> Result<Self, InvalidLink> {
+    pub fn new(routes: Vec<Route>) -> Result<Self, InvalidOutgoingLinks> {
         let mut seen = std::collections::HashSet::new();
         for Route { peers, impairment } in &routes {
-            let peer = *peers.first().ok_or(InvalidLink::NoPeers)?;
+            let peer = *peers.first().ok_or(InvalidOutgoingLinks::NoPeers)?;
             impairment
                 .check()
-                .map_err(|source| InvalidLink::Impairment { peer, source })?;
+                .map_err(|source| InvalidOutgoingLinks::Impairment { peer, source })?;
             if let Some(twice) = peers.iter().find(|peer| !seen.insert(**peer)) {
-                return Err(InvalidLink::DuplicatePeers(*twice));
+                return Err(InvalidOutgoingLinks::DuplicatePeers(*twice));
             }
         }
         Ok(Self(routes))
     }
 
     /// Makes one link that all peers share.
-    pub fn to(peers: impl IntoIterator<Item = Prefix>, impairment: Impairment) -> Result<Self, InvalidLink> {
+    pub fn to(
+        peers: impl IntoIterator<Item = Prefix>,
+        impairment: Impairment,
+    ) -> Result<Self, InvalidOutgoingLinks> {
         Self::new(vec![Route {
             peers: peers.into_iter().collect(),
             impairment,
@@ -151,16 +154,16 @@ impl Link {
     }
 }
 
-impl TryFrom<Vec<Route>> for Link {
-    type Error = InvalidLink;
+impl TryFrom<Vec<Route>> for OutgoingLinks {
+    type Error = InvalidOutgoingLinks;
 
-    fn try_from(routes: Vec<Route>) -> Result<Self, InvalidLink> {
+    fn try_from(routes: Vec<Route>) -> Result<Self, InvalidOutgoingLinks> {
         Self::new(routes)
     }
 }
 
-impl From<Link> for Vec<Route> {
-    fn from(link: Link) -> Self {
+impl From<OutgoingLinks> for Vec<Route> {
+    fn from(link: OutgoingLinks) -> Self {
         link.0
     }
 }
@@ -326,11 +329,19 @@ mod tests {
             peers: peers.iter().map(|peer| prefix(peer)).collect(),
             impairment: Impairment::default(),
         };
-        let twice = Link::new(vec![route(&["10.0.0.1"]), route(&["10.0.0.2", "10.0.0.1"])]);
-        assert_eq!(twice, Err(InvalidLink::DuplicatePeers(prefix("10.0.0.1"))));
-        assert_eq!(Link::new(vec![route(&[])]), Err(InvalidLink::NoPeers));
+        let twice = OutgoingLinks::new(vec![route(&["10.0.0.1"]), route(&["10.0.0.2", "10.0.0.1"])]);
+        assert_eq!(
+            twice,
+            Err(InvalidOutgoingLinks::DuplicatePeers(prefix("10.0.0.1")))
+        );
+        assert_eq!(
+            OutgoingLinks::new(vec![route(&[])]),
+            Err(InvalidOutgoingLinks::NoPeers)
+        );
         let wrong = r#"[{"peers": ["10.0.0.1"], "impairment": {"rateBitsPerSecond": 1}}]"#;
-        let problem = serde_json::from_str::<Link>(wrong).unwrap_err().to_string();
+        let problem = serde_json::from_str::<OutgoingLinks>(wrong)
+            .unwrap_err()
+            .to_string();
         assert!(
             problem.contains("unable to impair the link to 10.0.0.1"),
             "{problem}"
@@ -343,7 +354,8 @@ mod tests {
             peers: vec![prefix(peer)],
             impairment: Impairment::default(),
         };
-        let link = Link::new(vec![route("10.0.0.0/8"), route("10.0.0.1"), route("fd00::/64")]).unwrap();
+        let link =
+            OutgoingLinks::new(vec![route("10.0.0.0/8"), route("10.0.0.1"), route("fd00::/64")]).unwrap();
         let order: Vec<_> = link.peers().into_iter().map(|(_, number)| number).collect();
         assert_eq!(order, [2, 1, 0]);
     }

@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::{
     fate::PacketCounts,
     impairment::{Impairment, Mode},
-    route::{Link, Route},
+    route::{OutgoingLinks, Route},
 };
 
 /// A delay that is wrong by this much at the 99th percentile still counts as correct.
@@ -25,7 +25,7 @@ const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 #[serde(rename_all = "camelCase")]
 pub struct LinkState {
     /// The configured link.
-    pub link: Link,
+    pub link: OutgoingLinks,
     /// The back end that impairs the link.
     pub backend: ActiveBackend,
     /// Whether merged packets stay merged.
@@ -222,7 +222,7 @@ mod tests {
             ..Impairment::default()
         };
         LinkState {
-            link: Link::to(["10.0.0.1".parse().unwrap()], impairment).unwrap(),
+            link: OutgoingLinks::to(["10.0.0.1".parse().unwrap()], impairment).unwrap(),
             backend: ActiveBackend::Userspace,
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Userspace(PacketCounts::default())],
@@ -274,7 +274,7 @@ mod tests {
         };
         [Traffic::Userspace(tally), by_kernel].map(|traffic| {
             let state = LinkState {
-                link: Link::to(["10.0.0.1".parse().unwrap()], impairment.clone()).unwrap(),
+                link: OutgoingLinks::to(["10.0.0.1".parse().unwrap()], impairment.clone()).unwrap(),
                 traffic: vec![traffic],
                 worker: None,
                 ..state(10, 0)

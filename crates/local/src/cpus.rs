@@ -28,7 +28,7 @@ pub enum Error {
     Find(#[source] io::Error),
 }
 
-/// The CPUs of each role. `None` for a role that may use all.
+/// The CPUs of each role. Empty if all roles may use all CPUs.
 pub(crate) fn of_roles(cpus: Cpus, nodes: &[PlannedNode]) -> Result<BTreeMap<Role, CpuSet>, Error> {
     if cpus == Cpus::Shared {
         return Ok(BTreeMap::new());

@@ -13,4 +13,4 @@ pub use check::undescribed;
 pub use family::{NO_LABELS, encode_samples, register};
 pub use page::{CONTENT_TYPE, encode, merge};
 pub use runs::{RunView, encode_runs, page_of_runs};
-pub use scrapes::{LONGEST_WAIT, Scrapes};
+pub use scrapes::{Scrapes, WAIT_MAX};

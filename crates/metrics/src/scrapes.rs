@@ -10,10 +10,10 @@ use tokio::{
 
 /// The longest time that an ending program waits for a scraper to come back: what Prometheus leaves
 /// between two scrapes by default, a minute, and a little more.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(65);
+pub const WAIT_MAX: Duration = Duration::from_secs(65);
 
 /// A scraper that comes every second may be late by more than that on a busy machine.
-const SHORTEST_WAIT: Duration = Duration::from_secs(5);
+const WAIT_MIN: Duration = Duration::from_secs(5);
 
 /// How long a page is kept for further readers: a second, less what a scraper that comes each second may be
 /// early.
@@ -129,7 +129,7 @@ impl Scrapes {
             let Some(came) = came.filter(|_| read.is_none_or(|made| made <= changed)) else {
                 return;
             };
-            let expected = interval.map_or(end, |interval| came + (2 * interval).max(SHORTEST_WAIT));
+            let expected = interval.map_or(end, |interval| came + (2 * interval).max(WAIT_MIN));
             if timeout_at(expected.min(end), next).await.is_err() {
                 return;
             }
@@ -175,12 +175,12 @@ mod tests {
     async fn waits(scrapes: Scrapes, next: Option<Duration>) -> Duration {
         let begun = Instant::now();
         let scrape = async {
-            sleep(next.unwrap_or(2 * LONGEST_WAIT)).await;
+            sleep(next.unwrap_or(2 * WAIT_MAX)).await;
             scrape(&scrapes).await;
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = scrapes.seen(LONGEST_WAIT) => begun.elapsed(),
+            () = scrapes.seen(WAIT_MAX) => begun.elapsed(),
             () = scrape => unreachable!("it is pending"),
         }
     }
@@ -227,7 +227,7 @@ mod tests {
         let (scraped_once, long_ago) = (Scrapes::default(), Scrapes::default());
         scrape(&scraped_once).await;
         scraped_once.changed();
-        assert_eq!(waits(scraped_once, None).await, LONGEST_WAIT);
+        assert_eq!(waits(scraped_once, None).await, WAIT_MAX);
         scrape(&long_ago).await;
         long_ago.changed();
         assert_eq!(waits(long_ago, Some(INTERVAL)).await, INTERVAL);
@@ -259,7 +259,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = scrapes.seen(LONGEST_WAIT) => {}
+            () = scrapes.seen(WAIT_MAX) => {}
             () = scrapes_twice => unreachable!("it is pending"),
         }
         assert!(scrapes.was_read_after(changed));

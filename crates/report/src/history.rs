@@ -2,53 +2,58 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_contract::{account::Account, node::Info};
+use perfrun_contract::{account::ReportedRun, metric::Metric, node::Info};
 
-const COLUMNS: [&str; 10] = [
-    "run",
-    "when",
-    "label",
-    "commit",
-    "cell",
-    "metric",
-    "unit",
-    "median",
-    "ci95_low",
-    "ci95_high",
-];
+use crate::csv::{self, columns};
+
+columns! {
+    struct Line<'a> {
+        run: &'a str,
+        when: String,
+        label: String,
+        commit: String,
+        cell: &'a str,
+        metric: Metric,
+        unit: String,
+        median: f64,
+        ci95_low: Option<f64>,
+        ci95_high: Option<f64>,
+    }
+}
 
 /// One line for each run, cell and metric that stands for the cell's workload, from the first run to the
 /// last, under a header. Units are those of the metrics. Ends of intervals are empty below six trials.
-pub fn history_csv(runs: &[Account<'_>]) -> String {
-    let mut runs: Vec<&Account<'_>> = runs.iter().collect();
+pub fn history_csv(runs: &[ReportedRun<'_>]) -> String {
+    let mut runs: Vec<&ReportedRun<'_>> = runs.iter().collect();
     runs.sort_by_key(|run| run.started);
-    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
-    writer
-        .write_record(COLUMNS)
-        .expect("memory takes whatever is written");
+    let mut lines = vec![];
     for run in runs {
-        let build = (
-            said(run, |node| node.label.as_ref()),
-            said(run, |node| node.commit.as_ref()),
-        );
+        let label = said(run, |node| node.label.as_ref());
+        let commit = said(run, |node| node.commit.as_ref());
         for cell in &run.plan.cells {
             let metrics = cell.parameters.primary();
             let rows = run.summary.iter();
             for row in rows.filter(|row| row.cell == cell.id && metrics.contains(&row.metric)) {
-                let interval = (row.ci95_low, row.ci95_high);
-                let what = (&row.cell, row.metric, row.unit.to_string(), row.median, interval);
-                writer
-                    .serialize((run.name, run.started.to_string(), &build, what))
-                    .expect("every line has the columns of the header");
+                lines.push(Line {
+                    run: run.name,
+                    when: run.started.to_string(),
+                    label: label.clone(),
+                    commit: commit.clone(),
+                    cell: &row.cell,
+                    metric: row.metric,
+                    unit: row.unit.to_string(),
+                    median: row.median,
+                    ci95_low: row.ci95_low,
+                    ci95_high: row.ci95_high,
+                });
             }
         }
     }
-    let bytes = writer.into_inner().expect("memory takes whatever is written");
-    String::from_utf8(bytes).expect("only text was written")
+    csv::text(Some(Line::COLUMNS), lines)
 }
 
 /// What the nodes of a run say, without repetition.
-fn said(run: &Account<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
+fn said(run: &ReportedRun<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
     let nodes = run.environment.nodes.values();
     let distinct: BTreeSet<&str> = nodes.filter_map(what).map(String::as_str).collect();
     as_text(distinct.into_iter().collect::<Vec<_>>().join(" "))

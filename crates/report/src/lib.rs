@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod checks;
+mod csv;
 mod history;
 mod html;
 mod markdown;
@@ -17,7 +18,6 @@ mod order;
 mod path;
 mod plot;
 mod published;
-mod ranking;
 pub mod runs;
 mod samples;
 mod selection;
@@ -35,7 +35,7 @@ pub use html::html;
 pub use markdown::{Parts, markdown, parts};
 pub use perfrun_judge::{
     Sentence, Statistics, judged,
-    runs::{Basis, LEAST_EARLIER, LEAST_RUNS, verdict},
+    runs::{Basis, EARLIER_MIN, RUNS_MIN, verdict},
     sentences, summarize, verdict_of_whole_run,
 };
 pub use plot::plots;
@@ -43,6 +43,6 @@ pub use published::echo_csv;
 pub use samples::samples_csv;
 pub use selection::{ShownResults, select_cells};
 pub use summary::summary_csv;
-pub use tables::{builds, change, links_line};
-pub use terminal::{Form, terminal};
+pub use tables::{builds, links_line};
+pub use terminal::{TerminalOptions, terminal};
 pub use units::text as value;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::{
     selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
-    tables::{Document, document},
+    tables::{ReportContent, document},
 };
 
 /// A report as Markdown, without its title.
@@ -27,7 +27,7 @@ pub fn parts<'a>(shown: impl Into<ShownResults<'a>>) -> Parts {
     parts_of(&document(shown.into()))
 }
 
-pub(crate) fn drawn(document: &Document) -> String {
+pub(crate) fn drawn(document: &ReportContent) -> String {
     let Parts { paragraphs, tables } = parts_of(document);
     let mut out = format!("# {}\n", escaped(&document.title));
     for paragraph in paragraphs {
@@ -39,7 +39,7 @@ pub(crate) fn drawn(document: &Document) -> String {
     out
 }
 
-fn parts_of(document: &Document) -> Parts {
+fn parts_of(document: &ReportContent) -> Parts {
     let mut paragraphs = vec![escaped(&document.outcome)];
     // GitHub colours this block; elsewhere it is a quotation.
     let warning = |text: &String| format!("> [!WARNING]\n> {}", escaped(text));

@@ -15,7 +15,7 @@ mod select;
 mod theme;
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::Finding,
     metric::{Better, Metric},
     parameters::{Amount, Parameters},
@@ -29,22 +29,22 @@ use self::{
     course::Quantity,
     forest::{Forest, Row},
     select::{Chosen, bandwidth_panels, groups, of_path, panels_of},
-    theme::Look,
+    theme::SeriesStyle,
 };
 use crate::{
     order::{distinct, grouped},
-    tables::{Source, change, load, pair, paths},
-    units,
+    tables::{Source, load, pair, paths},
+    units::{self, change},
 };
 
 /// Every plot that the results give, as SVG with a file name.
-pub fn plots(results: &Account<'_>) -> Vec<(&'static str, String)> {
+pub fn plots(results: &ReportedRun<'_>) -> Vec<(&'static str, String)> {
     let drawn = drawn(results).into_iter();
     drawn.map(|(name, plot)| (name, plot.wide.svg)).collect()
 }
 
 /// Every plot that the results give, with a file name.
-pub(crate) fn drawn(results: &Account<'_>) -> Vec<(&'static str, Plot)> {
+pub(crate) fn drawn(results: &ReportedRun<'_>) -> Vec<(&'static str, Plot)> {
     let source = Source::new(results);
     let all = [
         ("differences.svg", differences(&source)),
@@ -118,9 +118,9 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
             ),
             name,
             look: match comparison.finding {
-                Finding::Better => Look::series(2),
-                Finding::Worse => Look::series(1),
-                _ => Look::RAW,
+                Finding::Better => SeriesStyle::series(2),
+                Finding::Worse => SeriesStyle::series(1),
+                _ => SeriesStyle::RAW,
             },
             ratio: ratio.value,
             interval: (ratio.low, ratio.high),

@@ -1,11 +1,14 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_contract::{account::Account, plan::Cell, record::TrialRecord, role::Role, tally::counting};
+use perfrun_contract::{account::ReportedRun, plan::Cell, record::TrialRecord, role::Role, tally::counting};
 
 use perfrun_judge::is_measured;
+use serde::Serialize;
+
+use crate::csv;
 
 /// A row of the published CSV, in the order of its columns.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// In Unix time.
     timestamp_ms: i64,
@@ -39,7 +42,7 @@ impl Series<'_> {
 }
 
 /// The samples of every node in every trial that counts, in running order.
-pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Series<'a>> {
+pub(crate) fn series<'a>(results: &'a ReportedRun<'a>) -> impl Iterator<Item = Series<'a>> {
     let trials = counting(results.trials).filter(|record| is_measured(record));
     let of_echo = trials.filter_map(|record| {
         let cell = results.plan.cells.get(record.trial.cell)?;
@@ -60,7 +63,7 @@ pub(crate) fn series<'a>(results: &'a Account<'a>) -> impl Iterator<Item = Serie
     })
 }
 
-fn rows(results: &Account<'_>, record: &TrialRecord, name: &str) -> Vec<Row> {
+fn rows(results: &ReportedRun<'_>, record: &TrialRecord, name: &str) -> Vec<Row> {
     let begun = results.started.as_millisecond() + (record.at_seconds * 1e3) as i64;
     let cpus = results
         .environment
@@ -102,7 +105,7 @@ pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
 /// A file for each side of each measured echo, with its name: the published CSV, which has no header. Its
 /// columns are `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and
 /// `bytes_written`.
-pub fn echo_csv(results: &Account<'_>) -> Vec<(String, String)> {
+pub fn echo_csv(results: &ReportedRun<'_>) -> Vec<(String, String)> {
     series(results)
         .map(|series| {
             let name = format!(
@@ -112,23 +115,7 @@ pub fn echo_csv(results: &Account<'_>) -> Vec<(String, String)> {
                 series.side(),
                 series.node
             );
-            let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
-            for &Row {
-                timestamp_ms,
-                active_streams,
-                cpu_percent,
-                heap_bytes,
-                bytes_read,
-                bytes_written,
-            } in &series.rows
-            {
-                let used = (cpu_percent, heap_bytes);
-                writer
-                    .serialize((timestamp_ms, active_streams, used, bytes_read, bytes_written))
-                    .expect("memory takes whatever is written");
-            }
-            let bytes = writer.into_inner().expect("memory takes whatever is written");
-            (name, String::from_utf8(bytes).expect("only text was written"))
+            (name, csv::text(None, &series.rows))
         })
         .collect()
 }

@@ -1,7 +1,7 @@
 //! Several runs, compared: what `perfrun compare` prints.
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::{Judged, Verdict},
     plan::Plan,
 };
@@ -14,19 +14,19 @@ use perfrun_judge::{
 use crate::{
     markdown,
     table::{Kind, Table},
-    tables::{Document, IS_SAME_PROGRAM, comparisons, environment},
-    terminal::{self, Form},
+    tables::{IS_SAME_PROGRAM, ReportContent, comparisons, environment},
+    terminal::{self, TerminalOptions},
 };
 
 /// Several runs, and what they say together.
 #[derive(Debug)]
-pub struct Compared<'a> {
+pub struct RunsComparison<'a> {
     /// What the findings are based on.
     pub basis: Basis,
     /// Runs of the baseline, from the first to the last.
-    pub baselines: &'a [Account<'a>],
+    pub baselines: &'a [ReportedRun<'a>],
     /// Runs of the candidate, likewise.
-    pub candidates: &'a [Account<'a>],
+    pub candidates: &'a [ReportedRun<'a>],
     /// The plan that they share.
     pub plan: Plan,
     /// What was found.
@@ -37,14 +37,14 @@ pub struct Compared<'a> {
     pub has_allowed_differences: bool,
 }
 
-impl<'a> Compared<'a> {
+impl<'a> RunsComparison<'a> {
     /// Compares runs that share a plan in the way that this basis says. Of [`Basis::TwoRuns`] the last of
     /// each side counts, and of [`Basis::EarlierRuns`] the last candidate.
     pub fn new(
         basis: Basis,
         plan: Plan,
-        baselines: &'a [Account<'a>],
-        candidates: &'a [Account<'a>],
+        baselines: &'a [ReportedRun<'a>],
+        candidates: &'a [ReportedRun<'a>],
     ) -> Self {
         let (a, b) = (runs_of(baselines), runs_of(candidates));
         let judged = match (basis, a.last(), b.last()) {
@@ -70,10 +70,10 @@ impl<'a> Compared<'a> {
 
     /// The findings in tables, for a terminal of this width. The last line has the verdict and this ending.
     pub fn terminal(&self, width: usize, ending: String) -> String {
-        let form = Form {
+        let form = TerminalOptions {
             width,
             ending: vec![ending],
-            ..Form::default()
+            ..TerminalOptions::default()
         };
         terminal::drawn(&self.document(), &form)
     }
@@ -119,9 +119,9 @@ impl<'a> Compared<'a> {
         ]
     }
 
-    fn document(&self) -> Document {
+    fn document(&self) -> ReportContent {
         let candidate = self.candidates.last();
-        Document {
+        ReportContent {
             title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),
             warnings: vec![],
             outcome: self.outcome(),
@@ -146,7 +146,7 @@ impl<'a> Compared<'a> {
 
     fn table(&self) -> Table {
         let row = |side: &'static str| {
-            move |run: &Account<'_>| {
+            move |run: &ReportedRun<'_>| {
                 let counts = run.tally.counts();
                 vec![
                     side.into(),
@@ -165,12 +165,12 @@ impl<'a> Compared<'a> {
 }
 
 /// The plan that runs share: see [`runs::shared`].
-pub fn shared(baselines: &[Account<'_>], candidates: &[Account<'_>]) -> Plan {
+pub fn shared(baselines: &[ReportedRun<'_>], candidates: &[ReportedRun<'_>]) -> Plan {
     runs::shared(&[runs_of(baselines), runs_of(candidates)].concat())
 }
 
-fn runs_of<'a>(accounts: &[Account<'a>]) -> Vec<Run<'a>> {
-    let run = |account: &Account<'a>| Run {
+fn runs_of<'a>(accounts: &[ReportedRun<'a>]) -> Vec<Run<'a>> {
+    let run = |account: &ReportedRun<'a>| Run {
         plan: account.plan,
         records: account.trials,
     };

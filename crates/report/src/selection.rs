@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::Judging,
     plan::{Cell, Plan},
     record::TrialRecord,
@@ -15,13 +15,13 @@ use perfrun_judge::needs;
 #[derive(Clone, Copy, Debug)]
 pub struct ShownResults<'a> {
     /// All of them, or those of [some cells](select_cells).
-    pub results: &'a Account<'a>,
+    pub results: &'a ReportedRun<'a>,
     /// The verdict of the whole run, in words, if the results are of some cells.
     pub verdict_of_whole_run: Option<&'a str>,
 }
 
-impl<'a> From<&'a Account<'a>> for ShownResults<'a> {
-    fn from(results: &'a Account<'a>) -> Self {
+impl<'a> From<&'a ReportedRun<'a>> for ShownResults<'a> {
+    fn from(results: &'a ReportedRun<'a>) -> Self {
         Self {
             results,
             verdict_of_whole_run: None,

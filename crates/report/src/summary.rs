@@ -2,65 +2,79 @@
 
 use std::collections::HashMap;
 
-use perfrun_contract::{account::Account, plan::Cell};
+use perfrun_contract::{
+    account::ReportedRun,
+    matrix::{IpFamily, Transport},
+    metric::Metric,
+    plan::Cell,
+};
 
-const COLUMNS: [&str; 20] = [
-    "cell",
-    "client",
-    "server",
-    "transport",
-    "network",
-    "ip_family",
-    "load",
-    "metric",
-    "unit",
-    "trials",
-    "median",
-    "ci95_low",
-    "ci95_high",
-    "mean",
-    "min",
-    "max",
-    "share_of_raw",
-    "share_of_raw_low",
-    "share_of_raw_high",
-    "flags",
-];
+use crate::csv::{self, columns};
+
+columns! {
+    struct Line<'a> {
+        cell: &'a str,
+        client: &'a str,
+        server: &'a str,
+        transport: Transport,
+        network: &'a str,
+        ip_family: IpFamily,
+        load: String,
+        metric: Metric,
+        unit: String,
+        trials: u32,
+        median: f64,
+        ci95_low: Option<f64>,
+        ci95_high: Option<f64>,
+        mean: f64,
+        min: f64,
+        max: f64,
+        share_of_raw: Option<f64>,
+        share_of_raw_low: Option<f64>,
+        share_of_raw_high: Option<f64>,
+        flags: String,
+    }
+}
 
 /// `summary.csv`: one line for every row of the summary, under a header. Units are those of the metrics;
 /// empty fields are not known, for example ends of intervals of fewer than six trials.
-pub fn summary_csv(results: &Account<'_>) -> String {
-    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
-    writer
-        .write_record(COLUMNS)
-        .expect("memory takes whatever is written");
+pub fn summary_csv(results: &ReportedRun<'_>) -> String {
     let cells: HashMap<&str, &Cell> = results
         .plan
         .cells
         .iter()
         .map(|cell| (cell.id.as_str(), cell))
         .collect();
-    for row in results.summary {
-        let Some(cell) = cells.get(row.cell.as_str()) else {
-            continue;
-        };
-        let load = cell.parameters.to_string();
-        let path = (cell.transport, &cell.network, cell.ip_family);
-        let axes = (&cell.client, &cell.server, path, load);
+    let lines = results.summary.iter().filter_map(|row| {
+        let cell = cells.get(row.cell.as_str())?;
         let flags: Vec<String> = row
             .flags
             .iter()
             .filter(|(_, count)| **count > 0)
             .map(|(flag, count)| format!("{flag}={count}"))
             .collect();
-        let interval = (row.ci95_low, row.ci95_high);
-        let share = (row.share_of_raw, row.share_of_raw_low, row.share_of_raw_high);
-        let rest = (row.mean, row.min, row.max, share, flags.join(" "));
-        let what = (row.metric, row.unit.to_string(), row.count, row.median, interval);
-        writer
-            .serialize((&row.cell, axes, what, rest))
-            .expect("every line has the columns of the header");
-    }
-    let bytes = writer.into_inner().expect("memory takes whatever is written");
-    String::from_utf8(bytes).expect("only text was written")
+        Some(Line {
+            cell: &row.cell,
+            client: &cell.client.0,
+            server: &cell.server.0,
+            transport: cell.transport,
+            network: &cell.network,
+            ip_family: cell.ip_family,
+            load: cell.parameters.to_string(),
+            metric: row.metric,
+            unit: row.unit.to_string(),
+            trials: row.count,
+            median: row.median,
+            ci95_low: row.ci95_low,
+            ci95_high: row.ci95_high,
+            mean: row.mean,
+            min: row.min,
+            max: row.max,
+            share_of_raw: row.share_of_raw,
+            share_of_raw_low: row.share_of_raw_low,
+            share_of_raw_high: row.share_of_raw_high,
+            flags: flags.join(" "),
+        })
+    });
+    csv::text(Some(Line::COLUMNS), lines)
 }

@@ -14,6 +14,7 @@ mod notes;
 mod ping;
 mod problems;
 mod profiles;
+mod ranking;
 mod relay;
 mod resources;
 mod source;
@@ -22,7 +23,7 @@ mod substreams;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::Verdict,
     matrix::{IpFamily, Transport},
     record::Flag,
@@ -31,13 +32,12 @@ use perfrun_contract::{
     tally::Conclusion,
 };
 
-use perfrun_judge::{LEAST_VALUES, runs::Basis, summary, verdict};
+use perfrun_judge::{VALUES_MIN, runs::Basis, summary, verdict};
 
-pub use comparisons::change;
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
 pub(crate) use grid::paths;
-use grid::{Column, Grid, detail, told_apart};
+use grid::{Column, FAILURES, Grid, detail, told_apart};
 pub use links::line as links_line;
 pub(crate) use notes::Notes;
 use notes::explained;
@@ -45,14 +45,13 @@ use source::Ratios;
 pub(crate) use source::{Pair, Source, Style};
 
 use crate::{
-    ranking,
     selection::ShownResults,
     table::{self, Table},
 };
 
 /// A report, not drawn yet.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Document {
+pub(crate) struct ReportContent {
     /// Name and time of the run.
     pub title: String,
     /// What a reader must know before believing a number.
@@ -79,7 +78,7 @@ pub(crate) struct Document {
     pub congestion: Option<String>,
 }
 
-impl Document {
+impl ReportContent {
     /// How to read the values of these tables.
     pub(crate) fn method<'a>(&self, tables: impl IntoIterator<Item = &'a Table>) -> String {
         let medians = tables
@@ -94,7 +93,7 @@ impl Document {
 }
 
 /// What there is to say of results.
-pub(crate) fn document(shown: ShownResults<'_>) -> Document {
+pub(crate) fn document(shown: ShownResults<'_>) -> ReportContent {
     let results = shown.results;
     let source = Source::new(results);
     let mut measurements = vec![];
@@ -115,7 +114,7 @@ pub(crate) fn document(shown: ShownResults<'_>) -> Document {
     }
     measurements.extend(lateness::table(&source));
     measurements.extend(profiles::tables(results));
-    Document {
+    ReportContent {
         title: results.name.to_owned(),
         warnings: warnings(&source),
         outcome: outcome(shown),
@@ -288,7 +287,7 @@ fn method(source: &Source<'_>) -> String {
     if most == 0 {
         return String::new();
     }
-    let few = match most < LEAST_VALUES as usize {
+    let few = match most < VALUES_MIN as usize {
         true => "; fewer than six trials have no 95 % confidence interval of the median",
         false => "",
     };
@@ -300,7 +299,7 @@ fn method(source: &Source<'_>) -> String {
     format!("Each median is over {count}, {warmup}{few}.")
 }
 
-fn ip_families(results: &Account<'_>) -> Option<&'static str> {
+fn ip_families(results: &ReportedRun<'_>) -> Option<&'static str> {
     if results.trials.is_empty() {
         return None;
     }
@@ -318,7 +317,7 @@ fn ip_families(results: &Account<'_>) -> Option<&'static str> {
 /// The congestion control of each transport: as raw, and libp2p over TCP, found it on their connections, and
 /// otherwise the default of the kernel or of the stack's QUIC. Where a transport has several, which stack has
 /// which.
-fn congestion(results: &Account<'_>) -> Option<String> {
+fn congestion(results: &ReportedRun<'_>) -> Option<String> {
     let mut used: BTreeMap<Transport, BTreeMap<&String, BTreeSet<&str>>> = BTreeMap::new();
     for record in results.trials {
         let Some(cell) = results.plan.cells.get(record.trial.cell) else {

@@ -9,18 +9,18 @@ use perfrun_contract::text::plain;
 use crate::{
     selection::ShownResults,
     table::{Cell, Kind, Table, mark, sentence},
-    tables::{Document, document},
+    tables::{ReportContent, document},
 };
 
 /// Below this even the names of rows do not fit.
-const LEAST_WIDTH: usize = 40;
+const WIDTH_MIN: usize = 40;
 /// Spaces between two columns: one after a field, one instead of a line.
 const GAP: usize = 2;
 /// Intervals double the height of a table.
-const MOST_ROWS_WITH_INTERVALS: usize = 24;
+const ROWS_WITH_INTERVALS_MAX: usize = 24;
 /// A table that is too wide gets a row for each pair of stacks, unless it then has more rows than this. Two
 /// parts are easier to read than a longer table.
-const MOST_ROWS_OF_PAIRS: usize = 64;
+const ROWS_OF_PAIRS_MAX: usize = 64;
 
 const STYLE: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none())
@@ -29,7 +29,7 @@ const STYLE: TableStyle = TableStyle::new()
 
 /// How much a terminal shows, and what it shows besides.
 #[derive(Clone, Debug, Default)]
-pub struct Form {
+pub struct TerminalOptions {
     /// Columns of the terminal.
     pub width: usize,
     /// Whether to show all tables, and not only those that the workload is for.
@@ -44,12 +44,12 @@ pub struct Form {
 
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
-pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, form: &Form) -> String {
+pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, form: &TerminalOptions) -> String {
     drawn(&document(shown.into()), form)
 }
 
-pub(crate) fn drawn(document: &Document, form: &Form) -> String {
-    let width = form.width.max(LEAST_WIDTH);
+pub(crate) fn drawn(document: &ReportContent, form: &TerminalOptions) -> String {
+    let width = form.width.max(WIDTH_MIN);
     let mut blocks = vec![];
     for warning in &document.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
@@ -97,7 +97,7 @@ pub(crate) fn draw(table: &Table, width: usize) -> String {
     if !table.caption.is_empty() {
         out = wrapped(&format!("{out}: {}", table.caption), width);
     }
-    let shape = Shape::new(table, shows_intervals(table, width));
+    let shape = ColumnWidths::new(table, shows_intervals(table, width));
     if has_intervals(table) && !shows_intervals(table, width) {
         out = wrapped(&format!("{out} (for intervals, use --output md)"), width);
     }
@@ -114,9 +114,9 @@ pub(crate) fn draw(table: &Table, width: usize) -> String {
 
 /// The table, with a row for each pair of stacks where that makes it fit.
 fn fitted(table: &Table, width: usize) -> Cow<'_, Table> {
-    if table.has_pairs_across && Shape::new(table, true).total() > width {
+    if table.has_pairs_across && ColumnWidths::new(table, true).total() > width {
         let down = table.with_pairs_down();
-        if down.rows.len() <= MOST_ROWS_OF_PAIRS && Shape::new(&down, true).total() <= width {
+        if down.rows.len() <= ROWS_OF_PAIRS_MAX && ColumnWidths::new(&down, true).total() <= width {
             return Cow::Owned(down);
         }
     }
@@ -129,17 +129,17 @@ fn has_intervals(table: &Table) -> bool {
 
 /// Whether a fitted table has room for its intervals.
 fn shows_intervals(table: &Table, width: usize) -> bool {
-    let too_wide = table.kind == Kind::Detail && Shape::new(table, true).total() > width;
-    !too_wide && table.rows.len() <= MOST_ROWS_WITH_INTERVALS
+    let too_wide = table.kind == Kind::Detail && ColumnWidths::new(table, true).total() > width;
+    !too_wide && table.rows.len() <= ROWS_WITH_INTERVALS_MAX
 }
 
 /// The fields as text and how wide the columns are.
-struct Shape {
+struct ColumnWidths {
     rows: Vec<Vec<String>>,
     widths: Vec<usize>,
 }
 
-impl Shape {
+impl ColumnWidths {
     fn new(table: &Table, intervals: bool) -> Self {
         let rows: Vec<Vec<String>> = table
             .rows
@@ -189,7 +189,7 @@ impl Shape {
     }
 }
 
-fn part(table: &Table, shape: &Shape, columns: &[usize], width: usize) -> String {
+fn part(table: &Table, shape: &ColumnWidths, columns: &[usize], width: usize) -> String {
     let chosen: Vec<usize> = (0..table.keys).chain(columns.iter().copied()).collect();
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(STYLE);

@@ -6,7 +6,7 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     network::NetworkImpairments,
     node::Info,
     plan::{Cell, Plan},
@@ -28,7 +28,7 @@ use self::{
 use crate::{
     order::grouped,
     table::{Kind, NOTHING, Table},
-    tables::{environment::Said, links},
+    tables::{environment::NodeAnswers, links},
     terminal,
 };
 
@@ -127,7 +127,7 @@ pub struct Difference {
 
 /// What differs between runs that measure the cells of a plan which they share. What results of an older
 /// version do not say differs from what others say.
-pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
+pub fn differences(shared: &Plan, runs: &[&ReportedRun<'_>]) -> Vec<Difference> {
     let cells: Vec<&Cell> = (shared.judging.cell_pairs.iter())
         .map(|cell_pair| &shared.cells[cell_pair.candidate])
         .collect();
@@ -146,8 +146,8 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
     let ids: BTreeSet<&String> = cells.iter().map(|cell| &cell.id).collect();
     let variants: BTreeSet<&str> = runs.iter().flat_map(|run| variants(run.plan, &ids)).collect();
     let of_variants = variants.into_iter().flat_map(|name| {
-        let env = |run: &Account<'_>| run.inputs.env.get(name).map(fields);
-        let arguments = |run: &Account<'_>| run.inputs.arguments.get(name).map(|all| json!(all));
+        let env = |run: &ReportedRun<'_>| run.inputs.env.get(name).map(fields);
+        let arguments = |run: &ReportedRun<'_>| run.inputs.arguments.get(name).map(|all| json!(all));
         [
             difference(Field::Env, name, runs, env, differing_fields),
             difference(Field::Arguments, name, runs, arguments, texts),
@@ -158,7 +158,7 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
         .flat_map(|run| run.inputs.pods.keys().copied())
         .collect();
     let of_pods = parts.into_iter().map(|part| {
-        let pods = |run: &Account<'_>| run.inputs.pods.get(part).cloned();
+        let pods = |run: &ReportedRun<'_>| run.inputs.pods.get(part).cloned();
         difference(Field::Pods, part, runs, pods, texts)
     });
     let networks: BTreeSet<&String> = cells.iter().map(|cell| &cell.network).collect();
@@ -171,7 +171,13 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
         .iter()
         .filter_map(|name| {
             let version = |node: &Info| node.stacks.get(name).cloned();
-            difference(Field::Stacks, name, runs, |run| Said::of(run, version), texts)
+            difference(
+                Field::Stacks,
+                name,
+                runs,
+                |run| NodeAnswers::of(run, version),
+                texts,
+            )
         })
         .collect();
     // The one that differs is what is compared.
@@ -195,8 +201,8 @@ pub fn differences(shared: &Plan, runs: &[&Account<'_>]) -> Vec<Difference> {
 fn difference<'a, T: PartialEq>(
     field: Field,
     of: &str,
-    runs: &[&Account<'a>],
-    value: impl Fn(&Account<'a>) -> Option<T>,
+    runs: &[&ReportedRun<'a>],
+    value: impl Fn(&ReportedRun<'a>) -> Option<T>,
     texts: impl FnOnce(&[Option<T>]) -> Vec<Option<String>>,
 ) -> Option<Difference> {
     let values: Vec<Option<T>> = runs.iter().map(|run| value(run)).collect();
@@ -258,14 +264,14 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
 }
 
 /// What a run as a whole has; nothing for what its parts have.
-fn of_run<'a>(field: Field, run: &Account<'a>) -> Option<Said<'a, Property>> {
-    let of = |value: fn(&Info) -> Option<Property>| Said::of(run, value);
-    let text = |text: &str| Some(Said::Same(Text(text.to_owned())));
+fn of_run<'a>(field: Field, run: &ReportedRun<'a>) -> Option<NodeAnswers<'a, Property>> {
+    let of = |value: fn(&Info) -> Option<Property>| NodeAnswers::of(run, value);
+    let text = |text: &str| Some(NodeAnswers::Same(Text(text.to_owned())));
     match field {
         Field::Perfrun => text(&run.environment.perfrun),
         Field::Contract => of(|node| Some(Number(node.contract.into()))),
         Field::Isolation => text(&run.environment.isolation.to_string()),
-        Field::Placement => Some(Said::Same(placement(run))),
+        Field::Placement => Some(NodeAnswers::Same(placement(run))),
         Field::Order => text(&run.settings.order.to_string()),
         Field::Renew => text(&run.plan.renew.to_string()),
         Field::Cpu => of(|node| Some(Text(node.cpu.clone()))),
@@ -298,7 +304,7 @@ fn of_run<'a>(field: Field, run: &Account<'a>) -> Option<Said<'a, Property>> {
 }
 
 /// The cell of a run with this id.
-fn found<'a>(run: &Account<'a>, id: &str) -> Option<&'a Cell> {
+fn found<'a>(run: &ReportedRun<'a>, id: &str) -> Option<&'a Cell> {
     run.plan.cells.iter().find(|cell| cell.id == id)
 }
 
@@ -326,7 +332,7 @@ fn topology(cell: &Cell) -> Fields {
 }
 
 /// The conditions of a network, whatever impairs its packets.
-fn network(run: &Account<'_>, name: &str) -> Option<NetworkImpairments> {
+fn network(run: &ReportedRun<'_>, name: &str) -> Option<NetworkImpairments> {
     let mut networks = run.plan.networks.iter();
     let network = networks.find(|network| network.name == name)?;
     Some(NetworkImpairments {
@@ -346,7 +352,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn of(quantity: Quantity, network: &str, run: &Account<'_>) -> Option<Self> {
+    fn of(quantity: Quantity, network: &str, run: &ReportedRun<'_>) -> Option<Self> {
         let checks = run.trials.iter().filter_map(|record| record.links.as_ref());
         let checks: Vec<&LinkCheck> = checks
             .filter(|check| check.network == network && check.is_effective())
@@ -384,7 +390,7 @@ impl Measured {
 
 /// Quantities of the links of a network that runs measured too differently. A loss or a rate that a run could
 /// not measure is left out. A run without any link that was as configured differs from others.
-fn links_apart(network: &str, runs: &[&Account<'_>]) -> Vec<Difference> {
+fn links_apart(network: &str, runs: &[&ReportedRun<'_>]) -> Vec<Difference> {
     let difference = |quantity: Quantity| {
         let all: Vec<Option<Measured>> = runs
             .iter()
@@ -428,7 +434,7 @@ fn stacks(cell: &Cell) -> impl Iterator<Item = String> {
         .chain(names)
 }
 
-fn placement(run: &Account<'_>) -> Property {
+fn placement(run: &ReportedRun<'_>) -> Property {
     let mut machines: Vec<(&Info, Vec<String>)> = vec![];
     for (name, info) in &run.environment.nodes {
         match machines

@@ -20,9 +20,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::caller::{Caller, ConnectionSlots};
 
 /// How long the head of the first request may take after the connection.
-const FIRST_HEAD: Duration = Duration::from_secs(5);
+const FIRST_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer may wait for its reader without progress.
-const STUCK: Duration = Duration::from_secs(30);
+const STUCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What peers may take of a server.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +40,8 @@ impl Limits {
         Self {
             connections,
             idle,
-            first_head: FIRST_HEAD,
-            stuck: STUCK,
+            first_head: FIRST_HEAD_TIMEOUT,
+            stuck: STUCK_TIMEOUT,
         }
     }
 }
@@ -152,7 +152,7 @@ mod tests {
         ..Limits::new(8, HEAD)
     };
     /// More than any call takes, even on a loaded machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
     const CALL: &[u8] = b"GET / HTTP/1.1\r\nHost: node\r\n\r\n";
 
     /// A connection in memory. With time paused, it is as fast on a busy machine as on any other.
@@ -176,7 +176,7 @@ mod tests {
 
     async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
         let mut text = vec![];
-        let read = timeout(PATIENCE, stream.read_to_end(&mut text));
+        let read = timeout(TEST_TIMEOUT, stream.read_to_end(&mut text));
         read.await.expect("the connection is closed").unwrap();
         String::from_utf8(text).unwrap()
     }
@@ -184,7 +184,7 @@ mod tests {
     async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), call: &[u8]) -> String {
         stream.write_all(call).await.unwrap();
         let mut text = vec![0; 1000];
-        let read = timeout(PATIENCE, stream.read(&mut text)).await;
+        let read = timeout(TEST_TIMEOUT, stream.read(&mut text)).await;
         text.truncate(read.expect("there is an answer").unwrap());
         String::from_utf8(text).unwrap()
     }
@@ -235,7 +235,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_request_has_less_time_than_later_ones() {
-        let limits = Limits::new(1, 4 * FIRST_HEAD);
+        let limits = Limits::new(1, 4 * FIRST_HEAD_TIMEOUT);
         let begun = Instant::now();
         let (mut peer, _) = connect(quick(), limits);
         rest(&mut peer).await;
@@ -246,8 +246,14 @@ mod tests {
         assert!(answer(&mut peer, CALL).await.ends_with("quick"));
         rest(&mut peer).await;
         let idle = begun.elapsed();
-        assert!((FIRST_HEAD..2 * FIRST_HEAD).contains(&silent), "{silent:?}");
-        assert!((4 * FIRST_HEAD..5 * FIRST_HEAD).contains(&idle), "{idle:?}");
+        assert!(
+            (FIRST_HEAD_TIMEOUT..2 * FIRST_HEAD_TIMEOUT).contains(&silent),
+            "{silent:?}"
+        );
+        assert!(
+            (4 * FIRST_HEAD_TIMEOUT..5 * FIRST_HEAD_TIMEOUT).contains(&idle),
+            "{idle:?}"
+        );
     }
 
     /// A peer that sends many requests together and reads none of the answers. hyper has no timer for that.
@@ -257,9 +263,15 @@ mod tests {
         let begun = Instant::now();
         let (mut peer, served) = connect(router, Limits::new(1, HEAD));
         peer.write_all(&CALL.repeat(20)).await.unwrap();
-        timeout(10 * STUCK, served).await.expect("it ends").unwrap();
+        timeout(10 * STUCK_TIMEOUT, served)
+            .await
+            .expect("it ends")
+            .unwrap();
         let elapsed = begun.elapsed();
-        assert!((STUCK..2 * STUCK).contains(&elapsed), "{elapsed:?}");
+        assert!(
+            (STUCK_TIMEOUT..2 * STUCK_TIMEOUT).contains(&elapsed),
+            "{elapsed:?}"
+        );
         drop(peer);
     }
 
@@ -269,7 +281,7 @@ mod tests {
         let (mut peer, _) = connect(router, LIMITS);
         let call = b"GET / HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
         peer.write_all(call).await.unwrap();
-        sleep(STUCK - HEAD).await;
+        sleep(STUCK_TIMEOUT - HEAD).await;
         assert!(rest(&mut peer).await.len() > 1 << 20);
     }
 
@@ -317,7 +329,7 @@ mod tests {
             }
         });
         let router = Router::new().route("/", late);
-        let (address, served) = start(router, Limits::new(8, PATIENCE), stop.clone()).await;
+        let (address, served) = start(router, Limits::new(8, TEST_TIMEOUT), stop.clone()).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let idle = TcpStream::connect(address).await.unwrap();
         stream.write_all(CALL).await.unwrap();
@@ -325,7 +337,7 @@ mod tests {
         stop.cancel();
         assert!(rest(&mut stream).await.ends_with("late"));
         drop(idle);
-        timeout(PATIENCE, served).await.expect("it ends").unwrap();
+        timeout(TEST_TIMEOUT, served).await.expect("it ends").unwrap();
         TcpStream::connect(address).await.unwrap_err();
     }
 }

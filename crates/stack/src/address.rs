@@ -32,6 +32,11 @@ pub(super) fn multiaddr(transport: Transport, socket: SocketAddr) -> Multiaddr {
     }
 }
 
+/// The multiaddr of a socket as text, for example `/ip4/127.0.0.1/udp/4001/quic-v1`.
+pub fn socket_address(transport: Transport, socket: SocketAddr) -> String {
+    multiaddr(transport, socket).to_string()
+}
+
 /// The socket of an address of the raw stack, which has no peer id. The inverse of [`multiaddr`].
 pub(crate) fn socket(transport: Transport, address: &str) -> Result<SocketAddr, Error> {
     let refuse = |reason: &str| Error::address(address, reason);

@@ -70,7 +70,7 @@ const HELLO: &[u8] = b"hello";
 const WELCOME: &[u8] = b"welcome";
 
 /// Introductions at the same time. More than the peers that a host can have, so that one above gets a reason.
-const MOST_INTRODUCTIONS: usize = 1024;
+const INTRODUCTIONS_MAX: usize = 1024;
 
 /// Attempts to find a free port, which another program may take before commonware does.
 const PORT_ATTEMPTS: usize = 8;
@@ -91,7 +91,7 @@ pub(super) async fn start(
     let upgrader = handshake::upgrader(
         key.clone(),
         config.settings.cups(),
-        handshake::MAX_CLOCK_DIFFERENCE,
+        handshake::CLOCK_DIFFERENCE_MAX,
     );
     let Some(load) = config.parameters.messages() else {
         return streams::start(config.listen.map(SocketAddr::from), upgrader, inbound).await;
@@ -288,7 +288,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             drop(counted);
         });
     };
-    accept::accept(listener, MOST_INTRODUCTIONS, "an introduction", take).await;
+    accept::accept(listener, INTRODUCTIONS_MAX, "an introduction", take).await;
 }
 
 /// Accepts a peer's connections for as long as its introduction lasts.

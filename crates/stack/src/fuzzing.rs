@@ -6,12 +6,11 @@ use perfrun_contract::matrix::Transport;
 use tokio::io::AsyncRead;
 
 use crate::{
-    address::socket,
+    address::{socket, socket_address},
     raw::{
         proxy::Gate,
         target::{self, Nonce},
     },
-    socket_address,
 };
 
 /// An address as a conductor passes it on, or as people type it. Panics if it is another one after

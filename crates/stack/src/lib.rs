@@ -24,12 +24,10 @@ mod raw;
 mod tasks;
 mod webrtc;
 
-use std::net::SocketAddr;
-
 use futures::future::BoxFuture;
 use perfrun_contract::{
     limits::{CONNECTIONS_MAX, DIAL_TIMEOUT},
-    matrix::{NodeProgramKind, Stack, Transport},
+    matrix::{NodeProgramKind, Stack},
     support::{why_role_unsupported, why_setting_unsupported},
 };
 use tokio::sync::mpsc;
@@ -39,6 +37,7 @@ use tokio::sync::mpsc;
 pub use self::commonware::limited;
 use self::limits::{CLOSE_TIMEOUT, IDLE_TIMEOUT, OPEN_TIMEOUT, with_spare, within};
 pub use self::{
+    address::socket_address,
     error::Error,
     host::{
         BoxStream, Connection, DialPhases, Host, HostConfig, Inbound, Keys, PingTarget, RelayEvent, Relaying,
@@ -91,9 +90,4 @@ async fn begin(
             "anything in perfrun-node, which does not have it",
         )),
     }
-}
-
-/// The multiaddr of a socket, for example `/ip4/127.0.0.1/udp/4001/quic-v1`.
-pub fn socket_address(transport: Transport, socket: SocketAddr) -> String {
-    address::multiaddr(transport, socket).to_string()
 }

@@ -48,8 +48,9 @@ use self::{
     transport::Limits,
 };
 use super::{
-    BoxStream, CLOSE_TIMEOUT, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
-    Inbound, Keys, OPEN_TIMEOUT, PingTarget, Relaying, Reservation, address, congestion, tasks::Tasks,
+    BoxStream, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT, Inbound, Keys,
+    OPEN_TIMEOUT, PingTarget, Relaying, Reservation, address, congestion,
+    tasks::{self, Tasks},
 };
 use crate::messenger::{BoxMessenger, Broadcaster};
 
@@ -283,11 +284,7 @@ impl Host for Libp2p {
     }
 
     async fn close(self: Box<Self>) {
-        let (reply, closed) = oneshot::channel();
-        if self.commands.send(Command::Shutdown { reply }).is_ok() {
-            // An unresponsive peer must not delay the next trial: what is still open is dropped.
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
-        }
+        tasks::close(&self.commands, |reply| Command::Shutdown { reply }).await;
         self.tasks.end().await;
         if let Some(listening) = self.listening {
             address::until_free(self.transport, listening).await;
@@ -409,14 +406,12 @@ impl Connection for Dialled {
         if self.transport == Transport::WebrtcDirect {
             tokio::time::sleep(RESETS_LEAVE).await;
         }
-        let (reply, closed) = oneshot::channel();
-        let command = Command::Close {
-            id: self.established.id,
+        let id = self.established.id;
+        let command = |reply| Command::Close {
+            id,
             reply: Some(reply),
         };
-        if self.commands.send(command).is_ok() {
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
-        }
+        tasks::close(&self.commands, command).await;
     }
 }
 

@@ -41,8 +41,10 @@ use self::{
     protocol::{Command, RawProtocol},
 };
 use super::{
-    BoxStream, CLOSE_TIMEOUT, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig,
-    IDLE_TIMEOUT, Inbound, Keys, OPEN_TIMEOUT, Reservation, address, interfaces, tasks::Tasks, with_spare,
+    BoxStream, CONNECTIONS_MAX, Connection, DIAL_TIMEOUT, DialPhases, Error, Host, HostConfig, IDLE_TIMEOUT,
+    Inbound, Keys, OPEN_TIMEOUT, Reservation, address, interfaces,
+    tasks::{self, Tasks},
+    with_spare,
 };
 use crate::messenger::BoxMessenger;
 
@@ -303,11 +305,7 @@ impl Host for Lite {
     }
 
     async fn close(self: Box<Self>) {
-        let (reply, closed) = oneshot::channel();
-        if self.commands.send(Command::Shutdown { reply }).is_ok() {
-            // An unresponsive peer must not delay the next trial: what is still open is dropped.
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
-        }
+        tasks::close(&self.commands, |reply| Command::Shutdown { reply }).await;
         self.tasks.end().await;
         if let Some(listening) = self.listening {
             address::until_free(self.transport, listening).await;
@@ -352,17 +350,12 @@ impl Connection for Dialled {
     }
 
     async fn close(self: Box<Self>) {
-        let (reply, closed) = oneshot::channel();
-        if self
-            .commands
-            .send(Command::Close {
-                peer: self.peer,
-                reply: Some(reply),
-            })
-            .is_ok()
-        {
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
-        }
+        let peer = self.peer;
+        let command = |reply| Command::Close {
+            peer,
+            reply: Some(reply),
+        };
+        tasks::close(&self.commands, command).await;
     }
 }
 

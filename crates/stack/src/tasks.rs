@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -43,5 +44,17 @@ impl Tasks {
         {
             tracing::warn!(tasks = self.tracker.len(), "tasks of a host did not stop in time");
         }
+    }
+}
+
+/// Sends a command to close something, and waits until that is closed. An unresponsive peer must not delay
+/// the next trial: what is still open is dropped.
+pub(super) async fn close<C>(
+    commands: &mpsc::UnboundedSender<C>,
+    command: impl FnOnce(oneshot::Sender<()>) -> C,
+) {
+    let (reply, closed) = oneshot::channel();
+    if commands.send(command(reply)).is_ok() {
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
     }
 }

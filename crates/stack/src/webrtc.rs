@@ -14,7 +14,7 @@ use super::{BoxStream, Stream};
 /// libp2p negotiates and sends messages of 16 KiB, but cannot receive more than 8 KiB: a longer message ends
 /// the stream and blocks the connection (rust-libp2p issue 4049). The 32 bytes are room for its frame and a
 /// flag.
-const LONGEST_MESSAGE: usize = 8192 - 32;
+const CHANNEL_MESSAGE_MAX: usize = 8192 - 32;
 
 /// Wraps a stream as its transport requires.
 pub(super) fn boxed(transport: Transport, stream: impl Stream + 'static) -> BoxStream {
@@ -49,7 +49,7 @@ impl<S: Stream> AsyncWrite for WebrtcStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         // Otherwise libp2p would join this write and unsent bytes into a longer message.
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        let short = buf.get(..LONGEST_MESSAGE).unwrap_or(buf);
+        let short = buf.get(..CHANNEL_MESSAGE_MAX).unwrap_or(buf);
         Pin::new(&mut self.stream).poll_write(cx, short)
     }
 

@@ -29,13 +29,13 @@ use self::{emulation::Emulation, metrics::Metrics};
 use crate::{
     args,
     control::{Refused, guard, unreadable},
-    serve::{listen, metrics_listener, read_token, serve_metrics, stop_signal},
+    serve::{Sockets, read_token, stop_signal},
 };
 
 /// A conductor has one or two connections, a scraper has one.
 const LIMITS: Limits = Limits::new(64, Duration::from_secs(60));
 /// How long calls in progress may take when the agent stops.
-const LAST_CALLS: Duration = Duration::from_secs(1);
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The state that calls work on.
 struct Agent {
@@ -52,7 +52,7 @@ struct Agent {
 /// Serves a conductor until SIGTERM or SIGINT, and leaves the interface as it was.
 pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let token = read_token(&args.token_file)?;
-    let listener = listen(&args.control)?;
+    let sockets = Sockets::open(&args.control, &args.observed)?;
     let listen_ip = args.listen.ip();
     let bound = std::net::UdpSocket::bind(SocketAddr::new(listen_ip, 0));
     let socket = bound.with_context(|| format!("failed to bind a UDP port of {listen_ip} for probes"))?;
@@ -87,27 +87,19 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
             .inspect_err(|error| tracing::info!(%error, "perfrun link show cannot query this agent"));
     let stop = CancellationToken::new();
     let signalled = stop_signal().context("failed to watch for signals")?;
-    let extra = metrics_listener(&args.observed)?;
-    let (page, scrapes) = (agent.clone(), agent.metrics.scrapes.clone());
+    let (shown, scrapes) = (agent.clone(), agent.metrics.scrapes.clone());
+    let page = metrics_router(scrapes, move || std::future::ready(shown.metrics.encode()));
     let graceful = async {
         signalled.await;
         // The counters may have changed until now, since no packet is known to be the last.
         agent.metrics.scrapes.changed();
         agent.metrics.scrapes.seen(args.observed.linger_seconds).await;
         stop.cancel();
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };
-    let serving = futures::future::join(
-        perfrun_serve::serve(
-            listener,
-            router(agent.clone(), token.into()),
-            LIMITS,
-            stop.clone(),
-        ),
-        serve_metrics(extra, scrapes, move || page.metrics.encode(), stop.clone()),
-    );
+    let calls = router(agent.clone(), token.into());
     tokio::select! {
-        _ = serving => {}
+        () = sockets.serve(calls, LIMITS, page, stop.clone()) => {}
         () = graceful => {}
         ended = answering => {
             ended.context("the thread that answers probes has ended")?.context("failed to answer probes")?;
@@ -124,12 +116,8 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
         .route("/healthz", get(async || "ok\n"))
         // The agent answers calls only after it has restored its link, so it is always ready.
         .route("/readyz", get(async || "ok\n"));
-    let (page, scrapes) = (agent.clone(), agent.metrics.scrapes.clone());
     open.merge(guard(guarded, token, Arc::default()))
         .with_state(agent)
-        .merge(metrics_router(scrapes, move || {
-            std::future::ready(page.metrics.encode())
-        }))
 }
 
 async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {

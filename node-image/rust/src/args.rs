@@ -461,16 +461,16 @@ pub struct Sink {
 
 /// Streams of one connection to a stand-alone server. With a higher limit, yamux could not grow the windows
 /// of a few.
-pub const MOST_STREAMS: u32 = 1024;
+pub const STANDALONE_STREAMS_MAX: u32 = 1024;
 
 fn streams(text: &str) -> Result<u32, String> {
     let streams = text
         .parse()
         .ok()
-        .filter(|streams| (1..=MOST_STREAMS).contains(streams));
+        .filter(|streams| (1..=STANDALONE_STREAMS_MAX).contains(streams));
     streams.ok_or_else(|| {
         format!(
-            "must be 1 to {MOST_STREAMS}, the limit of `perfrun-node server` for one connection; `perfrun run` measures up \
+            "must be 1 to {STANDALONE_STREAMS_MAX}, the limit of `perfrun-node server` for one connection; `perfrun run` measures up \
              to {STREAMS_MAX} substreams"
         )
     })

@@ -20,7 +20,7 @@ use axum::{
     routing::{get, put},
 };
 use perfrun_contract::node::{Clock, EPOCH_HEADER, Info, Problem, Start, TrialRequest, TrialState};
-use perfrun_serve::{metrics_router, require_token};
+use perfrun_serve::require_token;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// The longest time that a call may wait, in seconds. After that, the client repeats the call.
-const LONGEST_WAIT: f64 = 60.0;
+const WAIT_MAX: f64 = 60.0;
 /// The largest body of a call, in bytes: a request with thousands of addresses fits.
 const LARGEST_BODY: usize = 4 << 20;
 
@@ -61,7 +61,7 @@ impl Node {
     }
 }
 
-/// All routes of the control port.
+/// All routes of the control port besides the page of metrics.
 pub(crate) fn router(node: Arc<Node>) -> Router {
     let (token, epoch) = (node.token.clone(), node.epoch.clone());
     let guarded = Router::new()
@@ -84,15 +84,11 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         .route("/v1/trials/{id}/start", put(start_trial))
         .route("/v1/trials/{id}/finish", put(finish_trial))
         .route("/v1/renew", put(renew));
-    let metrics = node.metrics.clone();
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .merge(guard(guarded, token, epoch))
         .with_state(node)
-        .merge(metrics_router(metrics.scrapes.clone(), move || {
-            std::future::ready(metrics.encode())
-        }))
 }
 
 /// Lets only calls with the token pass, even to unknown routes, and only those of the latest conductor.
@@ -222,7 +218,7 @@ async fn get_trial(
     let Query(Wait { wait, after }) =
         query.map_err(|rejection| Refused::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
     let trial = find(&node, &id)?;
-    let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(LONGEST_WAIT) } else { 0.0 });
+    let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(WAIT_MAX) } else { 0.0 });
     let status = trial.status(wait, after).await;
     if status.outcome.is_some() {
         trial.collected();

@@ -9,9 +9,9 @@ use perfrun_contract::{
 use perfrun_stack as stack;
 
 /// Most identities of a node: its peers, times their connections in flight.
-const MOST_HOSTS: u64 = 16_384;
+const HOSTS_MAX: u64 = 16_384;
 /// Longest label of a metric, in bytes.
-const LONGEST_LABEL: usize = 512;
+const LABEL_MAX: usize = 512;
 /// Checks a request, and returns its stack. The error says what must be true of the request.
 pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
     let mut spoken = stack::implemented();
@@ -20,7 +20,7 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
         .ok_or_else(|| {
             format!(
                 "stack must be one of those that /v1/info lists, not {:?}: this node does not speak it",
-                request.stack.chars().take(LONGEST_LABEL).collect::<String>()
+                request.stack.chars().take(LABEL_MAX).collect::<String>()
             )
         })?;
     ensure(is_time(request.timeout_seconds), || {
@@ -38,12 +38,12 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
         },
     )?;
     let TrialLabels { cell, network } = &request.labels;
-    ensure(cell.len().max(network.len()) <= LONGEST_LABEL, || {
-        format!("labels must have at most {LONGEST_LABEL} bytes")
+    ensure(cell.len().max(network.len()) <= LABEL_MAX, || {
+        format!("labels must have at most {LABEL_MAX} bytes")
     })?;
     if let Side::Source { peers, .. } = &request.side {
-        ensure((1..=MOST_HOSTS).contains(&u64::from(*peers)), || {
-            format!("peers must be 1 to {MOST_HOSTS}, not {peers}")
+        ensure((1..=HOSTS_MAX).contains(&u64::from(*peers)), || {
+            format!("peers must be 1 to {HOSTS_MAX}, not {peers}")
         })?;
     }
     if let Side::Client { servers, .. } = &request.side {
@@ -53,8 +53,8 @@ pub(crate) fn check(request: &TrialRequest) -> Result<Stack, String> {
     }
     if let Side::Client { peers, .. } | Side::Both { peers } = request.side {
         let hosts = request.parameters.hosts(peers);
-        ensure((1..=MOST_HOSTS).contains(&hosts), || {
-            format!("peers, times inFlight or connections, must be 1 to {MOST_HOSTS}, not {hosts}")
+        ensure((1..=HOSTS_MAX).contains(&hosts), || {
+            format!("peers, times inFlight or connections, must be 1 to {HOSTS_MAX}, not {hosts}")
         })?;
         ensure(peers == 1 || !request.parameters.has_own_peers(), || {
             "peers must be 1 in an echo: each of its connections is a peer".into()

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use perfrun_metrics::Scrapes;
+use axum::Router;
 use perfrun_serve::{Limits, metrics_router};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -32,21 +32,21 @@ const LIMITS: Limits = Limits::new(256, Duration::from_secs(60));
 /// Each scraper has a connection. It is idle for longer than the usual time between two scrapes.
 const METRICS_LIMITS: Limits = Limits::new(16, Duration::from_secs(150));
 /// How long a stopping node waits until its outcomes are collected.
-const LAST_COLLECTION: Duration = Duration::from_secs(3);
+const LAST_COLLECTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long calls in progress may then take.
-const LAST_CALLS: Duration = Duration::from_secs(1);
+const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves a conductor until SIGTERM or SIGINT. A running trial then ends with a reason that can still be
 /// collected. Where the conductor asks for it, the program restarts.
 pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
-    let listener = listen(&args.control)?;
-    let listen_ip = args.listen.ip();
     let observed = &args.observed;
+    let sockets = Sockets::open(&args.control, observed)?;
+    let listen_ip = args.listen.ip();
     let metrics = Arc::new(Metrics::new(observed, args.role));
-    let (page, scrapes) = (metrics.clone(), metrics.scrapes.clone());
-    let extra = metrics_listener(observed)?;
+    let (shown, scrapes) = (metrics.clone(), metrics.scrapes.clone());
+    let page = metrics_router(scrapes, move || std::future::ready(shown.encode()));
     let node = Arc::new(Node {
         info: info(listen_ip),
         program_digest: program_digest(),
@@ -68,23 +68,18 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let _ = tokio::time::timeout(LAST_COLLECTION, collected).await;
+        let _ = tokio::time::timeout(LAST_COLLECTION_TIMEOUT, collected).await;
         node.metrics.scrapes.seen(observed.linger_seconds).await;
         stop.cancel();
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };
     let renewed = async {
         node.renew.cancelled().await;
         stop.cancel();
-        tokio::time::sleep(LAST_CALLS).await;
+        tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };
-    // Waits for both, so that the last scrape has its answer before this ends.
-    let serving = futures::future::join(
-        perfrun_serve::serve(listener, router(node.clone()), LIMITS, stop.clone()),
-        serve_metrics(extra, scrapes, move || page.encode(), stop.clone()),
-    );
     tokio::select! {
-        _ = serving => {}
+        () = sockets.serve(router(node.clone()), LIMITS, page, stop.clone()) => {}
         () = graceful => {}
         () = renewed => {}
     }
@@ -96,22 +91,33 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The additional socket for metrics. `None` if none is configured.
-pub(crate) fn metrics_listener(observed: &Observed) -> anyhow::Result<Option<tokio::net::TcpListener>> {
-    let address = observed.metrics.map(ControlAddress::Bind);
-    address.map(|address| listen(&address)).transpose()
+/// The sockets of a program that a conductor calls.
+pub(crate) struct Sockets {
+    control: tokio::net::TcpListener,
+    /// For metrics only. `None` if none is configured.
+    metrics: Option<tokio::net::TcpListener>,
 }
 
-/// Serves metrics on the additional socket, if there is one, until `stop`.
-pub(crate) async fn serve_metrics(
-    listener: Option<tokio::net::TcpListener>,
-    scrapes: Arc<Scrapes>,
-    encode: impl Fn() -> String + Clone + Send + Sync + 'static,
-    stop: CancellationToken,
-) {
-    if let Some(listener) = listener {
-        let router = metrics_router(scrapes, move || std::future::ready(encode()));
-        perfrun_serve::serve(listener, router, METRICS_LIMITS, stop).await;
+impl Sockets {
+    pub(crate) fn open(control: &ControlAddress, observed: &Observed) -> anyhow::Result<Self> {
+        let metrics = observed.metrics.map(ControlAddress::Bind);
+        Ok(Self {
+            control: listen(control)?,
+            metrics: metrics.map(|address| listen(&address)).transpose()?,
+        })
+    }
+
+    /// Serves calls, and the page of metrics at both sockets, until `stop`.
+    pub(crate) async fn serve(self, calls: Router, limits: Limits, page: Router, stop: CancellationToken) {
+        let Self { control, metrics } = self;
+        let control = perfrun_serve::serve(control, calls.merge(page.clone()), limits, stop.clone());
+        let metrics = async {
+            if let Some(metrics) = metrics {
+                perfrun_serve::serve(metrics, page, METRICS_LIMITS, stop).await;
+            }
+        };
+        // Waits for both, so that the last scrape has its answer before this ends.
+        futures::future::join(control, metrics).await;
     }
 }
 
@@ -139,7 +145,7 @@ pub(crate) fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(token)
 }
 
-pub(crate) fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
+fn listen(address: &ControlAddress) -> anyhow::Result<tokio::net::TcpListener> {
     let listener = match address {
         ControlAddress::Bind(address) => TcpListener::bind(address)
             .with_context(|| format!("failed to bind {address}: is another node running?"))?,

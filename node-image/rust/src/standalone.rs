@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use self::output::{ClientResult, Form, Interval, Listening, Substreams};
 use crate::{
-    args::{self, MOST_STREAMS, Observed, Output},
+    args::{self, Observed, Output, STANDALONE_STREAMS_MAX},
     metrics::Metrics,
     observer::Observer,
     sampler::Sampling,
@@ -69,7 +69,9 @@ fn server_setup(args: &args::Server) -> anyhow::Result<Setup> {
     setup.listen = (listen.ip(), listen.port());
     setup.identity = identity;
     // One server serves many kinds of clients.
-    let most_streams = limits(stack, transport).max_streams.unwrap_or(MOST_STREAMS);
+    let most_streams = limits(stack, transport)
+        .max_streams
+        .unwrap_or(STANDALONE_STREAMS_MAX);
     setup.max_streams = Some(most_streams as usize);
     Ok(setup)
 }

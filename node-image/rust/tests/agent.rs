@@ -15,7 +15,7 @@ use std::{
 
 use perfrun_contract::node::{EPOCH_HEADER, LinkRequest, LinkStatus};
 use perfrun_emulator::capabilities::probe;
-use perfrun_link::{Ability, Backend, Impairment, Link};
+use perfrun_link::{Ability, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::{Need, skip};
 use reqwest::StatusCode;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -23,7 +23,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 const TOKEN: &str = "a token of this test";
 const CONTROL: &str = "127.0.0.1:9091";
 const PEER: &str = "10.79.0.2";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn the_successor_of_a_killed_agent_impairs_before_it_is_called() {
@@ -111,7 +111,7 @@ fn delay(milliseconds: u64) -> LinkRequest {
         ..Impairment::default()
     };
     LinkRequest {
-        link: Link::to([PEER.parse().unwrap()], impairment).unwrap(),
+        link: OutgoingLinks::to([PEER.parse().unwrap()], impairment).unwrap(),
         backend: Backend::Userspace,
         seed: None,
     }
@@ -196,7 +196,7 @@ impl Agent {
             .await
             .is_err()
         {
-            assert!(begun.elapsed() < PATIENCE, "the agent does not answer");
+            assert!(begun.elapsed() < TEST_TIMEOUT, "the agent does not answer");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         agent

@@ -39,7 +39,7 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// What takes longer hangs, even on a slow machine.
-const SOON: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn messages(bytes: usize, window: u32) -> Messages {
     Messages {
@@ -153,7 +153,7 @@ async fn send(messenger: &mut BoxMessenger, message: Message) {
 
 async fn receive(messenger: &mut BoxMessenger) -> Option<Message> {
     let received = poll_fn(|cx| messenger.poll_receive(cx));
-    timeout(SOON, received).await.expect("a message").unwrap()
+    timeout(TEST_TIMEOUT, received).await.expect("a message").unwrap()
 }
 
 /// Sends numbers from 0 with a window of them in flight, each of which must be acknowledged in order.
@@ -241,7 +241,7 @@ async fn introductions_of_strangers_do_not_disturb_peers() {
     exchange(&mut client.messenger, &mut accepted, 100, 64, 1).await;
     // The server has given up on those who did not say who they are.
     for mut stream in rude.drain(..3) {
-        let end = timeout(SOON, stream.read_to_end(&mut Vec::new())).await;
+        let end = timeout(TEST_TIMEOUT, stream.read_to_end(&mut Vec::new())).await;
         assert!(end.is_ok(), "the server waits for more");
     }
 }
@@ -272,7 +272,7 @@ async fn one_peer_too_many_gets_the_reason_and_a_place_when_another_leaves() {
     introduced.pop();
     let began = Instant::now();
     while let Err(error) = host.dial(server.address()).await {
-        assert!(began.elapsed() < SOON, "{error}");
+        assert!(began.elapsed() < TEST_TIMEOUT, "{error}");
     }
 }
 
@@ -289,7 +289,7 @@ async fn a_dial_to_a_closed_commonware_host_fails_in_time() {
 
     let _silent = TcpListener::bind(introductions).await.unwrap();
     // After 10 s.
-    let dialled = timeout(2 * SOON, host.dial(&address)).await.unwrap();
+    let dialled = timeout(2 * TEST_TIMEOUT, host.dial(&address)).await.unwrap();
     let error = dialled.err().unwrap();
     assert!(matches!(error, Error::Dial { .. }), "{error}");
 
@@ -305,7 +305,7 @@ async fn each_end_notices_that_the_other_has_ended() {
     let mut server = Server::start(config(64, 1)).await;
     let ended = |mut messenger: BoxMessenger| async move {
         let ended = poll_fn(|cx| messenger.poll_ended(cx));
-        timeout(SOON, ended).await.expect("it is reported");
+        timeout(TEST_TIMEOUT, ended).await.expect("it is reported");
         assert_eq!(receive(&mut messenger).await, None);
     };
     let client = Client::dial(config(64, 1), server.address()).await;
@@ -372,7 +372,9 @@ async fn streams_need_the_same_version_of_cups_at_both_ends() {
         stream.write_all(&[7; 100]).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut received = Vec::new();
-        let read = timeout(SOON, accepted.read_to_end(&mut received)).await.unwrap();
+        let read = timeout(TEST_TIMEOUT, accepted.read_to_end(&mut received))
+            .await
+            .unwrap();
         if dialler == listener {
             assert_eq!((read.unwrap(), received), (100, vec![7; 100]));
         } else {
@@ -462,7 +464,7 @@ fn left() -> (usize, BTreeSet<String>) {
 async fn until_left(before: &(usize, BTreeSet<String>)) {
     // The kernel lists a thread for a moment after it was joined.
     let began = Instant::now();
-    while left() != *before && began.elapsed() < SOON {
+    while left() != *before && began.elapsed() < TEST_TIMEOUT {
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(left(), *before);

@@ -17,7 +17,7 @@ use perfrun_node::wire::{
 };
 use perfrun_stack::{
     Error, Host, Inbound,
-    limited::{Limits, MAX_CLOCK_DIFFERENCE, host},
+    limited::{CLOCK_DIFFERENCE_MAX, Limits, host},
     messenger::{BoxMessenger, Message},
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -26,7 +26,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-const SOON: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A window of 64 messages.
 fn load(count: u64) -> perfrun_contract::parameters::Messages {
@@ -74,7 +74,7 @@ impl Pair {
             1,
             here,
             server,
-            MAX_CLOCK_DIFFERENCE,
+            CLOCK_DIFFERENCE_MAX,
             &mut registry,
             inbound.clone(),
         )
@@ -83,7 +83,7 @@ impl Pair {
             2,
             None,
             client,
-            MAX_CLOCK_DIFFERENCE,
+            CLOCK_DIFFERENCE_MAX,
             &mut Registry::default(),
             inbound,
         )
@@ -121,7 +121,7 @@ impl Pair {
                 served = &mut server => panic!("the server ended first: {served:?}"),
             }
         };
-        timeout(SOON, ran).await.expect("it does not hang")
+        timeout(TEST_TIMEOUT, ran).await.expect("it does not hang")
     }
 }
 
@@ -214,7 +214,7 @@ async fn a_window_that_overflows_a_queue_is_reported_as_lost() {
             ran = &mut client => ran.unwrap_err(),
         }
     };
-    let error = timeout(SOON, both).await.expect("it does not hang");
+    let error = timeout(TEST_TIMEOUT, both).await.expect("it does not hang");
     assert_eq!(
         error.reason(),
         perfrun_contract::node::Reason::MessageLost,
@@ -254,7 +254,7 @@ async fn a_message_that_a_full_queue_drops_is_reported_as_lost() {
             flooded = flood => panic!("the flood ended: {flooded:?}"),
         }
     };
-    let error = timeout(SOON, served)
+    let error = timeout(TEST_TIMEOUT, served)
         .await
         .expect("it does not hang")
         .unwrap_err();
@@ -270,7 +270,7 @@ async fn clocks_that_differ_too_much_are_the_reason_of_a_failed_dial() {
     let here = Some((Ipv4Addr::LOCALHOST.into(), 0));
     let registry = &mut Registry::default();
     let server = host(1, here, usual(), Duration::ZERO, registry, inbound.clone()).await;
-    let client = host(2, None, usual(), MAX_CLOCK_DIFFERENCE, registry, inbound).await;
+    let client = host(2, None, usual(), CLOCK_DIFFERENCE_MAX, registry, inbound).await;
     let error = client.dial(&server.addresses()[0]).await.err().unwrap();
     assert!(matches!(error, Error::Dial { .. }), "{error}");
     assert!(error.to_string().contains("clock"), "{error}");

@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
+use http::{Request, header::ACCEPT};
+use kube::{Client, core::request};
 use thiserror::Error;
 
 /// The API server answers 500 to an object that can never be applied.
 const NEVER_APPLIES: &str = "failed to create typed patch object";
+
+/// How etcd, which answers the API server, says that an object is too large: the API server answers 500.
+const TOO_LARGE: [&str; 2] = ["too large", "larger than max"];
+
+/// Requests the metadata of an object instead of the object.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The longest time that one call of the API server may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,6 +54,15 @@ impl CallError {
             _ => false,
         })
     }
+
+    /// Whether the API server refuses the object for what it contains, so that it may take a smaller one.
+    pub(crate) fn refuses_content(&self) -> bool {
+        let is_too_large = |answer: &kube::core::Status| {
+            let mut phrases = TOO_LARGE.iter();
+            phrases.any(|phrase| answer.message.contains(phrase))
+        };
+        self.is_final(Forbidden::IsTemporary) || self.answer().is_some_and(is_too_large)
+    }
 }
 
 /// What a caller takes a missing right, an exceeded quota or a missing namespace for.
@@ -67,22 +84,51 @@ pub(crate) async fn within_timeout<T>(
     }
 }
 
+/// Sends a request that changes or deletes an object. Its answer is the object, which may be large, and which
+/// nobody reads.
+pub(crate) async fn change(
+    client: &Client,
+    request: Result<Request<Vec<u8>>, request::Error>,
+) -> Result<(), CallError> {
+    let mut request = request.map_err(|error| CallError::Api(kube::Error::BuildRequest(error)))?;
+    let headers = request.headers_mut();
+    headers.insert(ACCEPT, METADATA.parse().expect("it is printable"));
+    within_timeout(client.request_text(request)).await.map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
 
     use super::*;
 
+    fn answered(code: u16, message: &str) -> CallError {
+        CallError::Api(kube::Error::Api(Box::new(Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        })))
+    }
+
+    #[test]
+    fn a_smaller_object_may_be_taken_if_the_answer_is_about_the_object() {
+        for (code, message) in [
+            (413, ""),
+            (422, "status.summary[0].metric: Unsupported value"),
+            (500, "etcdserver: request is too large"),
+            (500, "trying to send message larger than max (2 MB)"),
+        ] {
+            assert!(answered(code, message).refuses_content(), "{code} {message}");
+        }
+        for code in [403, 404, 409, 429, 500, 503] {
+            assert!(!answered(code, "etcd is away").refuses_content(), "{code}");
+        }
+        assert!(!CallError::TimedOut.refuses_content());
+    }
+
     #[test]
     fn an_answer_is_final_if_only_another_object_could_get_another_one() {
-        let is_final = |code, message: &str, forbidden| {
-            let status = Status {
-                code,
-                message: message.to_owned(),
-                ..Status::default()
-            };
-            CallError::Api(kube::Error::Api(Box::new(status))).is_final(forbidden)
-        };
+        let is_final = |code, message: &str, forbidden| answered(code, message).is_final(forbidden);
         for forbidden in [Forbidden::IsFinal, Forbidden::IsTemporary] {
             for code in [400, 413, 422] {
                 assert!(is_final(code, "", forbidden), "{code}");

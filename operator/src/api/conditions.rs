@@ -8,7 +8,7 @@ use perfrun_api::cluster::condition::{self, Reason, Status, Type, find};
 use perfrun_contract::text::plain;
 
 /// The longest message of a condition, in characters.
-const MESSAGE_MAX: usize = 2000;
+const CONDITION_TEXT_MAX: usize = 2000;
 
 /// Status, reason and message of a condition.
 pub(crate) type ConditionParts<'a> = (Status, Reason, Cow<'a, str>);
@@ -30,7 +30,7 @@ pub(crate) fn condition(
         type_: type_.to_string(),
         status: status.to_string(),
         reason: reason.to_string(),
-        message: plain(&message).chars().take(MESSAGE_MAX).collect(),
+        message: plain(&message).chars().take(CONDITION_TEXT_MAX).collect(),
         observed_generation: generation,
         last_transition_time: unchanged.map_or(Time(now), |old| old.last_transition_time.clone()),
     }

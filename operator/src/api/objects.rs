@@ -5,20 +5,26 @@ use std::{borrow::Cow, fmt::Debug};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions},
-    core::NamespaceResourceScope,
+    core::{NamespaceResourceScope, Request},
 };
 use perfrun_api::{cluster::MANAGER, spec::PerfRun};
 use serde::{Serialize, de::DeserializeOwned};
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-use crate::api::call::{CallError, within_timeout};
+use crate::api::call::{CallError, change, within_timeout};
 
 /// Why an object was not created or deleted.
 #[derive(Debug, Error, IntoStaticStr)]
 pub(crate) enum Error {
     #[error("failed to create {kind} {name:?}")]
     Create {
+        kind: Cow<'static, str>,
+        name: String,
+        source: CallError,
+    },
+    #[error("failed to find out whose {kind} {name:?} is, or whether it exists")]
+    Find {
         kind: Cow<'static, str>,
         name: String,
         source: CallError,
@@ -80,7 +86,7 @@ where
                 Ok(_) => return Err(Error::NameConflict { kind, name, owner }),
                 // The next attempt finds it gone.
                 Err(error) if error.answer().is_some_and(|answer| answer.code == 404) => Err(exists),
-                Err(error) => Err(error),
+                Err(source) => return Err(Error::Find { kind, name, source }),
             },
         },
         Err(error) => Err(error),
@@ -88,22 +94,38 @@ where
     result.map_err(|source| Error::Create { kind, name, source })
 }
 
+/// Whether an object of this name exists, of any owner.
+pub(crate) async fn exists<K>(object: &K, client: &Client) -> Result<bool, Error>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let (kind, name) = (K::kind(&()), object.name_any());
+    match within_timeout(api.get_metadata(&name)).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.answer().is_some_and(kube::core::Status::is_not_found) => Ok(false),
+        Err(source) => Err(Error::Find { kind, name, source }),
+    }
+}
+
 /// Deletes the object with this name and UID, if it still exists.
 pub(crate) async fn delete<K>(
-    api: &Api<K>,
+    namespace: &str,
     name: &str,
     uid: &str,
     params: DeleteParams,
+    client: &Client,
 ) -> Result<(), CallError>
 where
-    K: Clone + Debug + DeserializeOwned,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     let params = params.preconditions(Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: None,
     });
-    match within_timeout(api.delete(name, &params)).await {
-        Ok(_) => Ok(()),
+    let request = Request::new(K::url_path(&(), Some(namespace))).delete(name, &params);
+    match change(client, request).await {
+        Ok(()) => Ok(()),
         // The object no longer exists, or another one has its name.
         Err(error)
             if error
@@ -118,7 +140,6 @@ where
 
 /// Deletes a run. A run of the same name with another UID stays.
 pub(crate) async fn remove_run(namespace: &str, name: &str, uid: &str, client: &Client) -> Result<(), Error> {
-    let api: Api<PerfRun> = Api::namespaced(client.clone(), namespace);
-    let deleted = delete(&api, name, uid, DeleteParams::background()).await;
+    let deleted = delete::<PerfRun>(namespace, name, uid, DeleteParams::background(), client).await;
     deleted.map_err(Error::DeleteRun)
 }

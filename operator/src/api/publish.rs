@@ -1,11 +1,11 @@
 //! The only write of a status, and then the events that report it.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use kube::{
-    Api, Client, Resource,
+    Client, Resource,
     api::{Patch, PatchParams},
-    core::{NamespaceResourceScope, ObjectMeta},
+    core::{NamespaceResourceScope, ObjectMeta, Request},
     runtime::{
         controller::Action,
         events::{Event, Recorder},
@@ -13,18 +13,22 @@ use kube::{
     },
 };
 use perfrun_api::cluster::MANAGER;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use serde_json::{Value, json};
 use strum::IntoStaticStr;
 use thiserror::Error;
+use tokio::time::timeout;
 
 use crate::api::{
-    call::{CallError, within_timeout},
+    call::{CallError, change},
     events::publish_event,
 };
 
 /// Pause after a status was written by somebody else. The watch usually wakes the run sooner.
 pub(crate) const CONFLICT_RETRY: Duration = Duration::from_secs(1);
+
+/// How long the events about a status may take together. Those that are lost do no harm.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a status was not written.
 #[derive(Debug, Error, IntoStaticStr)]
@@ -37,6 +41,12 @@ impl Error {
     /// A bounded value for metric labels, e.g. `Status`.
     pub(crate) fn category(&self) -> &'static str {
         self.into()
+    }
+
+    /// Whether the API server may take a smaller status.
+    pub(crate) fn refuses_content(&self) -> bool {
+        let Self::Status(error) = self;
+        error.refuses_content()
     }
 }
 
@@ -60,7 +70,7 @@ pub(crate) async fn publish<K, S>(
     recorder: &Recorder,
 ) -> Result<Published, Error>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     S: PartialEq + Serialize,
 {
     if previous == next {
@@ -71,8 +81,13 @@ where
         tracing::debug!(%object, "the object has changed in the meantime");
         return Ok(Published::Conflict);
     }
-    for event in events {
-        publish_event(event, &object.object_ref(&()), recorder).await;
+    let published = async {
+        for event in events {
+            publish_event(event, &object.object_ref(&()), recorder).await;
+        }
+    };
+    if timeout(EVENTS_TIMEOUT, published).await.is_err() {
+        tracing::debug!("events were not published in time");
     }
     Ok(Published::Yes)
 }
@@ -85,10 +100,8 @@ pub(crate) async fn write_status<K>(
     client: &Client,
 ) -> Result<Published, Error>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let patch = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
@@ -97,10 +110,10 @@ where
     });
     let params = PatchParams::apply(manager).force();
     let name = metadata.name.as_deref().unwrap_or_default();
-    match within_timeout(api.patch_status(name, &params, &Patch::Apply(&patch))).await {
-        Ok(_) => Ok(Published::Yes),
-        // The answer is the object, which may still be unreadable.
-        Err(CallError::Api(kube::Error::SerdeError(_))) => Ok(Published::Yes),
+    let request = Request::new(K::url_path(&(), metadata.namespace.as_deref()));
+    let request = request.patch_subresource("status", name, &params, &Patch::Apply(&patch));
+    match change(client, request).await {
+        Ok(()) => Ok(Published::Yes),
         Err(error) => match error.answer() {
             Some(answer) if answer.is_conflict() => Ok(Published::Conflict),
             // The object has been deleted in the meantime.

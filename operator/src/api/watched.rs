@@ -1,32 +1,72 @@
-//! A PerfRun as the operator watches it.
+//! PerfRuns, PerfSchedules and pods as the operator watches them.
 //!
 //! The spec and the status are parsed separately. An object that this version cannot read must neither stop
 //! other runs nor lose its status: a status that another version wrote may be the only place that names the
-//! results.
+//! results. Nothing is kept of a spec that is too large, nor of metadata that the operator does not use,
+//! because all namespaces share its memory. If all specs together would take too much, what may be large is
+//! left out of some.
 
-use std::borrow::Cow;
+mod pod;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::{borrow::Cow, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use kube::{
     Resource,
-    core::{DeserializeGuard, ObjectMeta},
+    core::{ObjectMeta, error_boundary::InvalidObject},
 };
 use perfrun_api::{
-    cluster::condition,
-    schedule::PerfSchedule,
-    spec::{PerfRun, PerfRunSpec, PerfRunStatus},
+    bounded::{Bounded, SPEC_BYTES, size},
+    cluster::{INCARNATION_LABEL, NODE_LABEL, RUN_LABEL, condition},
+    schedule::{PerfSchedule, RunMetadata},
+    spec::{PerfRun, PerfRunSpec, PerfRunStatus, Template},
 };
+use perfrun_contract::text;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+
+pub(crate) use self::pod::WatchedPod;
+
+/// What a status may have, which only operators write.
+const STATUS_BYTES: usize = 1 << 20;
+
+/// Labels that the operator reads, which only pods have.
+const LABELS: [&str; 3] = [RUN_LABEL, NODE_LABEL, INCARNATION_LABEL];
+
+/// Most owners of an object that are kept. Those that the operator makes have one.
+const OWNERS_MAX: usize = 4;
+
+/// Most bytes of an owner. The API server bounds no part of it.
+const OWNER_BYTES: usize = 1 << 10;
+
+/// How the API version of owners begins that the operator knows.
+const API: &str = "perfrun.io/";
 
 /// A schedule of any version. One that this version cannot read must not stop the others.
-pub(crate) type WatchedSchedule = DeserializeGuard<PerfSchedule>;
+#[derive(Clone, Debug)]
+pub(crate) struct WatchedSchedule(
+    pub(crate) Result<PerfSchedule, InvalidObject>,
+    pub(crate) LargeParts,
+);
 
 /// A PerfRun of any version.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchedRun {
-    Readable(Box<PerfRun>),
+    Readable(Box<PerfRun>, LargeParts),
     Unreadable(Box<UnreadableRun>),
+}
+
+/// The parts of a spec that may be large, and that only pods need: the template, and environments and
+/// commands of stacks. Of a schedule, they are those of its runs, and the metadata of these.
+#[derive(Clone, Debug)]
+pub(crate) enum LargeParts {
+    /// They count this number of bytes, for which there is no room yet.
+    Counted(usize),
+    /// There is room for them.
+    Kept { _room: Arc<OwnedSemaphorePermit> },
+    /// There is no room for them: the spec lacks them.
+    LeftOut,
 }
 
 /// A PerfRun whose spec or status this version cannot read.
@@ -48,12 +88,90 @@ pub(crate) enum Part {
 }
 
 impl WatchedRun {
-    /// The run, if this version can read all of it.
+    /// The run, if this version can read all of it. Its spec may lack the [large parts](LargeParts).
     pub(crate) fn readable(&self) -> Option<&PerfRun> {
         match self {
-            Self::Readable(run) => Some(run),
+            Self::Readable(run, _) => Some(run),
             Self::Unreadable(_) => None,
         }
+    }
+
+    /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
+    pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
+        if let Self::Readable(run, large) = self
+            && !large.are_kept_within(room)
+        {
+            leave_out(&mut run.spec);
+        }
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Readable(run, _) => &run.metadata,
+            Self::Unreadable(run) => &run.metadata,
+        }
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Readable(run, _) => &mut run.metadata,
+            Self::Unreadable(run) => &mut run.metadata,
+        }
+    }
+}
+
+impl WatchedSchedule {
+    /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
+    pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
+        if let Self(Ok(schedule), large) = self
+            && !large.are_kept_within(room)
+        {
+            schedule.spec.run_template.metadata = RunMetadata::default();
+            leave_out(&mut schedule.spec.run_template.spec);
+        }
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(schedule) => &schedule.metadata,
+            Err(invalid) => &invalid.metadata,
+        }
+    }
+
+    fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.0 {
+            Ok(schedule) => &mut schedule.metadata,
+            Err(invalid) => &mut invalid.metadata,
+        }
+    }
+}
+
+impl LargeParts {
+    /// What they count in the spec of a run.
+    fn of(spec: &Value) -> usize {
+        let parts = ["template", "stacks"].map(|part| spec.get(part).map_or(0, size));
+        parts.iter().sum()
+    }
+
+    /// Whether there is room for them.
+    fn are_kept_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) -> bool {
+        if let Self::Counted(bytes) = *self {
+            *self = match room(bytes) {
+                Some(permit) => Self::Kept {
+                    _room: Arc::new(permit),
+                },
+                None => Self::LeftOut,
+            };
+        }
+        !matches!(self, Self::LeftOut)
+    }
+}
+
+fn leave_out(spec: &mut PerfRunSpec) {
+    spec.template = Template::default();
+    for stack in &mut spec.stacks {
+        stack.env.clear();
+        stack.command = vec![];
     }
 }
 
@@ -68,21 +186,21 @@ impl UnreadableRun {
 struct Raw {
     metadata: ObjectMeta,
     #[serde(default)]
-    spec: Value,
+    spec: Bounded<SPEC_BYTES>,
     #[serde(default)]
-    status: Value,
+    status: Bounded<STATUS_BYTES>,
 }
 
 impl<'de> Deserialize<'de> for WatchedRun {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Raw {
-            mut metadata,
+            metadata,
             spec,
             status,
         } = Raw::deserialize(deserializer)?;
-        // Nobody reads them, and they can be larger than the rest of the object.
-        metadata.managed_fields = None;
-        let conditions = readable_conditions(&status);
+        let metadata = used(metadata);
+        let conditions = readable_conditions(status.0.as_ref());
+        let large = spec.0.as_ref().map_or(0, LargeParts::of);
         let unreadable = |metadata, part, error| {
             Self::Unreadable(Box::new(UnreadableRun {
                 metadata,
@@ -99,20 +217,47 @@ impl<'de> Deserialize<'de> for WatchedRun {
             Ok(status) => status,
             Err(error) => return Ok(unreadable(metadata, Part::Status, error)),
         };
-        Ok(Self::Readable(Box::new(PerfRun {
+        let run = PerfRun {
             metadata,
             spec,
             status,
-        })))
+        };
+        Ok(Self::Readable(Box::new(run), LargeParts::Counted(large)))
     }
 }
 
-fn parse<T: DeserializeOwned>(value: Value) -> Result<T, String> {
-    serde_json::from_value(value).map_err(|error| error.to_string())
+impl<'de> Deserialize<'de> for WatchedSchedule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Raw {
+            metadata,
+            spec,
+            status,
+        } = Raw::deserialize(deserializer)?;
+        let metadata = used(metadata);
+        let template = spec.0.as_ref().and_then(|spec| spec.get("runTemplate"));
+        let large = template.map_or(0, |run| size(&run["metadata"]) + LargeParts::of(&run["spec"]));
+        let parts = parse(spec).and_then(|spec| Ok((spec, parse(status)?)));
+        let schedule = match parts {
+            Ok((spec, status)) => Ok(PerfSchedule {
+                metadata,
+                spec,
+                status,
+            }),
+            Err(error) => Err(InvalidObject { error, metadata }),
+        };
+        Ok(Self(schedule, LargeParts::Counted(large)))
+    }
 }
 
-fn readable_conditions(status: &Value) -> Vec<Condition> {
-    let conditions = status.get("conditions").and_then(Value::as_array);
+fn parse<T: DeserializeOwned, const MOST: usize>(part: Bounded<MOST>) -> Result<T, String> {
+    let value = part
+        .0
+        .ok_or_else(|| format!("it {}", Bounded::<MOST>::refusal()))?;
+    serde_json::from_value(value).map_err(|error| text::message(&error.to_string()))
+}
+
+fn readable_conditions(status: Option<&Value>) -> Vec<Condition> {
+    let conditions = status.and_then(|status| status.get("conditions")?.as_array());
     conditions
         .into_iter()
         .flatten()
@@ -120,44 +265,81 @@ fn readable_conditions(status: &Value) -> Vec<Condition> {
         .collect()
 }
 
-impl Resource for WatchedRun {
-    type DynamicType = ();
-    type Scope = <PerfRun as Resource>::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        PerfRun::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        PerfRun::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        PerfRun::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        PerfRun::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Readable(run) => run.meta(),
-            Self::Unreadable(run) => &run.metadata,
-        }
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Readable(run) => run.meta_mut(),
-            Self::Unreadable(run) => &mut run.metadata,
-        }
+/// What the operator uses of metadata. Others write the rest, which may be larger than the object.
+fn used(metadata: ObjectMeta) -> ObjectMeta {
+    let is_used = |owner: &OwnerReference| {
+        let OwnerReference {
+            api_version,
+            kind,
+            name,
+            uid,
+            ..
+        } = owner;
+        let bytes: usize = [api_version, kind, name, uid].map(String::len).iter().sum();
+        api_version.starts_with(API) && bytes <= OWNER_BYTES
+    };
+    let labels = metadata.labels.into_iter().flatten();
+    let labels = labels.filter(|(key, _)| LABELS.contains(&key.as_str()));
+    let owners = metadata.owner_references.into_iter().flatten();
+    let owners = owners.filter(is_used).take(OWNERS_MAX);
+    ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        creation_timestamp: metadata.creation_timestamp,
+        deletion_timestamp: metadata.deletion_timestamp,
+        labels: Some(labels.collect()),
+        owner_references: Some(owners.collect()),
+        ..ObjectMeta::default()
     }
 }
 
+/// What the API server knows of a watched type is that of the type that is watched.
+macro_rules! resource {
+    ($watched:ty: $resource:ty) => {
+        impl Resource for $watched {
+            type DynamicType = ();
+            type Scope = <$resource as Resource>::Scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::kind(&())
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::group(&())
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::version(&())
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                <$resource as Resource>::plural(&())
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                self.metadata()
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                self.metadata_mut()
+            }
+        }
+    };
+}
+
+pub(crate) use resource;
+
+resource!(WatchedRun: PerfRun);
+resource!(WatchedSchedule: PerfSchedule);
+
 #[cfg(test)]
 mod tests {
+    use kube::core::WatchEvent;
     use serde_json::json;
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -168,7 +350,7 @@ mod tests {
     fn unreadable(run: WatchedRun) -> UnreadableRun {
         match run {
             WatchedRun::Unreadable(run) => *run,
-            WatchedRun::Readable(run) => panic!("{run:?}"),
+            WatchedRun::Readable(run, _) => panic!("{run:?}"),
         }
     }
 
@@ -217,5 +399,58 @@ mod tests {
         let run = unreadable(watched(json!({"workload": 42}), json!({"phase": 42})));
         assert_eq!((run.part, run.has_ended()), (Part::Spec, false));
         assert_eq!(run.metadata.name.as_deref(), Some("run"));
+    }
+
+    #[test]
+    fn a_spec_above_128_kib_is_refused_and_not_kept() {
+        let large = json!({"workload": {"ping": {}}, "template": {"relay": {"tolerations": vec![json!({}); 40_000]}}});
+        let run = unreadable(watched(large.clone(), json!({"conditions": [complete()]})));
+        assert_eq!((run.part, run.has_ended()), (Part::Spec, true));
+        assert_eq!(run.error, "it is larger than 128 KiB as JSON");
+        let template = json!({"spec": large});
+        let schedule = json!({"metadata": {}, "spec": {"schedule": "@daily", "runTemplate": template}});
+        let schedule: WatchedSchedule = serde_json::from_value(schedule).unwrap();
+        assert_eq!(schedule.0.unwrap_err().error, "it is larger than 128 KiB as JSON");
+    }
+
+    #[test]
+    fn large_parts_of_a_spec_that_there_is_no_room_for_are_left_out() {
+        let large = "x".repeat(1000);
+        let template = json!({"client": {"nodeSelector": {"a": large}}});
+        let stacks = json!([{"name": "mine", "stack": "libp2p", "env": {"A": large}, "command": [large]}]);
+        let spec = json!({"workload": {"ping": {}}, "iterations": 7, "template": template, "stacks": stacks});
+        let room = Arc::new(Semaphore::new(5000));
+        let kept = || {
+            let mut run = watched(spec.clone(), Value::Null);
+            run.keep_within(|bytes| {
+                let bytes = u32::try_from(bytes).unwrap();
+                room.clone().try_acquire_many_owned(bytes).ok()
+            });
+            run
+        };
+        let has_all = |run: &WatchedRun| format!("{run:?}").matches(&large).count() == 3;
+        let (first, second) = (kept(), kept());
+        assert!(has_all(&first) && !format!("{second:?}").contains("xxx"));
+        assert_eq!(second.readable().unwrap().spec.iterations, 7);
+        drop(first);
+        assert!(has_all(&kept()), "the room of the first is free");
+    }
+
+    #[test]
+    fn an_annotation_on_a_running_run_does_not_make_it_unreadable() {
+        let metadata = json!({"name": "run", "annotations": {"note": "x".repeat(256 << 10)}});
+        let run = json!({"metadata": metadata, "spec": {"workload": {"ping": {}}}});
+        let run: WatchedRun = serde_json::from_value(run).unwrap();
+        assert!(run.readable().is_some());
+        assert_eq!(run.metadata().annotations, None, "it is not kept");
+    }
+
+    #[test]
+    fn an_event_is_read_whatever_the_order_of_its_fields() {
+        let text = r#"{"object": {"spec": {"workload": {"ping": {}}}, "metadata": {"name": "run"}}, "type": "ADDED"}"#;
+        match serde_json::from_str(text).unwrap() {
+            WatchEvent::<WatchedRun>::Added(run) => assert!(run.readable().is_some()),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -25,9 +25,9 @@ use perfrun_contract::{
     plan::{Cell, Plan, PlannedNode},
     role::Role,
 };
-use perfrun_metrics::LONGEST_WAIT;
+use perfrun_metrics::WAIT_MAX;
 
-use super::{NewPod, RunIdentity, Site, control_port, metrics_port};
+use super::{NewPod, PodDefaults, RunIdentity, control_port, longest_seconds, metrics_port};
 use crate::names;
 
 const HOST: &str = "kubernetes.io/hostname";
@@ -36,10 +36,16 @@ const HOST: &str = "kubernetes.io/hostname";
 const LOST_AFTER_SECONDS: i64 = 30;
 /// A node that is stopped waits up to three seconds for its outcomes to be collected, and then for a last
 /// scrape.
-const STOP_WITHIN_SECONDS: i64 = 5 + LONGEST_WAIT.as_secs().cast_signed();
+pub(crate) const STOP_TIMEOUT_SECONDS: i64 = 5 + WAIT_MAX.as_secs().cast_signed();
 
 /// Builds the pod of a node.
-pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewPod, site: &Site) -> Pod {
+pub(crate) fn pod(
+    run: &RunIdentity,
+    spec: &PerfRunSpec,
+    plan: &Plan,
+    new: &NewPod,
+    site: &PodDefaults,
+) -> Pod {
     let NewPod {
         node, incarnation, ..
     } = new;
@@ -73,6 +79,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
     Pod {
         metadata,
         spec: Some(PodSpec {
+            active_deadline_seconds: Some(longest_seconds(spec, site)),
             affinity: Some(affinity(run, spec, plan, settings, new)),
             host_network: spec.topology.host_network.then_some(true),
             init_containers: link::agent(run, spec, plan, node, site).map(|agent| vec![agent]),
@@ -84,7 +91,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
                 sysctls: link::sysctls(plan, site),
                 ..security
             }),
-            termination_grace_period_seconds: Some(STOP_WITHIN_SECONDS),
+            termination_grace_period_seconds: Some(STOP_TIMEOUT_SECONDS),
             tolerations: Some(tolerations(settings)),
             topology_spread_constraints: none_if_empty(spread(run, spec, plan, settings, node.role)),
             volumes: common
@@ -98,7 +105,7 @@ pub(crate) fn pod(run: &RunIdentity, spec: &PerfRunSpec, plan: &Plan, new: &NewP
 
 /// The secrets of the template and of the site. Each name only once, because the API server merges them by
 /// name.
-fn pull_secrets(settings: &PodSettings, site: &Site) -> Vec<LocalObjectReference> {
+fn pull_secrets(settings: &PodSettings, site: &PodDefaults) -> Vec<LocalObjectReference> {
     let site = site
         .pull_secrets
         .iter()
@@ -129,7 +136,7 @@ fn container(
     index: usize,
     settings: &PodSettings,
     new: &NewPod,
-    site: &Site,
+    site: &PodDefaults,
 ) -> Container {
     let variant = new.node.variant.as_deref().and_then(|name| spec.variant(name));
     let image = variant
@@ -171,7 +178,7 @@ fn environment(run: &RunIdentity, node: &PlannedNode, metrics_port: u16) -> Vec<
         node.ip_family,
         metrics_port,
     );
-    let linger = LONGEST_WAIT.as_secs().to_string();
+    let linger = WAIT_MAX.as_secs().to_string();
     all.push(variable("PERFRUN_LINGER_SECONDS", &linger));
     all
 }

@@ -4,23 +4,23 @@ use k8s_openapi::api::core::v1::{Affinity, Pod, PodAntiAffinity, PodSpec, Weight
 use perfrun_api::{
     cluster::{INCARNATION_LABEL, NODE_LABEL},
     pod::store::{STORE_NODE, StoreAccess, store_pod},
-    spec::PodSettings,
+    spec::PerfRunSpec,
     store::Store,
 };
 
 use super::{
-    RunIdentity, Site,
+    PodDefaults, RunIdentity, longest_seconds,
     pod::{beside, tolerations},
 };
 use crate::names;
 
-/// Builds the pod. It tolerates what servers with these settings do.
+/// Builds the pod of a run that keeps its results there. It tolerates what servers do.
 pub(crate) fn pod(
     run: &RunIdentity,
+    spec: &PerfRunSpec,
     store: &Store,
-    settings: &PodSettings,
     incarnation: u32,
-    site: &Site,
+    site: &PodDefaults,
 ) -> Pod {
     let mut metadata = run.metadata(names::pod(&run.name, &run.uid, STORE_NODE, incarnation));
     metadata.labels.get_or_insert_default().extend([
@@ -29,16 +29,17 @@ pub(crate) fn pod(
     ]);
     let access = StoreAccess::Token(names::store_token(&run.name, &run.uid));
     let url = store.url(&run.namespace, &run.name, &run.uid);
-    let mut spec = store_pod(store, &url, &site.image, &site.pull_secrets, access);
-    for container in &mut spec.containers {
+    let mut pod = store_pod(store, &url, &site.image, &site.pull_secrets, access);
+    for container in &mut pod.containers {
         container.image_pull_policy.clone_from(&site.image_pull_policy);
     }
     Pod {
         metadata,
         spec: Some(PodSpec {
+            active_deadline_seconds: Some(longest_seconds(spec, site)),
             affinity: Some(away_from_nodes(run)),
-            tolerations: Some(tolerations(settings)),
-            ..spec
+            tolerations: Some(tolerations(&spec.template.server)),
+            ..pod
         }),
         status: None,
     }

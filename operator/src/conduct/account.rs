@@ -1,5 +1,7 @@
 //! How far a run is: its trials and its links.
 
+use std::sync::Arc;
+
 use perfrun_contract::{
     compare::NotNeeded,
     plan::Plan,
@@ -19,14 +21,14 @@ pub(crate) struct Progress {
 
 /// What the records of a run amount to so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RunningAccount {
+pub(super) struct RecordTotals {
     trials: Tally,
     links: Links,
     /// The network of each cell. Empty if the run does not impair links.
-    networks: Vec<String>,
+    networks: Arc<[String]>,
 }
 
-impl RunningAccount {
+impl RecordTotals {
     /// The account of a plan without any record.
     pub(super) fn new(plan: &Plan) -> Self {
         let impairs = !plan.networks.is_empty();
@@ -46,6 +48,22 @@ impl RunningAccount {
         }
     }
 
+    /// A small account of no attempt, which continues the links of this one: a copy of this one would have
+    /// all attempts so far.
+    pub(super) fn continued(&self) -> Self {
+        Self {
+            trials: Tally::default(),
+            links: self.links.clone(),
+            networks: self.networks.clone(),
+        }
+    }
+
+    /// Adds these attempts, which are those of an account that [continued](Self::continued) this one.
+    pub(super) fn join(&mut self, records: &[TrialRecord], continued: Self) {
+        records.iter().for_each(|record| self.trials.add(record));
+        self.links = continued.links;
+    }
+
     /// See [`Tally::leave_out`].
     pub(super) fn leave_out(&mut self, not_needed: Option<NotNeeded>) {
         self.trials.leave_out(not_needed);
@@ -60,5 +78,41 @@ impl RunningAccount {
             counts: self.trials.counts(),
             links: self.links.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perfrun_api::cluster::condition::Status;
+    use perfrun_contract::{node::Reason, record::LinkCheck};
+    use perfrun_test_kit::records::{completed, failed};
+
+    use super::*;
+
+    #[test]
+    fn attempts_of_a_continued_account_count_once_it_has_joined() {
+        let mut account = RecordTotals {
+            networks: ["wan".to_owned()].into(),
+            ..RecordTotals::default()
+        };
+        account.add(&failed("c0.i0", Reason::ImpairmentNotEffective));
+        let before = account.progress();
+        let measured = TrialRecord {
+            links: Some(LinkCheck {
+                network: "wan".to_owned(),
+                set_seconds: 0.1,
+                probe_seconds: 1.0,
+                legs: vec![],
+            }),
+            ..completed("c0.i1")
+        };
+        let mut continued = account.continued();
+        continued.add(&measured);
+        assert_eq!(account.progress(), before);
+        // A brief record says nothing about links.
+        account.join(&[measured.brief()], continued);
+        let Progress { counts, links } = account.progress();
+        assert_eq!((counts.completed, counts.failed), (1, 1));
+        assert_eq!(links.condition(1).unwrap().0, Status::True);
     }
 }

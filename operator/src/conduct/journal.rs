@@ -20,7 +20,7 @@ use std::{
 use async_trait::async_trait;
 use backon::{ExponentialBuilder, Retryable};
 use perfrun_api::{
-    cluster::{Part, condition::Reason, results_to_parts, trials_to_parts},
+    cluster::{Part, PartKind, condition::Reason, results_to_parts, trials_to_parts},
     results::Results,
 };
 use perfrun_conductor::{Durability, RecordSink};
@@ -30,6 +30,7 @@ use perfrun_contract::{
     record::{TrialFailure, TrialRecord},
 };
 use tokio::{
+    sync::OwnedSemaphorePermit,
     task::spawn_blocking,
     time::{Instant, sleep, timeout},
 };
@@ -40,12 +41,12 @@ use self::{
     part_store::{Error, PartStore},
     reading::Contents,
 };
-use super::{Job, Shared, Wake, account::RunningAccount};
+use super::{Job, Shared, Wake, account::RecordTotals};
 use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
     names,
-    process::metrics::Metrics,
+    process::{metrics::Metrics, shared_memory::SharedMemory},
 };
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
@@ -56,7 +57,7 @@ const FLUSH_BYTES: usize = 4 << 20;
 /// This number of records is flushed regardless of the time.
 const FLUSH_RECORDS: usize = HELD_TRIALS_MAX / 4;
 /// How long a flush may delay the measurements.
-const FLUSH_WITHIN: Duration = Duration::from_secs(10);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// With this number of records that are not kept, no further trial begins: a node that holds
 /// [`HELD_TRIALS_MAX`] trials refuses the next.
 const UNKEPT_MAX: usize = HELD_TRIALS_MAX / 4 * 3;
@@ -70,9 +71,9 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LAST: Duration = Duration::from_secs(15);
 /// How long a run that is over waits for its records to be read, and one that is cancelled for its records to
 /// be read or kept.
-const READ_WITHIN: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a run that is over waits for its results to be kept, which may have taken hours to measure.
-const KEEP_WITHIN: Duration = Duration::from_secs(600);
+const KEEP_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The journal of a run.
 pub(super) struct Journal {
@@ -84,11 +85,12 @@ pub(super) struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
-    account: RunningAccount,
+    account: RecordTotals,
     /// Parts with records, in order.
     parts: Vec<String>,
-    /// Records that are in no part, a line each, and their number.
-    pending: String,
+    /// Records that are in no part, a line each, and their number. A flush leaves them here until it has
+    /// compressed them, because a run that is cut off drops it at any moment.
+    pending: Arc<String>,
     pending_records: usize,
     /// All records that are not, or not completely, kept.
     unkept: usize,
@@ -114,11 +116,12 @@ impl Journal {
             store: part_store::of(job),
             run: job.run.clone(),
             metrics: job.services.metrics.clone(),
+            memory: job.services.memory.clone(),
             next: BTreeMap::new(),
         };
         let contents = read_in_time(&numbered, job, cancel).await?;
-        if let Some((name, error)) = contents.unreadable.first() {
-            report_unreadable(job, contents.unreadable.len(), name, error).await;
+        if let Some((name, error)) = &contents.first_unreadable {
+            report_unreadable(job, contents.unreadable, name, error).await;
         }
         let now = Instant::now();
         let budget = contents.budget(job.services.result_bytes);
@@ -129,7 +132,7 @@ impl Journal {
         shared.lock().progress = account.progress();
         Ok(Self {
             numbered: NumberedParts {
-                next: BTreeMap::from([("trials", contents.next)]),
+                next: BTreeMap::from([(PartKind::Trials, contents.next)]),
                 ..numbered
             },
             shared,
@@ -140,7 +143,7 @@ impl Journal {
             records: contents.records,
             account,
             parts: contents.names,
-            pending: String::new(),
+            pending: Arc::default(),
             pending_records: 0,
             unkept: 0,
             unwritten: VecDeque::new(),
@@ -150,12 +153,12 @@ impl Journal {
     }
 
     /// What the records amount to.
-    pub(super) fn account(&self) -> &RunningAccount {
+    pub(super) fn account(&self) -> &RecordTotals {
         &self.account
     }
 
     /// Keeps the pending records and the results. Returns the names of all parts, in order, and why some
-    /// are missing. Tries for [`KEEP_WITHIN`] unless they are refused, and for [`READ_WITHIN`] if
+    /// are missing. Tries for [`KEEP_TIMEOUT`] unless they are refused, and for [`READ_TIMEOUT`] if
     /// the run is cancelled.
     pub(super) async fn close(mut self, results: Results) -> (Vec<String>, Result<(), Error>) {
         let kept = self.keep_all(results).await;
@@ -169,10 +172,9 @@ impl Journal {
             cancel: &cancel,
         });
         self.flush(retries).await?;
-        let mut results = PendingParts::new(
-            "results",
-            results_to_parts(results, self.numbered.store.part_bytes()),
-        );
+        let most = self.numbered.store.part_bytes();
+        let parts = compressed(move || results_to_parts(results, most)).await;
+        let mut results = PendingParts::new(PartKind::Results, parts);
         self.numbered
             .put_all(&mut results, retries, &mut self.parts)
             .await
@@ -184,17 +186,27 @@ impl Journal {
         records.filter(|record| record.merged_samples.is_some()).count()
     }
 
-    /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_WITHIN`].
+    /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_TIMEOUT`].
     async fn flush(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
-        let lines = std::mem::take(&mut self.pending);
+        self.compress().await;
+        self.write(retries).await
+    }
+
+    /// Compresses the pending records.
+    async fn compress(&mut self) {
+        let (lines, most) = (self.pending.clone(), self.numbered.store.part_bytes());
+        let parts = compressed(move || trials_to_parts(&lines, most)).await;
+        // From here on nothing waits until the parts are among those to write.
+        self.pending = Arc::default();
         self.pending_records = 0;
-        let most = self.numbered.store.part_bytes();
-        // Compressing takes longer than tasks may take.
-        let parts = spawn_blocking(move || trials_to_parts(&lines, most));
-        let parts = parts.await.expect("compressing does not panic");
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
-        self.unwritten.push_back(PendingParts::new("trials", parts));
+        self.unwritten
+            .push_back(PendingParts::new(PartKind::Trials, parts));
+    }
+
+    /// Keeps what is compressed.
+    async fn write(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
         let write = async {
             while let Some(pending) = self.unwritten.front_mut() {
                 self.numbered.put_all(pending, retries, &mut self.parts).await?;
@@ -204,7 +216,7 @@ impl Journal {
         };
         match retries {
             // A part whose answer is late is written again.
-            None => timeout(FLUSH_WITHIN, write).await.unwrap_or(Err(Error::Late))?,
+            None => timeout(FLUSH_TIMEOUT, write).await.unwrap_or(Err(Error::Late))?,
             Some(_) => write.await?,
         }
         self.unkept = 0;
@@ -219,6 +231,13 @@ impl Journal {
             || self.pending.len() >= FLUSH_BYTES
             || self.pending_records >= FLUSH_RECORDS
             || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
+    }
+
+    /// Takes room for what is compressed and not kept. Returns whether all runs together have enough.
+    fn take_room(&mut self) -> bool {
+        let room = &self.numbered.memory;
+        let mut unwritten = self.unwritten.iter_mut();
+        unwritten.all(|pending| pending.take_room(room))
     }
 
     fn publish_progress(&mut self) {
@@ -238,25 +257,28 @@ impl RecordSink for Journal {
         let trials = counts.needed().saturating_sub(counts.ended());
         let (line, merged_samples) = fit(record, self.budget.share(self.pending.len(), trials));
         self.budget.text += line.len() as u64;
-        self.pending += &line;
+        Arc::make_mut(&mut self.pending).push_str(&line);
         self.pending_records += 1;
         self.unkept += 1;
         self.account.add(record);
         self.records.push(TrialRecord {
-            merged_samples,
+            merged_samples: merged_samples.or(record.merged_samples),
             ..record.brief()
         });
         self.publish_progress();
         if !self.is_flush_due(record) {
             return Ok(Durability::InMemory);
         }
-        // A store that does not answer for a while does not stop the measurements.
+        self.compress().await;
+        // A store that does not answer for a while does not stop the measurements, as long as nodes and this
+        // process have room.
+        let is_full = self.unkept >= UNKEPT_MAX || !self.take_room();
         let cancel = self.cancel.clone();
-        let retries = (self.unkept >= UNKEPT_MAX).then(|| Retries {
+        let retries = is_full.then(|| Retries {
             since: Instant::now(),
             cancel: &cancel,
         });
-        let kept = self.flush(retries).await;
+        let kept = self.write(retries).await;
         // Also after a failure: the next attempt may take as long.
         self.flushed = Instant::now();
         Ok(match kept {
@@ -283,6 +305,12 @@ impl RecordSink for Journal {
     }
 }
 
+/// Compresses on a thread of its own: it takes longer than tasks may take.
+async fn compressed(compress: impl FnOnce() -> Vec<Part> + Send + 'static) -> Vec<Part> {
+    let parts = spawn_blocking(compress).await;
+    parts.expect("compressing does not panic")
+}
+
 /// How long a failed write is repeated.
 #[derive(Clone, Copy, Debug)]
 struct Retries<'a> {
@@ -294,9 +322,9 @@ struct Retries<'a> {
 impl Retries<'_> {
     fn are_over(self) -> bool {
         let limit = if self.cancel.is_cancelled() {
-            READ_WITHIN
+            READ_TIMEOUT
         } else {
-            KEEP_WITHIN
+            KEEP_TIMEOUT
         };
         self.since.elapsed() >= limit
     }
@@ -304,19 +332,31 @@ impl Retries<'_> {
 
 /// Parts that were compressed together and are not kept yet.
 struct PendingParts {
-    of: &'static str,
+    kind: PartKind,
     parts: VecDeque<Part>,
     /// The part before these.
     previous: Option<String>,
+    /// The room that they take in memory, which all runs share.
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl PendingParts {
-    fn new(of: &'static str, parts: Vec<Part>) -> Self {
+    fn new(kind: PartKind, parts: Vec<Part>) -> Self {
         Self {
-            of,
+            kind,
             parts: parts.into(),
             previous: None,
+            room: None,
         }
+    }
+
+    /// Takes room for the parts until they are kept. Returns whether there is enough.
+    fn take_room(&mut self, all: &SharedMemory) -> bool {
+        if self.room.is_none() {
+            let bytes = self.parts.iter().map(|(_, bytes)| bytes.len()).sum();
+            self.room = all.for_unwritten(bytes);
+        }
+        self.room.is_some()
     }
 }
 
@@ -325,8 +365,9 @@ struct NumberedParts {
     store: Box<dyn PartStore>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
-    /// The next number of a part, by what it is a part of.
-    next: BTreeMap<&'static str, usize>,
+    memory: SharedMemory,
+    /// The next number of a part of each kind.
+    next: BTreeMap<PartKind, usize>,
 }
 
 impl NumberedParts {
@@ -353,10 +394,10 @@ impl NumberedParts {
         part: &Part,
         retries: Option<Retries<'_>>,
     ) -> Result<String, Error> {
-        let of = pending.of;
-        let number = self.next.entry(of).or_default();
+        let kind = pending.kind;
+        let number = self.next.entry(kind).or_default();
         loop {
-            let name = names::part(&self.run.name, &self.run.uid, of, *number);
+            let name = names::part(&self.run.name, &self.run.uid, kind, *number);
             let attempt = || self.store.put(&name, part, pending.previous.as_deref());
             let is_new = match retries {
                 None => attempt().await,
@@ -392,10 +433,10 @@ async fn read_in_time(
     let over = async {
         let cancelled = async {
             cancel.cancelled().await;
-            sleep(READ_WITHIN).await;
+            sleep(READ_TIMEOUT).await;
         };
         tokio::select! {
-            () = sleep(job.time_left().max(READ_WITHIN)) => {}
+            () = sleep(job.time_left().max(READ_TIMEOUT)) => {}
             () = cancelled => {}
         }
     };

@@ -1,22 +1,26 @@
 //! The nodes of a run as pods.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::DeleteParams};
+use kube::{ResourceExt, api::DeleteParams};
 use parking_lot::Mutex;
-use perfrun_api::pod::{PodState, state};
+use perfrun_api::pod::PodState;
 use perfrun_conductor::{
     NodeHandle, NodeProvider, ReplaceReason,
-    client::{BoxError, Epoch},
+    client::{BoxError, Epoch, Reading},
 };
 use tokio::time::{Instant, sleep};
 
 use super::{Job, Shared};
 use crate::{
     access::Address,
-    api::objects::delete,
+    api::{objects::delete, watched::WatchedPod},
     build::{LINK_PORT, control_port},
     pods::{self, NodePod, live_pod},
 };
@@ -26,13 +30,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// How long pods may be unready at the start: after an outage of the API server, until their Kubernetes nodes
 /// report.
-const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a node may take to restart in its pod. The digest of a large program takes seconds.
-const RENEWED_WITHIN: Duration = Duration::from_secs(30);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the API server may take to know that a container has ended.
-const KNOWN_WITHIN: Duration = Duration::from_secs(5);
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between two attempts to delete a lost pod.
 const DELETE_PAUSE: Duration = Duration::from_secs(2);
@@ -41,17 +45,25 @@ const DELETE_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct PodNodes<'a> {
     job: &'a Job,
     epoch: Epoch,
+    reading: Reading,
     shared: Arc<Shared>,
+    /// The places of nodes in the plan.
+    places: HashMap<&'a str, usize>,
+    look: Mutex<Option<Arc<Look>>>,
     /// UIDs of the pods that the conductor has been given, by node.
     given: Mutex<BTreeMap<String, String>>,
 }
 
 impl<'a> PodNodes<'a> {
     pub(super) fn new(job: &'a Job, epoch: Epoch, shared: Arc<Shared>) -> Self {
+        let nodes = job.plan.nodes.iter().enumerate();
         Self {
             job,
             epoch,
+            reading: job.services.reading.of_run(),
             shared,
+            places: nodes.map(|(place, node)| (node.name.as_str(), place)).collect(),
+            look: Mutex::default(),
             given: Mutex::default(),
         }
     }
@@ -59,7 +71,7 @@ impl<'a> PodNodes<'a> {
     /// Waits until all nodes of the plan, which have been ready before, are ready. The error names one that
     /// is not.
     pub(super) async fn wait_for_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
-        let deadline = Instant::now() + SETTLES_WITHIN;
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             match self.ready_handles() {
                 Err(why) if Instant::now() < deadline => {
@@ -72,30 +84,28 @@ impl<'a> PodNodes<'a> {
     }
 
     fn ready_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
-        let nodes = &self.job.plan.nodes;
-        nodes
-            .iter()
-            .map(|node| {
-                let handle = self.find_ready(&node.name, "");
-                let handle = handle.ok_or_else(|| format!("node {} is no longer ready", node.name))??;
-                Ok((node.name.clone(), handle))
-            })
-            .collect()
+        let (nodes, look) = (&self.job.plan.nodes, self.look());
+        // Each handle has a client of its own: none is made before all nodes are ready.
+        if let Some(node) = nodes.iter().find(|node| !look.is_ready(&node.name)) {
+            return Err(format!("node {} is no longer ready", node.name));
+        }
+        let handles = nodes.iter().filter_map(|node| {
+            let handle = self.find_ready(&look, &node.name, "")?;
+            Some(handle.map(|handle| (node.name.clone(), handle)))
+        });
+        handles.collect()
     }
 
     /// A ready pod of a node, except the one with the UID `except`.
-    fn find_ready(&self, name: &str, except: &str) -> Option<Result<NodeHandle, String>> {
-        let job = self.job;
-        let pods = self.pods();
-        let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
-        let pod = live_pod(&node_pods, name)?;
+    fn find_ready(&self, look: &Look, name: &str, except: &str) -> Option<Result<NodeHandle, String>> {
+        let (job, pod) = (self.job, look.live(name)?);
         let PodState::Ready(ip) = pod.state else {
             return None;
         };
         if pod.uid == except {
             return None;
         }
-        let index = job.plan.nodes.iter().position(|node| node.name == name)?;
+        let index = *self.places.get(name)?;
         let address = Address {
             namespace: &job.run.namespace,
             name: &pod.name,
@@ -111,37 +121,37 @@ impl<'a> PodNodes<'a> {
         let has_agents = !self.job.plan.networks.is_empty();
         let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));
         let agent = agent.transpose()?;
+        let (epoch, reading) = (&self.epoch, &self.reading);
+        let node = access.node(pod, port, token)?.with_epoch(epoch.clone());
         Ok(NodeHandle {
-            node: access.node(pod, port, token)?.with_epoch(self.epoch.clone()),
-            agent: agent.map(|agent| agent.with_epoch(self.epoch.clone())),
+            node: node.with_reading(reading.clone()),
+            agent: agent.map(|agent| agent.with_epoch(epoch.clone()).with_reading(reading.clone())),
         })
     }
 
     /// Why a node has no ready pod, if the API server or the pod says so.
     fn why_not_ready(&self, name: &str) -> Option<String> {
-        let pods = self.pods();
-        let node_pods: Vec<_> = pods.iter().filter_map(|pod| NodePod::from_pod(pod)).collect();
-        match live_pod(&node_pods, name).map(|pod| &pod.state) {
+        let look = self.look();
+        match look.live(name).map(|pod| &pod.state) {
             Some(PodState::Stuck(trouble)) => Some(trouble.message.clone()),
             Some(_) => None,
             None => self.shared.lock().refused.clone(),
         }
     }
 
-    fn pods(&self) -> Vec<Arc<Pod>> {
-        let run = &self.job.run;
-        let mut pods = self.job.services.pods.state();
-        pods.retain(|pod| pods::is_of(pod, &run.namespace, &run.name, &run.uid));
-        pods
+    /// The pods of the run, as the watch showed them less than [`PAUSE`] ago: all nodes share a look, so that
+    /// many that wait do not each look through all pods.
+    fn look(&self) -> Arc<Look> {
+        let mut last = self.look.lock();
+        let recent = last.take().filter(|look| look.taken.elapsed() < PAUSE);
+        let look = recent.unwrap_or_else(|| Arc::new(Look::new(self.job)));
+        last.insert(look).clone()
     }
 
     /// The Kubernetes nodes of the pods that the conductor has been given, by node.
     pub(super) fn kubernetes_nodes(&self) -> BTreeMap<String, String> {
-        let (pods, given) = (self.pods(), self.given.lock());
-        let host = |uid: &String| {
-            let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(uid))?;
-            pod.spec.as_ref()?.node_name.clone()
-        };
+        let (look, given) = (self.look(), self.given.lock());
+        let host = |uid: &String| look.by_uid.get(uid)?.host.clone();
         given
             .iter()
             .filter_map(|(name, uid)| Some((name.clone(), host(uid)?)))
@@ -150,8 +160,8 @@ impl<'a> PodNodes<'a> {
 
     /// Starts the program of a node again in its pod. `None` if the node needs another pod.
     async fn renew_in_place(&self, name: &str) -> Option<NodeHandle> {
-        let handle = self.find_ready(name, "")?.ok()?;
-        match handle.node.renew(RENEWED_WITHIN).await {
+        let handle = self.find_ready(&self.look(), name, "")?.ok()?;
+        match handle.node.renew(RENEWAL_TIMEOUT).await {
             Ok(true) => Some(handle),
             Ok(false) => None,
             Err(error) => {
@@ -169,23 +179,60 @@ impl<'a> PodNodes<'a> {
 
     /// Deletes the pod with this UID if it still exists, so that the reconciler creates another.
     async fn delete(&self, name: &str, uid: &str, why: ReplaceReason) {
-        let Some(pod) = self
-            .pods()
-            .into_iter()
-            .find(|pod| pod.uid().as_deref() == Some(uid))
-        else {
+        let look = self.look();
+        let Some(pod) = look.by_uid.get(uid) else {
             return;
         };
-        let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        if let Some(host) = host.filter(|_| why == ReplaceReason::Lost) {
-            self.shared.lock().lost_on.insert(name.to_owned(), host);
+        if let Some(host) = pod.host.as_ref().filter(|_| why == ReplaceReason::Lost) {
+            self.shared.lock().lost_on.insert(name.to_owned(), host.clone());
         }
-        let api: Api<Pod> = Api::namespaced(self.job.services.client.clone(), &self.job.run.namespace);
+        let (namespace, client) = (&self.job.run.namespace, &self.job.services.client);
         // Without a grace period: the Kubernetes node may be lost as well, and would never confirm.
         let now = DeleteParams::default().grace_period(0);
-        if let Err(error) = delete(&api, &pod.name_any(), uid, now).await {
+        if let Err(error) = delete::<Pod>(namespace, &pod.name_any(), uid, now, client).await {
             tracing::debug!(pod = pod.name_any(), %error, "failed to delete a lost pod");
         }
+    }
+}
+
+/// The pods of a run at some moment.
+struct Look {
+    taken: Instant,
+    /// By the plan's names of nodes.
+    by_node: BTreeMap<String, Vec<NodePod>>,
+    by_uid: BTreeMap<String, Arc<WatchedPod>>,
+}
+
+impl Look {
+    fn new(job: &Job) -> Self {
+        let mut look = Self {
+            taken: Instant::now(),
+            by_node: BTreeMap::new(),
+            by_uid: BTreeMap::new(),
+        };
+        let run = &job.run;
+        let mut pods = job.services.pods.state();
+        pods.retain(|pod| pods::is_of(pod, &run.namespace, &run.name, &run.uid));
+        for pod in pods {
+            if let Some(node_pod) = NodePod::from_pod(&pod) {
+                let of_node = look.by_node.entry(node_pod.node.clone());
+                of_node.or_default().push(node_pod);
+            }
+            if let Some(uid) = pod.uid() {
+                look.by_uid.insert(uid, pod);
+            }
+        }
+        look
+    }
+
+    /// The latest pod of a node, unless it is gone.
+    fn live(&self, node: &str) -> Option<&NodePod> {
+        live_pod(self.by_node.get(node)?, node)
+    }
+
+    fn is_ready(&self, node: &str) -> bool {
+        let pod = self.live(node);
+        pod.is_some_and(|pod| matches!(pod.state, PodState::Ready(_)))
     }
 }
 
@@ -193,12 +240,11 @@ impl<'a> PodNodes<'a> {
 impl NodeProvider for PodNodes<'_> {
     async fn describe_end(&self, name: &str) -> Option<String> {
         let given = self.given.lock().get(name).cloned()?;
-        let deadline = Instant::now() + KNOWN_WITHIN;
+        let deadline = Instant::now() + KNOWN_TIMEOUT;
         loop {
-            let pods = self.pods();
-            let pod = pods.iter().find(|pod| pod.uid().as_ref() == Some(&given));
-            match pod.map(|pod| state(pod)) {
-                Some(PodState::Gone(trouble)) => return Some(trouble.message),
+            let look = self.look();
+            match look.by_uid.get(&given).map(|pod| &pod.state) {
+                Some(PodState::Gone(trouble)) => return Some(trouble.message.clone()),
                 None => return Some("its pod no longer exists".to_owned()),
                 Some(_) if Instant::now() >= deadline => return None,
                 Some(_) => sleep(PAUSE).await,
@@ -217,8 +263,11 @@ impl NodeProvider for PodNodes<'_> {
         let deadline = Instant::now() + limit;
         let mut deleted: Option<Instant> = None;
         loop {
-            if let Some(handle) = self.find_ready(name, &given) {
+            if let Some(handle) = self.find_ready(&self.look(), name, &given) {
                 return handle;
+            }
+            if let Some(why) = self.shared.lock().given_up.get(name) {
+                return Err(why.clone());
             }
             // Repeatedly, because the API server may be unreachable.
             if deleted.is_none_or(|at| at.elapsed() >= DELETE_PAUSE) {
@@ -235,5 +284,60 @@ impl NodeProvider for PodNodes<'_> {
             }
             sleep(PAUSE).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::{reflector, watcher::Event};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{conduct::tests::job, test_server::TestServer};
+
+    /// A ready pod of a node.
+    fn pod(node: &str) -> WatchedPod {
+        let labels = json!({"perfrun.io/run": "run", "perfrun.io/node": node, "perfrun.io/incarnation": "0"});
+        let owner =
+            json!([{"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "run", "uid": "uid-1"}]);
+        let pod = json!({"metadata": {"name": node, "namespace": "bench", "uid": node, "labels": labels,
+            "ownerReferences": owner},
+            "spec": {"nodeName": "worker", "containers": []},
+            "status": {"phase": "Running", "podIP": "127.0.0.1",
+                "conditions": [{"type": "Ready", "status": "True"}]}});
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_nodes_share_one_look_at_the_pods_in_each_pause() {
+        let mut job = job(&TestServer::new());
+        let (pods, mut watched) = reflector::store();
+        Arc::make_mut(&mut job.services).pods = pods;
+        let (last, others) = job.plan.nodes.split_last().unwrap();
+        for node in others {
+            watched.apply_watcher_event(&Event::Apply(pod(&node.name)));
+        }
+        let nodes = PodNodes::new(&job, Epoch::new(1), Arc::default());
+        let look = nodes.look();
+        let why = nodes.ready_handles().err().unwrap();
+        assert_eq!(why, format!("node {} is no longer ready", last.name));
+        assert!(
+            nodes.given.lock().is_empty(),
+            "no handle is made before all are ready"
+        );
+        assert!(
+            Arc::ptr_eq(&look, &nodes.look()),
+            "the pods were looked through again"
+        );
+
+        watched.apply_watcher_event(&Event::Apply(pod(&last.name)));
+        sleep(PAUSE).await;
+        let handles = nodes.ready_handles().unwrap();
+        assert_eq!(handles.len(), nodes.places.len());
+        let hosts = nodes.kubernetes_nodes();
+        assert!(
+            hosts.len() > 1 && hosts.values().all(|host| host == "worker"),
+            "{hosts:?}"
+        );
     }
 }

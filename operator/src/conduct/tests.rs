@@ -3,15 +3,16 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector;
 use perfrun_api::spec::{PerfRun, PerfRunSpec};
+use perfrun_conductor::{NodeProvider, ReplaceReason, client::Reading};
 use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::*;
 use crate::{
     access::Access,
-    build::Site,
-    process::{fence::Term, metrics::Metrics},
+    build::PodDefaults,
+    process::{fence::Term, metrics::Metrics, shared_memory::SharedMemory},
     services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
     token::TokenKey,
@@ -73,6 +74,22 @@ async fn a_forgotten_conductor_does_not_wake_its_run() {
     assert_eq!(wakes.recv().await, None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_no_other_pod_is_given_up_immediately() {
+    let job = job(&TestServer::new());
+    let shared = Arc::new(Shared::default());
+    let why = "its pods do not start";
+    shared
+        .lock()
+        .given_up
+        .insert("client-0".to_owned(), why.to_owned());
+    let nodes = PodNodes::new(&job, Epoch::new(7), shared);
+    let begun = Instant::now();
+    let replaced = nodes.replace("client-0", ReplaceReason::Lost).await;
+    assert_eq!(replaced.err().as_deref(), Some(why));
+    assert_eq!(begun.elapsed().as_secs(), 0);
+}
+
 /// The record of an attempt without any measurement. `reason` is why it failed.
 pub(super) fn record(trial: &str, attempt: u32, reason: Option<Reason>) -> TrialRecord {
     let mut record = reason.map_or_else(|| completed("c0.i0"), |reason| failed("c0.i0", reason));
@@ -105,12 +122,14 @@ pub(super) fn job(server: &TestServer) -> Job {
         term: Term::endless(),
         clock: clock.clone(),
         access: Access::Direct,
+        reading: Reading::of_process(),
         key: TokenKey::fixed(),
-        site: Site::fixed(),
+        site: PodDefaults::fixed(),
         operators: SYSTEM.to_owned(),
         result_bytes: 64 << 20,
         recorder: server.recorder(),
         metrics: Arc::new(Metrics::new()),
+        memory: SharedMemory::default(),
         pods: reflector::store().0,
     };
     Job {

@@ -1,43 +1,59 @@
-//! `/livez`, `/readyz` and `/metrics`.
+//! `/metrics` on one port; `/livez` and `/readyz` on another.
 
 use std::{future::ready, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::{Router, http::StatusCode, routing::get};
 use perfrun_serve::{Limits, metrics_router, serve};
-use tokio::{net::TcpListener, task::spawn_blocking};
+use tokio::{join, net::TcpListener, task::spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use crate::process::{health::Health, metrics::Metrics};
 
-/// Every pod of the cluster may reach the port. A kubelet and a scraper have a connection each, which is idle
-/// for longer than the usual time between two scrapes.
-const LIMITS: Limits = Limits::new(64, Duration::from_secs(150));
+/// The most connections of a port.
+const CONNECTIONS: usize = 64;
 
-/// Binds the port. Two operators with one address fail early.
-pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Every pod of the cluster may reach the port of metrics. A scraper's connection may be idle for longer than
+/// the usual time between two scrapes.
+const LIMITS: Limits = Limits::new(CONNECTIONS, Duration::from_secs(150));
+
+/// Binds a port. Two operators with one address fail early. `argument` chooses the address.
+pub(crate) async fn bind(address: SocketAddr, argument: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
-        .with_context(|| format!("failed to bind {address}: choose another address with --admin"))
+        .with_context(|| format!("failed to bind {address}: choose another address with {argument}"))
 }
 
-/// Serves until the process ends.
-pub(crate) async fn serve_all(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) {
-    let router = router(metrics, health);
-    serve(listener, router, LIMITS, CancellationToken::new()).await;
+/// Serves until the process ends. Probes have a port of their own: strangers who take all connections of the
+/// other one must not make the kubelet kill the process.
+pub(crate) async fn serve_all(
+    admin: TcpListener,
+    probes: TcpListener,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+) {
+    let answers = probe_router(health);
+    let pages = admin_router(metrics).merge(answers.clone());
+    join!(
+        serve(admin, pages, LIMITS, CancellationToken::new()),
+        serve(probes, answers, LIMITS, CancellationToken::new()),
+    );
 }
 
-fn router(metrics: Arc<Metrics>, health: Arc<Health>) -> Router {
-    let alive = health.clone();
+fn admin_router(metrics: Arc<Metrics>) -> Router {
     let page = move || {
         // A page of a thousand runs takes time, in which this thread may have to renew the Lease.
         let metrics = metrics.clone();
         async { spawn_blocking(move || metrics.encode()).await.unwrap_or_default() }
     };
+    metrics_router(Arc::default(), page)
+}
+
+fn probe_router(health: Arc<Health>) -> Router {
+    let alive = health.clone();
     Router::new()
         .route("/livez", get(move || ready(answer(alive.check_alive()))))
         .route("/readyz", get(move || ready(answer(health.check_ready()))))
-        .merge(metrics_router(Arc::default(), page))
 }
 
 fn answer(state: Result<(), &'static str>) -> (StatusCode, &'static str) {
@@ -53,6 +69,10 @@ mod tests {
         body::{Body, to_bytes},
         http::Request,
     };
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
     use tower::ServiceExt;
 
     use super::*;
@@ -67,7 +87,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_metrics_page_is_made_once_a_second_however_often_it_is_read() {
         let metrics = Arc::new(Metrics::new());
-        let router = router(metrics.clone(), Arc::default());
+        let router = admin_router(metrics.clone());
         tokio::time::advance(Duration::from_secs(1)).await;
         let leader = async || {
             let (status, page) = get(&router, "/metrics").await;
@@ -84,7 +104,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn liveness_needs_a_moving_lease_loop_and_readiness_a_list_of_runs() {
         let health = Arc::new(Health::default());
-        let router = router(Arc::new(Metrics::new()), health.clone());
+        let router = probe_router(health.clone());
         let states = async || {
             let mut states = vec![];
             for path in ["/livez", "/readyz"] {
@@ -106,5 +126,35 @@ mod tests {
         assert_eq!(states().await, [503, 200]);
         health.note_lease_attempt();
         assert_eq!(states().await, [200, 200]);
+    }
+
+    /// Whether a probe on this connection succeeds.
+    async fn is_alive(stream: &mut TcpStream) -> bool {
+        let call = b"GET /livez HTTP/1.1\r\nHost: operator\r\n\r\n";
+        let mut answer: Vec<u8> = vec![];
+        let mut is_open = stream.write_all(call).await.is_ok();
+        while is_open && !answer.ends_with(b"ok") {
+            is_open = stream.read_buf(&mut answer).await.is_ok_and(|bytes| bytes > 0);
+        }
+        answer.starts_with(b"HTTP/1.1 200 OK")
+    }
+
+    #[tokio::test]
+    async fn strangers_on_the_metrics_port_do_not_keep_probes_away() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let admin = bind(any, "--admin").await.unwrap();
+        let probes = bind(any, "--probes").await.unwrap();
+        let (scraped, probed) = (admin.local_addr().unwrap(), probes.local_addr().unwrap());
+        tokio::spawn(serve_all(admin, probes, Arc::new(Metrics::new()), Arc::default()));
+        // The oldest connection, which would be the first to end on the port of strangers.
+        let mut kubelet = TcpStream::connect(probed).await.unwrap();
+        assert!(is_alive(&mut kubelet).await);
+        let mut strangers = vec![];
+        for _ in 0..=CONNECTIONS {
+            strangers.push(TcpStream::connect(scraped).await.unwrap());
+        }
+        let ended = strangers[0].read(&mut [0]).await;
+        assert!(!ended.is_ok_and(|bytes| bytes > 0), "the last one took its place");
+        assert!(is_alive(&mut kubelet).await);
     }
 }

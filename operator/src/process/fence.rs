@@ -29,7 +29,7 @@ pub(crate) struct Term {
 /// The operator no longer leads.
 #[derive(Debug, Error)]
 #[error("this operator has not renewed its lease in time, so that another may lead")]
-struct Deposed;
+struct LeadershipLost;
 
 impl Term {
     /// A term that was won at this time. The sender renews it, and ends it when it is dropped.
@@ -60,7 +60,7 @@ impl Term {
             let (term, all) = (term.clone(), all.clone());
             async move {
                 if request.method() != Method::GET && !term.is_current() {
-                    return Err(BoxError::from(Deposed));
+                    return Err(BoxError::from(LeadershipLost));
                 }
                 all.send(request).await.map_err(BoxError::from)
             }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// How long the loop that acquires and renews the Lease may stand still. An attempt and the pause after it
 /// take seven seconds at most.
-const STANDS_STILL: Duration = Duration::from_secs(60);
+const STANDSTILL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What `/livez` and `/readyz` report.
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct State {
     has_answer: bool,
     /// The last attempt of the loop. `None` before the first, for which requests to the API server may wait.
     last_attempt: Option<Instant>,
-    /// Whether this operator leads, and does not know all runs yet.
+    /// Whether this operator leads, and does not know all runs and their pods yet.
     is_listing: bool,
 }
 
@@ -39,7 +39,7 @@ impl Health {
         self.0.lock().is_listing = leads;
     }
 
-    /// Notes that this operator knows all runs.
+    /// Notes that this operator knows all runs and their pods.
     pub(crate) fn note_listed(&self) {
         self.0.lock().is_listing = false;
     }
@@ -47,20 +47,20 @@ impl Health {
     /// An error if a restart would help, which says why.
     pub(crate) fn check_alive(&self) -> Result<(), &'static str> {
         match self.0.lock().last_attempt {
-            Some(last_attempt) if last_attempt.elapsed() >= STANDS_STILL => {
+            Some(last_attempt) if last_attempt.elapsed() >= STANDSTILL_TIMEOUT => {
                 Err("the loop that renews the lease has stopped")
             }
             _ => Ok(()),
         }
     }
 
-    /// An error unless the operator works: it waits to lead, or leads and knows all runs.
+    /// An error unless the operator works: it waits to lead, or leads and knows all runs and their pods.
     pub(crate) fn check_ready(&self) -> Result<(), &'static str> {
         match *self.0.lock() {
             State {
                 has_answer: false, ..
             } => Err("the API server has not answered yet"),
-            State { is_listing: true, .. } => Err("the runs could not be listed yet"),
+            State { is_listing: true, .. } => Err("the runs and their pods could not be listed yet"),
             State { .. } => Ok(()),
         }
     }

@@ -19,8 +19,11 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use self::{runs::Runs, schedules::Schedules};
-use crate::api::watched::{WatchedRun, WatchedSchedule};
+use self::{
+    runs::{Runs, Stores},
+    schedules::Schedules,
+};
+use crate::api::watched::WatchedSchedule;
 
 pub(crate) struct Metrics {
     registry: Registry,
@@ -89,9 +92,14 @@ impl Metrics {
         self.results.inc_by(bytes as u64);
     }
 
-    /// Sets the runs to export. `None` when this operator does not lead.
-    pub(crate) fn export_runs(&self, runs: Option<Store<WatchedRun>>) {
-        self.runs.export(runs);
+    /// Sets the runs to export, with their pods. `None` when this operator does not lead.
+    pub(crate) fn export_runs(&self, stores: Option<Stores>) {
+        self.runs.export(stores);
+    }
+
+    /// Notes that all runs to export, and their pods, have been listed.
+    pub(crate) fn note_listed(&self) {
+        self.runs.note_listed();
     }
 
     /// Sets the schedules to export. `None` when this operator does not lead.

@@ -32,13 +32,19 @@ use crate::process::metrics::Metrics;
 
 /// How much later than the first namespace all others are listed. One that the operator has no rights in must
 /// not stop them.
-const LISTED_WITHIN: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Watches objects of these namespaces, or of all namespaces if none is named.
+/// Objects that one request lists. Each may have 1.5 MB, and the client holds an answer twice while it is
+/// read.
+const PAGE: u32 = 10;
+
+/// Watches objects of these namespaces, or of all namespaces if none is named. `prepare` changes each before
+/// it is kept.
 pub(crate) fn watch<K>(
     client: &Client,
     namespaces: &[String],
     config: watcher::Config,
+    prepare: impl Fn(&mut K) + Clone + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<Event<K>>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -49,11 +55,11 @@ where
         + Sync
         + 'static,
 {
-    // Each watch has its own backoff after an error. The operator does not use managedFields, which may be
-    // half of an object.
+    let config = config.page_size(PAGE);
+    // Each watch has its own backoff after an error.
     let one = |api: Api<K>| {
         let events = watcher(api, config.clone()).default_backoff();
-        events.modify(|object| object.managed_fields_mut().clear())
+        events.modify(prepare.clone())
     };
     if namespaces.is_empty() {
         return one(Api::all(client.clone())).boxed();
@@ -133,7 +139,7 @@ impl<K: ResourceExt + Clone> Merged<K> {
     /// if none has been listed: then the API server is away.
     async fn wait_until_overdue(&self) {
         match self.first {
-            Some(first) if !self.begun => sleep_until(first + LISTED_WITHIN).await,
+            Some(first) if !self.begun => sleep_until(first + LIST_TIMEOUT).await,
             _ => future::pending().await,
         }
     }
@@ -284,7 +290,7 @@ mod tests {
         let server = TestServer::new();
         for path in ["a/pods/x", "b/pods/y"] {
             let name = &path[path.len() - 1..];
-            let pod = json!({"metadata": {"name": name, "namespace": &path[..1], "managedFields": [{"manager": "m"}]}});
+            let pod = json!({"metadata": {"name": name, "namespace": &path[..1]}});
             server.put(&format!("/api/v1/namespaces/{path}"), pod);
         }
         server.script_times(
@@ -295,13 +301,10 @@ mod tests {
         );
         let namespaces = ["a", "b"].map(str::to_owned);
         let start = Instant::now();
-        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
+        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default(), |_| {});
         let mut events = events.filter_map(async |event| event.ok()).boxed();
         let mut next = async || match events.next().await.unwrap() {
-            Event::InitApply(pod) | Event::Apply(pod) => {
-                assert!(pod.managed_fields().is_empty(), "they are not used");
-                pod.name_any()
-            }
+            Event::InitApply(pod) | Event::Apply(pod) => pod.name_any(),
             Event::Init => "begins".to_owned(),
             Event::InitDone => "is complete".to_owned(),
             Event::Delete(pod) => panic!("{} was not deleted", pod.name_any()),
@@ -309,8 +312,23 @@ mod tests {
         for expected in ["begins", "x", "is complete"] {
             assert_eq!(next().await, expected);
         }
-        assert_eq!(start.elapsed().as_secs(), LISTED_WITHIN.as_secs());
+        assert_eq!(start.elapsed().as_secs(), LIST_TIMEOUT.as_secs());
         assert_eq!(next().await, "y", "it can be listed at last");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_listed_ten_at_a_time() {
+        let server = TestServer::new();
+        for number in 0..25 {
+            let pod = json!({"metadata": {"name": number.to_string(), "namespace": "a"}});
+            server.put(&format!("/api/v1/namespaces/a/pods/{number}"), pod);
+        }
+        let events = watch::<Pod>(&server.client(), &[], watcher::Config::default(), |_| {});
+        let events = events.map(Result::unwrap);
+        let listed = events.take_while(|event| future::ready(!matches!(event, Event::InitDone)));
+        let objects = listed.filter(|event| future::ready(matches!(event, Event::InitApply(_))));
+        assert_eq!(objects.count().await, 25);
+        assert_eq!(server.largest_page(), 10);
     }
 
     #[test]
@@ -329,7 +347,7 @@ mod tests {
         let server = TestServer::new();
         server.script(Method::GET, "/pods", Answer::Refuse(500, "etcd is away"));
         let namespaces = ["a", "b"].map(str::to_owned);
-        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default());
+        let events = watch::<Pod>(&server.client(), &namespaces, watcher::Config::default(), |_| {});
         let mut events = events.filter_map(async |event| event.ok()).boxed();
         let known = tokio::time::timeout(Duration::from_secs(600), events.next()).await;
         assert!(known.is_err(), "{known:?}");

@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use tokio::sync::SetOnce;
+
 use crate::{
     conduct::Conductors,
-    run::{plans::Plans, turns::Turns},
+    run::{plans::Plans, times::Times, turns::Turns},
     services::Services,
 };
 
@@ -13,41 +15,60 @@ pub(crate) struct Context {
     pub(crate) services: Arc<Services>,
     pub(crate) turns: Turns,
     pub(crate) plans: Plans,
+    pub(crate) times: Times,
     pub(crate) conductors: Conductors,
+    /// Set when all runs and their pods have been listed. The stores themselves wake only one of the tasks
+    /// that wait for them.
+    pub(crate) is_listed: SetOnce<()>,
 }
 
 impl Context {
     /// The run has ended, and its status shows it. The watch may not: that is remembered before another run
-    /// is woken.
-    pub(crate) fn end(&self, uid: &str) {
+    /// is woken. `keeps_pods` is whether its pods stay.
+    pub(crate) fn end(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
+        self.times.remove(uid);
         self.conductors.forget(uid);
-        self.turns.end(uid);
+        self.turns.end(uid, keeps_pods);
     }
 
-    /// The run has ended before, is being deleted, or cannot be read.
-    pub(crate) fn forget(&self, uid: &str) {
+    /// Nobody can write the end of the run. It lets others begin, and its end is still to be written.
+    pub(crate) fn stand_back(&self, uid: &str) {
+        self.conductors.forget(uid);
+        self.turns.stand_back(uid);
+    }
+
+    /// The run has ended before, is being deleted, or cannot be read. `keeps_pods` is whether it has ended
+    /// and its pods stay.
+    pub(crate) fn forget(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
-        self.give_up_turn(uid);
+        self.times.forget(uid);
+        self.conductors.forget(uid);
+        self.turns.give_up_turn(uid, keeps_pods);
     }
 
     /// The run no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
-        self.forget(uid);
+        self.forget(uid, false);
+        self.times.remove(uid);
         self.turns.remove(uid);
     }
 
     /// Removes runs that no longer exist, given the UIDs of all that do.
     pub(crate) fn remove_all_except(&self, existing: &BTreeSet<String>) {
-        let others = [self.plans.uids_except(existing), self.turns.uids_except(existing)];
-        for uid in others.iter().flatten() {
-            self.remove(uid);
+        let others = [
+            self.plans.uids_except(existing),
+            self.times.uids_except(existing),
+            self.turns.uids_except(existing),
+        ];
+        for uid in BTreeSet::from_iter(others.into_iter().flatten()) {
+            self.remove(&uid);
         }
     }
 
     /// Ends the turn of a run, so that another run may start.
     pub(crate) fn give_up_turn(&self, uid: &str) {
         self.conductors.forget(uid);
-        self.turns.give_up_turn(uid);
+        self.turns.give_up_turn(uid, false);
     }
 }

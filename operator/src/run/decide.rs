@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
     pod::{PodState, Trouble, store::STORE_NODE},
@@ -14,16 +14,20 @@ use perfrun_contract::{
     run::Phase,
     tally::EndReason,
 };
+use tokio::time::Instant;
 
 use crate::{
     build::NewPod,
     conduct::{ConductorState, Progress, RunOutcome},
     pods::{NodePod, has_undeleted, live_pod},
+    process::clock::elapsed,
     run::{
         conditions::{has_ended, since},
         plans::{Need, Planned},
         refusal::{REFUSALS, Refusal},
         stage::{Stage, last_progress},
+        starts::Start,
+        times::OwnTimes,
     },
 };
 
@@ -58,13 +62,24 @@ pub(crate) struct Inputs<'a> {
     pub(crate) conductor: ConductorState,
     /// The Kubernetes nodes on which nodes of the run were lost, by node of the run.
     pub(crate) lost_on: BTreeMap<String, String>,
+    /// What this process knows, and the status may lack.
+    pub(crate) own: OwnTimes,
+    /// How long pods of a failed run stay, if its document requests that.
+    pub(crate) kept_pods: Duration,
     pub(crate) now: Timestamp,
+    /// Now as well, by a clock that nobody sets.
+    pub(crate) instant: Instant,
 }
 
 impl Inputs<'_> {
     /// Since when trials have been in progress.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
-        since(self.status, Type::Running, Status::True)
+        since(self.status, Type::Running, Status::True).or(self.own.running_since)
+    }
+
+    /// The end of a run that stands back, see [`OwnTimes::stood_back`].
+    pub(crate) fn stood_back(&self) -> Option<&Stage> {
+        self.own.stood_back(self.instant)
     }
 
     /// The time that is left of `timeouts.run`.
@@ -73,10 +88,19 @@ impl Inputs<'_> {
         Duration::from(self.spec.timeouts.run).saturating_sub(elapsed(begun, self.now))
     }
 
-    /// How long nodes have been starting.
+    /// How long nodes have been starting. If the status does not show it, pods do, even to another operator.
     fn time_provisioning(&self) -> Duration {
-        let begun = since(self.status, Type::Provisioned, Status::False);
-        elapsed(begun.unwrap_or(self.now), self.now)
+        let since = |is| since(self.status, Type::Provisioned, is);
+        if since(Status::True).is_some() {
+            return Duration::ZERO;
+        }
+        if let Some(begun) = since(Status::False) {
+            return elapsed(begun, self.now);
+        }
+        let pods = self.pods.iter().filter(|pod| !pod.deleting);
+        let ages = pods.filter_map(|pod| Some(elapsed(pod.created?, self.now)));
+        let own = self.own.provisioning_since.map(|begun| self.instant - begun);
+        ages.chain(own).max().unwrap_or_default()
     }
 
     /// The time that is left of `timeouts.provision`.
@@ -93,6 +117,10 @@ pub(crate) struct Decision {
     pub(crate) create: Vec<NewPod>,
     /// The incarnation of the pod that keeps results, to create after the others.
     pub(crate) create_store: Option<u32>,
+    /// Why nodes get no other pod, by node.
+    pub(crate) given_up: BTreeMap<String, Trouble>,
+    /// UIDs of pods to delete, even if others stay.
+    pub(crate) delete: Vec<String>,
     pub(crate) delete_pods: bool,
     /// Whether to delete the pods that keep results, even if others stay.
     pub(crate) delete_store: bool,
@@ -121,11 +149,25 @@ impl Decision {
             stage,
             create: vec![],
             create_store: None,
+            given_up: BTreeMap::new(),
+            delete: vec![],
             delete_pods: false,
             delete_store: false,
             command: ConductorCommand::None,
             delete_run: false,
             wake: None,
+        }
+    }
+
+    /// The decision with the pods that the run lacks, and without those that others have replaced.
+    fn with_pods(self, missing: Missing, inputs: &Inputs<'_>) -> Self {
+        Self {
+            create: missing.create,
+            create_store: missing.create_store,
+            given_up: missing.given_up,
+            delete: replaced_pods(&inputs.pods),
+            wake: self.wake.into_iter().chain(missing.due).min(),
+            ..self
         }
     }
 
@@ -169,38 +211,45 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
             ..Decision::new(Stage::Over)
         };
     }
-    let plan = match &inputs.planned {
-        Planned::Over => return clean_up(inputs),
-        Planned::Refused(why) => return Decision::new(Stage::Rejected(why.clone())),
-        Planned::Held(_, trouble) => {
+    let plan = match (&inputs.planned, inputs.stood_back()) {
+        (Planned::Over, _) => return clean_up(inputs),
+        (_, Some(end)) => {
+            return Decision {
+                delete_pods: has_undeleted(&inputs.pods),
+                ..Decision::new(end.clone())
+            };
+        }
+        (Planned::Refused(why), None) => return Decision::new(Stage::Rejected(why.clone())),
+        (Planned::Held(_, trouble), None) => {
             return Decision {
                 delete_pods: has_undeleted(&inputs.pods),
                 ..Decision::new(Stage::Held(trouble.clone()))
             };
         }
-        Planned::Whole(_, plan) => plan,
+        (Planned::Whole(_, plan), None) => plan,
     };
     match &inputs.conductor {
         ConductorState::Ended(outcome) => finish(outcome),
-        ConductorState::Running(progress) => Decision {
-            command: if spec.cancel {
-                ConductorCommand::Cancel
-            } else {
-                ConductorCommand::None
-            },
-            create: missing_pods(plan, inputs),
-            create_store: missing_store_pod(inputs),
-            // The conductor ends in time. If it does not wake the run, this pause does.
-            wake: Some(inputs.run_time_left().max(OVERTIME_PAUSE)),
-            ..Decision::new(Stage::Running(progress.clone()))
-        },
+        ConductorState::Running(progress) => {
+            let decision = Decision {
+                command: if spec.cancel {
+                    ConductorCommand::Cancel
+                } else {
+                    ConductorCommand::None
+                },
+                // The conductor ends in time. If it does not wake the run, this pause does.
+                wake: Some(inputs.run_time_left().max(OVERTIME_PAUSE)),
+                ..Decision::new(Stage::Running(progress.clone()))
+            };
+            decision.with_pods(Missing::of(plan, inputs), inputs)
+        }
         ConductorState::Panicked { times, message } if *times >= PANICS_MAX => Decision::end(
             EndReason::Internal,
             format!("the conductor panicked {times} times, which is a fault of perfrun: {message}"),
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
-                create_store: missing_store_pod(inputs),
+                create_store: Missing::default().store(inputs),
                 command: ConductorCommand::Conclude,
                 wake: Some(OVERTIME_PAUSE),
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
@@ -235,31 +284,37 @@ pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs
     }
 }
 
+/// Whether the pods of a run that has ended stay for some time. How a run ended in a phase of a newer version
+/// is not known, so whatever may be kept is.
+pub(crate) fn keeps_pods(spec: &PerfRunSpec, status: &PerfRunStatus) -> bool {
+    let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
+    spec.cleanup.keep_pods_on_failure && has_failed
+}
+
 /// Cleans up a run that has ended: it needs nothing else.
 fn clean_up(inputs: &Inputs<'_>) -> Decision {
     let Inputs { spec, status, .. } = inputs;
     let cleanup = &spec.cleanup;
-    // How a run ended in a phase of a newer version is not known, so whatever may be kept is.
-    let has_failed = matches!(status.phase, Some(Phase::Failed | Phase::Newer(_)));
-    let keeps_pods = cleanup.keep_pods_on_failure && has_failed;
     let ttl = match status.phase {
         Some(Phase::Succeeded) => cleanup.ttl_seconds_after_success,
         Some(Phase::Newer(_)) => None,
         _ => cleanup.ttl_seconds_after_failure,
     };
-    let left = ttl.map(|ttl| {
-        let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);
-        Duration::from_secs(ttl.into()).saturating_sub(elapsed(ended, inputs.now))
-    });
+    let ended = status.completion_time.as_ref().map_or(inputs.now, |time| time.0);
+    let left_of = |time: Duration| time.saturating_sub(elapsed(ended, inputs.now));
+    let left = ttl.map(|ttl| left_of(Duration::from_secs(ttl.into())));
+    let has_pods = has_undeleted(&inputs.pods);
+    let kept = keeps_pods(spec, status).then(|| left_of(inputs.kept_pods));
+    let kept = kept.filter(|left| has_pods && !left.is_zero());
     Decision {
-        delete_pods: !keeps_pods && has_undeleted(&inputs.pods),
+        delete_pods: has_pods && kept.is_none(),
         // Pods that keep results mount the author's Secret, and show nothing about a failed node.
         delete_store: inputs
             .pods
             .iter()
             .any(|pod| pod.node == STORE_NODE && !pod.deleting),
         delete_run: left.is_some_and(|left| left.is_zero()),
-        wake: left,
+        wake: left.into_iter().chain(kept).min(),
         ..Decision::new(Stage::Over)
     }
 }
@@ -278,19 +333,18 @@ fn finish(outcome: &RunOutcome) -> Decision {
 fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let left = inputs.run_time_left();
     let all_ready = count_ready(plan, &inputs.pods) == plan.nodes.len() && is_store_ready(inputs);
-    let has_lost_store =
-        next_store_incarnation(inputs).is_some_and(|incarnation| incarnation >= STORE_STARTS_MAX);
-    Decision {
-        create: missing_pods(plan, inputs),
-        create_store: missing_store_pod(inputs),
-        command: match (all_ready, left.is_zero() || has_lost_store) {
+    let missing = Missing::of(plan, inputs);
+    let is_hopeless = has_lost_store(inputs) || !missing.given_up.is_empty();
+    let decision = Decision {
+        command: match (all_ready, left.is_zero() || is_hopeless) {
             (true, false) => ConductorCommand::Start,
             (_, true) => ConductorCommand::Conclude,
             (false, false) => ConductorCommand::None,
         },
         wake: Some(if left.is_zero() { OVERTIME_PAUSE } else { left }),
         ..Decision::new(Stage::Running(last_progress(inputs.status)))
-    }
+    };
+    decision.with_pods(missing, inputs)
 }
 
 /// Starts the nodes of a run that has run no trial, or its trials once all nodes are ready.
@@ -304,27 +358,32 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
             ..Decision::new(Stage::Running(Progress::default()))
         };
     }
-    let hopeless = pods
-        .iter()
-        .filter(|pod| pod.incarnation + 1 >= STARTS_MAX)
-        .find_map(|pod| match &pod.state {
-            PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some(trouble),
-            _ => None,
-        });
-    if let Some(Trouble { reason, message }) = hopeless {
-        return Decision::end(*reason, format!("{message} (tried {STARTS_MAX} times)"));
+    let missing = Missing::of(plan, inputs);
+    if let Some((node, Trouble { reason, message })) = hopeless(&missing, inputs) {
+        let times = inputs.own.starts.ended(node);
+        return Decision::end(*reason, format!("{message} (tried {times} times)"));
     }
     let trouble = first_trouble(plan, inputs);
     let left = inputs.provision_time_left();
     if left.is_zero() {
         return provision_timeout(plan, ready, trouble, inputs);
     }
-    Decision {
-        create: missing_pods(plan, inputs),
-        create_store: missing_store_pod(inputs),
+    let decision = Decision {
         wake: Some(left),
         ..Decision::new(Stage::Provisioning { ready, trouble })
-    }
+    };
+    decision.with_pods(missing, inputs)
+}
+
+/// The node that is unlikely to start, and why. `None` if all may.
+fn hopeless<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Trouble)> {
+    let tried = |pod: &&NodePod| inputs.own.starts.crashed(&pod.node) >= STARTS_MAX;
+    let crashed = inputs.pods.iter().filter(tried).find_map(|pod| match &pod.state {
+        PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some((&*pod.node, trouble)),
+        _ => None,
+    });
+    let mut given_up = missing.given_up.iter();
+    crashed.or_else(|| given_up.next().map(|(node, why)| (&**node, why)))
 }
 
 fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs: &Inputs<'_>) -> Decision {
@@ -382,44 +441,85 @@ fn latest_pod<'a>(pods: &'a [NodePod], node: &str) -> Option<&'a NodePod> {
     of_node.max_by_key(|pod| pod.incarnation)
 }
 
-/// The next incarnation of a node.
-fn next_incarnation(pods: &[NodePod], node: &str) -> u32 {
-    latest_pod(pods, node).map_or(0, |pod| pod.incarnation + 1)
+/// Whether the run lacks the pod that keeps results, and had too many.
+fn has_lost_store(inputs: &Inputs<'_>) -> bool {
+    inputs.spec.store().is_some()
+        && live_pod(&inputs.pods, STORE_NODE).is_none()
+        && inputs.own.starts.next_incarnation(STORE_NODE) >= STORE_STARTS_MAX
 }
 
-/// The next incarnation of the pod that keeps results, if the run needs the pod and has none.
-fn next_store_incarnation(inputs: &Inputs<'_>) -> Option<u32> {
-    let is_missing = inputs.spec.store().is_some() && live_pod(&inputs.pods, STORE_NODE).is_none();
-    is_missing.then(|| next_incarnation(&inputs.pods, STORE_NODE))
+/// The pods that a run lacks.
+#[derive(Default)]
+struct Missing {
+    /// Those to create now. Clients come last, because they are scheduled where the other nodes leave room,
+    /// see `build::pod`.
+    create: Vec<NewPod>,
+    /// The incarnation of the pod that keeps results.
+    create_store: Option<u32>,
+    /// When the next pod is due.
+    due: Option<Duration>,
+    /// Why nodes get no other pod, by node.
+    given_up: BTreeMap<String, Trouble>,
 }
 
-/// The incarnation to create of the pod that keeps results. `None` if the run needs no other, or had too
-/// many.
-fn missing_store_pod(inputs: &Inputs<'_>) -> Option<u32> {
-    next_store_incarnation(inputs).filter(|incarnation| *incarnation < STORE_STARTS_MAX)
+impl Missing {
+    fn of(plan: &Plan, inputs: &Inputs<'_>) -> Self {
+        let mut missing = Self::default();
+        for node in &plan.nodes {
+            if let Some(incarnation) = missing.start(&node.name, inputs) {
+                missing.create.push(NewPod {
+                    node: node.clone(),
+                    incarnation,
+                    avoid: inputs.lost_on.get(&node.name).cloned(),
+                });
+            }
+        }
+        missing.create.sort_by_key(|pod| pod.node.role == Role::Client);
+        missing.create_store = missing.store(inputs);
+        missing
+    }
+
+    /// The incarnation to create now of the pod that keeps results.
+    fn store(&mut self, inputs: &Inputs<'_>) -> Option<u32> {
+        let is_needed = inputs.spec.store().is_some() && !has_lost_store(inputs);
+        is_needed.then(|| self.start(STORE_NODE, inputs)).flatten()
+    }
+
+    /// The incarnation of a node to create now. `None` if it needs none now.
+    fn start(&mut self, node: &str, inputs: &Inputs<'_>) -> Option<u32> {
+        if live_pod(&inputs.pods, node).is_some() {
+            return None;
+        }
+        match inputs.own.starts.next(node, inputs.instant) {
+            Start::Now(incarnation) => return Some(incarnation),
+            Start::In(pause) => self.due = self.due.into_iter().chain([pause]).min(),
+            Start::Never => {
+                let why = match latest_pod(&inputs.pods, node).map(|pod| &pod.state) {
+                    Some(PodState::Gone(trouble)) => trouble.clone(),
+                    _ => Trouble::new(
+                        EndReason::NodeLost,
+                        format!("the pods of node {node} no longer exist"),
+                    ),
+                };
+                self.given_up.insert(node.to_owned(), why);
+            }
+        }
+        None
+    }
 }
 
-/// Pods for the nodes that have none. Clients come last, because they are scheduled where the other nodes
-/// leave room, see `build::pod`.
-fn missing_pods(plan: &Plan, inputs: &Inputs<'_>) -> Vec<NewPod> {
-    let new = |node: &PlannedNode| NewPod {
-        node: node.clone(),
-        incarnation: next_incarnation(&inputs.pods, &node.name),
-        avoid: inputs.lost_on.get(&node.name).cloned(),
+/// UIDs of the pods that have ended and that others have replaced. The last of each node stays, for its log.
+fn replaced_pods(pods: &[NodePod]) -> Vec<String> {
+    let is_last = |pod: &NodePod| {
+        let mut ended = pods
+            .iter()
+            .filter(|other| other.node == pod.node && !other.is_alive());
+        !ended.any(|other| other.incarnation > pod.incarnation)
     };
-    let mut missing: Vec<_> = plan
-        .nodes
+    let replaced = pods
         .iter()
-        .filter(|node| live_pod(&inputs.pods, &node.name).is_none())
-        .map(new)
-        .collect();
-    missing.sort_by_key(|pod| pod.node.role == Role::Client);
-    missing
-}
-
-/// The time since a moment. Clocks of API servers differ a little, so that the moment may be in the future.
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(since).max(SignedDuration::ZERO).unsigned_abs()
+        .filter(|pod| !pod.is_alive() && !pod.deleting && !is_last(pod));
+    replaced.map(|pod| pod.uid.clone()).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use kube::Resource;
 use perfrun_api::spec::{PerfRun, PerfRunStatus};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use crate::{
     build::RunIdentity,
@@ -13,6 +14,7 @@ use crate::{
         context::Context,
         decide::{self, Inputs},
         plans::{self, Need, Planned},
+        stage::Stage,
         turn_states::Reservation,
     },
 };
@@ -52,10 +54,12 @@ pub(crate) fn observe<'a>(
         Ok(reservation) => (Ok(()), reservation),
         Err(why) => (Err(why), None),
     };
-    let need = if deleting {
-        Need::Nothing
-    } else {
-        decide::need(&run.spec, status, &conductor, turn)
+    let (now, instant) = ((context.services.clock)(), Instant::now());
+    let own = context.times.observe(uid, &pods, now, instant);
+    let need = match own.stood_back(instant).and_then(Stage::end) {
+        _ if deleting => Need::Nothing,
+        Some(end) if !has_ended(status) => Need::Outline(end),
+        _ => decide::need(&run.spec, status, &conductor, turn),
     };
     let planned = context.plans.plan(uid, run, need);
     // A stricter policy or operator costs no measurements: it does not apply to runs whose trials have begun.
@@ -64,8 +68,10 @@ pub(crate) fn observe<'a>(
         .filter(|_| !is_running(status))
         .and_then(|outline| {
             let policy = &context.turns.policy;
-            let not_allowed =
-                || policy.refusal(&run.spec, &outline.capabilities, &context.services.operators);
+            let not_allowed = || {
+                let (nodes, capabilities) = (outline.nodes, &outline.capabilities);
+                policy.refusal(&run.spec, nodes, capabilities, &context.services.operators)
+            };
             let infeasible = outline.infeasible.clone().map(plans::invalid);
             infeasible.or_else(not_allowed)
         });
@@ -78,7 +84,10 @@ pub(crate) fn observe<'a>(
         pods,
         conductor,
         lost_on,
-        now: (context.services.clock)(),
+        own,
+        kept_pods: context.services.site.kept_pods,
+        now,
+        instant,
     };
     Ok(Observed {
         identity,

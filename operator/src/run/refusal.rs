@@ -1,5 +1,6 @@
 //! What an error of the API server means for the run whose object was not created.
 
+use error_reporter::Report;
 use perfrun_api::{cluster::condition::Reason, pod::Trouble};
 use perfrun_contract::{plan::Plan, tally::EndReason};
 
@@ -35,6 +36,15 @@ impl Refusal {
         let impairs = plan.is_some_and(|plan| !plan.networks.is_empty());
         match error {
             Error::Create { kind, source, .. } => Some(refusal(source, kind, namespace, impairs)),
+            // Nothing is known of the object.
+            Error::Find { source, .. } => {
+                let reason = match source.answer() {
+                    Some(_) => Reason::ApiServerRefuses,
+                    None => Reason::ApiServerUnreachable,
+                };
+                let trouble = Trouble::new(reason, Report::new(error).to_string());
+                Some(Self::Temporary(Some(trouble)))
+            }
             Error::NameConflict { .. } => {
                 let trouble = Trouble::new(Reason::NameConflict, error.to_string());
                 Some(Self::Final(trouble))

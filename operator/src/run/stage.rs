@@ -32,6 +32,17 @@ pub(crate) enum Stage {
     Over,
 }
 
+impl Stage {
+    /// Why the run ends now. `None` if it does not.
+    pub(crate) fn end(&self) -> Option<Trouble> {
+        match self {
+            Self::Rejected(trouble) => Some(trouble.clone()),
+            Self::Ended { reason, message, .. } => Some(Trouble::new(*reason, message.clone())),
+            Self::Held(_) | Self::Provisioning { .. } | Self::Running(_) | Self::Over => None,
+        }
+    }
+}
+
 /// The progress in the status. A conductor that resumes the run reports newer.
 pub(crate) fn last_progress(status: &PerfRunStatus) -> Progress {
     Progress {

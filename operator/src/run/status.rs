@@ -32,6 +32,10 @@ use crate::{
 /// The largest number of rows in `status.summary`: an object of the API server holds some hundred KiB.
 const ROWS_MAX: usize = 256;
 
+/// The longest message of a condition in a status that the API server has refused with longer ones, in
+/// characters.
+const SHORT_MESSAGE: usize = 100;
+
 /// The metrics that are kept if not all rows fit.
 const KEPT_METRICS: [Metric; 6] = [
     Metric::UploadGoodput,
@@ -93,6 +97,26 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
     status.phase = Some(phase(&status.conditions));
     status.reason = condition::explaining_condition(&status.conditions).map(|main| main.reason.clone());
     status
+}
+
+/// Smaller versions of a status that the API server refuses, the largest first: without the tables, which the
+/// results have, and then with short messages.
+pub(crate) fn smaller(status: &PerfRunStatus) -> Vec<PerfRunStatus> {
+    let without_tables = PerfRunStatus {
+        summary: vec![],
+        comparisons: vec![],
+        ..status.clone()
+    };
+    let mut short = PerfRunStatus {
+        verdict: None,
+        ..without_tables.clone()
+    };
+    for condition in &mut short.conditions {
+        condition.message = condition.message.chars().take(SHORT_MESSAGE).collect();
+    }
+    let mut versions = vec![status.clone(), without_tables, short];
+    versions.dedup();
+    versions.split_off(1)
 }
 
 /// The conditions that a stage sets, in the order in which the status has them.

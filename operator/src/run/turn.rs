@@ -8,7 +8,7 @@ use crate::policy::{ExclusivePer, Policy};
 
 /// A run that is active, or would like to be.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Contender<'a> {
+pub(crate) struct QueuedRun<'a> {
     /// When the run was created, in seconds. Earlier runs of a namespace come first.
     pub(crate) created: i64,
     pub(crate) namespace: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Contender<'a> {
     pub(crate) last_turn: u64,
 }
 
-impl Contender<'_> {
+impl QueuedRun<'_> {
     /// Whether the run keeps others waiting now.
     fn is_active(&self) -> bool {
         matches!(self.turn_state, TurnState::Active | TurnState::Starting)
@@ -44,6 +44,8 @@ pub(crate) enum TurnState {
     Active,
     /// The run has ended: it does not keep others waiting.
     Ended,
+    /// The run has ended and nobody can write its end: it neither keeps others waiting nor starts again.
+    StoodBack,
 }
 
 /// How many runs may be active together, and which.
@@ -62,13 +64,13 @@ pub(crate) struct Limits<'a> {
 /// Only the first in the order learns which run it waits for: with each end of a run, the reason of all
 /// others would change, and the status of a thousand waiting runs would be written.
 pub(crate) fn may_begin(
-    run: &Contender<'_>,
-    others: &[Contender<'_>],
+    run: &QueuedRun<'_>,
+    others: &[QueuedRun<'_>],
     limits: Limits<'_>,
 ) -> Result<(), String> {
     let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
     let active: Vec<_> = others.iter().copied().filter(|other| other.is_active()).collect();
-    let comes_first = |other: &&Contender<'_>| {
+    let comes_first = |other: &&QueuedRun<'_>| {
         let same = other.namespace == run.namespace;
         other.turn_state == TurnState::Waiting
             && other.order() < run.order()
@@ -78,15 +80,24 @@ pub(crate) fn may_begin(
         let why = "other runs come first: namespaces take turns, and within a namespace the earliest run comes first";
         return Err(why.to_owned());
     }
-    limits
-        .check_exclusive_runs(run, &active)
-        .and_then(|()| limits.check_namespace(run, &active))
-        .and_then(|()| limits.check_cluster(&active))
+    limits.check(run, &active)
+}
+
+/// Checks whether a run that another operator has begun may continue beside the others. It waits for no run
+/// that comes first.
+pub(crate) fn may_continue(
+    run: &QueuedRun<'_>,
+    others: &[QueuedRun<'_>],
+    limits: Limits<'_>,
+) -> Result<(), String> {
+    let others = others.iter().filter(|other| other.uid != run.uid);
+    let active: Vec<_> = others.filter(|other| other.is_active()).collect();
+    limits.check(run, &active)
 }
 
 /// The waiting run that comes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
 /// waits does so for its own namespace.
-pub(crate) fn first_waiting<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -> Option<&'a Contender<'a>> {
+pub(crate) fn first_waiting<'a>(runs: &'a [QueuedRun<'a>], limits: Limits<'_>) -> Option<&'a QueuedRun<'a>> {
     let all: Vec<_> = runs.iter().collect();
     let active: Vec<_> = runs.iter().filter(|run| run.is_active()).collect();
     runs.iter()
@@ -97,7 +108,7 @@ pub(crate) fn first_waiting<'a>(runs: &'a [Contender<'a>], limits: Limits<'_>) -
 
 /// Whether an earlier run of the same namespace waits, too. Only the earliest can keep other namespaces
 /// waiting.
-fn is_behind_its_own(run: &Contender<'_>, all: &[&Contender<'_>]) -> bool {
+fn is_behind_its_own(run: &QueuedRun<'_>, all: &[&QueuedRun<'_>]) -> bool {
     all.iter().any(|other| {
         other.turn_state == TurnState::Waiting
             && other.namespace == run.namespace
@@ -106,8 +117,14 @@ fn is_behind_its_own(run: &Contender<'_>, all: &[&Contender<'_>]) -> bool {
 }
 
 impl Limits<'_> {
-    fn check_exclusive_runs(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
-        let disturbs = |other: &&&Contender<'_>| {
+    fn check(self, run: &QueuedRun<'_>, active: &[&QueuedRun<'_>]) -> Result<(), String> {
+        self.check_exclusive_runs(run, active)
+            .and_then(|()| self.check_namespace(run, active))
+            .and_then(|()| self.check_cluster(active))
+    }
+
+    fn check_exclusive_runs(self, run: &QueuedRun<'_>, active: &[&QueuedRun<'_>]) -> Result<(), String> {
+        let disturbs = |other: &&&QueuedRun<'_>| {
             self.policy.exclusive_per == ExclusivePer::Cluster || other.namespace == run.namespace
         };
         let mut active = active.iter().filter(disturbs);
@@ -125,7 +142,7 @@ impl Limits<'_> {
         }
     }
 
-    fn check_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> Result<(), String> {
+    fn check_namespace(self, run: &QueuedRun<'_>, active: &[&QueuedRun<'_>]) -> Result<(), String> {
         let own = active.iter().filter(|other| other.namespace == run.namespace);
         match (own.count(), self.policy.active_runs_per_namespace) {
             (own, limit) if limit > 0 && own >= limit => Err(format!(
@@ -137,7 +154,7 @@ impl Limits<'_> {
         }
     }
 
-    fn check_cluster(self, active: &[&Contender<'_>]) -> Result<(), String> {
+    fn check_cluster(self, active: &[&QueuedRun<'_>]) -> Result<(), String> {
         if active.len() < self.max_active {
             return Ok(());
         }
@@ -148,7 +165,7 @@ impl Limits<'_> {
     }
 
     /// Whether the run waits for runs of its own namespace, so that it keeps no other namespace waiting.
-    fn waits_for_its_namespace(self, run: &Contender<'_>, active: &[&Contender<'_>]) -> bool {
+    fn waits_for_its_namespace(self, run: &QueuedRun<'_>, active: &[&QueuedRun<'_>]) -> bool {
         let is_alone_in_its_namespace = self.policy.exclusive_per == ExclusivePer::Namespace;
         self.check_namespace(run, active).is_err()
             || is_alone_in_its_namespace && self.check_exclusive_runs(run, active).is_err()
@@ -159,9 +176,9 @@ impl Limits<'_> {
 mod tests {
     use super::*;
 
-    fn run(created: i64, exclusive: bool, turn_state: TurnState) -> Contender<'static> {
+    fn run(created: i64, exclusive: bool, turn_state: TurnState) -> QueuedRun<'static> {
         let uid = created.to_string().leak();
-        Contender {
+        QueuedRun {
             created,
             namespace: "ns",
             name: format!("run-{created}").leak(),
@@ -172,29 +189,29 @@ mod tests {
         }
     }
 
-    fn waiting(created: i64, exclusive: bool) -> Contender<'static> {
+    fn waiting(created: i64, exclusive: bool) -> QueuedRun<'static> {
         run(created, exclusive, TurnState::Waiting)
     }
 
-    fn active(created: i64, exclusive: bool) -> Contender<'static> {
+    fn active(created: i64, exclusive: bool) -> QueuedRun<'static> {
         run(created, exclusive, TurnState::Active)
     }
 
     /// The same run in another namespace, of which a run began in this turn.
-    fn of(namespace: &'static str, last_turn: u64, run: Contender<'static>) -> Contender<'static> {
-        Contender {
+    fn of(namespace: &'static str, last_turn: u64, run: QueuedRun<'static>) -> QueuedRun<'static> {
+        QueuedRun {
             namespace,
             last_turn,
             ..run
         }
     }
 
-    fn may_begin(run: &Contender<'_>, others: &[Contender<'_>], max_active: usize) -> Result<(), String> {
+    fn may_begin(run: &QueuedRun<'_>, others: &[QueuedRun<'_>], max_active: usize) -> Result<(), String> {
         let policy = &Policy::default();
         super::may_begin(run, others, Limits { max_active, policy })
     }
 
-    fn by_policy(run: &Contender<'_>, others: &[Contender<'_>], policy: &Policy) -> Result<(), String> {
+    fn by_policy(run: &QueuedRun<'_>, others: &[QueuedRun<'_>], policy: &Policy) -> Result<(), String> {
         let max_active = 10;
         super::may_begin(run, others, Limits { max_active, policy })
     }
@@ -257,7 +274,7 @@ mod tests {
             .collect();
         all.push(of("few", 0, waiting(200, true)));
         all.push(of("before", 6, waiting(300, true)));
-        let free = |all: &[Contender<'_>]| {
+        let free = |all: &[QueuedRun<'_>]| {
             let free = all.iter().filter(|run| may_begin(run, all, 10).is_ok());
             free.map(|run| format!("{}/{}", run.namespace, run.name))
                 .collect::<Vec<_>>()
@@ -385,7 +402,7 @@ mod tests {
                 max_active: 10,
                 policy,
             };
-            let begins = |run: &&Contender<'_>| super::may_begin(run, &all, limits).is_ok();
+            let begins = |run: &&QueuedRun<'_>| super::may_begin(run, &all, limits).is_ok();
             let waiting = all.iter().filter(|run| run.turn_state == TurnState::Waiting);
             let free: Vec<_> = waiting.filter(begins).map(|run| run.name).collect();
             assert_eq!(first_waiting(&all, limits).map(|run| run.name), expected);

@@ -1,8 +1,12 @@
 //! The turns of runs as this process has left them. The watched objects may not show this yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::run::turn::TurnState;
 
@@ -14,6 +18,10 @@ pub(crate) struct TurnStates(Mutex<Entries>);
 #[derive(Default)]
 pub(crate) struct Entries {
     turn_states: BTreeMap<String, TurnState>,
+    /// When the ends of runs were written.
+    ended: BTreeMap<String, Instant>,
+    /// The runs that this process has reconciled.
+    reconciled: BTreeSet<String>,
     /// The last turn of each namespace of which a run has begun.
     turns: BTreeMap<String, u64>,
     /// The number of turns so far.
@@ -24,6 +32,11 @@ impl Entries {
     /// The state of a run's turn according to this process. `None` if only the run's status can tell.
     pub(crate) fn turn_state(&self, uid: &str) -> Option<TurnState> {
         self.turn_states.get(uid).copied()
+    }
+
+    /// Whether this process has reconciled the run.
+    pub(crate) fn is_reconciled(&self, uid: &str) -> bool {
+        self.reconciled.contains(uid)
     }
 
     /// The number of the turn in which a run of the namespace began last, in this process. 0 if none has.
@@ -40,14 +53,18 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl TurnStates {
-    /// Reserves a turn for a run unless `check` fails. No other run can reserve a turn in the meantime.
+    /// Reserves a turn for a run unless `check` fails. No other run can reserve a turn in the meantime, nor
+    /// between the check and the note that the run is reconciled: from then on, only its turn says that it
+    /// keeps others waiting.
     pub(crate) fn reserve<E>(
         &self,
         uid: &str,
         check: impl FnOnce(&Entries) -> Result<(), E>,
     ) -> Result<Reservation<'_>, E> {
         let mut entries = self.0.lock();
-        check(&entries)?;
+        let checked = check(&entries);
+        entries.reconciled.insert(uid.to_owned());
+        checked?;
         entries
             .turn_states
             .entry(uid.to_owned())
@@ -56,6 +73,11 @@ impl TurnStates {
             turn_states: self,
             uid: uid.to_owned(),
         })
+    }
+
+    /// The run is reconciled, and needs no turn.
+    pub(crate) fn note_reconciled(&self, uid: &str) {
+        self.0.lock().reconciled.insert(uid.to_owned());
     }
 
     /// What is known of all runs.
@@ -94,27 +116,52 @@ impl TurnStates {
 
     /// The end of the run has been written. Until the watch shows it, the run must not restart.
     pub(crate) fn end(&self, uid: &str) {
-        self.0.lock().turn_states.insert(uid.to_owned(), TurnState::Ended);
+        let mut entries = self.0.lock();
+        entries.turn_states.insert(uid.to_owned(), TurnState::Ended);
+        entries.ended.insert(uid.to_owned(), Instant::now());
     }
 
-    /// Whether the end of the run has been written, though the watch may not show it.
-    pub(crate) fn has_ended(&self, uid: &str) -> bool {
-        self.0.lock().turn_state(uid) == Some(TurnState::Ended)
+    /// How long ago the end of the run was written, if the watch has not shown it yet.
+    pub(crate) fn ended_for(&self, uid: &str) -> Option<Duration> {
+        let entries = self.0.lock();
+        let ended = entries.ended.get(uid)?;
+        (entries.turn_state(uid) == Some(TurnState::Ended)).then(|| ended.elapsed())
     }
 
-    /// Forgets the end of the run, because the watch shows it.
+    /// Nobody can write the end of the run. Returns whether it stands back only now.
+    pub(crate) fn stand_back(&self, uid: &str) -> bool {
+        let mut entries = self.0.lock();
+        let before = entries.turn_states.insert(uid.to_owned(), TurnState::StoodBack);
+        before != Some(TurnState::StoodBack)
+    }
+
+    /// Whether the run stands back.
+    pub(crate) fn has_stood_back(&self, uid: &str) -> bool {
+        self.0.lock().turn_state(uid) == Some(TurnState::StoodBack)
+    }
+
+    /// Forgets the end of the run, because it is shown, or somebody has overwritten it.
     pub(crate) fn forget_end(&self, uid: &str) {
         let mut entries = self.0.lock();
+        entries.ended.remove(uid);
         if entries.turn_state(uid) == Some(TurnState::Ended) {
             entries.turn_states.remove(uid);
         }
     }
 
-    /// UIDs of all runs whose turns are known, except these.
+    /// The run no longer exists.
+    pub(crate) fn remove(&self, uid: &str) {
+        let mut entries = self.0.lock();
+        entries.reconciled.remove(uid);
+        entries.ended.remove(uid);
+        entries.turn_states.remove(uid);
+    }
+
+    /// UIDs of all runs that are known, except these.
     pub(crate) fn uids_except(&self, uids: &BTreeSet<String>) -> Vec<String> {
         let entries = self.0.lock();
-        let others = entries.turn_states.keys().filter(|uid| !uids.contains(*uid));
-        others.cloned().collect()
+        let known = entries.turn_states.keys().chain(&entries.reconciled);
+        known.filter(|uid| !uids.contains(*uid)).cloned().collect()
     }
 }
 

@@ -33,7 +33,8 @@ pub(crate) async fn report_unreadable(
         Part::Spec if run.has_ended() => Ok(Published::Yes),
         Part::Spec => {
             let message = format!(
-                "this version of perfrun cannot read the spec, which another version wrote, or which was edited: {error}"
+                "this version of perfrun cannot read the spec: {error}. Another version wrote it, it was edited, or \
+                 it is too large"
             );
             let parts = (Status::False, Reason::Malformed, message.into());
             let generation = run.metadata.generation;

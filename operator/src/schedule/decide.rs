@@ -29,6 +29,18 @@ use crate::api::{
 /// has stopped.
 const MISSED_MAX: usize = 100;
 
+/// Most runs of a schedule that have not ended, whatever its policy. Behind a run that lasts a week, runs of
+/// every five minutes would be two thousand.
+const ACTIVE_MAX: usize = 3;
+
+/// From this number of runs beyond the limits, no run is created before they are gone. They would pile up if
+/// a finalizer kept them, or if the API server refused their deletion or the status with what they found.
+const BEYOND_MAX: usize = 3;
+
+/// Most runs that a reconciliation deletes for one reason. All are deleted at the same time, so that it takes
+/// no longer than one call of the API server may.
+const DELETIONS_MAX: usize = 8;
+
 /// The longest time until the next reconciliation: clocks are set, and machines sleep.
 const WAKE_MAX: Duration = Duration::from_secs(300);
 
@@ -39,6 +51,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) status: &'a PerfScheduleStatus,
     /// The runs that the schedule owns.
     pub(crate) runs: &'a [OwnedRun],
+    /// Whether a request has failed, and the next one is not due yet.
+    pub(crate) is_paused: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -61,8 +75,11 @@ pub(crate) struct Decision {
     pub(crate) create: Option<Timestamp>,
     /// The status once all of it is done.
     pub(crate) status: PerfScheduleStatus,
-    /// Runs beyond the limits, to delete once the status has what they found.
+    /// Runs beyond the limits, to delete: the status that the API server has says what they found. None while
+    /// requests pause.
     pub(crate) expire: Vec<OwnedRun>,
+    /// Whether the run that is due waits for deletions.
+    pub(crate) waits_for_deletions: bool,
     /// Whether more than [`MISSED_MAX`] runs were missed.
     missed_many: bool,
     /// When to decide again if nothing changes.
@@ -72,13 +89,20 @@ pub(crate) struct Decision {
 /// Decides what happens to a schedule, and where it stands.
 pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let Inputs { schedule, now, .. } = *inputs;
+    let status = observed_status(inputs);
+    let beyond = runs_beyond_limits(inputs);
+    let is_written =
+        |run: &OwnedRun| has(&inputs.status.history, &run.name) || !has(&status.history, &run.name);
+    let written = beyond.iter().filter(|run| !inputs.is_paused && is_written(run));
+    let expire: Vec<_> = written.take(DELETIONS_MAX).cloned().collect();
     let mut decision = Decision {
         replace: vec![],
         create: None,
-        status: observed_status(inputs),
-        expire: runs_to_expire(inputs),
+        wake: (!expire.is_empty()).then_some(WAKE_MAX),
+        status,
+        expire,
+        waits_for_deletions: false,
         missed_many: false,
-        wake: None,
     };
     let timetable = match accept(inputs) {
         Ok(timetable) => timetable,
@@ -108,23 +132,20 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     set(&mut decision.status, Type::Accepted, accepted, inputs);
     decision.wake = Some(next.map_or(WAKE_MAX, |next| time_until(next, now).min(WAKE_MAX)));
     if !schedule.spec.suspend {
-        decide_due_run(&mut decision, &timetable, inputs);
+        let kept = inputs
+            .runs
+            .iter()
+            .filter(|run| run.deleting && run.ended.is_some());
+        decide_due_run(&mut decision, &timetable, beyond.len() + kept.count(), inputs);
     }
     decision
 }
 
-/// The decision after the run could not be created, or another not be deleted. The request is repeated after
-/// the pause, unless it would be refused again.
-pub(crate) fn after_failure(
-    decision: Decision,
-    trouble: Trouble,
-    pause: Option<Duration>,
-    inputs: &Inputs<'_>,
-) -> Decision {
+/// The decision after the run could not be created, or another not be deleted. The run stays due.
+pub(crate) fn after_failure(decision: Decision, trouble: Trouble, inputs: &Inputs<'_>) -> Decision {
     let mut failed = Decision {
         create: None,
         missed_many: false,
-        wake: pause.or(decision.wake),
         ..decision
     };
     failed.status.last_schedule_time = inputs.status.last_schedule_time.clone();
@@ -142,7 +163,7 @@ pub(crate) fn after_failure(
 pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<Event> {
     let mut events = vec![];
     for ended in decision.status.history.iter().rev() {
-        if previous.history.iter().all(|old| old.name != ended.name) {
+        if !has(&previous.history, &ended.name) {
             let verdict = ended.verdict.map(|verdict| format!(", {verdict}"));
             let text = format!(
                 "{} ended as {}{}: {}",
@@ -200,7 +221,7 @@ fn observed_status(inputs: &Inputs<'_>) -> PerfScheduleStatus {
     let mut history = previous.history.clone();
     for ended in runs.iter().filter_map(|run| run.ended.as_ref()) {
         // A run that has ended does not change. A newer version may have written more of it.
-        if history.iter().all(|old| old.name != ended.name) {
+        if !has(&history, &ended.name) {
             history.push(ended.clone());
         }
     }
@@ -245,8 +266,9 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
     Ok(timetable)
 }
 
-/// Decides to create the last run that is due, unless it exists.
-fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Inputs<'_>) {
+/// Decides to create the last run that is due, unless it exists or waits. `beyond` is the number of runs
+/// beyond the limits that still exist.
+fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize, inputs: &Inputs<'_>) {
     let Inputs {
         schedule, runs, now, ..
     } = *inputs;
@@ -264,7 +286,7 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Input
     };
     let name = run_name(&schedule.name_any(), due);
     let at = timetable.local(due);
-    if runs.iter().any(|run| run.name == name) || decision.status.history.iter().any(|run| run.name == name) {
+    if runs.iter().any(|run| run.name == name) || has(&decision.status.history, &name) {
         // The run was created, and the status was not written.
         return set_created(
             decision,
@@ -281,30 +303,55 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, inputs: &Input
         let parts = (Status::False, Reason::DeadlineMissed, message.into());
         return set(&mut decision.status, Type::Scheduled, parts, inputs);
     }
+    if let Some(awaited) = awaited(spec.concurrency_policy, runs) {
+        let message = format!("the run that was due at {at} waits until {awaited}");
+        let parts = (Status::False, Reason::RunActive, message.into());
+        return set(&mut decision.status, Type::Scheduled, parts, inputs);
+    }
+    if inputs.is_paused {
+        // The status has the reason.
+        return;
+    }
+    if beyond >= BEYOND_MAX {
+        return wait_for_deletions(decision, &at, inputs);
+    }
     let mut message = format!("created {name}, which was due at {at}");
-    if let Some(earlier) = active_runs(runs).next() {
-        match spec.concurrency_policy {
-            ConcurrencyPolicy::Allow => {}
-            ConcurrencyPolicy::Forbid => {
-                let message = format!(
-                    "the run that was due at {at} waits until {} has ended",
-                    earlier.name
-                );
-                let parts = (Status::False, Reason::RunActive, message.into());
-                return set(&mut decision.status, Type::Scheduled, parts, inputs);
-            }
-            ConcurrencyPolicy::Replace => {
-                let replaced = active_runs(runs).filter(|run| !run.deleting);
-                decision.replace = replaced.cloned().collect();
-                message = format!("{message}, in place of {}, which had not ended", earlier.name);
-            }
+    if spec.concurrency_policy == ConcurrencyPolicy::Replace
+        && let Some(earlier) = active_runs(runs).next()
+    {
+        let mut replaced = active_runs(runs).filter(|run| !run.deleting);
+        decision.replace = replaced.by_ref().take(DELETIONS_MAX).cloned().collect();
+        if replaced.next().is_some() {
+            return wait_for_deletions(decision, &at, inputs);
         }
+        message = format!("{message}, in place of {}, which had not ended", earlier.name);
     }
     let counted = deadline.map_or(since, |deadline| since.max(deadline));
     let mut missed = iter::successors(timetable.after(counted), |time| timetable.after(*time));
     decision.missed_many = missed.nth(MISSED_MAX).is_some_and(|time| time <= now);
     decision.create = Some(due);
     set_created(decision, due, &message, inputs);
+}
+
+/// What the run that is due waits for. `None` if it does not wait.
+fn awaited(policy: ConcurrencyPolicy, runs: &[OwnedRun]) -> Option<String> {
+    let replaces = policy == ConcurrencyPolicy::Replace;
+    let active: Vec<_> = active_runs(runs)
+        .filter(|run| run.deleting || !replaces)
+        .collect();
+    let earliest = &active.first()?.name;
+    match policy {
+        ConcurrencyPolicy::Forbid => Some(format!("{earliest} has ended")),
+        ConcurrencyPolicy::Allow | ConcurrencyPolicy::Replace => (active.len() >= ACTIVE_MAX)
+            .then(|| format!("{earliest} or another of {} runs has ended", active.len())),
+    }
+}
+
+fn wait_for_deletions(decision: &mut Decision, at: &str, inputs: &Inputs<'_>) {
+    decision.waits_for_deletions = true;
+    let message = format!("the run that was due at {at} waits until earlier runs are deleted");
+    let parts = (Status::False, Reason::RunsNotDeleted, message.into());
+    set(&mut decision.status, Type::Scheduled, parts, inputs);
 }
 
 fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
@@ -315,7 +362,7 @@ fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &
 
 /// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
 /// newer version.
-fn runs_to_expire(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
+fn runs_beyond_limits(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
     let spec = &inputs.schedule.spec;
     let beyond = |successful: bool, limit: u32| {
         let ended = inputs
@@ -337,6 +384,11 @@ fn runs_to_expire(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
     beyond(true, spec.successful_runs_history_limit)
         .chain(beyond(false, spec.failed_runs_history_limit))
         .collect()
+}
+
+/// Whether a history has the run of this name.
+fn has(history: &[EndedRun], name: &str) -> bool {
+    history.iter().any(|ended| ended.name == name)
 }
 
 fn active_runs(runs: &[OwnedRun]) -> impl Iterator<Item = &OwnedRun> {

@@ -22,7 +22,7 @@ const GOOGLE: &str = "https://storage.googleapis.com";
 /// Settings that become a part of a store's address.
 const IN_ADDRESS: [&str; 2] = ["aws_region", "azure_storage_account_name"];
 /// How long a request is repeated. The operator repeats its own for longer.
-const RETRY_FOR: Duration = Duration::from_secs(20);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens a store. Sends nothing to it.
 pub(super) fn open(settings: &StoreArgs) -> anyhow::Result<Parts> {
@@ -35,7 +35,7 @@ pub(super) fn open(settings: &StoreArgs) -> anyhow::Result<Parts> {
     let endpoint = settings.endpoint.as_deref();
     let (scheme, folder) = scheme(url)?;
     let retry = RetryConfig {
-        retry_timeout: RETRY_FOR,
+        retry_timeout: RETRY_TIMEOUT,
         ..RetryConfig::default()
     };
     macro_rules! cloud {

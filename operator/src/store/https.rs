@@ -23,10 +23,10 @@ use rustls::{
 use tokio::time::timeout;
 
 /// How long a store may take to begin its answer. A part is small.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a connection to a store may take.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client over HTTP and HTTPS.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Https {
             .with_no_client_auth();
         let mut tcp = connect::HttpConnector::new();
         tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(CONNECT_WITHIN));
+        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -70,14 +70,14 @@ impl HttpConnector for Https {
 #[async_trait]
 impl HttpService for Https {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let answer = match timeout(ANSWER_WITHIN, self.0.request(request)).await {
+        let answer = match timeout(ANSWER_TIMEOUT, self.0.request(request)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if error.is_connect() => {
                 return Err(HttpError::new(HttpErrorKind::Connect, error));
             }
             Ok(Err(error)) => return Err(HttpError::new(HttpErrorKind::Request, error)),
             Err(_) => {
-                let late = io::Error::other(format!("no answer within {ANSWER_WITHIN:?}"));
+                let late = io::Error::other(format!("no answer within {ANSWER_TIMEOUT:?}"));
                 return Err(HttpError::new(HttpErrorKind::Timeout, late));
             }
         };

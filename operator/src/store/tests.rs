@@ -66,6 +66,16 @@ async fn parts_on_a_volume_never_change() {
     assert!(volume.path().join(FOLDER).join("run-trials-0").is_file());
 }
 
+#[tokio::test]
+async fn a_volume_that_cannot_be_used_says_what_to_permit() {
+    let volume = TempDir::new().unwrap();
+    // Root may write to every folder, and not below a file.
+    fs::write(volume.path().join("file"), "").unwrap();
+    let url = format!("file://{}/file/{FOLDER}", volume.path().display());
+    let error = run(&settings(url)).await.unwrap_err().to_string();
+    assert!(error.contains("chgrp 65532 FOLDER"), "{error}");
+}
+
 /// An S3-compatible store with a bucket, and the settings to use it.
 struct S3 {
     credentials: TempDir,

@@ -1,6 +1,6 @@
 //! The rights that the chart grants to the operator, as the test server enforces them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use http::Method;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -19,8 +19,14 @@ pub(super) struct Rights {
 }
 
 impl Rights {
+    /// The rights of the template.
+    pub(super) fn of_chart() -> &'static Self {
+        static RIGHTS: LazyLock<Rights> = LazyLock::new(Rights::read);
+        &RIGHTS
+    }
+
     /// Reads the template. Only its rules matter, which contain no value but the name of the Lease.
-    pub(super) fn of_chart() -> Self {
+    fn read() -> Self {
         let (objects, _) = TEMPLATE.split_once("{{- define").unwrap();
         let lines = objects.replace("{{ $operator }}", LEASE);
         let lines = lines.lines().filter(|line| !line.contains("{{"));
@@ -127,6 +133,7 @@ mod tests {
             method,
             path: path.to_owned(),
             query: String::new(),
+            wants_metadata: false,
             body: Value::Null,
         };
         Rights::of_chart().right(&call).is_some()

@@ -25,7 +25,7 @@ use perfrun_emulator::{
     probe::{measure, serve},
 };
 use perfrun_link::{
-    Backend, Chance, Impairment, Link, Ratio,
+    Backend, Chance, Impairment, OutgoingLinks, Ratio,
     probe::{Measurement, ProbePlan},
 };
 use tokio::net::UdpSocket;
@@ -200,8 +200,8 @@ fn warm_up(impairment: &Impairment) -> Duration {
     Duration::from_millis(500) + 40 * impairment.delay
 }
 
-fn link(impairment: &Impairment) -> Result<Link> {
-    Ok(Link::to([FAR.parse()?], impairment.clone())?)
+fn link(impairment: &Impairment) -> Result<OutgoingLinks> {
+    Ok(OutgoingLinks::to([FAR.parse()?], impairment.clone())?)
 }
 
 fn start(pair: &Pair, impairment: &Impairment) -> Result<Emulator> {
@@ -240,7 +240,7 @@ fn times(pair: &Pair) -> Result<()> {
         lap(&mut steps[1]);
         emulator.reset_counts()?;
         lap(&mut steps[2]);
-        emulator.set(&Link::default())?;
+        emulator.set(&OutgoingLinks::default())?;
         lap(&mut steps[3]);
         emulator.set(&link(&delayed(25))?)?;
         lap(&mut steps[4]);

@@ -7,6 +7,7 @@ mod iperf;
 mod links;
 mod messages;
 mod overhead;
+mod part;
 mod peers;
 mod plans;
 mod profile;
@@ -24,15 +25,11 @@ use clap::{Parser, ValueEnum};
 use perfrun_local::privilege;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::peers::Peer;
+use self::{part::PART, peers::Peer};
 
 /// The exit code if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
 /// figures, too.
 const MISSED: u8 = 3;
-
-/// The environment variable that names the part of a benchmark for which this program was started again: the
-/// module, and what it must do.
-const PART: &str = "PERFRUN_BENCH_PART";
 
 /// Benchmarks of perfrun itself.
 #[derive(Parser)]
@@ -131,7 +128,7 @@ async fn measure(args: &Args) -> Result<ExitCode> {
             Name::Links => links::run(rounds, seconds).await?,
             Name::Netem => links::netem::run(rounds, seconds)?,
             Name::Relay => relay::run(rounds).await?,
-            Name::Peers => peers::run(&args.peer, rounds.max(peers::LEAST_ROUNDS)).await?,
+            Name::Peers => peers::run(&args.peer, rounds.max(peers::ROUNDS_MIN)).await?,
             Name::Cluster => cluster::run(rounds, seconds).await?,
             Name::Scale if scale::run(&args.runs).await? => {}
             Name::Scale => return Ok(ExitCode::from(MISSED)),

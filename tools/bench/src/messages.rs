@@ -14,8 +14,8 @@ use tokio::{
 };
 
 use crate::{
-    PART,
     iperf::inside,
+    part::PART,
     testbed::{Testbed, Unit, pair, print_ratio},
 };
 

@@ -29,7 +29,7 @@ const PORT: u16 = 4001;
 /// An interval misses with this probability.
 const ALPHA: f64 = 0.05;
 /// An interval of this level needs this number of rounds.
-pub(crate) const LEAST_ROUNDS: u32 = 6;
+pub(crate) const ROUNDS_MIN: u32 = 6;
 
 /// A tool and its program, given as `NAME=PATH`.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use perfrun_api::{
     spec::PerfRun,
 };
 
-use crate::{PART, overhead::mebibytes, testbed::median};
+use crate::{overhead::mebibytes, part::PART, testbed::median};
 
 const LARGEST: &str = include_str!("../../../crates/api/tests/api/largest.yaml");
 const TOO_LARGE: &str = include_str!("../../../crates/api/tests/api/too-large.yaml");

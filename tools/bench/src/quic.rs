@@ -17,8 +17,8 @@ use rustls::{RootCertStore, pki_types::CertificateDer};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
-    PART,
     iperf::inside,
+    part::PART,
     testbed::{Testbed, Unit, pair, print_ratio},
 };
 

@@ -94,7 +94,7 @@ pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
         }
         "html" => perfrun_report::html(&results.account()),
         _ => {
-            let form = perfrun_report::Form {
+            let form = perfrun_report::TerminalOptions {
                 width: WIDTH,
                 is_all: true,
                 ..Default::default()

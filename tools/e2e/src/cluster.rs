@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use tokio::process::Command;
 
@@ -35,19 +35,21 @@ impl Cluster {
 
     /// Reads the kubeconfig, without connecting yet.
     pub async fn open(kubeconfig: PathBuf) -> Result<Self> {
-        let file = Kubeconfig::read_from(&kubeconfig)
-            .with_context(|| format!("failed to read {}", kubeconfig.display()))?;
-        // Together with the stacks under test, rustls has two cryptography providers and selects none. Only
-        // the first call has an effect.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-            .await
-            .with_context(|| format!("unable to use {}", kubeconfig.display()))?;
         Ok(Self {
-            client: Client::try_from(config).context("failed to make a client")?,
+            client: client(config(&kubeconfig).await?)?,
             kubeconfig,
             kubectl: env::var_os("PERFRUN_E2E_KUBECTL").unwrap_or_else(|| "kubectl".into()),
         })
+    }
+
+    /// Accesses the cluster with a token, and not as its administrator.
+    pub(crate) async fn with_token(&self, token: String) -> Result<Client> {
+        let mut config = config(&self.kubeconfig).await?;
+        config.auth_info = AuthInfo {
+            token: Some(token.into()),
+            ..AuthInfo::default()
+        };
+        client(config)
     }
 
     pub fn file(&self) -> &Path {
@@ -70,4 +72,18 @@ impl Cluster {
             .arg(&self.kubeconfig);
         command
     }
+}
+
+async fn config(kubeconfig: &Path) -> Result<Config> {
+    let file = Kubeconfig::read_from(kubeconfig)
+        .with_context(|| format!("failed to read {}", kubeconfig.display()))?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    config.with_context(|| format!("unable to use {}", kubeconfig.display()))
+}
+
+fn client(config: Config) -> Result<Client> {
+    // Together with the stacks under test, rustls has two cryptography providers and selects none. Only the
+    // first call has an effect.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::try_from(config).context("failed to make a client")
 }

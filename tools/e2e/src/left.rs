@@ -11,14 +11,14 @@ use kube::{Resource, ResourceExt, api::ListParams, core::NamespaceResourceScope}
 use perfrun_api::{cluster::RUN_LABEL, spec::PerfRun};
 use serde::de::DeserializeOwned;
 
-use crate::{Scene, scene::COLLECTED_WITHIN, until};
+use crate::{Scene, scene::COLLECTION_TIMEOUT, until};
 
 impl Scene {
     /// Waits until a deleted run and all objects that it had are gone.
     pub async fn await_nothing_left(&self, run: &str) -> Result<()> {
         until(
             "the run and all that it made are gone",
-            COLLECTED_WITHIN,
+            COLLECTION_TIMEOUT,
             async || {
                 let mut left = vec![];
                 if self.api::<PerfRun>().get_opt(run).await?.is_some() {

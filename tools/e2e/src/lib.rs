@@ -7,6 +7,7 @@
 //! | `PERFRUN_E2E_KUBECTL` | kubectl, if it is not the one on PATH |
 //! | `PERFRUN_E2E_HELM`, `PERFRUN_E2E_HELM_BEFORE` | the current helm and the one before; without them, nothing is installed |
 //! | `PERFRUN_E2E_LAB_PROGRAM`, `PERFRUN_E2E_LAB` | perfrun-lab, and the name of the lab that the cluster is; without them, parts of the cluster are not killed |
+//! | `PERFRUN_E2E_HOSTILE_IMAGE` | the image of perfrun-hostile-node, for the soak |
 //! | `PERFRUN_E2E_PROMETHEUS` | a Prometheus that finds pods, to ask what dashboards ask |
 //! | `PERFRUN_E2E_PERFRUN` | perfrun, to compare with what it does locally |
 //! | `PERFRUN_SKIP_LOG` | a file to which skipped tests append `name: reason` |

@@ -7,10 +7,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    coordination::v1::Lease,
+    core::v1::{Pod, ServiceAccount},
+};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::process::Command;
@@ -22,9 +27,12 @@ pub const NAMESPACE: &str = "perfrun-system";
 /// The operator's program, Deployment, Lease and service account.
 pub const NAME: &str = "perfrun-operator";
 const SELECTOR: &str = "app.kubernetes.io/name=perfrun-operator";
+/// Exit codes of a panic and of an abort.
+const FAULTS: [i32; 2] = [101, 134];
 
 /// The operators of a cluster.
 pub struct Operators {
+    cluster: Cluster,
     pods: Api<Pod>,
     leases: Api<Lease>,
     deployments: Api<Deployment>,
@@ -33,6 +41,7 @@ pub struct Operators {
 impl Operators {
     pub(crate) fn new(cluster: &Cluster) -> Self {
         Self {
+            cluster: cluster.clone(),
             pods: Api::namespaced(cluster.client.clone(), NAMESPACE),
             leases: Api::namespaced(cluster.client.clone(), NAMESPACE),
             deployments: Api::namespaced(cluster.client.clone(), NAMESPACE),
@@ -60,6 +69,23 @@ impl Operators {
             },
         )
         .await
+    }
+
+    /// Accesses the cluster as operators do, with a token of their service account.
+    pub async fn client(&self) -> Result<Client> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client.clone(), NAMESPACE);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec::default()),
+            ..TokenRequest::default()
+        };
+        let answer = accounts
+            .create_token_request(NAME, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("failed to request a token of {NAME} in {NAMESPACE}"))?;
+        let token = answer.status.and_then(|status| status.token);
+        self.cluster
+            .with_token(token.context("the answer has no token")?)
+            .await
     }
 
     pub async fn deployment(&self) -> Result<Deployment> {
@@ -136,6 +162,38 @@ impl Operators {
         })
         .await?;
         self.await_ready().await
+    }
+
+    /// The most memory that the process of an operator has had, in MiB. Processes that are not on this
+    /// computer do not count.
+    pub async fn most_memory(&self) -> Result<u64> {
+        let mut most = 0;
+        for pod in self.list().await? {
+            for process in processes(&pod, NAME)? {
+                most = most.max(peak_mebibytes(&process)?);
+            }
+        }
+        Ok(most)
+    }
+
+    /// Fails if the last process of an operator ended because it lacked memory, or by a panic.
+    pub async fn check_ends(&self) -> Result<()> {
+        for pod in self.list().await? {
+            let name = pod.name_any();
+            let containers = pod.status.and_then(|status| status.container_statuses);
+            let states = containers
+                .into_iter()
+                .flatten()
+                .filter_map(|container| container.last_state);
+            for ended in states.filter_map(|state| state.terminated) {
+                ensure!(
+                    ended.reason.as_deref() != Some("OOMKilled") && !FAULTS.contains(&ended.exit_code),
+                    "operator {name} ended: {}",
+                    json!(ended)
+                );
+            }
+        }
+        Ok(())
     }
 
     /// States and logs of all operators.
@@ -249,6 +307,16 @@ async fn with_in_network<T>(
 /// The process ids of a program in a pod; empty if the pod is not on this computer.
 pub fn processes(pod: &Pod, program: &str) -> Result<Vec<String>> {
     processes_with(pod, program, |_| true)
+}
+
+fn peak_mebibytes(process: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = peak.and_then(|peak| peak.split_whitespace().next());
+    Ok(kibibytes
+        .context("a process has memory")?
+        .parse::<u64>()?
+        .div_ceil(1024))
 }
 
 /// The id of a process in its own PID namespace.

@@ -29,7 +29,7 @@ use crate::{Cluster, operators::Operators, program, seconds, until};
 /// How long objects may remain after their owner or namespace is deleted. After an outage of the API server,
 /// controllers and kubelets watch again after up to 60 s: client-go waits 30 s, plus a random time as long.
 /// The kubelet stops a pod only after the controller has deleted it, so two such waits can follow each other.
-pub(crate) const COLLECTED_WITHIN: Duration = seconds(180);
+pub(crate) const COLLECTION_TIMEOUT: Duration = seconds(180);
 
 /// Label of the namespaces of tests. `kubectl delete namespaces -l perfrun.io/e2e` deletes those of killed
 /// tests.
@@ -217,7 +217,7 @@ impl Scene {
         for name in earlier {
             until(
                 &format!("namespace {name} of an earlier test is gone"),
-                COLLECTED_WITHIN,
+                COLLECTION_TIMEOUT,
                 async || {
                     let Some(found) = namespaces.get_opt(&name).await? else {
                         return Ok(Some(()));

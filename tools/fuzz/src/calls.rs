@@ -17,7 +17,7 @@ use perfrun_link::{
 };
 use perfrun_node::fuzzing;
 
-use crate::json;
+use crate::{json::json, memory::peak};
 
 pub(crate) fn request(bytes: &[u8]) {
     if let Some(request) = json::<TrialRequest>(bytes)
@@ -114,7 +114,7 @@ pub(crate) fn metrics(bytes: &[u8]) {
 }
 
 /// Documents with one cell of each workload.
-const DOCUMENTS: &[&str] = &[
+pub(crate) const DOCUMENTS: &[&str] = &[
     include_str!("../../../examples/broadcast.yaml"),
     include_str!("../../../examples/libp2p-perf.yaml"),
     include_str!("../../../examples/litep2p-perf-bandwidth.yaml"),
@@ -147,11 +147,22 @@ static INFO: LazyLock<Info> = LazyLock::new(|| {
     serde_json::from_value(info).expect("nodes need not say more")
 });
 
+/// Most bytes that reading one status may hold at a time. The target may hold records of all nodes as well.
+const STATUS_BYTES: u64 = 32 << 20;
+
+/// Longest status that goes into records, in bytes: up to nine nodes of a cell report it.
+const RECORDED_BYTES: usize = 64 << 10;
+
 /// The status of a trial, as the operator keeps it: all nodes of a trial report it.
 pub(crate) fn status(bytes: &[u8]) {
     LazyLock::force(&CELLS);
-    let Ok(status) = status_of(bytes) else { return };
-    let Some(outcome) = status.outcome else { return };
+    let mut read = None;
+    let held = peak(|| read = status_of(bytes).ok());
+    assert!(held <= STATUS_BYTES, "reading a status took {held} bytes");
+    let outcome = read.and_then(|status| status.outcome);
+    let Some(outcome) = outcome.filter(|_| bytes.len() <= RECORDED_BYTES) else {
+        return;
+    };
     if let Some(failure) = &outcome.failure {
         assert!(!failure.message.contains(|c: char| c.is_control() && c != '\n'));
     }

@@ -10,7 +10,7 @@ use perfrun_api::{
     results::Results,
 };
 
-use crate::json;
+use crate::json::json;
 
 pub(crate) fn document(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
@@ -62,7 +62,7 @@ pub(crate) fn results(bytes: &[u8]) {
         return;
     };
     let account = results.account();
-    let form = perfrun_report::Form {
+    let form = perfrun_report::TerminalOptions {
         width: 100,
         is_all: true,
         ..Default::default()

@@ -6,13 +6,13 @@
 
 mod calls;
 mod documents;
+mod grammar;
+mod json;
 mod links;
+mod memory;
 mod wire;
 
-use std::ptr;
-
 use perfrun_api::cluster::RECORD_BYTES;
-use tikv_jemalloc_sys::mallctl;
 
 /// A parser, and how to feed it.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +48,14 @@ pub const TARGETS: &[Target] = &[
     target("info", calls::info, 8 * MIB),
     target("metrics", calls::metrics, 8 * MIB),
     target("status", calls::status, 256 * MIB),
+    target("status-grammar", grammar::status, 256 * MIB),
     // Authors and editors
-    target("document", documents::document, 1024 * MIB),
+    target("document", documents::document, 64 * MIB),
+    target("document-grammar", grammar::document, 64 * MIB),
     // One record, while the buffer for it grows.
     target("journal", documents::journal, 4 * RECORD_BYTES as u64),
     target("results", documents::results, 1024 * MIB),
+    target("schedule", grammar::schedule, 64 * MIB),
     // The kernel, and senders of packets
     target("frame", links::frame, 8 * MIB),
     target("netlink", links::netlink, 8 * MIB),
@@ -79,7 +82,7 @@ impl Target {
     ///
     /// On a fault of the parser: it panics, accepts what it must not, or takes more memory than it may.
     pub fn read(&self, bytes: &[u8]) {
-        let took = peak(|| (self.read)(bytes));
+        let took = memory::peak(|| (self.read)(bytes));
         assert!(
             took <= self.most_bytes,
             "{}: reading {} bytes took {took} bytes, more than {}",
@@ -87,65 +90,5 @@ impl Target {
             bytes.len(),
             self.most_bytes
         );
-    }
-}
-
-/// The most bytes that this thread holds at a time during a function, beyond those before it. The allocator
-/// of the node counts them for each thread, in steps of 64 KiB.
-fn peak(read: impl FnOnce()) -> u64 {
-    // SAFETY: the name ends with a zero, and this control takes and returns nothing.
-    let reset = unsafe {
-        mallctl(
-            c"thread.peak.reset".as_ptr(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            0,
-        )
-    };
-    read();
-    let (mut held, mut size) = (0_u64, size_of::<u64>());
-    // SAFETY: the name ends with a zero, and this control returns 64 bits, for which there is room.
-    let got = unsafe {
-        mallctl(
-            c"thread.peak.read".as_ptr(),
-            ptr::from_mut(&mut held).cast(),
-            &raw mut size,
-            ptr::null_mut(),
-            0,
-        )
-    };
-    assert_eq!((reset, got), (0, 0), "jemalloc has statistics");
-    held
-}
-
-/// JSON of this type in the bytes, if it is there. Panics if it does not read back.
-fn json<T: serde::de::DeserializeOwned + serde::Serialize + PartialEq + std::fmt::Debug>(
-    bytes: &[u8],
-) -> Option<T> {
-    let value: T = serde_json::from_slice(bytes).ok()?;
-    let text = serde_json::to_string(&value).expect("what was JSON is JSON again");
-    let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(again, value, "{text}");
-    Some(value)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::hint::black_box;
-
-    use super::*;
-
-    #[test]
-    fn memory_counts_at_its_peak_and_for_one_input() {
-        let held = |times: usize| peak(|| (0..times).for_each(|_| drop(black_box(vec![1_u8; 8 << 20]))));
-        for times in [1, 4] {
-            assert!(
-                (8 * MIB..9 * MIB).contains(&held(times)),
-                "{times}: {}",
-                held(times)
-            );
-        }
-        assert!(held(0) < MIB);
     }
 }

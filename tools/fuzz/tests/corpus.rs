@@ -149,6 +149,7 @@ targets! {
     address: "address",
     agent: "agent",
     document: "document",
+    document_grammar: "document-grammar",
     echo: "echo",
     frame: "frame",
     histogram: "histogram",
@@ -165,6 +166,8 @@ targets! {
     relay: "relay",
     request: "request",
     results: "results",
+    schedule: "schedule",
     status: "status",
+    status_grammar: "status-grammar",
     test_data: "test-data",
 }

@@ -10,10 +10,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::{Lab, cgroup, network, part::Part, process::Process, realtime, record::Record};
+use crate::{cgroup, lab::Lab, network, part::Part, process::Process, realtime, record::Record};
 
 /// How long a killed process can take to release memory or to finish writing to a slow disk.
-const END: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Lab {
     /// Kills a program, or a machine with all its programs, as a crash would.
@@ -81,7 +81,7 @@ fn end(processes: &[Process]) -> Result<()> {
     }
     // Programs are killed before machines, in reverse order of the parts: a machine exits after its programs.
     for process in processes.iter().rev() {
-        process.wait(END)?;
+        process.wait(END_TIMEOUT)?;
     }
     Ok(())
 }

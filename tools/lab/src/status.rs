@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    Lab, counted,
+    lab::{Lab, counted},
     part::{ON_CONTROL_PLANE, Part},
     record::Record,
 };

@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    Lab, cgroup, control_plane, counted, dns, image, interrupt, machine, network, node,
+    cgroup, control_plane, dns, image, interrupt,
+    lab::{Lab, counted},
+    machine, network, node,
     part::Part,
     paths::{self, LIB},
     pki::Authority,
@@ -23,8 +25,8 @@ use crate::{
     subnet::{API_PORT, Subnet},
 };
 
-const PROGRAM_LIMIT: Duration = Duration::from_secs(120);
-const NODES_LIMIT: Duration = Duration::from_secs(180);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(120);
+const NODES_TIMEOUT: Duration = Duration::from_secs(180);
 const TICK: Duration = Duration::from_millis(100);
 
 /// The number of lines of a program's log that a failure shows.
@@ -176,10 +178,10 @@ impl Lab {
         match part {
             Part::ApiServer => {
                 let address = SocketAddr::from((subnet.control_plane(), API_PORT));
-                self.until("the API server listens", PROGRAM_LIMIT, part, || {
+                self.until("the API server listens", PROGRAM_TIMEOUT, part, || {
                     Ok(TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok())
                 })?;
-                self.until("the API server is ready", PROGRAM_LIMIT, part, || {
+                self.until("the API server is ready", PROGRAM_TIMEOUT, part, || {
                     Ok(self.kubectl(&["get", "--raw", "/readyz"]).is_ok())
                 })
             }
@@ -188,7 +190,7 @@ impl Lab {
                 let ctr = self.paths.bin().join("ctr");
                 let mut problem = None;
                 let what = format!("containerd of node-{number} takes the pause image");
-                self.until(&what, PROGRAM_LIMIT, part, || {
+                self.until(&what, PROGRAM_TIMEOUT, part, || {
                     problem = image::load(&ctr, holder, &self.paths.pause_image()).err();
                     Ok(problem.is_none())
                 })
@@ -199,7 +201,7 @@ impl Lab {
                 let state = "jsonpath={.status.conditions[?(@.type=='Ready')].status}{.spec.taints}";
                 // The API server's information may be from before the kubelet was stopped.
                 let address = SocketAddr::from((subnet.node(number), node::KUBELET_PORT));
-                self.until(&format!("{machine} is ready"), NODES_LIMIT, part, || {
+                self.until(&format!("{machine} is ready"), NODES_TIMEOUT, part, || {
                     if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
                         return Ok(false);
                     }
@@ -208,11 +210,13 @@ impl Lab {
                 })
             }
             // Pods cannot be created before their service account exists.
-            Part::ControllerManager => self.until("accounts are made", PROGRAM_LIMIT, part, || {
+            Part::ControllerManager => self.until("accounts are made", PROGRAM_TIMEOUT, part, || {
                 let account = ["get", "serviceaccount", "default", "--namespace", "default"];
                 Ok(self.kubectl(&account).is_ok())
             }),
-            Part::Dns => self.until("DNS knows services", PROGRAM_LIMIT, part, || dns::answers(subnet)),
+            Part::Dns => self.until("DNS knows services", PROGRAM_TIMEOUT, part, || {
+                dns::answers(subnet)
+            }),
             _ => Ok(()),
         }
     }
@@ -249,7 +253,7 @@ impl Lab {
         // The API server creates kube-system shortly after it is ready.
         self.until(
             "objects for DNS can be made",
-            PROGRAM_LIMIT,
+            PROGRAM_TIMEOUT,
             Part::ApiServer,
             || {
                 let mut kubectl = self.kubectl_command();

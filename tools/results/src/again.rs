@@ -17,11 +17,14 @@ use perfrun_cli::results_folder;
 use perfrun_contract::{metric::Metric, summary::SummaryRow};
 use perfrun_report::{
     Basis,
-    runs::{Compared, shared},
+    runs::{RunsComparison, shared},
     unlike::{differences, differences_table},
 };
 
-use crate::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries, marks, read};
+use crate::{
+    folder::{DOCUMENT, FOLDER, PROFILES, RESULTS, entries, read},
+    marks,
+};
 
 /// The document that shows what is made from samples.
 const README: &str = "docs/results/README.md";
@@ -188,7 +191,7 @@ fn compared(kept: &Results, new: &Results) -> String {
         true => "Both runs have the same program.\n",
         false => "The programs differ.\n",
     };
-    let compared = Compared::new(Basis::TwoRuns, plan, from_ref(&before), from_ref(&after));
+    let compared = RunsComparison::new(Basis::TwoRuns, plan, from_ref(&before), from_ref(&after));
     let metrics = compared.judged.comparisons.iter().map(|found| found.metric);
     said + &words(&BTreeSet::from_iter(metrics), &kept.summary, &new.summary)
 }

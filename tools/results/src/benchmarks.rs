@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::{
-    FOLDER, entries, name, read,
+    folder::{FOLDER, entries, name, read},
     report::{BUILD, Report, STARTED},
 };
 

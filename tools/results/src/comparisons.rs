@@ -26,7 +26,7 @@ use perfrun_contract::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{FOLDER, report::Report};
+use crate::{folder::FOLDER, report::Report};
 
 /// The folder in [`FOLDER`], and the name of its tables in documents.
 const NAME: &str = "comparisons";

@@ -9,6 +9,7 @@
 mod again;
 mod benchmarks;
 mod comparisons;
+mod folder;
 mod marks;
 mod measurements;
 mod medians;
@@ -17,7 +18,7 @@ mod report;
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -25,16 +26,11 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use self::report::{ENVIRONMENT, Report};
+use self::{
+    folder::{FOLDER, PROFILES, RESULTS, entries, read},
+    report::{ENVIRONMENT, Report},
+};
 
-/// The folder of kept results. The program runs in the root of the repository.
-const FOLDER: &str = "docs/results";
-/// The results in it, as `perfrun report` reads them.
-const RESULTS: &str = "results.json.gz";
-/// The flame graphs and stacks of results with profiles. Reports link them relative to the results.
-const PROFILES: &str = "profiles";
-/// The document that was measured.
-const DOCUMENT: &str = "perfrun.yaml";
 /// The page about all kept results.
 const PAGE: &str = "docs/results/kept.md";
 
@@ -106,27 +102,6 @@ fn generate(to: &Path, documents: &[String]) -> Result<()> {
         write().with_context(|| format!("failed to write {}", file.display()))?;
     }
     Ok(())
-}
-
-/// What a folder has, sorted.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let list = || {
-        let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
-        entries.collect::<io::Result<Vec<_>>>()
-    };
-    let mut entries = list().with_context(|| format!("failed to list {}", folder.display()))?;
-    entries.sort();
-    Ok(entries)
-}
-
-/// The name of a file without its extension.
-fn name(path: &Path) -> String {
-    let name = path.file_stem().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
-fn read(file: &Path) -> Result<String> {
-    fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))
 }
 
 /// What documents, plots and the page about results must have, by their paths.

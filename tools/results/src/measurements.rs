@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use crate::{
     benchmarks,
+    folder::read,
     medians::Measurement,
-    read,
     report::{BUILD, Report, STARTED},
 };
 

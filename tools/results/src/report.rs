@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
 use perfrun_cli::results_folder;
-use perfrun_contract::account::Account;
+use perfrun_contract::account::ReportedRun;
 use perfrun_report::Parts;
 
 use crate::{
-    DOCUMENT, RESULTS,
+    folder::{DOCUMENT, RESULTS},
     medians::{self, Measurement},
 };
 
@@ -33,7 +33,7 @@ impl Report {
     pub(crate) fn of(folder: &Path, name: &str) -> Result<Self> {
         let results = results_folder::read(folder)?;
         let profiles = results_folder::read_profiles(folder, &results.plan);
-        let account = Account {
+        let account = ReportedRun {
             profiles: &profiles,
             ..results.account()
         };

@@ -2,6 +2,7 @@
 
 pub mod dashboards;
 pub mod documents;
+pub mod grammar;
 pub mod records;
 pub mod remains;
 pub mod results;

@@ -9,8 +9,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Folders whose pages name symbols.
-const ABOUT_CODE: [&str; 2] = ["docs/architecture/", "docs/how-to/contribute/"];
+/// Pages that name symbols, and folders of such pages.
+const ABOUT_CODE: [&str; 3] = ["docs/architecture/", "docs/how-to/contribute/", "SECURITY.md"];
 
 /// Endings of files whose words are symbols.
 const SOURCES: [&str; 7] = ["rs", "go", "toml", "yaml", "json", "py", "tpl"];
@@ -289,7 +289,7 @@ fn every_symbol_on_pages_about_the_code_exists() {
     let sources = repository.sources();
     let (mut all, mut checked) = (vec![], 0);
     for (document, text) in repository.documents() {
-        if ABOUT_CODE.iter().any(|folder| document.starts_with(folder)) {
+        if ABOUT_CODE.iter().any(|path| document.starts_with(path)) {
             checked += text.split('`').count() / 2;
             let wrong = wrong(&text, &sources).into_iter();
             all.extend(wrong.map(|symbol| format!("{document}: {symbol}")));

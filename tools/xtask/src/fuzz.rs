@@ -267,7 +267,7 @@ struct InGo {
     function: String,
 }
 
-/// The targets of the Go node. None where Go is not installed.
+/// The targets of the Go node. Empty where Go is not installed.
 fn in_go(workspace: &Workspace) -> Result<Vec<InGo>> {
     if let Some(obstacle) = go::obstacle() {
         println!("==> without the targets of the Go node: {obstacle}");

@@ -1,5 +1,7 @@
 //! `cargo xtask go`: the node of go-libp2p, which is a Go module beside the workspace.
 
+mod licences;
+
 use std::{
     ffi::OsString,
     process::{Command, ExitCode},
@@ -21,7 +23,7 @@ pub(crate) const MODULE: &str = "node-image/go-libp2p";
 /// The program.
 pub(crate) const PROGRAM: &str = "perfrun-node-go";
 
-/// Whether the module can be built here. The text says why not.
+/// Why the module cannot be built here; `None` if it can.
 pub(crate) fn obstacle() -> Option<&'static str> {
     (!shell::on_path("go")).then_some("Go is not installed")
 }
@@ -49,7 +51,8 @@ pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
     shell::succeed(go.env("CGO_ENABLED", "0"))
 }
 
-/// Builds the program, and checks the module: formatting, vet, staticcheck, and tests with the race detector.
+/// Builds the program, and checks the module: formatting, licences, vet, staticcheck, and tests with the race
+/// detector.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let times = Times::of_step(workspace)?;
     times.timed("build", || build(workspace, Profile::Dev))?;
@@ -60,6 +63,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
             unformatted.trim()
         )));
     }
+    let licensed = times.timed("licences", || licences::check(workspace))?;
     let mut vet = command(workspace, &["vet", "./..."]);
     let vetted = times.timed("vet", || step::check(&mut vet, "mend what vet lists above"))?;
     let mut staticcheck = workspace.command(install::staticcheck(workspace)?);
@@ -72,7 +76,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     times.add(tested_packages(&printed))?;
     let advice = "repeat the failures above with `go test -race ./...` in node-image/go-libp2p";
     let tested = step::ended(&test, status, advice);
-    Ok(vetted.and(linted).and(tested))
+    Ok(licensed.and(vetted).and(linted).and(tested))
 }
 
 /// The packages in the output of `go test`, with the time of their tests.

@@ -181,14 +181,52 @@ fn write(
 
 /// Builds an image of the installed iperf3 with its shared libraries, and returns the path of its archive.
 pub(crate) fn iperf3(workspace: &Workspace) -> Result<PathBuf> {
-    const PROGRAM: &str = "/usr/bin/iperf3";
-    let context = empty(workspace, "iperf3")?;
-    copy(Path::new(PROGRAM), &inside(&context, PROGRAM))?;
-    copy_libraries(workspace, Path::new(PROGRAM), &context)?;
-    let output = workspace.images()?.join("iperf3.tar");
+    let reference = concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION"));
+    let program = Path::new("/usr/bin/iperf3");
+    of_program(
+        workspace,
+        reference,
+        "tools/bench/iperf3.Dockerfile",
+        [program, program],
+    )
+}
+
+/// The image of the hostile node.
+pub(crate) const HOSTILE: &str = "perfrun.invalid/hostile-node:dev";
+
+/// Builds the image of the hostile node, and returns the path of its archive.
+pub(crate) fn hostile_node(workspace: &Workspace) -> Result<PathBuf> {
+    const NAME: &str = "perfrun-hostile-node";
+    workspace.build(Profile::Dev, &[NAME])?;
+    let program = workspace.program(Profile::Dev, NAME);
+    let inside = Path::new("/").join(NAME);
+    of_program(
+        workspace,
+        HOSTILE,
+        "tools/e2e/hostile-node.Dockerfile",
+        [&program, &inside],
+    )
+}
+
+/// Builds an image of a program of this machine with its shared libraries. The second path is that in the
+/// image.
+fn of_program(
+    workspace: &Workspace,
+    reference: &str,
+    dockerfile: &'static str,
+    [program, path]: [&Path; 2],
+) -> Result<PathBuf> {
+    let name = path
+        .file_name()
+        .context("a program has a name")?
+        .to_string_lossy();
+    let context = empty(workspace, &name)?;
+    copy(program, &inside(&context, &path.to_string_lossy()))?;
+    copy_libraries(workspace, program, &context)?;
+    let output = workspace.images()?.join(format!("{name}.tar"));
     let recipe = Recipe {
-        reference: concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION")).to_owned(),
-        dockerfile: "tools/bench/iperf3.Dockerfile",
+        reference: reference.to_owned(),
+        dockerfile,
         stage: None,
         context: &context,
     };
@@ -421,6 +459,7 @@ mod tests {
             include_str!("../../../node-image/rust/Dockerfile"),
             include_str!("../../../node-image/go-libp2p/Dockerfile"),
             include_str!("../../../tools/bench/iperf3.Dockerfile"),
+            include_str!("../../../tools/e2e/hostile-node.Dockerfile"),
         ] {
             let mut stages = vec!["scratch"];
             for line in dockerfile.lines() {

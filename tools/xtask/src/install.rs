@@ -111,6 +111,8 @@ const VALE: &str = "3.22.0";
 const ACTIONLINT: &str = "1.7.12";
 /// Checks Go for mistakes that vet does not find.
 const STATICCHECK: &str = "0.8.2";
+/// Finds advisories about modules of Go.
+const GOVULNCHECK: &str = "1.9.0";
 /// Later ones need a later Rust.
 const ZIZMOR: &str = "1.25.0";
 /// rust-libp2p's published benchmark.
@@ -344,6 +346,12 @@ pub(crate) fn actionlint(workspace: &Workspace) -> Result<PathBuf> {
 pub(crate) fn staticcheck(workspace: &Workspace) -> Result<PathBuf> {
     let package = "honnef.co/go/tools/cmd/staticcheck";
     go_install(workspace, package, STATICCHECK, Cgo::Off)
+}
+
+/// The pinned govulncheck.
+pub(crate) fn govulncheck(workspace: &Workspace) -> Result<PathBuf> {
+    let package = "golang.org/x/vuln/cmd/govulncheck";
+    go_install(workspace, package, GOVULNCHECK, Cgo::Off)
 }
 
 /// Whether a program in Go contains C.

@@ -28,7 +28,9 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
         return Err(shell::become_program(&mut soak));
     }
     let images = [Image::Node, Image::Operator].map(|image| image::build(workspace, image, Profile::Dev));
-    let images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    let mut images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    images.push(image::hostile_node(workspace)?);
+    soak.env("PERFRUN_E2E_HOSTILE_IMAGE", image::HOSTILE);
     Cluster::with(workspace, "soak", &images, image::tag(Profile::Dev), |cluster| {
         let status = shell::status(soak.envs(cluster.environment(Profile::Dev)?))?;
         Ok(if status.success() {

@@ -113,7 +113,7 @@ struct Step {
 const ITEMS: usize = 3;
 
 /// Items that are shorter are not worth a line.
-const SHORTEST_ITEM: Duration = Duration::from_millis(100);
+const ITEM_MIN: Duration = Duration::from_millis(100);
 
 /// Processor time.
 #[derive(Clone, Copy, Default)]
@@ -196,10 +196,7 @@ impl Steps {
             outcome,
             took,
             cpu,
-            longest: items
-                .filter(|item| item.took >= SHORTEST_ITEM)
-                .take(ITEMS)
-                .collect(),
+            longest: items.filter(|item| item.took >= ITEM_MIN).take(ITEMS).collect(),
         });
         passed
     }

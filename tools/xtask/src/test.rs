@@ -9,7 +9,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     path::Path,
-    process::ExitCode,
+    process::{ExitCode, ExitStatus},
 };
 
 use anyhow::{Context, Result};
@@ -42,7 +42,7 @@ const SKIP_LOG: &str = "PERFRUN_SKIP_LOG";
 const FAILURE_LOG: &str = "PERFRUN_FAILURE_LOG";
 
 /// The timeout in seconds for fetching the advisory database. Without network access the fetch has none.
-const FETCH_LIMIT: &str = "60";
+const FETCH_TIMEOUT: &str = "60";
 
 /// The test that takes the longest. It boots a kernel and mostly waits.
 const SLOW_KERNEL: &str = "netem_impairs_links_of_a_kernel_that_has_it";
@@ -192,26 +192,16 @@ fn dependencies(steps: &mut Steps, workspace: &Workspace) {
             steps.skip("advisories", "cargo-deny could not be installed");
         }
     }
+    steps.run_unless(go::obstacle(), "go advisories", || go_advisories(workspace));
 }
 
 /// Checks advisories. This is a separate step because its database is not always available.
 fn advisories(workspace: &Workspace, deny: &Path) -> Result<Outcome> {
-    let log = workspace.scratch()?.join("advisories.log");
-    let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
-    let mut fetch = workspace.command("timeout");
-    fetch
-        .arg(FETCH_LIMIT)
-        .arg(deny)
-        .args(["--color", "never", "fetch", "db"]);
-    fetch
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .stdout(output.try_clone()?)
-        .stderr(output);
-    if !shell::status(&mut fetch)?.success() {
-        let output = fs::read_to_string(&log).unwrap_or_default();
+    let (status, log) = within_limit(workspace, deny, &["--color", "never", "fetch", "db"])?;
+    if !status.success() {
         return Ok(Outcome::Skipped(format!(
             "the advisory database could not be fetched: {}",
-            last_cause(&output).unwrap_or("no answer in time")
+            last_cause(&log).unwrap_or("no answer in time")
         )));
     }
     let mut check = workspace.command(deny);
@@ -221,6 +211,63 @@ fn advisories(workspace: &Workspace, deny: &Path) -> Result<Outcome> {
     )
 }
 
+/// Checks advisories about the node of go-libp2p. What its code reaches takes long to find out, and is needed
+/// only if there is one about any version of its modules.
+fn go_advisories(workspace: &Workspace) -> Result<Outcome> {
+    let govulncheck = install::govulncheck(workspace)?;
+    let (status, log) = within_limit(workspace, &govulncheck, &["-C", go::MODULE, "-scan", "module"])?;
+    match go_database(status.code(), &log) {
+        Database::NoAdvisory => Ok(Outcome::Passed),
+        Database::Advisories => step::check(
+            workspace.command(&govulncheck).args(["-C", go::MODULE, "./..."]),
+            "update the modules that govulncheck names above",
+        ),
+        Database::Silent => Ok(Outcome::Skipped(format!(
+            "the database of Go's advisories could not be read: {}",
+            last_cause(&log).unwrap_or("no answer in time")
+        ))),
+        Database::Broken => Ok(Outcome::Failed(format!("govulncheck: {status}: {log}"))),
+    }
+}
+
+/// What the database of Go's advisories says about modules.
+#[derive(Debug, Eq, PartialEq)]
+enum Database {
+    NoAdvisory,
+    Advisories,
+    /// It cannot be reached.
+    Silent,
+    /// The request was not made.
+    Broken,
+}
+
+/// What the exit status and the output of govulncheck mean.
+fn go_database(status: Option<i32>, log: &str) -> Database {
+    /// That of `timeout`.
+    const OVER: i32 = 124;
+    match status {
+        Some(0) => Database::NoAdvisory,
+        Some(3) => Database::Advisories,
+        Some(OVER) => Database::Silent,
+        _ if log.contains("https://vuln.go.dev/") => Database::Silent,
+        _ => Database::Broken,
+    }
+}
+
+/// How a command ended that fetches something, and what it printed. It ends at [`FETCH_TIMEOUT`].
+fn within_limit(workspace: &Workspace, program: &Path, args: &[&str]) -> Result<(ExitStatus, String)> {
+    let log = workspace.scratch()?.join("advisories.log");
+    let output = File::create(&log).with_context(|| format!("failed to create {}", log.display()))?;
+    let mut fetch = workspace.command("timeout");
+    fetch.arg(FETCH_TIMEOUT).arg(program).args(args);
+    fetch
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .stdout(output.try_clone()?)
+        .stderr(output);
+    let status = shell::status(&mut fetch)?;
+    Ok((status, fs::read_to_string(&log).unwrap_or_default()))
+}
+
 /// The last line of an error chain, which is its innermost cause.
 fn last_cause(log: &str) -> Option<&str> {
     log.lines().map(str::trim).rfind(|line| !line.is_empty())
@@ -228,7 +275,7 @@ fn last_cause(log: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{last_cause, skipped_tests};
+    use super::{Database, go_database, last_cause, skipped_tests};
 
     #[test]
     fn skipped_tests_are_listed_once_each_and_sorted() {
@@ -244,6 +291,22 @@ mod tests {
             skipped_tests("", true),
             "Tests ran as root, tests that need it included; none was skipped."
         );
+    }
+
+    #[test]
+    fn a_database_that_cannot_be_reached_differs_from_a_mistake() {
+        let silent =
+            "govulncheck: fetching vulnerabilities: Get \"https://vuln.go.dev/index/modules.json.gz\": EOF";
+        for (status, log, expected) in [
+            (Some(0), "No vulnerabilities found.", Database::NoAdvisory),
+            (Some(3), "Vulnerability #1", Database::Advisories),
+            (Some(1), silent, Database::Silent),
+            (Some(124), "", Database::Silent),
+            (Some(2), "flag provided but not defined", Database::Broken),
+            (None, "", Database::Broken),
+        ] {
+            assert_eq!(go_database(status, log), expected, "{log}");
+        }
     }
 
     #[test]

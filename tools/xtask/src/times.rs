@@ -65,7 +65,7 @@ impl Times {
         Ok(done)
     }
 
-    /// Removes all items and returns them, the longest first. `None` without a file.
+    /// Removes all items and returns them, the longest first. Empty without a file.
     pub(crate) fn take(&self) -> Vec<Item> {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
         fs::remove_file(&self.0).ok();

@@ -59,7 +59,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     ));
     all.push((
         "the node of go-libp2p cannot be checked",
-        timed("staticcheck", &|| install::staticcheck(workspace).map(drop)),
+        timed("staticcheck", &|| install::staticcheck(workspace).map(drop))
+            .and_then(|()| timed("govulncheck", &|| install::govulncheck(workspace).map(drop))),
     ));
     all.push((
         "texts cannot be checked",

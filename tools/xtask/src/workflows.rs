@@ -26,3 +26,26 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     })?;
     Ok(works.and(is_safe))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    #[test]
+    fn dependabot_updates_every_module_of_go() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let listed = fs::read_to_string(root.join(".github/dependabot.yml")).unwrap();
+        let mut modules = 0;
+        for parent in ["node-image", "tools/xtask"] {
+            for entry in fs::read_dir(root.join(parent)).unwrap().flatten() {
+                if !entry.path().join("go.mod").is_file() {
+                    continue;
+                }
+                modules += 1;
+                let folder = format!("/{parent}/{}", entry.file_name().to_string_lossy());
+                assert!(listed.split_whitespace().any(|word| word == folder), "{folder}");
+            }
+        }
+        assert_eq!(modules, 4, "as many as there are");
+    }
+}

@@ -53,8 +53,8 @@ pub enum Reason {
     Valid,
     /// The document cannot be run, and the message says why. Correct it, and create the PerfRun again.
     Invalid,
-    /// The operator cannot read the document: another version wrote it, or it was edited. Use a version that
-    /// can, or delete the PerfRun.
+    /// The operator cannot read the document: another version wrote it, it was edited, or it is too large.
+    /// Use a version that can, or delete the PerfRun and create a smaller one.
     Malformed,
     /// The operator's policy does not allow what the document requests. Change the field that the message
     /// names, or ask the administrators of the operator.
@@ -133,8 +133,9 @@ pub enum Reason {
     /// The trials do not tell whether an expectation holds. The verdict is `Inconclusive`: use a larger
     /// `maxIterations`, a quieter machine or a larger bound.
     NotPrecise,
-    /// Neighbouring samples of trials are merged, so that the results fit; the message says of how many.
-    /// Metrics are computed from all samples. `--max-result-bytes` of the operator keeps more.
+    /// Neighbouring samples of trials are merged, so that the results fit, or because the operator had no
+    /// room for all; the message says of how many. Metrics are computed from all samples for which it had
+    /// room. `--max-result-bytes` of the operator keeps more.
     ResultsTooLarge,
     /// Something added containers to pods of the run, for example a service mesh. They may carry the traffic
     /// that is measured, and use CPU time. Leave them out, with labels or annotations in `spec.template`.
@@ -147,8 +148,11 @@ pub enum Reason {
     /// that the operator was running.
     DeadlineMissed,
     /// The run that was due waits until an earlier one has ended, because `spec.concurrencyPolicy` is
-    /// `Forbid`.
+    /// `Forbid`, or because three have not ended.
     RunActive,
+    /// The run that was due waits until earlier runs of the schedule are deleted. Wait; if they stay, their
+    /// finalizers name what keeps them.
+    RunsNotDeleted,
     /// A run of the schedule has ended; the message says how.
     RunEnded,
     /// More than 100 runs were missed, and only the last one is created. Set `spec.startingDeadlineSeconds`,
@@ -256,20 +260,27 @@ const STUCK: [Reason; 10] = [
 
 /// All conditions.
 pub fn cases() -> Vec<Case> {
-    use Reason as R;
-    use Status::{False, True, Unknown};
-    use Type::{
-        Accepted, Complete, ContainersInjected, LinksVerified, Provisioned, Running, SamplesMerged,
-        Scheduled, Verdict,
-    };
-    let case = |kind, type_, status, reasons: &[&[R]]| Case {
+    let mut all = cases_of_runs();
+    all.extend(cases_of_schedules());
+    all
+}
+
+fn case(kind: &'static str, type_: Type, status: Status, reasons: &[&[Reason]]) -> Case {
+    Case {
         kind,
         type_,
         status,
         reasons: reasons.concat(),
+    }
+}
+
+fn cases_of_runs() -> Vec<Case> {
+    use Reason as R;
+    use Status::{False, True, Unknown};
+    use Type::{
+        Accepted, Complete, ContainersInjected, LinksVerified, Provisioned, Running, SamplesMerged, Verdict,
     };
     let run = |type_, status, reasons: &[R]| case(RUN, type_, status, &[reasons]);
-    let schedule = |type_, status, reasons: &[R]| case(SCHEDULE, type_, status, &[reasons]);
     let unsupported = R::End(EndReason::ImpairmentUnsupported);
     let unstarted = [
         R::Starting,
@@ -328,6 +339,15 @@ pub fn cases() -> Vec<Case> {
             &[&ends, &[R::Invalid, R::NotAllowed], &STUCK],
         ),
         run(Complete, False, &[R::InProgress]),
+    ]
+}
+
+fn cases_of_schedules() -> Vec<Case> {
+    use Reason as R;
+    use Status::{False, True, Unknown};
+    use Type::{Accepted, Scheduled};
+    let schedule = |type_, status, reasons: &[R]| case(SCHEDULE, type_, status, &[reasons]);
+    vec![
         schedule(Accepted, True, &[R::Valid, R::Suspended]),
         schedule(
             Accepted,
@@ -341,6 +361,7 @@ pub fn cases() -> Vec<Case> {
             &[
                 R::DeadlineMissed,
                 R::RunActive,
+                R::RunsNotDeleted,
                 R::NameConflict,
                 R::ApiServerRefuses,
                 R::ApiServerUnreachable,

@@ -60,27 +60,27 @@ pub(super) fn without_value(schema: &Value, value: &Value, path: &str, found: &m
 
 /// The places where metadata do not fit their schema.
 pub(super) fn misfits_of_metadata(schema: &Value, metadata: &Value) -> Vec<FieldProblem> {
-    let mut misfits = Misfits(vec![]);
-    misfits.value(schema, metadata, "metadata");
-    misfits.0
+    let mut schema_violations = SchemaViolations(vec![]);
+    schema_violations.value(schema, metadata, "metadata");
+    schema_violations.0
 }
 
 /// The places where a document does not fit the schema.
-pub(super) fn misfits(schema: &Value, value: &Value) -> Vec<FieldProblem> {
-    let mut misfits = Misfits(vec![]);
+pub(super) fn schema_violations(schema: &Value, value: &Value) -> Vec<FieldProblem> {
+    let mut schema_violations = SchemaViolations(vec![]);
     let rest = ["apiVersion", "kind", "metadata"];
     for (name, value) in value.as_object().into_iter().flatten() {
         if !rest.contains(&name.as_str()) {
-            misfits.field(schema, name, value, name.clone());
+            schema_violations.field(schema, name, value, name.clone());
         }
     }
-    misfits.required(schema, value, "");
-    misfits.0
+    schema_violations.required(schema, value, "");
+    schema_violations.0
 }
 
-struct Misfits(Vec<FieldProblem>);
+struct SchemaViolations(Vec<FieldProblem>);
 
-impl Misfits {
+impl SchemaViolations {
     fn add(&mut self, path: &str, message: impl Into<String>) {
         self.0.push(FieldProblem {
             path: path.to_owned(),
@@ -324,7 +324,8 @@ mod tests {
 
     use super::*;
 
-    /// Keywords that [`misfits`] obeys, and those that say nothing about a document as people write it.
+    /// Keywords that [`schema_violations`] obeys, and those that say nothing about a document as people write
+    /// it.
     const KNOWN: [&str; 22] = [
         "additionalProperties",
         "anyOf", // only as part of x-kubernetes-int-or-string

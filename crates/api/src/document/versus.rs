@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use perfrun_contract::{
-    compare::LEAST_PAIRS,
+    compare::PAIRS_MIN,
     matrix::{Stack, StackName},
     plan::Cell,
 };
@@ -21,31 +21,31 @@ pub const CANDIDATE: &str = "candidate";
 
 /// The fewest iterations of what these options compare. A finding needs half of them, and more of them find
 /// smaller differences.
-const ITERATIONS: u32 = 2 * LEAST_PAIRS;
+const ITERATIONS: u32 = 2 * PAIRS_MIN;
 
 /// What is compared and expected besides what a document says.
 #[derive(Clone, Debug, Default)]
-pub struct Versus {
+pub struct ComparisonOverride {
     /// `None` if it is only what the document compares.
-    pub compared: Option<Compared>,
+    pub compared: Option<ComparedSides>,
     /// What is expected of each comparison.
     pub expect: Vec<Expect>,
 }
 
 /// What stands on the two sides of a comparison that a document does not have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Compared {
+pub enum ComparedSides {
     /// Each stack of the matrix and the same once more, in place of what the document compares.
     Itself,
     /// Two programs with the only stack of the matrix.
     Programs,
 }
 
-impl Versus {
+impl ComparisonOverride {
     /// Changes a document. The error says why that is impossible.
     pub(super) fn apply(&self, spec: &mut PerfRunSpec) -> Result<(), String> {
         match self.compared {
-            Some(Compared::Itself) => {
+            Some(ComparedSides::Itself) => {
                 spec.compare.clear();
                 let stacks = covering(spec);
                 if stacks.len() > COMPARISONS_MAX {
@@ -57,7 +57,7 @@ impl Versus {
                 }
                 compare(spec, stacks)?;
             }
-            Some(Compared::Programs) => {
+            Some(ComparedSides::Programs) => {
                 if !spec.compare.is_empty() {
                     return Err("the document has compare: name its programs with --node VARIANT=PATH, without --base \
                                 and --candidate"
@@ -88,10 +88,13 @@ impl Versus {
     pub(super) fn name(&self, run: &mut PerfRun) {
         let Some(compared) = self.compared else { return };
         let name = run.metadata.name.get_or_insert_default();
-        *name += match compared {
-            Compared::Itself => "-aa",
-            Compared::Programs => "-candidate",
+        let what = match compared {
+            ComparedSides::Itself => "aa",
+            ComparedSides::Programs => "candidate",
         };
+        if !name.ends_with(what) {
+            *name += &format!("-{what}");
+        }
     }
 }
 
@@ -239,18 +242,18 @@ mod tests {
     use super::{super::parse_versus, *};
     use crate::planning::plan;
 
-    const AA: Versus = versus(Compared::Itself);
-    const CANDIDATE_ONLY: Versus = versus(Compared::Programs);
+    const AA: ComparisonOverride = versus(ComparedSides::Itself);
+    const CANDIDATE_ONLY: ComparisonOverride = versus(ComparedSides::Programs);
 
-    const fn versus(compared: Compared) -> Versus {
-        Versus {
+    const fn versus(compared: ComparedSides) -> ComparisonOverride {
+        ComparisonOverride {
             compared: Some(compared),
             expect: vec![],
         }
     }
 
     /// The plans of the text of documents with these options, or why there are none.
-    fn plans(text: &str, versus: &Versus) -> Result<Vec<Plan>, String> {
+    fn plans(text: &str, versus: &ComparisonOverride) -> Result<Vec<Plan>, String> {
         let runs = parse_versus(text, versus).map_err(|error| error.to_string())?;
         let plans = runs
             .iter()
@@ -258,7 +261,7 @@ mod tests {
         plans.collect()
     }
 
-    fn planned(spec: &str, versus: &Versus) -> Result<Plan, String> {
+    fn planned(spec: &str, versus: &ComparisonOverride) -> Result<Plan, String> {
         let text = format!(
             "{{apiVersion: perfrun.io/v1alpha1, kind: PerfRun, metadata: {{name: a}}, spec: {{workload: {{ping: {{}}}}, \
              {spec}}}}}"
@@ -452,7 +455,7 @@ mod tests {
             assert_eq!(plan.judging.expect.len(), 1);
             assert_eq!(plan.judging.interim_checks, [10, 20, 40]);
         }
-        let refused = planned(&expects, &Versus::default()).unwrap_err();
+        let refused = planned(&expects, &ComparisonOverride::default()).unwrap_err();
         assert!(
             refused.contains("add compare, or compare two programs by `perfrun run --candidate PATH`"),
             "{refused}"
@@ -473,12 +476,12 @@ mod tests {
             regressed(Metric::RoundTripP50, "10%"),
             regressed(Metric::RoundTripP99, "20%"),
         ];
-        let without = Versus {
+        let without = ComparisonOverride {
             compared: None,
             expect,
         };
-        let versus = Versus {
-            compared: Some(Compared::Programs),
+        let versus = ComparisonOverride {
+            compared: Some(ComparedSides::Programs),
             ..without.clone()
         };
         let plan = planned(LITEP2P, &versus).unwrap();

@@ -12,8 +12,8 @@ use strum::IntoEnumIterator;
 use crate::{
     planning::{
         Error,
-        cell_pairs::{Comparisons, Others},
-        names::{self, Side},
+        cell_pairs::{ComparedPoints, Comparisons},
+        names::{self, NodeGroup},
         points::{Axes, Point},
         stacks::ResolvedStack,
     },
@@ -63,7 +63,7 @@ impl Size {
         let mut add = |point: &Point<'a>| {
             let mut measured_by = |role, stack: ResolvedStack<'a>, loads: u64| {
                 if loads > 0 {
-                    sides.insert(Side::of(stack, role, point.ip_family));
+                    sides.insert(NodeGroup::of(stack, role, point.ip_family));
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
@@ -76,7 +76,7 @@ impl Size {
             let (mut references, mut named) = (HashSet::new(), HashSet::new());
             for point in axes.points(network) {
                 add(&point);
-                if let Some(Others { candidate, control }) = comparisons.others(&point) {
+                if let Some(ComparedPoints { candidate, control }) = comparisons.others(&point) {
                     add(&candidate);
                     control.iter().for_each(&mut add);
                 }

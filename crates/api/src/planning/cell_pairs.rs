@@ -6,9 +6,9 @@ use super::{Error, points::Point, stacks::ResolvedStack};
 use crate::{compare::Replaces, spec::PerfRunSpec};
 
 /// What a document compares.
-pub(super) struct Comparisons<'a>(Vec<Compared<'a>>);
+pub(super) struct Comparisons<'a>(Vec<ResolvedComparison<'a>>);
 
-struct Compared<'a> {
+struct ResolvedComparison<'a> {
     baseline: ResolvedStack<'a>,
     candidate: ResolvedStack<'a>,
     replaces: Replaces,
@@ -16,7 +16,7 @@ struct Compared<'a> {
 }
 
 /// The points that are compared with another one.
-pub(super) struct Others<'a> {
+pub(super) struct ComparedPoints<'a> {
     pub candidate: Point<'a>,
     pub control: Option<Point<'a>>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Ids {
 impl<'a> Comparisons<'a> {
     pub(super) fn of(spec: &'a PerfRunSpec) -> Result<Self, Error> {
         let all = spec.compare.iter().map(|compare| {
-            Ok(Compared {
+            Ok(ResolvedComparison {
                 baseline: ResolvedStack::named(spec, &compare.baseline)?,
                 candidate: ResolvedStack::named(spec, &compare.candidate)?,
                 replaces: compare.replaces,
@@ -43,10 +43,10 @@ impl<'a> Comparisons<'a> {
 
     /// The points with the candidate, and with the control, in place of the baseline. `None` if the document
     /// does not compare this point.
-    pub(super) fn others(&self, point: &Point<'a>) -> Option<Others<'a>> {
+    pub(super) fn others(&self, point: &Point<'a>) -> Option<ComparedPoints<'a>> {
         self.0.iter().find_map(|compared| {
             let candidate = compared.replaced(point, compared.candidate);
-            (candidate != *point).then(|| Others {
+            (candidate != *point).then(|| ComparedPoints {
                 candidate,
                 control: compared
                     .has_control
@@ -56,7 +56,7 @@ impl<'a> Comparisons<'a> {
     }
 }
 
-impl<'a> Compared<'a> {
+impl<'a> ResolvedComparison<'a> {
     /// The point with this stack in place of the baseline.
     fn replaced(&self, point: &Point<'a>, by: ResolvedStack<'a>) -> Point<'a> {
         let replace = |stack, is_replaced| match is_replaced && stack == self.baseline {

@@ -14,7 +14,7 @@ use crate::spec::Topology;
 /// The nodes of one role, variant, program and IP family, which all cells with that variant in that role
 /// share.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(super) struct Side<'a> {
+pub(super) struct NodeGroup<'a> {
     pub role: Role,
     /// None for built-in stacks.
     pub variant: Option<&'a str>,
@@ -24,7 +24,7 @@ pub(super) struct Side<'a> {
     pub is_control: bool,
 }
 
-impl<'a> Side<'a> {
+impl<'a> NodeGroup<'a> {
     /// The nodes of a stack in a role, with an IP family.
     pub(super) fn of(stack: ResolvedStack<'a>, role: Role, ip_family: IpFamily) -> Self {
         Self {
@@ -47,12 +47,12 @@ pub(super) fn count(topology: &Topology, role: Role) -> u32 {
 }
 
 /// Names of the nodes of all sides, made on first use.
-pub(super) struct Sides<'a> {
+pub(super) struct NodeGroups<'a> {
     pub topology: &'a Topology,
-    made: HashMap<Side<'a>, Names>,
+    made: HashMap<NodeGroup<'a>, Names>,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> NodeGroups<'a> {
     pub(super) fn of(topology: &'a Topology) -> Self {
         Self {
             topology,
@@ -62,7 +62,7 @@ impl<'a> Sides<'a> {
 
     /// Names of the nodes in this role with this stack and this IP family.
     pub(super) fn names(&mut self, role: Role, stack: ResolvedStack<'a>, ip_family: IpFamily) -> Names {
-        let side = Side::of(stack, role, ip_family);
+        let side = NodeGroup::of(stack, role, ip_family);
         let count = count(self.topology, role);
         let make = || (0..count).map(|index| name(side, index)).collect();
         self.made.entry(side).or_insert_with(make).clone()
@@ -71,7 +71,7 @@ impl<'a> Sides<'a> {
     /// All nodes of these cells. A cell has all nodes of a side, or none.
     pub(super) fn nodes(&self, cells: &[Cell]) -> Vec<PlannedNode> {
         let made = self.made.iter();
-        let mut left: HashMap<&String, &Side<'a>> = made
+        let mut left: HashMap<&String, &NodeGroup<'a>> = made
             .filter_map(|(side, names)| Some((names.first()?, side)))
             .collect();
         let mut nodes = vec![];
@@ -94,13 +94,13 @@ impl<'a> Sides<'a> {
 }
 
 fn name(
-    Side {
+    NodeGroup {
         role,
         variant,
         program,
         ip_family,
         is_control,
-    }: Side<'_>,
+    }: NodeGroup<'_>,
     index: u32,
 ) -> String {
     // Names of pods have room for one more character.

@@ -61,7 +61,7 @@ pub fn state(pod: &Pod) -> PodState {
     if let (Some(ip), true) = (ip, is_ready) {
         return PodState::Ready(ip);
     }
-    hindrance(&name, status, container).map_or(PodState::Starting, PodState::Stuck)
+    startup_trouble(&name, status, container).map_or(PodState::Starting, PodState::Stuck)
 }
 
 /// Why the node of a pod has ended. `None` if it has not.
@@ -87,7 +87,7 @@ fn end(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<
 }
 
 /// What keeps a pod from starting. `None` if it is just starting.
-fn hindrance(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
+fn startup_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
     let scheduled = condition(status, "PodScheduled");
     if let Some(scheduled) = scheduled.filter(|c| c.reason.as_deref() == Some("Unschedulable")) {
         let text = detail(scheduled.message.as_ref());

@@ -1,7 +1,7 @@
 //! The pod that keeps the results of a run, or reads them again. It alone mounts the Secret of an object
-//! store, or the claim.
+//! store, or the claim. The files of others on the volume of a claim stay as they are.
 
-use k8s_openapi::api::core::v1::{LocalObjectReference, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{LocalObjectReference, PodSecurityContext, PodSpec, VolumeMount};
 use perfrun_contract::{matrix::IpFamily, role::Role};
 use serde_json::json;
 
@@ -24,6 +24,8 @@ pub const PARTS: &str = "/v1/parts";
 const CREDENTIALS: &str = "credentials";
 const CREDENTIALS_FOLDER: &str = "/run/credentials";
 const RESULTS: &str = "results";
+/// Files of a Secret belong to root, because the pod has no `fsGroup`. Only its one container mounts them.
+const SECRET_MODE: i32 = 0o444;
 
 /// Who may call the program of a store pod.
 #[derive(Clone, Debug)]
@@ -61,20 +63,21 @@ pub fn store_pod(
                 .iter()
                 .map(|endpoint| format!("--endpoint={endpoint}")),
         );
-        volumes.push(secret_volume(CREDENTIALS, &bucket.secret));
+        volumes.push(secret_volume(CREDENTIALS, &bucket.secret, SECRET_MODE));
         mounts.push(mount(CREDENTIALS, CREDENTIALS_FOLDER, true));
     }
     if let Some(Volume { claim, .. }) = &store.volume {
-        volumes.push(object(
-            json!({"name": RESULTS, "persistentVolumeClaim": {"claimName": claim}}),
-        ));
+        volumes.push(object(json!({
+            "name": RESULTS,
+            "persistentVolumeClaim": {"claimName": claim, "readOnly": reads_only},
+        })));
         mounts.push(mount(RESULTS, VOLUME_FOLDER, reads_only));
     }
     match access {
         StoreAccess::Token(secret) => {
             args.push(format!("--listen=0.0.0.0:{CONTROL_PORT}"));
             args.push(format!("--token-file={TOKEN_FOLDER}/{TOKEN_KEY}"));
-            volumes.push(secret_volume(TOKEN_KEY, &secret));
+            volumes.push(secret_volume(TOKEN_KEY, &secret, SECRET_MODE));
             mounts.push(token_mount());
         }
         StoreAccess::Forwarded => {
@@ -90,10 +93,17 @@ pub fn store_pod(
     let secrets = pull_secrets
         .iter()
         .map(|name| LocalObjectReference { name: name.clone() });
+    let common = pod_spec(container, String::new());
     PodSpec {
         image_pull_secrets: Some(secrets.collect()).filter(|all: &Vec<_>| !all.is_empty()),
+        // With `fsGroup`, the kubelet would give all files of a volume to the group and let it write them. A
+        // database then refuses its own files. The program is in group 65532 without it: `runAsGroup`.
+        security_context: common.security_context.map(|security| PodSecurityContext {
+            fs_group: None,
+            ..security
+        }),
         volumes: Some(volumes),
-        ..pod_spec(container, String::new())
+        ..common
     }
 }
 
@@ -103,5 +113,47 @@ fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
         mount_path: path.to_owned(),
         read_only: read_only.then_some(true),
         ..VolumeMount::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn pod(store: Value, access: StoreAccess) -> Value {
+        let store: Store = serde_json::from_value(store).unwrap();
+        let url = store.url("bench", "run", "uid-1");
+        serde_json::to_value(store_pod(&store, &url, OPERATOR_IMAGE, &[], access)).unwrap()
+    }
+
+    fn token() -> StoreAccess {
+        StoreAccess::Token("run-token".to_owned())
+    }
+
+    #[test]
+    fn a_claim_is_mounted_without_a_group_that_would_own_its_files() {
+        for (access, reads_only) in [(token(), false), (StoreAccess::Forwarded, true)] {
+            let pod = pod(json!({"volume": {"claim": "disk"}}), access);
+            let claim = json!({"claimName": "disk", "readOnly": reads_only});
+            assert_eq!(pod["volumes"][0]["persistentVolumeClaim"], claim);
+            let security = &pod["securityContext"];
+            assert_eq!(security["fsGroup"], Value::Null, "{security}");
+            assert_eq!(security["runAsGroup"], 65532, "{security}");
+        }
+    }
+
+    #[test]
+    fn the_program_can_read_its_secrets_without_a_group_that_owns_them() {
+        let bucket = json!({"objectStore": {"url": "s3://results", "secret": "bucket"}});
+        for (store, secrets) in [(json!({"volume": {"claim": "disk"}}), 1), (bucket, 2)] {
+            let pod = pod(store, token());
+            let volumes = pod["volumes"].as_array().unwrap();
+            let modes = volumes
+                .iter()
+                .filter_map(|volume| volume["secret"]["defaultMode"].as_i64());
+            assert_eq!(modes.collect::<Vec<_>>(), vec![0o444; secrets]);
+        }
     }
 }

@@ -11,7 +11,7 @@ use perfrun_contract::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::rule;
+use crate::{rule, structural::default_true};
 
 /// The cross product of client stacks, server stacks, transports, networks and IP families, refined by
 /// `include` and `exclude`.
@@ -62,7 +62,7 @@ pub struct Matrix {
     pub exclude: Vec<Selector>,
     /// Also measure plain TCP and plain QUIC, once per kind of transport, network and IP family: the best
     /// that the link and the kernel can do. Substreams have no raw reference.
-    #[serde(default = "super::default_true")]
+    #[serde(default = "default_true")]
     pub raw_reference: bool,
 }
 

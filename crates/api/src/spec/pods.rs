@@ -14,7 +14,10 @@ use perfrun_contract::{matrix::StackName, plan::Cpus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{rule, structural::terse};
+use crate::{
+    rule,
+    structural::{default_true, terse},
+};
 
 /// Keys of labels and annotations that begin with this are perfrun's; pod templates cannot set them.
 const RESERVED_PREFIX: &str = "perfrun.io/";
@@ -56,7 +59,7 @@ pub struct Topology {
     pub cpus: Cpus,
     /// Start only when no other run of the operator is active, and let other runs wait: runs that share a CPU
     /// or a link distort each other. No effect on local runs: do not start two at a time.
-    #[serde(default = "super::default_true")]
+    #[serde(default = "default_true")]
     pub exclusive: bool,
 }
 

@@ -36,6 +36,20 @@ fn a_seed_is_any_number_of_32_bits() {
 }
 
 #[test]
+fn a_spec_above_128_kib_is_refused_whatever_it_has() {
+    for spec in [
+        format!("workload: {{ping: {{}}}}\nstacks: [{}]", "{},".repeat(20_000)),
+        format!("workload: {{ping: {{}}}}\nnote: {}", "x".repeat(128 << 10)),
+    ] {
+        let refused = parse(&text(&spec)).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("\n  - spec: is larger than 128 KiB as JSON"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
 fn every_fault_is_refused_with_a_message_that_names_it() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("refused.yaml")).unwrap();
     assert!(cases.len() > 100);
@@ -165,6 +179,13 @@ fn a_stream_has_several_documents_and_may_have_empty_ones() {
         .map(|run| run.metadata.name)
         .collect();
     assert_eq!(names, [Some("one".to_owned()), Some("two".to_owned())]);
+}
+
+#[test]
+fn aliases_that_multiply_a_document_are_refused() {
+    let (items, aliases) = (["x"; 5000].join(", "), ["*a"; 20].join(", "));
+    let refused = parse(&format!("a: &a [{items}]\nb: [{aliases}]\n")).unwrap_err();
+    assert!(matches!(refused, Error::Syntax(_)), "{refused}");
 }
 
 #[test]

@@ -75,6 +75,10 @@ fn parameters_have_all_fields_of_the_document() {
         of("{echo: {loads: [{preset: scenario-1}]}}"),
         Parameters::Echo(defaults)
     );
+}
+
+#[test]
+fn messages_have_the_window_of_their_mode() {
     let messages = |mode, window| {
         Parameters::Messages(Messages {
             mode,

@@ -17,6 +17,7 @@ use perfrun_contract::{
     histogram::{Histogram, recorder},
     metric::Metric,
     node::{CONTRACT, EchoSample, Info, Measured, Plateau, Reason, Resources, Sample, Transfer, UdpBuffers},
+    plan::Plan,
     quantity::ByteSize,
     record::{Flag, NodeRecord, TrialFailure, TrialRecord},
     role::Role,
@@ -41,9 +42,40 @@ fn results() -> Results {
          iterations: 1",
     );
     let plan = planning::plan(&spec).unwrap();
+    let (trials, summary) = (records(&plan), vec![row(&plan.cells[0].id)]);
+    Results {
+        schema_version: SCHEMA_VERSION,
+        name: "everything".into(),
+        started: "2026-02-03T04:05:06.789Z".parse().unwrap(),
+        ended: Timestamp::UNIX_EPOCH,
+        state: RunState::Interrupted,
+        reason: Some("stopped by the user".into()),
+        conclusion: Some(Conclusion {
+            phase: Phase::Cancelled,
+            reason: EndReason::Cancelled,
+            message: "stopped by the user; 1 of 24 trials completed".into(),
+        }),
+        spec,
+        plan,
+        environment: Environment {
+            perfrun: "0.1.0".into(),
+            isolation: Isolation::Namespaces,
+            nodes: BTreeMap::from([("client-0".into(), node())]),
+            programs: vec![NodeProgram {
+                variant: Some("next".into()),
+                path: "/opt/next/perfrun-node".into(),
+            }],
+        },
+        trials,
+        summary,
+        judged: Some(judged()),
+    }
+}
+
+fn measured() -> Measured {
     let mut open = recorder();
     open.record_n(1_234_567, 9).unwrap();
-    let measured = Measured {
+    Measured {
         started_nanoseconds: Some(u64::MAX),
         bytes_sent: 1,
         bytes_received: 2,
@@ -91,8 +123,11 @@ fn results() -> Results {
             errors: BTreeMap::from([(Reason::Timeout, 1)]),
             ..Sample::default()
         }],
-    };
-    let info = Info {
+    }
+}
+
+fn node() -> Info {
+    Info {
         contract: CONTRACT,
         instance: None,
         version: "0.1.0".into(),
@@ -122,7 +157,11 @@ fn results() -> Results {
         memory_limit_bytes: Some(1 << 30),
         socket_buffer_limits_bytes: Some([212_992, 212_992]),
         tcp_window_limits_bytes: None,
-    };
+    }
+}
+
+/// A trial that completed, and one that failed.
+fn records(plan: &Plan) -> Vec<TrialRecord> {
     let trial = |index: usize| plan.trials[index].clone();
     let complete = TrialRecord {
         trial: trial(0),
@@ -144,7 +183,7 @@ fn results() -> Results {
             "client-0".into(),
             NodeRecord {
                 role: Role::Client,
-                measured,
+                measured: measured(),
                 link: None,
             },
         )]),
@@ -171,8 +210,12 @@ fn results() -> Results {
         merged_samples: None,
         nodes: BTreeMap::new(),
     };
-    let row = SummaryRow {
-        cell: plan.cells[0].id.clone(),
+    vec![complete, failed]
+}
+
+fn row(cell: &str) -> SummaryRow {
+    SummaryRow {
+        cell: cell.to_owned(),
         metric: Metric::UploadGoodput,
         unit: Metric::UploadGoodput.unit(),
         count: 6,
@@ -186,8 +229,11 @@ fn results() -> Results {
         share_of_raw_low: Some(0.4),
         share_of_raw_high: Some(0.6),
         flags: BTreeMap::from([(Flag::Throttled, 2)]),
-    };
-    let comparison = Comparison {
+    }
+}
+
+fn comparison() -> Comparison {
+    Comparison {
         baseline: "a".into(),
         candidate: "b".into(),
         metric: Metric::UploadGoodput,
@@ -206,50 +252,28 @@ fn results() -> Results {
         reason: Some(NoFinding::ControlDiffers),
         detectable_difference: Some(0.06),
         pairs_needed: Some(30),
-    };
-    Results {
-        schema_version: SCHEMA_VERSION,
-        name: "everything".into(),
-        started: "2026-02-03T04:05:06.789Z".parse().unwrap(),
-        ended: Timestamp::UNIX_EPOCH,
-        state: RunState::Interrupted,
-        reason: Some("stopped by the user".into()),
-        conclusion: Some(Conclusion {
-            phase: Phase::Cancelled,
-            reason: EndReason::Cancelled,
-            message: "stopped by the user; 1 of 24 trials completed".into(),
-        }),
-        spec,
-        plan,
-        environment: Environment {
-            perfrun: "0.1.0".into(),
-            isolation: Isolation::Namespaces,
-            nodes: BTreeMap::from([("client-0".into(), info)]),
-            programs: vec![NodeProgram {
-                variant: Some("next".into()),
-                path: "/opt/next/perfrun-node".into(),
-            }],
-        },
-        trials: vec![complete, failed],
-        summary: vec![row],
-        judged: Some(Judged {
-            not_needed: None,
-            controls: vec![Comparison {
-                candidate: "c".into(),
-                finding: Finding::Worse,
-                reason: None,
-                ..comparison.clone()
-            }],
-            comparisons: vec![comparison],
-            overall: vec![],
-            gates: vec![JudgedExpectation {
-                expectation: 0,
-                cell: "b".into(),
-                verdict: compare::Verdict::Fail,
-                evidence: "−7 %".into(),
-            }],
-            verdict: Some(compare::Verdict::Fail),
-        }),
+    }
+}
+
+fn judged() -> Judged {
+    let comparison = comparison();
+    Judged {
+        not_needed: None,
+        controls: vec![Comparison {
+            candidate: "c".into(),
+            finding: Finding::Worse,
+            reason: None,
+            ..comparison.clone()
+        }],
+        comparisons: vec![comparison],
+        overall: vec![],
+        gates: vec![JudgedExpectation {
+            expectation: 0,
+            cell: "b".into(),
+            verdict: compare::Verdict::Fail,
+            evidence: "−7 %".into(),
+        }],
+        verdict: Some(compare::Verdict::Fail),
     }
 }
 
@@ -425,6 +449,17 @@ fn results_of_a_run_that_ended_before_its_first_trial_are_read() {
     };
     let parts = results_to_parts(results.clone(), PART_BYTES);
     assert_eq!(results_from_parts(&parts).unwrap(), Some(results));
+}
+
+#[test]
+fn results_of_a_cluster_that_would_fill_memory_are_refused() {
+    let results = results();
+    let lines = trial_line(&results.trials[0].brief()).repeat(1000);
+    let records = trials_to_parts(&lines, PART_BYTES).remove(0);
+    let mut parts = results_to_parts(results, PART_BYTES);
+    parts.extend(std::iter::repeat_n(records, 250));
+    let refused = results_from_parts(&parts).unwrap_err();
+    assert!(matches!(refused, Unreadable::TooMuchMemory), "{refused}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::OutputOptions;
+use super::{OutputOptions, Size};
 
 /// The heading of the options of [`Target`] in `--help`.
 const HEADING: &str = "Cluster";
@@ -51,6 +51,8 @@ pub struct Output {
     /// Print the results as JSON, one document per line, instead of tables.
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+    #[command(flatten)]
+    pub size: Size,
 }
 
 const WATCH_NOTES: &str = "\

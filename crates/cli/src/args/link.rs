@@ -45,7 +45,7 @@ pub struct Set {
     #[arg(long, required = true, num_args = 1.., value_name = "PEER")]
     pub to: Vec<Prefix>,
     #[command(flatten)]
-    pub figures: Figures,
+    pub figures: ImpairmentOptions,
     /// What impairs the packets: the kernel, this process in user space, or the kernel if it can (auto).
     #[arg(long, default_value_t, value_name = "auto|kernel|userspace")]
     pub backend: Backend,
@@ -146,7 +146,7 @@ pub struct NetworkNamespace {
 /// How packets in one direction are impaired.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Impairment")]
-pub struct Figures {
+pub struct ImpairmentOptions {
     /// Delay of each packet, e.g. 25ms.
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub delay: Option<Duration>,
@@ -194,7 +194,7 @@ pub struct Figures {
     pub queue: Option<NonZeroU32>,
 }
 
-impl Figures {
+impl ImpairmentOptions {
     /// The impairment that the options describe.
     pub fn impairment(&self) -> Result<Impairment, impairment::InvalidImpairment> {
         let way = DirectionImpairment {
@@ -245,7 +245,7 @@ impl FromStr for Expected {
         #[command(no_binary_name = true, disable_help_flag = true)]
         struct Options {
             #[command(flatten)]
-            figures: Figures,
+            figures: ImpairmentOptions,
         }
         let mut options: Vec<String> = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {

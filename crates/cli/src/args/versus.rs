@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use perfrun_api::{
     compare::Expect,
-    document::{self, BASE, CANDIDATE, Compared},
+    document::{self, BASE, CANDIDATE, ComparedSides},
     nearest::did_you_mean,
 };
 use perfrun_contract::{metric::Metric, quantity::InvalidPercent};
@@ -16,7 +16,7 @@ const HEADING: &str = "Comparison";
 
 /// What is compared and expected besides what the document says.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Versus {
+pub struct ComparisonOptions {
     /// Is my build faster? Compare this build of perfrun-node with the default one, or with --base, trial by
     /// trial, over at least 20 iterations. The document names one stack in its matrix, or one besides raw,
     /// and has no `compare`. For example:
@@ -40,12 +40,16 @@ pub struct Versus {
     pub max_regression: Vec<Expect>,
 }
 
-impl Versus {
+impl ComparisonOptions {
     /// What the options make of a document.
-    pub fn of_document(&self) -> document::Versus {
-        let programs = self.candidate.as_ref().map(|_| Compared::Programs);
-        document::Versus {
-            compared: if self.aa { Some(Compared::Itself) } else { programs },
+    pub fn of_document(&self) -> document::ComparisonOverride {
+        let programs = self.candidate.as_ref().map(|_| ComparedSides::Programs);
+        document::ComparisonOverride {
+            compared: if self.aa {
+                Some(ComparedSides::Itself)
+            } else {
+                programs
+            },
             expect: self.max_regression.clone(),
         }
     }
@@ -106,8 +110,8 @@ mod tests {
     #[test]
     fn options_say_what_is_compared_and_expected() {
         for (line, compared, expected) in [
-            ("--aa", Some(Compared::Itself), 0),
-            ("--candidate next", Some(Compared::Programs), 0),
+            ("--aa", Some(ComparedSides::Itself), 0),
+            ("--candidate next", Some(ComparedSides::Programs), 0),
             (
                 "--max-regression roundTripP50=10% --max-regression roundTripP99=20%",
                 None,

@@ -19,8 +19,8 @@ use crate::args::{Target, program};
 pub(super) const FIELD_MANAGER: &str = "kubectl-perfrun";
 
 /// How long the API server may take to accept a connection, and to answer.
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A PerfRun, or why this program cannot read it.
 pub(super) type MaybeRun = DeserializeGuard<PerfRun>;
@@ -50,7 +50,7 @@ impl Cluster {
                 "no cluster found: {error}; set --kubeconfig or KUBECONFIG, and choose a context with --context"
             )
         })?;
-        config.connect_timeout = Some(CONNECT_LIMIT);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
         let url = config.cluster_url.to_string();
         let namespace = target.namespace.clone();
         let client = Client::try_from(config.clone())
@@ -119,11 +119,11 @@ impl Cluster {
         call: &Call<'_>,
         answer: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, Error> {
-        match timeout(ANSWER_LIMIT, answer).await {
+        match timeout(ANSWER_TIMEOUT, answer).await {
             Ok(answer) => answer.map_err(|error| Error::of(error, call, &self.url)),
             Err(_) => Err(Error::Silent {
                 url: self.url.clone(),
-                limit: ANSWER_LIMIT,
+                limit: ANSWER_TIMEOUT,
             }),
         }
     }

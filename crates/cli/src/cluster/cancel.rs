@@ -13,7 +13,7 @@ use super::{
     follow::{Followed, follow, screen},
     status::StatusSummary,
 };
-use crate::{args, signals::cancel_on_signal, tell};
+use crate::{args, output::tell, signals::cancel_on_signal};
 
 /// Cancels a run. Returns the exit status.
 pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {

@@ -27,10 +27,10 @@ use super::{
     access::{Cluster, FIELD_MANAGER},
     error::Call,
 };
-use crate::{args, signals::cancel_on_signal, tell};
+use crate::{args, output::tell, signals::cancel_on_signal};
 
 /// How long deleted pods may take until they are gone.
-const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause between two looks at deleted pods.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -87,7 +87,7 @@ impl Suite {
         }
         let call = Call::all("list", "pods");
         let of_suite = ListParams::default().labels(&format!("{RUN_LABEL}={}", self.name));
-        let until = Instant::now() + REMOVAL_LIMIT;
+        let until = Instant::now() + REMOVAL_TIMEOUT;
         loop {
             let pods = self.cluster.pods();
             let left = self.cluster.call(&call, pods.list(&of_suite)).await?.items;
@@ -96,7 +96,7 @@ impl Suite {
             }
             ensure!(
                 Instant::now() < until,
-                "{} pods are still there after {REMOVAL_LIMIT:?}",
+                "{} pods are still there after {REMOVAL_TIMEOUT:?}",
                 left.len()
             );
             for pod in &left {

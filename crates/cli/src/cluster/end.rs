@@ -16,7 +16,7 @@ pub(super) fn exit_status(phase: Option<Phase>, verdict: Option<Verdict>) -> u8 
 }
 
 /// A message about a run that did not succeed.
-pub(super) fn complaint(name: &str, run: &PerfRun) -> Option<String> {
+pub(super) fn failure_message(name: &str, run: &PerfRun) -> Option<String> {
     let status = StatusSummary::of(run);
     let outcome = match status.phase {
         Some(Phase::Succeeded) => return None,
@@ -68,21 +68,27 @@ mod tests {
             &["Complete=True TrialsFailed 1 of 40 trials failed"],
         );
         assert_eq!(
-            complaint("tcp", &failed).as_deref(),
+            failure_message("tcp", &failed).as_deref(),
             Some("perfrun/tcp failed: 1 of 40 trials failed (TrialsFailed)")
         );
         let bare = run(Some("Failed"), (0, 0), &[]);
-        assert_eq!(complaint("tcp", &bare).as_deref(), Some("perfrun/tcp failed"));
+        assert_eq!(
+            failure_message("tcp", &bare).as_deref(),
+            Some("perfrun/tcp failed")
+        );
     }
 
     #[test]
     fn the_message_about_a_cancelled_run_has_its_progress() {
         let cancelled = run(Some("Cancelled"), (11, 1), &["Complete=True Cancelled "]);
         assert_eq!(
-            complaint("tcp", &cancelled).as_deref(),
+            failure_message("tcp", &cancelled).as_deref(),
             Some("perfrun/tcp was cancelled after 12/40 trials (Cancelled)")
         );
-        assert_eq!(complaint("tcp", &run(Some("Succeeded"), (40, 0), &[])), None);
+        assert_eq!(
+            failure_message("tcp", &run(Some("Succeeded"), (40, 0), &[])),
+            None
+        );
     }
 
     #[test]
@@ -93,11 +99,11 @@ mod tests {
             &["Complete=True Succeeded all 40 trials were measured"],
         );
         assert_eq!(
-            complaint("tcp", &newer).as_deref(),
+            failure_message("tcp", &newer).as_deref(),
             Some("perfrun/tcp has ended as Hibernating: all 40 trials were measured (Succeeded)")
         );
         assert_eq!(
-            complaint(
+            failure_message(
                 "tcp",
                 &run(Some("Hibernating"), (3, 0), &["Complete=False InProgress "])
             )

@@ -3,7 +3,8 @@
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use perfrun_api::{
-    cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
+    cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_within},
+    memory::Memory,
     results::{Results, SCHEMA_VERSION},
     spec::PerfRun,
 };
@@ -12,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::Cluster,
     error::{Call, Error},
-    follow::patiently,
-    reader::Reader,
+    follow::retry_until_answered,
+    reader::{Reader, hold},
 };
 use crate::ui::Screen;
 
@@ -22,6 +23,7 @@ use crate::ui::Screen;
 pub(super) async fn fetch(
     cluster: &Cluster,
     run: &PerfRun,
+    memory: &Memory,
     screen: &Screen,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<Results>> {
@@ -34,18 +36,18 @@ pub(super) async fn fetch(
     let parts = match stored {
         Some((store, stored)) if !names.is_empty() => {
             Reader { run, store, stored }
-                .parts(cluster, names, screen, stop)
+                .parts(cluster, names, memory, screen, stop)
                 .await?
         }
         _ => stop
-            .run_until_cancelled(config_maps(cluster, names, screen))
+            .run_until_cancelled(config_maps(cluster, names, memory, screen))
             .await
             .transpose()?,
     };
     let Some(parts) = parts else {
         return Ok(None);
     };
-    let results = results_from_parts(&parts)
+    let results = results_within(&parts, memory)
         .with_context(|| format!("unable to assemble the results from {}", names.join(", ")))?;
     if let Some(Results { schema_version, .. }) = results
         && schema_version != SCHEMA_VERSION
@@ -63,16 +65,24 @@ pub(super) async fn fetch(
     Ok(results)
 }
 
-async fn config_maps(cluster: &Cluster, names: &[String], screen: &Screen) -> anyhow::Result<Vec<Part>> {
+async fn config_maps(
+    cluster: &Cluster,
+    names: &[String],
+    memory: &Memory,
+    screen: &Screen,
+) -> anyhow::Result<Vec<Part>> {
     let mut parts = vec![];
     for name in names {
-        let Some(config_map) = patiently(Some(screen), || config_map(cluster, name)).await? else {
+        let Some(config_map) = retry_until_answered(Some(screen), || config_map(cluster, name)).await? else {
             bail!(
                 "configmap {name} with a part of the results no longer exists; it is deleted together with its run, \
                  see spec.cleanup"
             );
         };
-        parts.extend(parts_of(config_map));
+        for part in parts_of(config_map) {
+            hold(&part, memory)?;
+            parts.push(part);
+        }
     }
     Ok(parts)
 }

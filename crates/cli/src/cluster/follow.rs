@@ -20,14 +20,14 @@ use super::{
 use crate::ui::Screen;
 
 /// An operator that runs has set the status of a new run by then.
-const UNSEEN_LIMIT: Duration = Duration::from_secs(15);
+const UNSEEN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// For a while, an API server that starts refuses valid credentials and does not know CRDs.
-const STARTING_LIMIT: Duration = Duration::from_secs(60);
+const STARTING_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pauses between two calls to a server that does not answer.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How following ended.
 pub(super) enum Followed {
@@ -65,7 +65,7 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
         status: StatusSummary::default(),
     };
     screen.start(u64::from(StatusSummary::of(run).ended_trials()));
-    let unseen_until = Instant::now() + UNSEEN_LIMIT;
+    let unseen_until = Instant::now() + UNSEEN_TIMEOUT;
     let mut is_waiting = true;
     let watch = || watch_object(cluster.maybe_runs(), &name).boxed();
     let mut events = watch();
@@ -91,7 +91,7 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
             Some(Err(error)) => {
                 tracing::debug!(%error, "the watch ended");
                 sleep(FIRST_PAUSE).await;
-                let observed = patiently(Some(screen), || find::get(cluster, &name)).await?;
+                let observed = retry_until_answered(Some(screen), || find::get(cluster, &name)).await?;
                 // The old watch would continue with events from before.
                 events = watch();
                 observed
@@ -155,13 +155,16 @@ impl Display<'_> {
 
 /// Repeats a call until it is answered. Tells the listener when a first attempt fails, and when the cluster
 /// answers again.
-pub(super) async fn patiently<T, A>(listener: Option<&Screen>, call: impl FnMut() -> A) -> anyhow::Result<T>
+pub(super) async fn retry_until_answered<T, A>(
+    listener: Option<&Screen>,
+    call: impl FnMut() -> A,
+) -> anyhow::Result<T>
 where
     A: Future<Output = Result<T, Error>>,
 {
     let backoff = ExponentialBuilder::default()
         .with_min_delay(FIRST_PAUSE)
-        .with_max_delay(LONGEST_PAUSE)
+        .with_max_delay(PAUSE_MAX)
         .without_max_times();
     let mut last_outage: Option<Instant> = None;
     let mut is_announced = false;
@@ -172,7 +175,7 @@ where
                 last_outage = Some(Instant::now());
                 return true;
             }
-            last_outage.is_some_and(|outage| outage.elapsed() < STARTING_LIMIT)
+            last_outage.is_some_and(|outage| outage.elapsed() < STARTING_TIMEOUT)
         })
         .notify(|error, _| {
             if let (Some(screen), false) = (listener, is_announced) {
@@ -203,7 +206,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_an_hour_is_waited_for() {
         let begun = Instant::now();
-        let answer = patiently(None, || async {
+        let answer = retry_until_answered(None, || async {
             match begun.elapsed() {
                 elapsed if elapsed < Duration::from_secs(3600) => Err(unreachable()),
                 _ => Ok(7),
@@ -216,7 +219,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_permanent_error_is_not_retried() {
         let calls = Cell::new(0);
-        let answer = patiently(None, || async {
+        let answer = retry_until_answered(None, || async {
             calls.set(calls.get() + 1);
             Err::<(), _>(Error::Install)
         });
@@ -238,8 +241,8 @@ mod tests {
                 }
             }
         };
-        assert!(patiently(None, call(4)).await.is_ok());
+        assert!(retry_until_answered(None, call(4)).await.is_ok());
         calls.set(0);
-        assert!(patiently(None, call(1000)).await.is_err());
+        assert!(retry_until_answered(None, call(1000)).await.is_err());
     }
 }

@@ -2,14 +2,14 @@
 
 use anyhow::{Context, bail, ensure};
 use perfrun_api::exit_status::INTERRUPTED;
-use perfrun_report::Form;
+use perfrun_report::TerminalOptions;
 
-use super::{access::Cluster, end::complaint, fetch::fetch, find::find, status::StatusSummary};
+use super::{access::Cluster, end::failure_message, fetch::fetch, find::find, status::StatusSummary};
 use crate::{
-    args, print,
+    args,
+    output::{print, tell},
     printing::{PrintedResults, rendered},
     signals::cancel_on_signal,
-    tell,
     ui::Screen,
 };
 
@@ -27,17 +27,19 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         cluster.command(&format!("watch {name}"))
     );
     let stop = cancel_on_signal();
-    let fetched = fetch(&cluster, &run, &Screen::new(true, 0), &stop).await;
+    let memory = args.shown.size.memory();
+    let fetched = fetch(&cluster, &run, &memory, &Screen::new(true, 0), &stop).await;
     if stop.is_cancelled() {
         return Ok(INTERRUPTED);
     }
     let Some(results) = fetched.with_context(|| format!("perfrun/{name}"))? else {
-        let complaint = complaint(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
-        bail!("{complaint}; it has no results");
+        let failure_message =
+            failure_message(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
+        bail!("{failure_message}; it has no results");
     };
-    let form = Form {
+    let form = TerminalOptions {
         all: cluster.command(&format!("get results {name} --all")),
-        ..Form::default()
+        ..TerminalOptions::default()
     };
     let printed = PrintedResults {
         results: &results,
@@ -45,8 +47,8 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         verdict_of_whole_run: None,
     };
     print(&rendered(printed, args.shown, form)?)?;
-    if let Some(complaint) = complaint(name, &run) {
-        tell(format_args!("perfrun: {complaint}"));
+    if let Some(failure_message) = failure_message(name, &run) {
+        tell(format_args!("perfrun: {failure_message}"));
     }
     // The command has done its work. The exit status of `perfrun watch` reports how the run ended.
     Ok(0)

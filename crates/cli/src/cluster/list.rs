@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     args::{self, Columns},
-    print,
+    output::print,
 };
 
 /// Lists the runs of one or all namespaces. Returns the exit status.

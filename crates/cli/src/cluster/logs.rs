@@ -24,7 +24,7 @@ use super::{
     access::Cluster,
     error::{Call, Error},
     find::find,
-    follow::{follow, patiently},
+    follow::{follow, retry_until_answered},
     status::StatusSummary,
 };
 use crate::{args, signals::cancel_on_signal, ui::Screen};
@@ -115,7 +115,7 @@ impl Request<'_> {
     async fn copy_all(&self, copies: &mut Copies) -> anyhow::Result<()> {
         loop {
             // `follow` reports that the cluster is unreachable.
-            let sources = patiently(None, || self.sources()).await?;
+            let sources = retry_until_answered(None, || self.sources()).await?;
             self.copy_started(sources, copies);
             let pause = sleep(PAUSE);
             tokio::pin!(pause);

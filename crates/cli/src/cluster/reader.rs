@@ -15,7 +15,8 @@ use kube::{
     api::{DeleteParams, ObjectMeta, PostParams},
 };
 use perfrun_api::{
-    cluster::{MANAGED_BY_LABEL, Part, RESULTS_KEY, TRIALS_KEY},
+    cluster::{MANAGED_BY_LABEL, Part, PartKind, TRIALS_KEY, Unreadable},
+    memory::Memory,
     pod::{
         PodState, state,
         store::{PARTS, STORED_PART_BYTES, StoreAccess, store_pod},
@@ -34,19 +35,16 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::{Cluster, FIELD_MANAGER, open},
     error::{Call, Error},
-    follow::patiently,
+    follow::retry_until_answered,
 };
 use crate::ui::Screen;
 
 /// How long the pod may take until it answers.
-const READY_WITHIN: Duration = Duration::from_secs(120);
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// The pause between two looks at the pod.
 const PAUSE: Duration = Duration::from_millis(250);
 /// A pod that nobody deletes, because perfrun was killed, ends after this time. The PerfRun owns it.
-const LONGEST_SECONDS: i64 = 1800;
-
-/// Most bytes of all parts together.
-const PARTS_BYTES: usize = 1 << 30;
+const SECONDS_MAX: i64 = 1800;
 
 /// What it takes to read the results of a run.
 pub(super) struct Reader<'a> {
@@ -61,6 +59,7 @@ impl Reader<'_> {
         &self,
         cluster: &Cluster,
         names: &[String],
+        memory: &Memory,
         screen: &Screen,
         stop: &CancellationToken,
     ) -> anyhow::Result<Option<Vec<Part>>> {
@@ -75,7 +74,7 @@ impl Reader<'_> {
         let created = cluster.call(&creation, pods.create(&params, &pod)).await;
         let read = match created {
             Ok(_) => {
-                let read = read(cluster, &name, names, screen);
+                let read = read(cluster, &name, names, memory, screen);
                 stop.run_until_cancelled(read).await.transpose()
             }
             // The answer may be lost, and not the pod.
@@ -111,7 +110,7 @@ impl Reader<'_> {
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec {
-                active_deadline_seconds: Some(LONGEST_SECONDS),
+                active_deadline_seconds: Some(SECONDS_MAX),
                 ..store_pod(
                     self.store,
                     &url,
@@ -128,19 +127,31 @@ impl Reader<'_> {
 /// A connection to the program in the pod, and the task that drives it.
 type Connection = (http1::SendRequest<Empty<Bytes>>, JoinSet<hyper::Result<()>>);
 
-async fn read(cluster: &Cluster, pod: &str, names: &[String], screen: &Screen) -> anyhow::Result<Vec<Part>> {
+async fn read(
+    cluster: &Cluster,
+    pod: &str,
+    names: &[String],
+    memory: &Memory,
+    screen: &Screen,
+) -> anyhow::Result<Vec<Part>> {
     let mut connection = connect(cluster, pod, screen).await?;
     let mut parts = vec![];
-    let mut left = PARTS_BYTES;
     for name in names {
         let (status, body) = get(&mut connection, &format!("{PARTS}/{name}")).await?;
         ensure!(status == StatusCode::OK, "{name}: {}", problem(status, &body));
-        left = left
-            .checked_sub(body.len())
-            .with_context(|| format!("the parts have more than {PARTS_BYTES} bytes"))?;
-        parts.push((key(name), body));
+        let part = (PartKind::of(name).map_or(TRIALS_KEY, PartKind::key), body);
+        hold(&part, memory)?;
+        parts.push(part);
     }
     Ok(parts)
+}
+
+/// Counts the memory of a part: it is there twice while all are put together.
+pub(super) fn hold((_, bytes): &Part, memory: &Memory) -> Result<(), Unreadable> {
+    match memory.take(2 * bytes.len() as u64) {
+        true => Ok(()),
+        false => Err(Unreadable::TooMuchMemory),
+    }
 }
 
 /// Why a call failed. The words may be those of a store.
@@ -154,10 +165,10 @@ fn problem(status: StatusCode, body: &[u8]) -> String {
 
 /// Waits until the program answers.
 async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Result<Connection> {
-    let until = Instant::now() + READY_WITHIN;
+    let until = Instant::now() + READY_TIMEOUT;
     loop {
         let (look, pods) = (Call::of("get", "pods", pod), cluster.pods());
-        let seen = patiently(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
+        let seen = retry_until_answered(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
         let why = match state(&seen) {
             PodState::Gone(trouble) => bail!(trouble.message),
             PodState::Stuck(trouble) => anyhow!(trouble.message),
@@ -173,7 +184,7 @@ async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Resul
         };
         ensure!(
             Instant::now() < until,
-            "{why:#} (not ready within {READY_WITHIN:?})"
+            "{why:#} (not ready within {READY_TIMEOUT:?})"
         );
         sleep(PAUSE).await;
     }
@@ -206,14 +217,6 @@ async fn get((sender, _): &mut Connection, path: &str) -> anyhow::Result<(Status
     let body = read_within(answer.into_body(), STORED_PART_BYTES).await;
     let body = body.map_err(|error| anyhow!("failed to read {path}: {error}"))?;
     Ok((status, body))
-}
-
-/// What a part has, by its name.
-fn key(name: &str) -> &'static str {
-    match name.rsplit('-').nth(1) {
-        Some("results") => RESULTS_KEY,
-        _ => TRIALS_KEY,
-    }
 }
 
 #[cfg(test)]
@@ -271,8 +274,8 @@ spec:
         let mounts = serde_json::json!([{"mountPath": "/run/results", "name": "results", "readOnly": true}]);
         assert_eq!(container["volumeMounts"], mounts);
         assert_eq!(
-            pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"],
-            "disk"
+            pod["spec"]["volumes"][0]["persistentVolumeClaim"],
+            serde_json::json!({"claimName": "disk", "readOnly": true})
         );
     }
 
@@ -303,11 +306,5 @@ spec:
             problem(StatusCode::BAD_GATEWAY, b"<html>"),
             "status 502 Bad Gateway"
         );
-    }
-
-    #[test]
-    fn parts_are_distinguished_by_their_names() {
-        assert_eq!(key("my-results-4a49a-trials-12"), TRIALS_KEY);
-        assert_eq!(key("my-trials-4a49a-results-0"), RESULTS_KEY);
     }
 }

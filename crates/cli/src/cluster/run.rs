@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access::Cluster,
     apply::{Intent, apply, intent},
-    end::{complaint, exit_status},
+    end::{exit_status, failure_message},
     fetch::fetch,
     find::{self, find, readable},
     follow::{Followed, follow, screen},
@@ -23,10 +23,10 @@ use crate::{
     args::{self, InvalidCommandLine, Output},
     documents::{self, label, runnable},
     exit_status::worse,
+    output::tell,
     printing,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
-    tell,
     words::{counted, few_pairs, least_time, skipped, trials},
 };
 
@@ -140,10 +140,10 @@ async fn to_the_end(
         Followed::Stopped => return Ok(INTERRUPTED),
     };
     let status = StatusSummary::of(&ended);
-    if let Some(complaint) = complaint(&name, &ended) {
-        screen.print_line(&format!("perfrun: {complaint}"));
+    if let Some(failure_message) = failure_message(&name, &ended) {
+        screen.print_line(&format!("perfrun: {failure_message}"));
     }
-    let fetched = fetch(cluster, &ended, &screen, stop).await;
+    let fetched = fetch(cluster, &ended, &output.size.memory(), &screen, stop).await;
     drop(screen);
     if stop.is_cancelled() {
         return Ok(INTERRUPTED);

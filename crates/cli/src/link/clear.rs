@@ -4,7 +4,7 @@ use perfrun_emulator::Inspection;
 use perfrun_link::Obstacle;
 
 use super::{namespace::check_interface, words};
-use crate::{args, print};
+use crate::{args, output::print};
 
 /// Removes the impairment that perfrun has set. Returns the exit status.
 pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {

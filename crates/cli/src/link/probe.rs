@@ -20,7 +20,7 @@ use tokio::net::UdpSocket;
 use super::words;
 use crate::{
     args::{self, NetworkNamespace, Peer},
-    block_on, print,
+    output::{block_on, print},
 };
 
 /// The default port of the end that answers.

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use perfrun_emulator::{AddressLocation, Emulator, Options, Status, capabilities, locate};
-use perfrun_link::{Ability, Backend, Link, LinkState};
+use perfrun_link::{Ability, Backend, LinkState, OutgoingLinks};
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval},
@@ -14,9 +14,8 @@ use tokio::{
 use super::{namespace::check_interface, words};
 use crate::{
     args::{self, InvalidCommandLine},
-    block_on, print,
+    output::{block_on, print, tell},
     signals::HangUp,
-    tell,
 };
 
 /// How often to check that the emulator still works.
@@ -31,7 +30,7 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
         let problem = "no impairment given: add --delay, --loss or another option; `perfrun link clear` removes an impairment";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let link = Link::to(args.to.iter().copied(), impairment)?;
+    let link = OutgoingLinks::to(args.to.iter().copied(), impairment)?;
     let interface = &args.interface;
     let (mut emulator, state) = args.namespace.enter(|| start(interface, &link, args.backend))?;
     print_state(args, &state)?;
@@ -63,7 +62,11 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Option<Emulator>, LinkState)> {
+fn start(
+    interface: &str,
+    link: &OutgoingLinks,
+    backend: Backend,
+) -> anyhow::Result<(Option<Emulator>, LinkState)> {
     check_interface(interface)?;
     check_peers(interface, link)?;
     // The automatic choice explains on its own why no backend works.
@@ -83,7 +86,7 @@ fn start(interface: &str, link: &Link, backend: Backend) -> anyhow::Result<(Opti
 }
 
 /// Refuses a peer that no packet reaches through any interface, and warns of one behind another interface.
-fn check_peers(interface: &str, link: &Link) -> anyhow::Result<()> {
+fn check_peers(interface: &str, link: &OutgoingLinks) -> anyhow::Result<()> {
     let hosts = link.peers().into_iter().filter(|(peer, _)| peer.is_host());
     for (peer, _) in hosts {
         match locate(interface, peer.address())? {

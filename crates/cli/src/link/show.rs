@@ -5,7 +5,7 @@ use perfrun_link::{Ability, ActiveBackend, Capabilities, LinkState};
 use serde_json::{Value, json};
 
 use super::{namespace::check_interface, words};
-use crate::{args, print};
+use crate::{args, output::print};
 
 /// Shows how an interface is impaired, or what could impair it. Returns the exit status.
 pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
@@ -102,7 +102,7 @@ fn abilities(capabilities: &Capabilities) -> String {
 
 #[cfg(test)]
 mod tests {
-    use perfrun_link::{Impairment, Link, Mode, Obstacle, state::Traffic};
+    use perfrun_link::{Impairment, Mode, Obstacle, OutgoingLinks, state::Traffic};
 
     use super::*;
 
@@ -112,7 +112,7 @@ mod tests {
             ..Impairment::default()
         };
         Inspection::Kernel(LinkState {
-            link: Link::to(["10.0.0.2".parse().unwrap()], impairment).unwrap(),
+            link: OutgoingLinks::to(["10.0.0.2".parse().unwrap()], impairment).unwrap(),
             backend: ActiveBackend::Kernel,
             mode: Mode::SuperPackets,
             traffic: vec![Traffic::Kernel {

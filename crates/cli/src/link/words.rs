@@ -1,7 +1,7 @@
 //! Links in words, and in JSON for programs.
 
 use perfrun_link::{
-    Link, LinkState, Mode, Prefix, Scheduling,
+    LinkState, Mode, OutgoingLinks, Prefix, Scheduling,
     state::{Lateness, Traffic, Worker},
 };
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub(super) fn process(process: Option<u32>) -> String {
 }
 
 /// All peers of a link.
-pub(super) fn all_peers(link: &Link) -> String {
+pub(super) fn all_peers(link: &OutgoingLinks) -> String {
     let all = link.routes().iter().flat_map(|route| &route.peers);
     peers(&all.copied().collect::<Vec<_>>())
 }

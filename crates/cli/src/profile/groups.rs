@@ -71,7 +71,7 @@ const FUNCTIONS: &[(&str, Group)] = &[
 ];
 
 /// Most characters of a name.
-const LONGEST_NAME: usize = 72;
+const NAME_MAX: usize = 72;
 
 /// The samples of each group and, most first, those in each function itself.
 pub(super) fn tally(folded: &str) -> (BTreeMap<Group, u64>, Vec<(String, u64)>) {
@@ -136,7 +136,7 @@ fn crate_of(function: &str) -> Option<&str> {
     crate_of(of_trait)
 }
 
-/// A name without generic arguments, shortened in its middle to [`LONGEST_NAME`].
+/// A name without generic arguments, shortened in its middle to [`NAME_MAX`].
 fn short(name: &str) -> String {
     let mut out = String::new();
     // Open brackets whose content is left out.
@@ -154,10 +154,10 @@ fn short(name: &str) -> String {
     let out = out.replace("::::", "::");
     let out = out.trim_end_matches("::");
     let length = out.chars().count();
-    if length <= LONGEST_NAME {
+    if length <= NAME_MAX {
         return out.to_owned();
     }
-    let half = LONGEST_NAME / 2;
+    let half = NAME_MAX / 2;
     let head: String = out.chars().take(half - 1).collect();
     let tail: String = out.chars().skip(length - half).collect();
     format!("{head}…{tail}")
@@ -240,7 +240,7 @@ tokio-rt-worker;[unknown] 1
             "core::ptr::drop_in_place"
         );
         let long = short(&format!("a::{}::end", "m".repeat(100)));
-        assert_eq!(long.chars().count(), LONGEST_NAME);
+        assert_eq!(long.chars().count(), NAME_MAX);
         assert!(long.starts_with("a::m") && long.ends_with("m::end"), "{long}");
     }
 }

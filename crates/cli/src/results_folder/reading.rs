@@ -3,20 +3,29 @@
 use std::{
     collections::HashSet,
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use perfrun_api::results::{Results, SCHEMA_VERSION, check_names_of};
+use perfrun_api::{
+    memory::Memory,
+    results::{Results, SCHEMA_VERSION, check_names_of},
+};
 use perfrun_contract::{plan::Plan, profile::Profile, record::TrialRecord, run::Isolation};
 use serde::de::DeserializeOwned;
 
-use super::{COMPRESSED, Error, RESULTS, TRIALS, UNFINISHED, atomic, compressed, judged, lock};
+use super::{COMPRESSED, Error, RESULTS, TRIALS, UNFINISHED, atomic, judged, lock, opening};
 use crate::profile;
+
+/// Reads the results of a run as [`read_within`] does, of the size that results from anywhere may have.
+pub fn read(path: &Path) -> Result<Results, Error> {
+    read_within(path, &Memory::of_results())
+}
 
 /// Reads the results of a run, finished or not, from its folder or its results.json. Leaves out a file of a
 /// trial that cannot be read, with a warning.
-pub fn read(path: &Path) -> Result<Results, Error> {
-    let (file, mut results) = read_head(path)?;
+pub fn read_within(path: &Path, memory: &Memory) -> Result<Results, Error> {
+    let (file, mut results) = read_head(path, memory)?;
     let trials = file.with_file_name(TRIALS);
     if let Ok(entries) = fs::read_dir(&trials) {
         let known = results.trials.iter();
@@ -27,8 +36,9 @@ pub fn read(path: &Path) -> Result<Results, Error> {
             .flatten()
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "json"))
         {
-            let record = match read_record(entry.path()) {
+            let record = match read_record(entry.path(), memory) {
                 Ok(record) => record,
+                Err(error @ Error::TooLarge { .. }) => return Err(error),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::warn!(
@@ -57,13 +67,37 @@ pub fn read(path: &Path) -> Result<Results, Error> {
     Ok(results)
 }
 
-/// What separated the nodes of a run, from its folder or its results.json.
+/// What separated the nodes of a run of this user, from its folder or its results.json.
 pub fn isolation(path: &Path) -> Result<Isolation, Error> {
-    Ok(read_head(path)?.1.environment.isolation)
+    Ok(read_head(path, &memory_of_own(path)?)?.1.environment.isolation)
+}
+
+/// The memory for results that this user resumes, and trusts: resuming runs the programs that they name.
+/// Refuses those of another user before anything of them is read.
+pub(super) fn memory_of_own(path: &Path) -> Result<Memory, Error> {
+    let folder = folder_of(path);
+    let user = rustix::process::geteuid().as_raw();
+    // What is absent, or a device, has its own errors.
+    let is_kept = |metadata: &fs::Metadata| metadata.is_file() || metadata.is_dir();
+    let is_foreign = |file: &Path| {
+        let found = fs::metadata(file).ok().filter(is_kept);
+        found.is_some_and(|metadata| metadata.uid() != user)
+    };
+    let parts = [folder.join(RESULTS), folder.join(COMPRESSED)];
+    if [path, folder]
+        .into_iter()
+        .chain(parts.iter().map(PathBuf::as_path))
+        .any(is_foreign)
+    {
+        return Err(Error::Foreign {
+            folder: folder.to_owned(),
+        });
+    }
+    Ok(Memory::unlimited())
 }
 
 /// The results.json of a run, and where it is. Records of trials may still be in their files.
-fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
+fn read_head(path: &Path, memory: &Memory) -> Result<(PathBuf, Results), Error> {
     let file = if path.is_dir() {
         results_in(path).ok_or_else(|| match newest_in(path) {
             Some(newest) => Error::Several {
@@ -75,7 +109,7 @@ fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
     } else {
         path.to_owned()
     };
-    let results: Results = read_json(&file)?;
+    let results: Results = read_json(&file, memory)?;
     if results.schema_version != SCHEMA_VERSION {
         return Err(Error::Version {
             file,
@@ -88,22 +122,29 @@ fn read_head(path: &Path) -> Result<(PathBuf, Results), Error> {
     }
 }
 
-fn read_record(file: PathBuf) -> Result<TrialRecord, Error> {
-    let record = read_json(&file)?;
+fn read_record(file: PathBuf, memory: &Memory) -> Result<TrialRecord, Error> {
+    let record = read_json(&file, memory)?;
     match check_names_of(&record) {
         Ok(()) => Ok(record),
         Err(source) => Err(Error::Names { file, source }),
     }
 }
 
-fn read_json<T: DeserializeOwned>(file: &Path) -> Result<T, Error> {
-    let bytes = compressed::read(file).map_err(|source| Error::Read {
+fn read_json<T: DeserializeOwned>(file: &Path, memory: &Memory) -> Result<T, Error> {
+    let unread = |source| Error::Read {
         file: file.to_owned(),
         source,
-    })?;
-    serde_json::from_slice(&bytes).map_err(|source| Error::Parse {
-        file: file.to_owned(),
-        source,
+    };
+    let json = opening::open(file).map_err(unread)?;
+    memory.read(json).map_err(|source| match memory.is_exceeded() {
+        true => Error::TooLarge {
+            file: file.to_owned(),
+        },
+        false if source.is_io() => unread(source.into()),
+        false => Error::Parse {
+            file: file.to_owned(),
+            source,
+        },
     })
 }
 
@@ -135,7 +176,10 @@ pub fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut runs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     runs.retain(|run| is_run(run));
     match runs.is_empty() {
-        true => Err(empty(path)),
+        true => Err(match empty(path) {
+            Error::Empty { folder } => Error::NoRuns { folder },
+            error => error,
+        }),
         false => Ok(runs),
     }
 }

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io, iter,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -16,7 +15,7 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Durability, RecordSink, RunEnd};
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     node::Info,
     plan::Plan,
     profile::Profile,
@@ -28,7 +27,7 @@ use rustix::fs::Access;
 
 use super::{
     Error, LOGS, PAGE, RESULTS, TRIALS, UNFINISHED, atomic, judged, lock,
-    reading::{empty, folder_of, read, results_in},
+    reading::{empty, folder_of, memory_of_own, read_within, results_in},
 };
 use crate::profile;
 
@@ -143,7 +142,7 @@ impl ResultsFolder {
     /// Opens the folder of a run that ended before all of its trials were completed. Changes nothing in it
     /// until [`begin`](Self::begin).
     pub fn resume(folder: &Path) -> Result<Self, Error> {
-        let results = read(folder)?;
+        let results = read_within(folder, &memory_of_own(folder)?)?;
         let folder = folder_of(folder).to_owned();
         match results_in(&folder).map(|file| file.ends_with(RESULTS)) {
             Some(true) => {}
@@ -154,12 +153,6 @@ impl ResultsFolder {
             folder: folder.clone(),
             source,
         };
-        for own in [folder.clone(), folder.join(RESULTS)] {
-            let owner = fs::metadata(own).map_err(refused)?.uid();
-            if owner != rustix::process::geteuid().as_raw() {
-                return Err(Error::Foreign { folder });
-            }
-        }
         if matches!(results.conclusion().phase, Phase::Newer(_)) {
             return Err(Error::Newer { folder });
         }
@@ -226,8 +219,8 @@ impl ResultsFolder {
     }
 
     /// The results as a report needs them, with the profiles.
-    pub fn account(&self) -> Account<'_> {
-        Account {
+    pub fn account(&self) -> ReportedRun<'_> {
+        ReportedRun {
             profiles: &self.profiles,
             ..self.results.account()
         }

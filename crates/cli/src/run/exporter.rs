@@ -25,7 +25,7 @@ use perfrun_contract::{
     run::Phase,
     tally::{Conclusion, Counts, Tally},
 };
-use perfrun_metrics::{LONGEST_WAIT, RunView, Scrapes, merge, page_of_runs};
+use perfrun_metrics::{RunView, Scrapes, WAIT_MAX, merge, page_of_runs};
 use perfrun_serve::{Limits, metrics_router, serve};
 use tokio::{
     net::TcpListener,
@@ -37,10 +37,10 @@ use tokio_util::{
 };
 
 /// How long a user who has stopped the run waits for the scrape that reads its end.
-const LONGEST_WAIT_AFTER_STOP: Duration = Duration::from_secs(15);
+const WAIT_AFTER_STOP_MAX: Duration = Duration::from_secs(15);
 
 /// How long perfrun waits in the end for scrapers to take the answers in progress.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The number of requests for the last page of a node. A machine that pauses lets the first one time out.
 const LAST_TRIES: u32 = 2;
@@ -193,7 +193,7 @@ impl Exporter {
         // The end of the program would cut the answers in progress, the last one among them.
         server.stop.cancel();
         tokio::select! {
-            _ = timeout(LAST_ANSWERS, server.serving.wait()) => {}
+            _ = timeout(LAST_ANSWERS_TIMEOUT, server.serving.wait()) => {}
             () = cancel.cancelled(), if !is_stopped => {}
         }
     }
@@ -206,11 +206,7 @@ impl Exporter {
 impl Server {
     async fn wait_for_last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         let is_stopped = cancel.is_cancelled();
-        let limit = if is_stopped {
-            LONGEST_WAIT_AFTER_STOP
-        } else {
-            LONGEST_WAIT
-        };
+        let limit = if is_stopped { WAIT_AFTER_STOP_MAX } else { WAIT_MAX };
         let scraped = self.metrics.scrapes.seen(limit);
         tokio::pin!(scraped);
         if futures::poll!(scraped.as_mut()).is_ready() {

@@ -55,7 +55,7 @@ impl LoadCheck {
     }
 }
 
-/// CPU time of this machine since it was started. None where the kernel does not tell.
+/// CPU time of this machine since it was started. `None` where the kernel does not report it.
 fn read() -> Option<MachineTime> {
     MachineTime::since_boot(&fs::read_to_string("/proc/stat").ok()?, None)
 }

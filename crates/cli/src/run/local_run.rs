@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{profiler::Profiler, watchers::Watchers};
 use crate::{
-    args, exit_status, printing,
+    args, exit_status,
+    output::tell,
+    printing,
     profile::CallGraph,
     results_folder::ResultsFolder,
-    tell,
     ui::Ui,
     words::{counted, few_pairs, least_time, skipped, trials},
 };

@@ -12,6 +12,7 @@ use perfrun_contract::{
     matrix::NodeProgramKind,
     plan::{Plan, PlannedNode},
     run::NodeProgram,
+    text,
 };
 use perfrun_local::{
     LocalIsolation,
@@ -91,6 +92,59 @@ fn own_or_default(
         ),
     };
     Ok((path, vec![]))
+}
+
+/// What a run executes here that its document or its results folder names, in a line for each stack: both may
+/// come from elsewhere. Programs of the folder are `earlier` ones. Programs of the command line replace them,
+/// and the user knows them.
+pub(super) fn named_elsewhere(
+    run: &str,
+    plan: &Plan,
+    spec: &PerfRunSpec,
+    given: &[args::NodeArg],
+    earlier: &[NodeProgram],
+) -> Vec<String> {
+    let given = |variant: Option<&str>| given.iter().any(|program| program.variant.as_deref() == variant);
+    let earlier = |variant: Option<&str>| path(earlier, variant).map(|path| word(&path.to_string_lossy()));
+    let is_used = |stack: &&StackVariant| {
+        let mut nodes = plan.nodes.iter();
+        nodes.any(|node| node.variant.as_deref() == Some(stack.name.as_str()))
+    };
+    let of_stack = |stack: &StackVariant| {
+        let name = Some(stack.name.as_str());
+        let command = || stack.command.iter().map(|part| word(part)).collect::<Vec<_>>();
+        let own = || earlier(name).unwrap_or_else(|| command().join(" "));
+        let program = if given(name) { String::new() } else { own() };
+        let variables = stack.env.iter();
+        let variables: Vec<_> = variables
+            .map(|(name, value)| word(&format!("{name}={value}")))
+            .collect();
+        let with = match variables.is_empty() {
+            true => String::new(),
+            false => format!(" with {}", variables.join(", ")),
+        };
+        match program.as_str() {
+            "" if with.is_empty() => None,
+            "" => Some(format!(
+                "perfrun/{run}: stack {} runs its program{with}",
+                stack.name
+            )),
+            program => Some(format!(
+                "perfrun/{run}: stack {} runs {program}{with}",
+                stack.name
+            )),
+        }
+    };
+    let of_all = earlier(None).filter(|_| !given(None));
+    let of_all =
+        of_all.map(|program| format!("perfrun/{run}: nodes without a program of their own run {program}"));
+    let of_stacks = spec.stacks.iter().filter(is_used).filter_map(of_stack);
+    of_all.into_iter().chain(of_stacks).collect()
+}
+
+/// A part of a command on one line.
+fn word(text: &str) -> String {
+    text::message(text).replace('\n', " ")
 }
 
 /// The program given for a variant, or for all nodes without one of their own.

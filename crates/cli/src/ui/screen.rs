@@ -9,7 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use perfrun_contract::text::plain;
 
-use crate::tell;
+use crate::output::tell;
 
 /// How often the clock of the bar advances during a long trial.
 const TICK: Duration = Duration::from_millis(500);

@@ -116,16 +116,13 @@ fn compressed_results_are_read_like_others() {
         "its results are compressed: run `gunzip kept/1/results.json.gz` first",
     );
     fs::create_dir(scratch.path().join("empty")).unwrap();
-    for command in [
-        &["history", "empty"][..],
-        &["compare", "empty", "plain"],
-        &["report", "empty"],
-    ] {
-        refused(
-            scratch.call(command),
-            "unable to read empty: it has no results.json",
-        );
-    }
+    let no_runs = "unable to read empty: neither it nor a folder in it has a results.json";
+    refused(scratch.call(&["history", "empty"]), no_runs);
+    refused(scratch.call(&["compare", "empty", "plain"]), no_runs);
+    refused(
+        scratch.call(&["report", "empty"]),
+        "unable to read empty: it has no results.json",
+    );
 }
 
 #[test]
@@ -464,7 +461,8 @@ fn systems_for_continuous_integration_get_their_forms() {
     assert!(samples.stderr.contains("uploads has no samples"), "{samples}");
     refused(
         scratch.call(&["report", "b", "-o", "junit"]),
-        "uploads compares nothing and expects nothing",
+        "uploads compares nothing and expects nothing, so there is nothing to report: add `compare` or `expect` to the \
+         document and run it again, or choose another --output",
     );
     let ended = scratch.call(&["compare", "b", "c", "-o", "csv"]).expect(2);
     assert!(ended.stderr.contains("csv and html show one run"), "{ended}");

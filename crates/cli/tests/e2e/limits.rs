@@ -1,15 +1,26 @@
-//! Timeouts of the document.
+//! Limits of a run: its timeouts, its open files, and what is read of results from elsewhere.
 
-use std::{collections::BTreeSet, process::Command, thread, time::Duration};
+use std::{
+    collections::BTreeSet, fs, io::Write, os::unix::fs::symlink, path::Path, process::Command, thread,
+    time::Duration,
+};
 
+use flate2::{Compression, write::GzEncoder};
 use perfrun_contract::{node::Reason, run::RunState};
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::{
-    document,
+    document, kept,
     perfrun::{Mode, Running, Scratch, by_attempt, results, send},
 };
+
+/// The shortest record of a trial, and what separates it from the next one.
+const RECORD: &str = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,"atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}},"#;
+
+/// What `perfrun` says about results that are too large.
+const ADVICE: &str =
+    "these results would take more than 256 MiB of memory: add --large if you trust who made them";
 
 #[test]
 fn a_run_that_takes_too_long_keeps_its_results_and_can_be_resumed() {
@@ -111,4 +122,110 @@ fn too_few_open_files_are_reported_before_anything_is_created() {
         "perfrun needs 132 open files to start 4 processes, and the system allows it 128: raise the limit";
     assert!(ended.stderr.contains(sentence), "{ended}");
     assert!(!scratch.results().exists(), "{ended}");
+}
+
+#[test]
+fn a_results_file_that_is_no_regular_file_is_refused() {
+    let fifo = |file: &Path| {
+        let made = Command::new("mkfifo").arg(file).status().unwrap();
+        assert!(made.success());
+    };
+    let endless = |file: &Path| symlink("/dev/zero", file).unwrap();
+    for make in [&fifo as &dyn Fn(&Path), &endless] {
+        let scratch = Scratch::new();
+        let run = kept::run(&kept::uploads(), 0, |_| 1.0);
+        run.keep(&scratch, "run");
+        let folder = scratch.path().join("run");
+
+        make(&scratch.path().join("special.json"));
+        for command in [
+            &["report", "special.json"][..],
+            &["compare", "special.json", "run"],
+        ] {
+            let refused = scratch.call(command).expect(1);
+            assert!(refused.stderr.contains("it is not a regular file"), "{refused}");
+        }
+        fs::create_dir(scratch.path().join("empty")).unwrap();
+        make(&scratch.path().join("empty/results.json"));
+        for command in [&["report"][..], &["run", "--resume"]] {
+            let refused = scratch.call(&[command, &["empty"]].concat()).expect(1);
+            assert!(refused.stderr.contains("it has no results.json"), "{refused}");
+        }
+
+        // Of the files of a run, each is missing on its own.
+        for part in ["trials", "profiles"] {
+            fs::create_dir(folder.join(part)).unwrap();
+        }
+        make(&folder.join("trials/c0.i0.a1.json"));
+        let stacks = format!("profiles/{}.client", run.0.plan.cells[0].id);
+        fs::write(folder.join(format!("{stacks}.svg")), "").unwrap();
+        for name in ["folded", "folded.gz"] {
+            make(&folder.join(format!("{stacks}.{name}")));
+        }
+        let report = scratch.call(&["report", "run"]).expect(0);
+        assert_eq!(
+            report.stderr.matches("left out the file of a trial").count(),
+            1,
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn results_that_would_fill_memory_are_refused_with_what_to_do() {
+    let scratch = Scratch::new();
+    let mut compressed = GzEncoder::new(vec![], Compression::fast());
+    let text = format!("{{\"trials\":[{}", RECORD.repeat(200_000));
+    compressed.write_all(text.as_bytes()).unwrap();
+    let compressed = compressed.finish().unwrap();
+    assert!(compressed.len() < 1 << 20);
+    fs::write(scratch.path().join("results.json.gz"), compressed).unwrap();
+    for command in [&["report"][..], &["compare"], &["report", "--output=json"]] {
+        let refused = scratch.call(&[command, &["results.json.gz"]].concat()).expect(1);
+        assert!(refused.stderr.contains(ADVICE), "{refused}");
+    }
+    let read = scratch.call(&["report", "--large", "results.json.gz"]).expect(1);
+    assert!(read.stderr.contains("it is not JSON"), "to its end: {read}");
+}
+
+#[test]
+fn all_runs_of_a_comparison_share_what_results_may_take() {
+    let scratch = Scratch::new();
+    let records = RECORD.repeat(110_000);
+    for (hour, folder) in [(1, "one"), (2, "other")] {
+        let mut run = kept::run(&kept::uploads(), hour, |_| 1.0).json();
+        run["trials"] = json!("all");
+        let all = format!("[{}]", records.trim_end_matches(','));
+        kept::keep(&scratch, folder, &run.to_string().replace("\"all\"", &all));
+    }
+    let one = scratch.call(&["compare", "one"]).expect(1);
+    assert!(
+        one.stderr.contains("compares nothing and expects nothing"),
+        "{one}"
+    );
+    let both = scratch.call(&["compare", "one", "other"]).expect(1);
+    assert!(both.stderr.contains(ADVICE), "{both}");
+}
+
+#[test]
+fn a_document_without_end_is_refused() {
+    let scratch = Scratch::new();
+    let refused = scratch.call(&["plan", "/dev/zero"]).expect(1);
+    assert!(
+        refused.stderr.contains("/dev/zero has more than 16 MiB"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_document_that_is_too_large_is_called_so_wherever_a_character_ends() {
+    let scratch = Scratch::new();
+    for first in ["", "#"] {
+        scratch.write("large.yaml", &(first.to_owned() + &"é".repeat((8 << 20) + 1)));
+        let refused = scratch.call(&["plan", "large.yaml"]).expect(1);
+        assert!(
+            refused.stderr.contains("large.yaml has more than 16 MiB"),
+            "{refused}"
+        );
+    }
 }

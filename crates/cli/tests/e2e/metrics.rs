@@ -122,16 +122,7 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
         .into_iter()
         .filter(|it| it.uid != "perfrun-operator")
         .collect();
-    let scopes = [
-        ("transfers", "bandwidth"),
-        ("handshakes", "handshakes"),
-        ("pings", "ping"),
-        ("substreams", "substreams"),
-        ("echoes", "echo"),
-        ("messages", "messages"),
-        ("stressed", "relayStress"),
-    ]
-    .map(|(run, workload)| scope(run, workload, from, to));
+    let scopes = scopes(from, to);
     let mut without = vec![(
         "Time throttled by CPU limits",
         "nobody limits the CPU of local nodes",
@@ -235,6 +226,20 @@ fn scraping(address: &str) -> String {
     format!(
         "{{global: {{scrape_interval: 1s}}, scrape_configs: [{{job_name: perfrun, static_configs: [{{targets: ['{address}']}}]}}]}}"
     )
+}
+
+/// Those of all documents.
+fn scopes(from: f64, to: f64) -> [Scope<'static>; 7] {
+    [
+        ("transfers", "bandwidth"),
+        ("handshakes", "handshakes"),
+        ("pings", "ping"),
+        ("substreams", "substreams"),
+        ("echoes", "echo"),
+        ("messages", "messages"),
+        ("stressed", "relayStress"),
+    ]
+    .map(|(run, workload)| scope(run, workload, from, to))
 }
 
 fn scope<'a>(run: &'a str, workload: &'a str, from: f64, to: f64) -> Scope<'a> {

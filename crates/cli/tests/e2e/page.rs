@@ -7,7 +7,7 @@ use fantoccini::Locator;
 use crate::{
     browser::{Driver, Screen},
     document,
-    perfrun::{Mode, PATIENCE, Running, Scratch},
+    perfrun::{Mode, Running, Scratch, TEST_TIMEOUT},
 };
 
 #[tokio::test]
@@ -29,7 +29,12 @@ async fn a_browser_shows_the_run_and_then_its_report() {
         .to_owned();
 
     browser.goto(&url).await.unwrap();
-    let wait = || browser.wait().at_most(PATIENCE).every(Duration::from_millis(50));
+    let wait = || {
+        browser
+            .wait()
+            .at_most(TEST_TIMEOUT)
+            .every(Duration::from_millis(50))
+    };
     // A dot for a trial that has ended, while others are still to come.
     wait().for_element(Locator::Css("#cells circle")).await.unwrap();
     let stage = browser

@@ -26,7 +26,7 @@ use crate::{
 use perfrun_test_kit::{Need, remains, skip};
 
 /// What takes longer hangs, even on a slow machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 
 pub(crate) const PERFRUN: &str = env!("CARGO_BIN_EXE_perfrun");
 
@@ -283,7 +283,7 @@ impl Running {
             let ended = self.child.try_wait().unwrap();
             let is_over = ended.is_some() && self.stderr.is_over() && !self.stderr().contains(text);
             assert!(
-                !is_over && begun.elapsed() < PATIENCE,
+                !is_over && begun.elapsed() < TEST_TIMEOUT,
                 "it does not say {text:?} ({ended:?}):\n{}",
                 self.stderr()
             );
@@ -350,7 +350,11 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.stderr());
+            assert!(
+                begun.elapsed() < TEST_TIMEOUT,
+                "it does not end:\n{}",
+                self.stderr()
+            );
             thread::sleep(Duration::from_millis(5));
         };
         Ended {
@@ -486,7 +490,10 @@ pub(crate) fn eventually<T>(what: &str, mut holds: impl FnMut() -> Option<T>) ->
         if let Some(value) = holds() {
             return value;
         }
-        assert!(begun.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(
+            begun.elapsed() < TEST_TIMEOUT,
+            "not within {TEST_TIMEOUT:?}: {what}"
+        );
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     document::{self, Document},
-    perfrun::{Mode, PATIENCE, Running, Scratch, entries, node_program, results},
+    perfrun::{Mode, Running, Scratch, TEST_TIMEOUT, entries, node_program, results},
 };
 
 fn with_variant(name: &str, variant: serde_json::Value) -> Document {
@@ -93,7 +93,12 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
     perfrun.says("[2/4]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
-    scratch.resume().expect(0);
+    let ended = scratch.resume().expect(0);
+    let moved_line = format!(
+        "perfrun/remembered: stack next runs {}\n",
+        moved.canonicalize().unwrap().display()
+    );
+    assert!(ended.stderr.starts_with(&moved_line), "{ended}");
     let results = results(&folder);
     assert_eq!(results.state, RunState::Complete);
     let [now] = &results.environment.programs[..] else {
@@ -102,6 +107,41 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
     assert_eq!(now.path, moved.canonicalize().unwrap().to_str().unwrap());
     let log = fs::read_to_string(folder.join("logs/client-0-next.log")).unwrap();
     assert_eq!(log, "started\n".repeat(3));
+}
+
+#[test]
+fn programs_that_a_document_names_are_printed_before_the_first_run() {
+    let named = |document: Document, scratch: &Scratch| {
+        let script = format!("exec {} \"$@\"", node_program().display());
+        let program = scratch.script("own-node", &script);
+        let variant = json!({
+            "name": "next", "stack": "raw", "command": [program], "env": { "COLOUR": "blue\nred" },
+        });
+        let document = document.with("stacks", json!([variant])).with(
+            "matrix",
+            json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawReference": false }),
+        );
+        let line = |program: &str| format!("perfrun/named: stack next runs {program} with COLOUR=blue red\n");
+        (document, line(program.to_str().unwrap()), line("its program"))
+    };
+    let scratch = Scratch::new();
+    let (document, line, without_program) = named(document::run("named"), &scratch);
+    let ended = scratch.run(Mode::Loopback, &document, &["--quiet"]).expect(0);
+    assert!(ended.stderr.starts_with(&line), "{ended}");
+    let given = format!("next={}", node_program().display());
+    let ended = scratch
+        .run(Mode::Loopback, &document, &["--quiet", "--node", &given])
+        .expect(0);
+    assert!(ended.stderr.starts_with(&without_program), "{ended}");
+
+    let scratch = Scratch::new();
+    let (document, line, _) = named(document::steady("named", 300, 4), &scratch);
+    let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &[]));
+    perfrun.says("[1/4]");
+    perfrun.signal(Signal::INT);
+    perfrun.ended().expect(130);
+    let ended = scratch.resume().expect(0);
+    assert!(ended.stderr.starts_with(&line), "{ended}");
 }
 
 #[test]
@@ -114,7 +154,7 @@ fn a_program_that_ends_early_is_reported_with_the_end_of_its_log() {
         let begun = Instant::now();
         let ended = scratch.run(mode, &document, &["--node", &program]).expect(1);
         assert!(
-            begun.elapsed() < PATIENCE,
+            begun.elapsed() < TEST_TIMEOUT,
             "not after timeouts.provision, 5 minutes"
         );
         let told = ended

@@ -72,7 +72,7 @@ const WIDER: &str = r#"
 "#;
 
 /// The smallest text that people read on a phone, in CSS pixels.
-const LEAST_TEXT: f64 = 11.0;
+const TEXT_MIN: f64 = 11.0;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -319,7 +319,7 @@ async fn a_phone_shows_a_dark_page_whose_plots_fit_and_can_be_read() {
     let labels: Vec<Label> = read(&browser, LABELS).await;
     assert!(labels.len() > 20, "{labels:?}");
     for label in &labels {
-        assert!(label.pixels >= LEAST_TEXT, "too small: {label:?}");
+        assert!(label.pixels >= TEXT_MIN, "too small: {label:?}");
         assert!(!label.is_cut, "cut off at the edge of its plot: {label:?}");
     }
     let (is_dark, text): (bool, String) = read(

@@ -85,16 +85,20 @@ fn results_report_page_and_metrics_have_one_reason() {
             .lines()
             .find(|line| line.starts_with("perfrun_run_info{"));
         assert!(info.unwrap().contains("reason=\"TrialTimeout\""), "{info:?}");
-        for (state, count) in [("planned", 2), ("completed", 1), ("failed", 1)] {
-            let sample = format!("state=\"{state}\"}} {count}");
-            let is_there = |line: &str| line.starts_with("perfrun_run_trials{") && line.contains(&sample);
-            assert!(exported.lines().any(is_there), "{sample} in {exported}");
-        }
+        counts_trials(&exported);
         assert!(
             events.contains(r#""conclusion":{"phase":"Failed","reason":"TrialTimeout""#),
             "{events}"
         );
         assert!(events.contains(r#""trials":2,"ended":2,"failed":1"#), "{events}");
+    }
+}
+
+fn counts_trials(exported: &str) {
+    for (state, count) in [("planned", 2), ("completed", 1), ("failed", 1)] {
+        let sample = format!("state=\"{state}\"}} {count}");
+        let is_there = |line: &str| line.starts_with("perfrun_run_trials{") && line.contains(&sample);
+        assert!(exported.lines().any(is_there), "{sample} in {exported}");
     }
 }
 

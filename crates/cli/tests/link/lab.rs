@@ -2,14 +2,24 @@
 
 use std::{
     fmt,
-    io::{BufRead, BufReader, ErrorKind},
-    os::fd::{AsFd, AsRawFd},
+    io::{self, BufRead, BufReader, ErrorKind},
+    os::{
+        fd::{AsFd, AsRawFd},
+        linux::net::SocketAddrExt,
+        unix::{
+            net::{SocketAddr, UnixListener},
+            process::CommandExt,
+        },
+    },
     process::{self, Child, ChildStdout, Command, Output, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    net::listen,
+    process::{Pid, Signal, kill_process},
+};
 use serde_json::Value;
 
 use perfrun_local::namespace::Namespace;
@@ -150,6 +160,19 @@ impl Lab {
             .args(arguments)
             .env_remove("RUST_LOG");
         Ended::of(&self.near.run(|| command.output().unwrap()))
+    }
+
+    /// An abstract socket at the near end whose other side sees another user, without any right.
+    pub(crate) fn socket_of_a_stranger(&self, name: &str) -> UnixListener {
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = self.near.run(|| UnixListener::bind_addr(&address).unwrap());
+        let socket = listener.try_clone().unwrap();
+        let mut stranger = Command::new("true");
+        stranger.uid(65534);
+        // SAFETY: this is one system call. The kernel shows the user that made the last one.
+        unsafe { stranger.pre_exec(move || listen(&socket, 1).map_err(io::Error::from)) };
+        assert!(stranger.status().unwrap().success());
+        listener
     }
 
     /// Answers at the far end.

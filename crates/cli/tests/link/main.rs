@@ -10,7 +10,11 @@
 mod lab;
 
 use perfrun_test_kit::{Need, skip};
-use std::time::{Duration, Instant};
+use std::{
+    io::Write,
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 
@@ -96,6 +100,27 @@ fn a_killed_command_leaves_a_closed_link_that_is_shown_as_closed() {
     successor.interrupt();
     assert!(successor.ended());
     assert_eq!(lab.show()["found"], "nothing");
+}
+
+#[test]
+fn the_state_that_another_user_tells_is_not_shown() {
+    let Some(lab) = Lab::new() else { return };
+    let stranger = lab.socket_of_a_stranger("perfrun-link-eth0");
+    let mut set = lab.set(&DELAY);
+    let told = set.next_object()["state"].to_string();
+    let telling = thread::spawn(move || {
+        let (mut stream, _) = stranger.accept().unwrap();
+        // Nobody may read it.
+        let _ = stream.write_all(told.as_bytes());
+    });
+    let shown = lab.show();
+    assert_eq!(
+        (&shown["found"], &shown["peers"][0]),
+        (&"silent".into(), &FAR.into())
+    );
+    telling.join().unwrap();
+    set.interrupt();
+    assert!(set.ended());
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! A node reached directly over HTTP/1.1.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
@@ -10,7 +13,7 @@ use reqwest::{
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
 };
 
-use super::{BoxError, Method, Request, Requester, Response, read_within};
+use super::{BoxError, Method, Request, Requester, Response};
 
 /// A node that has not accepted a connection by then is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -18,9 +21,16 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Nodes close connections that are idle for a minute: a call must not meet one that is just being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// After a longer answer that took room, connections are not used again: the buffer of each grows with the
+/// answers, up to 400 KiB, and a run may have hundreds of nodes.
+const BUFFERED_BYTES: usize = 64 << 10;
+
 /// Keeps connections open between calls.
 pub(super) struct Http {
-    client: Client,
+    client: Mutex<Client>,
+    /// Makes a client without connections.
+    connect: fn(&HeaderValue) -> reqwest::Result<Client>,
+    authorization: HeaderValue,
     base: String,
 }
 
@@ -28,7 +38,19 @@ impl Http {
     pub(super) fn new(base: &str, token: &str) -> Result<Self, BoxError> {
         let mut authorization = HeaderValue::try_from(format!("Bearer {token}"))?;
         authorization.set_sensitive(true);
-        let client = Client::builder()
+        base.parse::<Url>()?;
+        Ok(Self {
+            client: Mutex::new(Self::connecting(&authorization)?),
+            connect: Self::connecting,
+            authorization,
+            base: base.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// A client without connections.
+    fn connecting(authorization: &HeaderValue) -> reqwest::Result<Client> {
+        let authorization = authorization.clone();
+        Client::builder()
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -37,12 +59,20 @@ impl Http {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
-            .build()?;
-        base.parse::<Url>()?;
-        Ok(Self {
-            client,
-            base: base.trim_end_matches('/').to_owned(),
-        })
+            .build()
+    }
+
+    fn client(&self) -> Client {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connects for the next calls, instead of using connections again. If that is not possible, memory stays
+    /// in use, and the answer that was read is as good as any.
+    fn reconnect(&self) {
+        match (self.connect)(&self.authorization) {
+            Ok(client) => *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client,
+            Err(error) => tracing::warn!(%error, "connections to a node are used again"),
+        }
     }
 }
 
@@ -55,17 +85,63 @@ impl Requester for Http {
             Method::Delete => reqwest::Method::DELETE,
         };
         let url = format!("{}{}", self.base, request.path);
-        let builder = self.client.request(method, url).timeout(request.timeout);
-        let mut builder = builder.header(EPOCH_HEADER, request.epoch);
+        let mut builder = self
+            .client()
+            .request(method, url)
+            .header(EPOCH_HEADER, request.epoch);
         if let Some(body) = request.body {
             builder = builder.header(CONTENT_TYPE, "application/json").body(body);
         }
         // The address is told apart from the token, and callers name the node: neither belongs into the
         // message.
-        let response = builder.send().await.map_err(reqwest::Error::without_url)?;
-        let status = response.status().as_u16();
-        let body = http::Response::from(response).into_body();
-        let body = read_within(body.map_err(reqwest::Error::without_url), request.most_bytes).await?;
-        Ok(Response { status, body })
+        let call = async {
+            let answer = builder.send().await.map_err(reqwest::Error::without_url)?;
+            let answer = http::Response::from(answer);
+            Ok::<_, BoxError>(answer.map(|body| body.map_err(reqwest::Error::without_url)))
+        };
+        let reading = &request.reading;
+        let answer = reading.answer(request.timeout, request.most_bytes, call).await?;
+        if answer.held.is_some() && answer.body.len() > BUFFERED_BYTES {
+            self.reconnect();
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::client::Reading;
+
+    #[tokio::test]
+    async fn a_long_answer_is_not_lost_if_the_next_call_cannot_have_a_client_of_its_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let mut http = Http::new(&base, "x").unwrap();
+        http.connect = |_| Client::builder().user_agent("\n").build();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let read = stream.read(&mut [0; 4096]).await.unwrap();
+            assert!(read > 0);
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n".to_vec();
+            let answer = [head, vec![b'x'; 1 << 20]].concat();
+            stream.write_all(&answer).await.unwrap();
+        });
+        let request = Request {
+            method: Method::Get,
+            path: "/metrics",
+            body: None,
+            epoch: 1,
+            timeout: Duration::from_secs(60),
+            most_bytes: 8 << 20,
+            reading: Reading::of_process(),
+        };
+        let answer = http.request(request).await.unwrap();
+        assert_eq!(answer.body.len(), 1 << 20);
     }
 }

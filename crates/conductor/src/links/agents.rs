@@ -13,13 +13,13 @@ use perfrun_contract::{
     node::{LinkRequest, LinkStatus},
     role::Role,
 };
-use perfrun_link::{Link, Prefix, Route};
+use perfrun_link::{OutgoingLinks, Prefix, Route};
 use strum::IntoEnumIterator;
 
 use super::{
     Links,
     legs::{NodePair, covering_pairs},
-    unready::{AgentError, Unready, all_or_first_failure, unsupported},
+    unready::{AgentError, LinksNotReady, all_or_first_failure, unsupported},
 };
 use crate::{attempt::Node, client::AgentClient};
 
@@ -53,7 +53,7 @@ impl Links<'_> {
                 )));
             };
             let status = client.link().await.map_err(|error| {
-                AgentError::Unready(format!("the link agent of {name}: {}", error.describe()))
+                AgentError::Unreachable(format!("the link agent of {name}: {}", error.describe()))
             })?;
             Ok((name, client.clone(), node.info.listen_ip, status))
         }))
@@ -80,10 +80,11 @@ impl Links<'_> {
     }
 
     /// Updates where all agents answer probes.
-    pub(super) async fn refresh(&mut self) -> Result<(), Unready> {
+    pub(super) async fn refresh(&mut self) -> Result<(), LinksNotReady> {
         let answers = join_all(self.agents.iter().map(|(name, agent)| async move {
             let status = agent.client.link().await;
-            let status = status.map_err(|error| Unready::of_call(name, "say what its links are", &error))?;
+            let status =
+                status.map_err(|error| LinksNotReady::of_call(name, "say what its links are", &error))?;
             Ok((name.clone(), status))
         }))
         .await;
@@ -140,7 +141,7 @@ impl Links<'_> {
     }
 
     /// What happens to what a node of this role sends. Peers to whom the same happens share a link.
-    fn link(&self, role: Role, impairments: &NetworkImpairments) -> Result<Link, String> {
+    fn link(&self, role: Role, impairments: &NetworkImpairments) -> Result<OutgoingLinks, String> {
         let ips: BTreeSet<(IpAddr, Role)> = self.agents.values().map(|peer| (peer.ip, peer.role)).collect();
         let mut routes: Vec<Route> = vec![];
         for (ip, peer) in ips {
@@ -156,16 +157,16 @@ impl Links<'_> {
                 }),
             }
         }
-        Link::new(routes).map_err(|bad| bad.to_string())
+        OutgoingLinks::new(routes).map_err(|bad| bad.to_string())
     }
 
-    pub(super) async fn set(&self, requests: &Requests) -> Result<(), Unready> {
+    pub(super) async fn set(&self, requests: &Requests) -> Result<(), LinksNotReady> {
         let set = requests
             .iter()
             .filter_map(|(name, request)| Some((name, self.agents.get(name)?, request)));
         let answers = join_all(set.map(|(name, agent, request)| async move {
             let set = agent.client.impair(request).await;
-            set.map_err(|error| Unready::of_call(name, "set its links", &error))
+            set.map_err(|error| LinksNotReady::of_call(name, "set its links", &error))
         }))
         .await;
         all_or_first_failure(answers).map(drop)

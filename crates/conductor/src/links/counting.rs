@@ -13,10 +13,10 @@ use super::{
     Links,
     agents::Agent,
     evidence::{add_evidence, fail},
-    unready::{Unready, all_or_first_failure},
+    unready::{LinksNotReady, all_or_first_failure},
 };
 
-/// Agents that count what happens to a trial's packets, by node, with their instances. None for those that
+/// Agents that count what happens to a trial's packets, by node, with their instances. `None` for those that
 /// began in an earlier session.
 #[derive(Debug, Default)]
 pub(crate) struct Counting(BTreeMap<String, Option<u64>>);
@@ -35,7 +35,7 @@ impl Links<'_> {
         &mut self,
         trial: &Trial,
         names: &[&String],
-    ) -> Result<Option<Counting>, Unready> {
+    ) -> Result<Option<Counting>, LinksNotReady> {
         let seeded = self.current_of(names).map(|(name, agent, request)| {
             let place = names.iter().position(|other| *other == name);
             let seed = place.and_then(|place| self.seed(trial, place));
@@ -54,8 +54,8 @@ impl Links<'_> {
                 Ok(()) => agent.client.link().await,
                 Err(error) => Err(error),
             };
-            let status =
-                counted.map_err(|error| Unready::of_call(name, "count packets on its links", &error))?;
+            let status = counted
+                .map_err(|error| LinksNotReady::of_call(name, "count packets on its links", &error))?;
             Ok((name.clone(), status))
         }))
         .await;
@@ -97,7 +97,7 @@ impl Links<'_> {
                     add_evidence(record, &name, before, &request.link, &peers, status);
                 }
                 Err(error) => {
-                    let unready = Unready::of_call(&name, "report what happened to packets", &error);
+                    let unready = LinksNotReady::of_call(&name, "report what happened to packets", &error);
                     fail(record, unready.failure);
                     lost.extend(unready.lost);
                 }

@@ -7,7 +7,7 @@ use perfrun_contract::{
     record::{Flag, LinkRecord, TrialFailure, TrialRecord},
 };
 use perfrun_link::{
-    Link, LinkState, Prefix,
+    LinkState, OutgoingLinks, Prefix,
     state::{Concern, Traffic},
 };
 
@@ -18,7 +18,7 @@ pub(super) fn add_evidence(
     record: &mut TrialRecord,
     name: &str,
     instance_before: Option<u64>,
-    requested: &Link,
+    requested: &OutgoingLinks,
     peers: &[IpAddr],
     status: LinkStatus,
 ) {
@@ -85,7 +85,7 @@ fn add_flags(record: &mut TrialRecord, state: &LinkState) {
 }
 
 /// Whether a link impairs packets to one of these peers.
-fn is_impaired(link: &Link, peers: &[IpAddr]) -> bool {
+fn is_impaired(link: &OutgoingLinks, peers: &[IpAddr]) -> bool {
     let mut routes = link.routes().iter().filter(|route| !route.impairment.is_none());
     let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));
     routes.any(|route| route.peers.iter().any(is_peer))

@@ -18,7 +18,7 @@ use super::{
     Links,
     agents::Requests,
     legs::{NodePair, rounds},
-    unready::Unready,
+    unready::LinksNotReady,
 };
 
 /// Pauses before a link is measured again. The first two are none: a link that is right is judged wrong once
@@ -49,7 +49,7 @@ impl Links<'_> {
         &mut self,
         impairments: &NetworkImpairments,
         requests: &Requests,
-    ) -> Result<LinkCheck, Unready> {
+    ) -> Result<LinkCheck, LinksNotReady> {
         self.refresh().await?;
         let pairs = self.node_pairs();
         if pairs.iter().any(|pair| !self.bases.contains_key(pair)) {
@@ -106,11 +106,11 @@ impl Links<'_> {
              than the network?",
             impairments.name, leg.client, leg.server, leg.attempts
         );
-        Err(Unready::ineffective(message, Some(check)))
+        Err(LinksNotReady::ineffective(message, Some(check)))
     }
 
     /// What round trips take without any impairment.
-    async fn measure_bases(&mut self, pairs: &[NodePair]) -> Result<(), Unready> {
+    async fn measure_bases(&mut self, pairs: &[NodePair]) -> Result<(), LinksNotReady> {
         let open = |name: &String| (name.clone(), LinkRequest::default());
         self.set(&self.agents.keys().map(open).collect()).await?;
         let none = Impairment::default();
@@ -128,7 +128,7 @@ impl Links<'_> {
                 let Some(round_trip) = measured?.round_trip else {
                     let NodePair { client, server } = pair;
                     let message = format!("{client} to {server}: no answer over a link that is not impaired");
-                    return Err(Unready::ineffective(message, None));
+                    return Err(LinksNotReady::ineffective(message, None));
                 };
                 self.bases.insert(pair, Duration::from_nanos(round_trip.p50_ns));
             }
@@ -142,7 +142,7 @@ impl Links<'_> {
         client: &str,
         server: &str,
         impairments: &'b NetworkImpairments,
-    ) -> Result<(&'b Impairment, &'b Impairment), Unready> {
+    ) -> Result<(&'b Impairment, &'b Impairment), LinksNotReady> {
         let role = |name| self.agents.get(name).map(|agent| agent.role);
         let between = |from, to| impairments.between(role(from)?, role(to)?);
         between(client, server)
@@ -157,7 +157,7 @@ impl Links<'_> {
         impairments: &NetworkImpairments,
         echo_time: Duration,
         pauses: &[Duration],
-    ) -> Result<Leg, Unready> {
+    ) -> Result<Leg, LinksNotReady> {
         let (to_server, to_client) = self.ways(&pair.client, &pair.server, impairments)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
         let plan = probe::ProbePlan::with_echo_time(to_server, to_client, echo_time);
@@ -207,7 +207,7 @@ impl Links<'_> {
         plan: &probe::ProbePlan,
         back: &probe::ProbePlan,
         beside: Option<Duration>,
-    ) -> Result<(Measurement, Option<Measurement>), Unready> {
+    ) -> Result<(Measurement, Option<Measurement>), LinksNotReady> {
         let there = self.measure(client, server, plan.clone());
         let filled = async {
             match back.fill {
@@ -230,7 +230,7 @@ impl Links<'_> {
         from: &str,
         to: &str,
         plan: probe::ProbePlan,
-    ) -> Result<Measurement, Unready> {
+    ) -> Result<Measurement, LinksNotReady> {
         let (Some(near), Some(far)) = (self.agents.get(from), self.agents.get(to)) else {
             return Err(no_link(from, to));
         };
@@ -239,12 +239,12 @@ impl Links<'_> {
             plan,
         };
         let measured = near.client.probe(&request).await;
-        measured.map_err(|error| Unready::of_call(from, &format!("measure the link to {to}"), &error))
+        measured.map_err(|error| LinksNotReady::of_call(from, &format!("measure the link to {to}"), &error))
     }
 }
 
-fn no_link(from: &str, to: &str) -> Unready {
-    Unready::ineffective(format!("there is no link from {from} to {to}"), None)
+fn no_link(from: &str, to: &str) -> LinksNotReady {
+    LinksNotReady::ineffective(format!("there is no link from {from} to {to}"), None)
 }
 
 /// Judges what was measured, each with its plan, and the rate to the client if that was measured, too.
@@ -256,7 +256,7 @@ async fn judge(
     base: Duration,
     (plan, measured): (probe::ProbePlan, Measurement),
     back: Option<(probe::ProbePlan, Measurement)>,
-) -> Result<ProbeVerdict, Unready> {
+) -> Result<ProbeVerdict, LinksNotReady> {
     let (to_server, to_client) = (to_server.clone(), to_client.clone());
     let judged = tokio::task::spawn_blocking(move || {
         let mut verdict = probe::judge(&to_server, &to_client, base, &plan, &measured);
@@ -265,7 +265,7 @@ async fn judge(
         verdict.findings.extend(rate_back);
         verdict
     });
-    judged
-        .await
-        .map_err(|error| Unready::ineffective(format!("failed to judge a measured link: {error}"), None))
+    judged.await.map_err(|error| {
+        LinksNotReady::ineffective(format!("failed to judge a measured link: {error}"), None)
+    })
 }

@@ -7,13 +7,13 @@ use perfrun_contract::{
     node::Reason,
     record::{LinkCheck, TrialFailure},
 };
-use perfrun_link::{Ability, Backend, Capabilities, Link};
+use perfrun_link::{Ability, Backend, Capabilities, OutgoingLinks};
 
 use crate::client::Error;
 
 /// Why links are not ready for a trial.
 #[derive(Debug)]
-pub(crate) struct Unready {
+pub(crate) struct LinksNotReady {
     pub failure: TrialFailure,
     /// The links as they were measured, if they were.
     pub check: Option<Box<LinkCheck>>,
@@ -21,7 +21,7 @@ pub(crate) struct Unready {
     pub lost: BTreeSet<String>,
 }
 
-impl Unready {
+impl LinksNotReady {
     pub(super) fn ineffective(message: String, check: Option<LinkCheck>) -> Self {
         Self {
             failure: failure(None, message),
@@ -64,8 +64,10 @@ pub(super) fn failure(node: Option<&str>, message: String) -> TrialFailure {
 }
 
 /// All answers, or the first failure and all nodes that were lost.
-pub(super) fn all_or_first_failure<T>(answers: Vec<Result<T, Unready>>) -> Result<Vec<T>, Unready> {
-    let (mut good, mut first) = (vec![], None::<Unready>);
+pub(super) fn all_or_first_failure<T>(
+    answers: Vec<Result<T, LinksNotReady>>,
+) -> Result<Vec<T>, LinksNotReady> {
+    let (mut good, mut first) = (vec![], None::<LinksNotReady>);
     for answer in answers {
         match (answer, &mut first) {
             (Ok(answer), _) => good.push(answer),
@@ -82,7 +84,7 @@ pub(crate) enum AgentError {
     /// The requested impairment is not available.
     Unsupported(String),
     /// An agent does not answer.
-    Unready(String),
+    Unreachable(String),
 }
 
 /// Why a node cannot impair as requested. `None` if it can.
@@ -99,7 +101,7 @@ pub(super) fn unsupported(
         Backend::Kernel => refusal(&capabilities.kernel),
         Backend::Userspace => refusal(&capabilities.userspace),
         Backend::Auto => capabilities
-            .choose(&Link::default())
+            .choose(&OutgoingLinks::default())
             .err()
             .map(|error| error.to_string()),
     }?;

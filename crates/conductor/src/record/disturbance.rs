@@ -22,11 +22,11 @@ pub(crate) fn add_disturbance(record: &mut TrialRecord, nodes: &BTreeMap<&str, &
 
 /// A standstill that is longer than this is noticed, in seconds: ten of the intervals in which nodes sample.
 /// A node that waits for a CPU, or whose runtime is busy, takes its samples up to a few intervals late.
-const LEAST_STANDSTILL: f64 = 1.0;
+const STANDSTILL_MIN: f64 = 1.0;
 
 /// A node that stands still uses less of a CPU than this. One that is only slow uses more, and that is what a
 /// trial measures: its stack may be the reason.
-const MOST_CPU: f64 = 0.05;
+const CPU_MAX: f64 = 0.05;
 
 fn standstill(record: &TrialRecord, nodes: &BTreeMap<&str, &Info>) -> Option<Standstill> {
     // A server in its client's process has no CPU time of its own, and stands still with it.
@@ -59,8 +59,8 @@ fn longest_standstill(samples: &[Sample]) -> Option<f64> {
         // What remains at the end, up to half an interval, is part of the last sample.
         let expected = if i == last { 1.5 * usual } else { usual };
         let seconds = sample.interval_seconds - expected;
-        let stood_still = sample.cpu_seconds - usual_cpu < MOST_CPU * seconds;
-        (seconds > LEAST_STANDSTILL && stood_still).then_some(seconds)
+        let stood_still = sample.cpu_seconds - usual_cpu < CPU_MAX * seconds;
+        (seconds > STANDSTILL_MIN && stood_still).then_some(seconds)
     });
     found.reduce(f64::max)
 }

@@ -21,7 +21,7 @@ pub const ATTEMPTS: u32 = 2;
 
 /// Of this number of measured pairs, one may be retried though no node was lost. A pair with the trial of its
 /// control counts as one.
-const PAIRS_PER_REPETITION: usize = 4;
+const PAIRS_PER_RETRY: usize = 4;
 
 /// A trial to run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -157,7 +157,7 @@ impl<'a> Progress<'a> {
         let session = lasts().map(|last| last.session).max().unwrap_or(0);
         let is_pair_to_repeat = is_measured_pair(block)
             && (lasts().any(|last| last.was_disturbed) || lasts().any(|last| last.session != session))
-            && self.may_repeat_a_pair();
+            && self.may_retry_a_pair();
         (attempt + 1 < ATTEMPTS && (lost_a_node || is_pair_to_repeat)).then(|| Next {
             trial: &block[0],
             attempt: attempt + 1,
@@ -165,11 +165,11 @@ impl<'a> Progress<'a> {
         })
     }
 
-    fn may_repeat_a_pair(&self) -> bool {
+    fn may_retry_a_pair(&self) -> bool {
         let pairs = self.blocks.iter().filter(|block| is_measured_pair(block));
         let is_repeated = |trial: &Trial| self.trials.get(&trial.id).is_some_and(|last| last.attempt > 0);
         let repeated = pairs.clone().filter(|pair| pair.iter().any(is_repeated)).count();
-        (repeated + 1) * PAIRS_PER_REPETITION <= pairs.count()
+        (repeated + 1) * PAIRS_PER_RETRY <= pairs.count()
     }
 }
 

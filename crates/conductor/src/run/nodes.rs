@@ -31,7 +31,7 @@ const READY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Nodes that a run begins with have been ready before. One that does not answer within this time has been
 /// lost since.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Session<'_> {
     /// Connects to all nodes. One that does not answer any more is replaced.
@@ -43,7 +43,12 @@ impl Session<'_> {
                 format!("the plan needs node {missing}, which was not started"),
             ));
         }
-        let limit = self.conductor.options.timeouts.provision.min(FIRST_ANSWER);
+        let limit = self
+            .conductor
+            .options
+            .timeouts
+            .provision
+            .min(FIRST_ANSWER_TIMEOUT);
         let (clock, plan) = (self.clock, self.conductor.plan);
         let connected = join_all(nodes.into_iter().map(|(name, handle)| async move {
             let node = connect(plan, &name, handle, clock, limit).await;
@@ -135,7 +140,7 @@ impl From<AgentError> for Stop {
     fn from(error: AgentError) -> Self {
         match error {
             AgentError::Unsupported(why) => Self::Failed(EndReason::ImpairmentUnsupported, why),
-            AgentError::Unready(why) => Self::Failed(EndReason::NodeNotReady, why),
+            AgentError::Unreachable(why) => Self::Failed(EndReason::NodeNotReady, why),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use perfrun_contract::node::{TrialState, TrialStatus};
+use perfrun_contract::node::TrialState;
+
+use super::report::Report;
 
 /// The start is at least this far ahead.
 const LEAD: Duration = Duration::from_millis(3);
@@ -17,16 +19,14 @@ pub(super) fn lead(clients: usize, worst_round_trip: Duration) -> Duration {
     (LEAD + LEAD_PER_CLIENT.saturating_mul(clients)).max(worst_round_trip.saturating_mul(4))
 }
 
-/// The servers, in the order in which a client gets them. Its peers take them in turn, so each client begins
-/// where the peers of the clients before it ended: all servers get the same number of peers, give or take
-/// one.
-pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, servers: &[T]) -> Vec<T> {
-    let mut servers = servers.to_vec();
-    if !servers.is_empty() {
-        let begin = client as u64 * u64::from(peers) % servers.len() as u64;
-        servers.rotate_left(usize::try_from(begin).unwrap_or(0));
-    }
-    servers
+/// The servers, at most `most` of them, in the order in which a client gets them. Its peers take them in
+/// turn, so each client begins where the peers of the clients before it ended: all servers get the same
+/// number of peers, give or take one.
+pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, most: usize, servers: &[T]) -> Vec<T> {
+    let before = client as u64 * u64::from(peers);
+    let begin = before.checked_rem(servers.len() as u64).unwrap_or(0);
+    let (last, first) = servers.split_at(usize::try_from(begin).unwrap_or(0));
+    first.iter().chain(last).take(most).cloned().collect()
 }
 
 /// What to do with a trial that nodes already know, because an earlier session began it.
@@ -38,22 +38,16 @@ pub(super) enum KnownTrial {
     StartOver,
 }
 
-/// Decides by the status of each server and each client. `None` for a node that does not know the trial.
-pub(super) fn decide_known_trial(
-    servers: &[Option<TrialStatus>],
-    clients: &[Option<TrialStatus>],
-) -> KnownTrial {
-    let failed = |status: &TrialStatus| {
-        status
-            .outcome
-            .as_ref()
-            .is_some_and(|outcome| outcome.failure.is_some())
+/// Decides by what each server and each client knows. `None` for a node that does not know the trial.
+pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<Report>]) -> KnownTrial {
+    let failed = |report: &Report| {
+        let outcome = report.outcome.as_ref();
+        outcome.is_some_and(|outcome| outcome.failure.is_some())
     };
     let at_least = |state: TrialState| {
-        move |status: &Option<TrialStatus>| {
-            status
-                .as_ref()
-                .is_some_and(|status| status.state >= state && !failed(status))
+        move |report: &Option<Report>| {
+            let report = report.as_ref();
+            report.is_some_and(|report| report.seen.state >= state && !failed(report))
         }
     };
     if servers.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running)) {
@@ -68,6 +62,7 @@ mod tests {
     use perfrun_contract::node::{Failure, Measured, Outcome, Reason};
 
     use super::*;
+    use crate::{client::Kept, trial::report::Seen};
 
     #[test]
     fn the_lead_covers_slow_control_links_and_many_clients() {
@@ -80,7 +75,7 @@ mod tests {
     #[test]
     fn clients_are_spread_evenly_over_servers() {
         let servers = ["a", "b", "c"].map(str::to_owned);
-        let of = |client, peers| servers_for(client, peers, &servers).concat();
+        let of = |client, peers| servers_for(client, peers, usize::MAX, &servers).concat();
         assert_eq!(
             [of(0, 1), of(1, 1), of(2, 1), of(3, 1)],
             ["abc", "bca", "cab", "abc"]
@@ -90,46 +85,59 @@ mod tests {
             ["abc", "cab", "bca"],
             "two peers each: ab, ca, bc"
         );
-        assert_eq!(servers_for::<&str>(7, 1, &[]), [""; 0]);
+        assert_eq!(servers_for::<&str>(7, 1, usize::MAX, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_client_of_a_stress_test_gets_the_addresses_that_it_dials() {
+        let sources: Vec<u32> = (0..10_000).collect();
+        let of = |client| servers_for(client, 50, 50, &sources);
+        assert_eq!(of(0), sources[..50]);
+        assert_eq!(of(199), sources[9_950..]);
+        assert_eq!(of(200), sources[..50]);
+        assert_eq!(
+            servers_for(1, 4, 4, &[0, 1, 2]),
+            [1, 2, 0],
+            "fewer sources than sinks"
+        );
     }
 
     #[test]
     fn a_trial_that_was_started_everywhere_is_taken_over() {
-        let running = status(TrialState::Running, None);
-        let finished = status(TrialState::Finished, None);
-        let ready = status(TrialState::Ready, None);
+        let running = || known(TrialState::Running, None);
+        let finished = || known(TrialState::Finished, None);
+        let ready = || known(TrialState::Ready, None);
         assert_eq!(
-            decide_known_trial(&[ready], &[finished.clone(), running]),
+            decide_known_trial(&[ready()], &[finished(), running()]),
             KnownTrial::TakeOver
         );
         assert_eq!(
-            decide_known_trial(std::slice::from_ref(&finished), std::slice::from_ref(&finished)),
+            decide_known_trial(&[finished()], &[finished()]),
             KnownTrial::TakeOver
         );
     }
 
     #[test]
     fn a_trial_that_was_not_started_everywhere_is_restarted() {
-        let running = status(TrialState::Running, None);
-        let ready = status(TrialState::Ready, None);
-        let started_by_half =
-            decide_known_trial(std::slice::from_ref(&ready), &[running.clone(), ready.clone()]);
+        let running = || known(TrialState::Running, None);
+        let ready = || known(TrialState::Ready, None);
+        let started_by_half = decide_known_trial(&[ready()], &[running(), ready()]);
         assert_eq!(started_by_half, KnownTrial::StartOver);
-        assert_eq!(decide_known_trial(&[ready], &[None]), KnownTrial::StartOver);
-        assert_eq!(decide_known_trial(&[None], &[running]), KnownTrial::StartOver);
+        assert_eq!(decide_known_trial(&[ready()], &[None]), KnownTrial::StartOver);
+        assert_eq!(decide_known_trial(&[None], &[running()]), KnownTrial::StartOver);
     }
 
     #[test]
     fn a_failed_trial_of_an_earlier_session_is_restarted() {
-        let finished = status(TrialState::Finished, None);
-        let timed_out = status(TrialState::Finished, Some(Reason::Timeout));
+        let finished = known(TrialState::Finished, None);
+        let timed_out = known(TrialState::Finished, Some(Reason::Timeout));
         assert_eq!(
             decide_known_trial(&[timed_out], &[finished]),
             KnownTrial::StartOver
         );
     }
 
-    fn status(state: TrialState, reason: Option<Reason>) -> Option<TrialStatus> {
+    fn known(state: TrialState, reason: Option<Reason>) -> Option<Report> {
         let outcome = (state == TrialState::Finished).then(|| Outcome {
             failure: reason.map(|reason| Failure {
                 reason,
@@ -138,12 +146,15 @@ mod tests {
             measured: Measured::default(),
             served: None,
         });
-        Some(TrialStatus {
-            state,
-            addresses: vec![],
-            bytes_sent: 0,
-            bytes_received: 0,
+        Some(Report {
+            seen: Seen {
+                state,
+                bytes: 0,
+                addresses: vec![],
+            },
             outcome,
+            room: Kept::default(),
+            merged_samples: None,
         })
     }
 }

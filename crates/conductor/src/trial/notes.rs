@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use perfrun_contract::node::{Reason, TrialState};
 use tokio::time::Instant;
 
-use super::{Driver, Halt, Leftover};
+use super::{Driver, Halt, Leftover, report::Report};
 use crate::{
     client::{Error, Prepared},
     clock::{ClockReading, Offset},
@@ -103,19 +103,21 @@ impl Driver<'_> {
         self.check_failures()
     }
 
-    /// Takes the outcome out of the last status, if there is one.
-    pub(super) fn note_outcome(&mut self, i: usize) {
+    /// Notes what a node reports, and the outcome if there is one.
+    pub(super) fn note_report(&mut self, i: usize, report: Report) {
         let party = &mut self.parties[i];
-        let Some(status) = party
-            .status
-            .as_mut()
-            .filter(|status| status.state == TrialState::Finished)
-        else {
+        let has_ended = report.seen.state == TrialState::Finished;
+        party.seen = Some(report.seen);
+        if !has_ended {
             return;
-        };
+        }
         party.has_ended = true;
-        match status.outcome.take() {
-            Some(outcome) => self.seen.add_outcome(&party.name, party.role, outcome),
+        match report.outcome {
+            Some(outcome) => {
+                self.room.push(report.room);
+                self.merged_samples = self.merged_samples.max(report.merged_samples);
+                self.seen.add_outcome(&party.name, party.role, outcome);
+            }
             None => {
                 let message = format!("{} finished without an outcome", party.name);
                 self.seen
@@ -143,6 +145,7 @@ impl Driver<'_> {
             | Error::Busy(_)
             | Error::Refused { .. }
             | Error::TooLong(_)
+            | Error::NoRoom
             | Error::Malformed(_) => {
                 let message = format!("{}: {}", party.name, error.describe());
                 self.seen
@@ -170,10 +173,8 @@ impl Driver<'_> {
             return;
         }
         self.progress_reported = Instant::now();
-        let clients = self.clients().filter_map(|i| self.parties[i].status.as_ref());
-        let bytes = clients
-            .map(|status| status.bytes_sent + status.bytes_received)
-            .sum();
+        let clients = self.clients().filter_map(|i| self.parties[i].seen.as_ref());
+        let bytes = clients.map(|seen| seen.bytes).sum();
         let seconds = self
             .progress_reported
             .saturating_duration_since(started)

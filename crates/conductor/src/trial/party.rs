@@ -12,13 +12,27 @@ use perfrun_contract::{
     plan::Cell,
     role::Role,
 };
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep_until},
+};
 
-use super::GRACE;
+use super::{
+    GRACE,
+    report::{Limits, Report, Seen},
+};
 use crate::{
     attempt::{Attempt, Node},
     client::{Error, NodeClient, Prepared},
     clock::{self, ClockReading, LocalClock},
 };
+
+/// The least time between two polls of a node. Without it, a node that answers before its state has changed
+/// would be called without a pause for as long as the trial lasts.
+const POLL_PAUSE: Duration = Duration::from_millis(50);
+
+/// Clients that are prepared at the same time. Each request has the addresses that its client dials.
+const PREPARED_AT_A_TIME: usize = 16;
 
 /// A node in a trial.
 #[derive(Debug)]
@@ -30,14 +44,27 @@ pub(super) struct Party {
     pub stack: String,
     /// Whether it has accepted its part.
     pub has_accepted: bool,
-    /// Its last status.
-    pub status: Option<TrialStatus>,
+    /// What it has answered last.
+    pub seen: Option<Seen>,
     /// Whether it has nothing more to report.
     pub has_ended: bool,
+    /// How much of its answers is kept.
+    pub limits: Limits,
 }
 
 /// What a node answered, with its index in the list. `None` if the answer has no status.
-pub(super) type Answer = (usize, Result<Option<TrialStatus>, Error>);
+pub(super) type Answer = (usize, Result<Option<Report>, Error>);
+
+/// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
+/// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
+/// spread evenly.
+pub(super) fn dialled(cell: &Cell, role: Role) -> usize {
+    match role {
+        Role::Server => cell.sources_per_server() as usize,
+        Role::Relay => 1,
+        Role::Client => 0,
+    }
+}
 
 /// The nodes of a cell: relays, then servers, then clients.
 pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party> {
@@ -48,8 +75,9 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             node: nodes[name].client.clone(),
             stack: nodes[name].external.clone().unwrap_or_else(|| stack.to_string()),
             has_accepted: false,
-            status: None,
+            seen: None,
             has_ended: false,
+            limits: Limits::new(cell.nodes().count(), dialled(cell, role)),
         };
         names.iter().map(party).collect()
     };
@@ -70,7 +98,17 @@ impl Party {
 
     /// Whether the conductor waits for it until it is past a state.
     pub(super) fn is_watched(&self, after: TrialState) -> bool {
-        self.is_open() && self.status.as_ref().is_none_or(|status| status.state <= after)
+        self.is_open() && self.seen.as_ref().is_none_or(|seen| seen.state <= after)
+    }
+
+    /// What is kept of a status.
+    pub(super) fn report(&self, status: TrialStatus) -> Result<Report, Error> {
+        self.limits.report(status, self.node.reading())
+    }
+
+    /// What it knows of a trial.
+    pub(super) async fn status(&self, id: &str) -> Result<Report, Error> {
+        self.report(self.node.status(id).await?)
     }
 
     /// Waits until it is past a state, but not longer than `wait`.
@@ -81,8 +119,17 @@ impl Party {
         after: TrialState,
         wait: Duration,
     ) -> BoxFuture<'static, Answer> {
-        let node = self.node.clone();
-        async move { (i, node.status_after(&id, after, wait).await.map(Some)) }.boxed()
+        let (node, limits) = (self.node.clone(), self.limits);
+        let call = async move {
+            let called = Instant::now();
+            let answer = node.status_after(&id, after, wait).await;
+            let answer = answer.and_then(|status| limits.report(status, node.reading()));
+            if answer.as_ref().is_ok_and(|report| report.seen.state <= after) {
+                sleep_until(called + wait.min(POLL_PAUSE)).await;
+            }
+            (i, answer.map(Some))
+        };
+        call.boxed()
     }
 
     /// Requests a server to finish, because all clients are done.
@@ -120,8 +167,10 @@ pub(super) async fn prepare_clients(
         .iter()
         .enumerate()
         .filter(|(_, party)| party.role == Role::Client);
-    let servers = &servers;
+    let places = Semaphore::new(PREPARED_AT_A_TIME);
+    let (servers, places) = (&servers, &places);
     join_all(clients.enumerate().map(|(number, (i, party))| async move {
+        let _place = places.acquire().await;
         let (servers, clocks) = servers(number);
         let side = Side::Client {
             servers,
@@ -174,7 +223,12 @@ pub(super) async fn read_clocks(
 /// Ends a trial wherever it is in progress.
 pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     let open = parties.iter().enumerate().filter(|(_, party)| party.is_open());
-    join_all(open.map(|(i, party)| async move { (i, end(&party.node, id).await) })).await
+    join_all(open.map(|(i, party)| async move {
+        let ended = end(&party.node, id).await;
+        let report = ended.and_then(|status| status.map(|status| party.report(status)).transpose());
+        (i, report)
+    }))
+    .await
 }
 
 /// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`]. `None`
@@ -185,6 +239,7 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
     if status.state == TrialState::Finished {
         return Ok(Some(status));
     }
+    drop(status);
     node.delete(id).await?;
     match node.status_after(id, TrialState::Running, GRACE).await {
         Err(Error::NotFound) => Ok(None),
@@ -195,9 +250,10 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
 /// Makes all nodes forget a trial of an earlier session.
 pub(super) async fn forget_all(parties: &[Party], id: &str) {
     join_all(parties.iter().map(|party| async move {
-        let forgotten = match end(&party.node, id).await {
-            Ok(Some(_)) => party.node.delete(id).await,
-            Ok(None) | Err(Error::NotFound) => Ok(()),
+        let has_result = end(&party.node, id).await.map(|status| status.is_some());
+        let forgotten = match has_result {
+            Ok(true) => party.node.delete(id).await,
+            Ok(false) | Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = forgotten {
@@ -209,4 +265,57 @@ pub(super) async fn forget_all(parties: &[Party], id: &str) {
         }
     }))
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::client::{BoxError, Request, Requester, Response};
+
+    /// Answers immediately that its trial is in this state.
+    struct Hasty(TrialState);
+
+    #[async_trait]
+    impl Requester for Hasty {
+        async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
+            let status = TrialStatus {
+                state: self.0,
+                addresses: vec![],
+                bytes_sent: 0,
+                bytes_received: 0,
+                outcome: None,
+            };
+            Ok(Response::new(200, serde_json::to_vec(&status)?))
+        }
+    }
+
+    fn party(state: TrialState) -> Party {
+        Party {
+            name: "server-0".to_owned(),
+            role: Role::Server,
+            node: NodeClient::over(Hasty(state)),
+            stack: "libp2p".to_owned(),
+            has_accepted: true,
+            seen: None,
+            has_ended: false,
+            limits: Limits::new(1, 1),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_answers_at_once_is_polled_at_most_twenty_times_a_second() {
+        let polled = async |state| {
+            let (began, party) = (Instant::now(), party(state));
+            for _ in 0..20 {
+                let wait = Duration::from_secs(1);
+                let (_, answer) = party.poll(0, "x".into(), TrialState::Ready, wait).await;
+                answer.expect("it answers");
+            }
+            began.elapsed()
+        };
+        assert!(polled(TrialState::Ready).await >= Duration::from_secs(1));
+        assert_eq!(polled(TrialState::Finished).await, Duration::ZERO);
+    }
 }

@@ -14,7 +14,7 @@ use perfrun_conductor::{
 };
 use perfrun_contract::node::{LinkRequest, LinkStatus, ProbeRequest, Problem};
 use perfrun_link::{
-    Ability, ActiveBackend, Capabilities, Impairment, Link, LinkState, Mode, Obstacle, PacketCounts,
+    Ability, ActiveBackend, Capabilities, Impairment, LinkState, Mode, Obstacle, OutgoingLinks, PacketCounts,
     Scheduling,
     probe::{Delivery, Measurement, Rate, RoundTrip},
     state::{Lateness, Traffic, Worker},
@@ -119,10 +119,7 @@ impl Requester for Channel {
         let agent = inner.agents.get_mut(&self.ip).ok_or("no such agent")?;
         if agent.gone {
             // What a proxy says; a refused connection would be retried for seconds.
-            return Ok(Response {
-                status: 504,
-                body: vec![],
-            });
+            return Ok(Response::new(504, vec![]));
         }
         let body = request.body.unwrap_or_default();
         match (request.method, request.path) {
@@ -156,10 +153,7 @@ impl Inner {
         }
         agent.gone = agent.fault == Fault::Vanishes && request != LinkRequest::default();
         agent.request = request;
-        Ok(Response {
-            status: 204,
-            body: vec![],
-        })
+        Ok(Response::new(204, vec![]))
     }
 
     /// Measures the link from an agent to another one.
@@ -178,7 +172,7 @@ impl Inner {
                 trial: None,
             };
             let body = serde_json::to_vec(&problem)?;
-            Ok(Response { status, body })
+            Ok(Response::new(status, body))
         };
         if near.fault == Fault::Busy && near.probes <= 2 {
             return refused(423, "another measurement is in progress");
@@ -274,7 +268,7 @@ impl Agent {
                 real_time: ability,
             },
             probe_port: 4242,
-            state: Some(state).filter(|state| state.link != Link::default()),
+            state: Some(state).filter(|state| state.link != OutgoingLinks::default()),
         }
     }
 }
@@ -321,8 +315,5 @@ fn measured(
 }
 
 fn answer(value: &impl Serialize) -> Result<Response, BoxError> {
-    Ok(Response {
-        status: 200,
-        body: serde_json::to_vec(value)?,
-    })
+    Ok(Response::new(200, serde_json::to_vec(value)?))
 }

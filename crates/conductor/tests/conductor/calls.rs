@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Epoch, Error, Request, Requester, Response},
+    client::{BoxError, Epoch, Error, Reading, Request, Requester, Response},
 };
 use perfrun_contract::node::ProbeRequest;
 use perfrun_link::{Impairment, probe::ProbePlan};
@@ -33,10 +33,7 @@ impl Requester for Flaky {
         if self.0.fetch_add(1, Ordering::Relaxed) < self.1 {
             return Err("connection reset".into());
         }
-        Ok(Response {
-            status: self.2,
-            body: br#"{"message":"why"}"#.to_vec(),
-        })
+        Ok(Response::new(self.2, br#"{"message":"why"}"#.to_vec()))
     }
 }
 
@@ -78,7 +75,7 @@ impl Requester for Restarting {
         if request.path == "/v1/renew" {
             self.renewed_at.store(call, Ordering::Relaxed);
             let status = if self.can { 204 } else { 404 };
-            return Ok(Response { status, body: vec![] });
+            return Ok(Response::new(status, vec![]));
         }
         let since = call.saturating_sub(self.renewed_at.load(Ordering::Relaxed));
         // Between its two programs, nothing answers.
@@ -88,10 +85,7 @@ impl Requester for Restarting {
         let mut info = json!({"version": "1", "stacks": {}, "profile": "release", "listenIp": "127.0.0.1",
             "host": "here", "kernel": "6.1", "cpu": "abacus", "cpus": 1});
         info["instance"] = json!(if since > 3 { 2 } else { 1 });
-        Ok(Response {
-            status: 200,
-            body: info.to_string().into_bytes(),
-        })
+        Ok(Response::new(200, info.to_string().into_bytes()))
     }
 }
 
@@ -200,11 +194,41 @@ async fn an_answer_without_an_end_is_given_up() {
     let error = client.info().await.unwrap_err();
     assert_eq!(
         error.describe(),
-        "unable to read the node's answer: it is longer than 65536 bytes"
+        "unable to read the node's answer: it is longer than 16384 bytes"
     );
     // The rest fits the buffers of two sockets.
     let sent = answered.await.unwrap();
     assert!(sent < 64 << 20, "{sent} bytes");
+}
+
+/// Answers each call with a mebibyte of text, and counts connections.
+async fn talkative(listener: TcpListener, connections: Arc<AtomicUsize>) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        connections.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048576\r\n\r\n".to_vec();
+            let answer = [head, vec![b'x'; 1 << 20]].concat();
+            while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
+                if stream.write_all(&answer).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_connection_with_a_long_answer_is_not_used_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = NodeClient::new(&format!("http://{}", listener.local_addr().unwrap()), "x").unwrap();
+    let client = client.with_reading(Reading::of_process());
+    let connections = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(talkative(listener, connections.clone()));
+    for calls in 1..=5 {
+        assert_eq!(client.metrics().await.unwrap().len(), 1 << 20);
+        assert_eq!(connections.load(Ordering::Relaxed), calls);
+    }
 }
 
 #[tokio::test]
@@ -215,10 +239,7 @@ async fn a_measurement_of_more_datagrams_than_were_sent_is_not_judged() {
         async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
             let delivery = serde_json::json!({"sent": u32::MAX, "received": 0});
             let measured = serde_json::json!({"forward": delivery, "backward": delivery});
-            Ok(Response {
-                status: 200,
-                body: serde_json::to_vec(&measured).unwrap(),
-            })
+            Ok(Response::new(200, serde_json::to_vec(&measured).unwrap()))
         }
     }
     let none = Impairment::default();
@@ -241,10 +262,7 @@ async fn messages_of_a_node_are_cut_and_cannot_control_a_terminal() {
         async fn request(&self, _: Request<'_>) -> Result<Response, BoxError> {
             let message = format!("\x1b]52;c;AA\x07{}", "x".repeat(10_000));
             let body = serde_json::json!({"message": message, "trial": message});
-            Ok(Response {
-                status: 423,
-                body: serde_json::to_vec(&body).unwrap(),
-            })
+            Ok(Response::new(423, serde_json::to_vec(&body).unwrap()))
         }
     }
     let error = NodeClient::over(Loud).finish("x").await.unwrap_err().describe();

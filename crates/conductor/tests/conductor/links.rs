@@ -11,14 +11,14 @@ use perfrun_contract::{
     run::RunState,
     tally::EndReason,
 };
-use perfrun_link::{Backend, Link};
+use perfrun_link::{Backend, OutgoingLinks};
 use perfrun_test_kit::records::trial;
 
 use crate::{
     agent::Fault,
     bench::{Bench, bench},
     node::Script,
-    resume::{ID, SOON, start_and_die},
+    resume::{ID, TEST_TIMEOUT, start_and_die},
 };
 
 fn at(last: u8) -> Script {
@@ -456,7 +456,7 @@ async fn a_node_whose_agent_is_gone_is_replaced_and_its_links_are_set_again() {
 async fn a_trial_of_an_earlier_session_continues_over_the_links_that_it_was_begun_with() {
     let bench = on(&["lat10"], Fault::None, Fault::None);
     let slow = bench.plan.networks[0].to_server.clone();
-    let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
+    let link = OutgoingLinks::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
     let backend = Backend::Auto;
     bench.agents["client-0"]
         .impair(&LinkRequest {
@@ -481,12 +481,18 @@ async fn a_trial_that_has_ended_is_collected_even_if_its_links_have_changed() {
     let bench = on(&["none", "lat10"], Fault::None, Fault::None);
     start_and_die(&bench).await;
     let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
-    client.status_after(ID, TrialState::Running, SOON).await.unwrap();
+    client
+        .status_after(ID, TrialState::Running, TEST_TIMEOUT)
+        .await
+        .unwrap();
     server.finish(ID).await.unwrap();
-    server.status_after(ID, TrialState::Running, SOON).await.unwrap();
+    server
+        .status_after(ID, TrialState::Running, TEST_TIMEOUT)
+        .await
+        .unwrap();
     // The next trial was about to begin.
     let slow = bench.plan.networks[1].to_server.clone();
-    let link = Link::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
+    let link = OutgoingLinks::to(["10.0.0.1".parse().unwrap()], slow).unwrap();
     let backend = Backend::Auto;
     let request = LinkRequest {
         link,

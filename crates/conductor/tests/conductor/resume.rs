@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a node may take to reach a state, even on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const ID: &str = "r-c0.i0.a0";
 
@@ -51,7 +51,7 @@ pub(crate) async fn start_and_die(bench: &Bench) -> u64 {
     let (server, client) = (bench.nodes["server-0"].client(), bench.nodes["client-0"].client());
     server.prepare(ID, &request(bench, Side::Server)).await.unwrap();
     let ready = server
-        .status_after(ID, TrialState::Preparing, SOON)
+        .status_after(ID, TrialState::Preparing, TEST_TIMEOUT)
         .await
         .unwrap();
     let side = Side::Client {
@@ -61,12 +61,15 @@ pub(crate) async fn start_and_die(bench: &Bench) -> u64 {
     };
     client.prepare(ID, &request(bench, side)).await.unwrap();
     client
-        .status_after(ID, TrialState::Preparing, SOON)
+        .status_after(ID, TrialState::Preparing, TEST_TIMEOUT)
         .await
         .unwrap();
     let at_nanoseconds = client.clock().await.unwrap().nanoseconds;
     client.start(ID, Start { at_nanoseconds }).await.unwrap();
-    client.status_after(ID, TrialState::Ready, SOON).await.unwrap();
+    client
+        .status_after(ID, TrialState::Ready, TEST_TIMEOUT)
+        .await
+        .unwrap();
     at_nanoseconds
 }
 
@@ -75,7 +78,10 @@ async fn a_result_that_nodes_still_have_is_taken_not_measured_again() {
     let bench = bench();
     let requested = start_and_die(&bench).await;
     let client = bench.nodes["client-0"].client();
-    client.status_after(ID, TrialState::Running, SOON).await.unwrap();
+    client
+        .status_after(ID, TrialState::Running, TEST_TIMEOUT)
+        .await
+        .unwrap();
     let before = client.clock().await.unwrap().nanoseconds;
     let out = bench.run().await;
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
@@ -223,7 +229,10 @@ async fn another_run_never_finds_trials_of_an_earlier_one() {
     for node in bench.nodes.values() {
         node.client().delete(ID).await.unwrap();
         // If it had ended before, it is forgotten already.
-        let _ = node.client().status_after(ID, TrialState::Running, SOON).await;
+        let _ = node
+            .client()
+            .status_after(ID, TrialState::Running, TEST_TIMEOUT)
+            .await;
     }
     bench.options.run_id = "s".parse().unwrap();
     let out = bench.run().await;
@@ -242,7 +251,10 @@ async fn a_later_trial_that_a_lost_client_left_at_its_server_is_ended() {
     let server = bench.nodes["server-0"].client();
     server.prepare(ID, &request(&bench, Side::Server)).await.unwrap();
     server.finish(ID).await.unwrap();
-    server.status_after(ID, TrialState::Running, SOON).await.unwrap();
+    server
+        .status_after(ID, TrialState::Running, TEST_TIMEOUT)
+        .await
+        .unwrap();
     let later = request(&bench, Side::Server);
     server.prepare("r-c0.i1.a0", &later).await.unwrap();
     let out = bench.run().await;

@@ -138,46 +138,9 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
         same("streams of the server", server.streams, streams)
     };
     match parameters {
-        Parameters::Bandwidth(Bandwidth {
-            direction,
-            amount,
-            streams,
-            ..
-        }) => {
-            opened(u64::from(*streams))?;
-            let (up, down) = (*direction != Direction::Download, *direction != Direction::Upload);
-            for (name, is_due, transfer, bytes) in [
-                ("upload", up, client.upload, client.bytes_sent),
-                ("download", down, client.download, client.bytes_received),
-            ] {
-                if let (Amount::Count(each), true) = (amount, is_due) {
-                    same(
-                        &format!("payload of the {name}"),
-                        bytes,
-                        each * u64::from(*streams),
-                    )?;
-                }
-                match transfer {
-                    None if is_due => return Err(format!("the client must report its {name}")),
-                    Some(transfer) if is_due => {
-                        same(&format!("{name}.bytes"), transfer.bytes, bytes)?;
-                        if bytes > 0 && transfer.seconds <= 0.0 {
-                            return Err(format!("{name}.seconds is {}", transfer.seconds));
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            if let Amount::Seconds(seconds) = amount {
-                let least = Duration::from_secs_f64(*seconds);
-                if Duration::from_secs_f64(client.seconds) < least {
-                    return Err(format!("a transfer of {least:?} took {} s", client.seconds));
-                }
-                if client.bytes_sent + client.bytes_received == 0 {
-                    return Err(format!("a transfer of {least:?} had no byte"));
-                }
-            }
-            Ok(())
+        Parameters::Bandwidth(load) => {
+            opened(load.streams.into())?;
+            transferred(load, client)
         }
         Parameters::Substreams(load) => {
             // A server sees a stream of v1lazy only when it carries bytes, and these carry none.
@@ -227,6 +190,49 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
         })
         | Parameters::RelayStress(_) => AS_MUCH_AS_THE_MACHINE_CAN,
     }
+}
+
+/// What a transfer must report.
+fn transferred(load: &Bandwidth, client: &Measured) -> Result<(), String> {
+    let Bandwidth {
+        direction,
+        amount,
+        streams,
+        ..
+    } = load;
+    let (up, down) = (*direction != Direction::Download, *direction != Direction::Upload);
+    for (name, is_due, transfer, bytes) in [
+        ("upload", up, client.upload, client.bytes_sent),
+        ("download", down, client.download, client.bytes_received),
+    ] {
+        if let (Amount::Count(each), true) = (amount, is_due) {
+            same(
+                &format!("payload of the {name}"),
+                bytes,
+                each * u64::from(*streams),
+            )?;
+        }
+        match transfer {
+            None if is_due => return Err(format!("the client must report its {name}")),
+            Some(transfer) if is_due => {
+                same(&format!("{name}.bytes"), transfer.bytes, bytes)?;
+                if bytes > 0 && transfer.seconds <= 0.0 {
+                    return Err(format!("{name}.seconds is {}", transfer.seconds));
+                }
+            }
+            _ => {}
+        }
+    }
+    if let Amount::Seconds(seconds) = amount {
+        let least = Duration::from_secs_f64(*seconds);
+        if Duration::from_secs_f64(client.seconds) < least {
+            return Err(format!("a transfer of {least:?} took {} s", client.seconds));
+        }
+        if client.bytes_sent + client.bytes_received == 0 {
+            return Err(format!("a transfer of {least:?} had no byte"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that an echo is not faster than its pace, and that it reports its round trips. A busy machine may

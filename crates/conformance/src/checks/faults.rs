@@ -10,7 +10,7 @@ use super::{Simple, ping};
 use crate::{
     Check, NotPassed,
     call::{call, expect},
-    nodes::{EXIT, Participant, TestNodes},
+    nodes::{EXIT_TIMEOUT, Participant, TestNodes},
     pair::{Trial, forget},
 };
 
@@ -91,9 +91,9 @@ async fn stopped(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed>
     let node = nodes.take(Participant::Tested).await?;
     trial.listen(&node).await?;
     let collect = trial.outcome(&node);
-    let stop = node.running.stop(EXIT);
+    let stop = node.running.stop(EXIT_TIMEOUT);
     let begun = Instant::now();
-    let (outcome, exit) = tokio::join!(collect, timeout(EXIT * 2, stop));
+    let (outcome, exit) = tokio::join!(collect, timeout(EXIT_TIMEOUT * 2, stop));
     let reason = outcome?.failure.map(|failure| failure.reason);
     if reason != Some(Reason::Stopped) {
         return Err(format!("expected Stopped, not {reason:?}").into());
@@ -101,7 +101,7 @@ async fn stopped(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed>
     match exit {
         Ok(true) => Ok(()),
         _ => Err(format!(
-            "the node did not exit within {EXIT:?} after SIGTERM, but after {:?}",
+            "the node did not exit within {EXIT_TIMEOUT:?} after SIGTERM, but after {:?}",
             begun.elapsed()
         )
         .into()),

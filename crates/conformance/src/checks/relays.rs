@@ -2,7 +2,6 @@
 
 use futures::FutureExt;
 use perfrun_contract::{
-    capabilities::Capabilities,
     distribution::Distribution,
     matrix::Transport,
     node::Outcome,
@@ -14,7 +13,7 @@ use perfrun_contract::{
 
 use super::{
     counts::{check_counts, has, streams_ended},
-    support::{reference, why_skipped},
+    support::TestedStack,
 };
 use crate::{
     Check, NotPassed,
@@ -37,8 +36,11 @@ struct RelayTrial {
     relay: (Participant, String),
 }
 
-pub(super) fn checks(stack: &str, capabilities: &Capabilities, transport: Transport) -> Vec<Check> {
-    let other = reference(capabilities).map_or_else(|| stack.to_owned(), |other| other.to_string());
+pub(super) fn checks(tested: TestedStack<'_>) -> Vec<Check> {
+    let stack = tested.name;
+    let other = tested
+        .reference()
+        .map_or_else(|| stack.to_owned(), |other| other.to_string());
     let trial = |name, client, source, relay| {
         let of = |who: Participant| match who {
             Reference => (who, other.clone()),
@@ -58,11 +60,11 @@ pub(super) fn checks(stack: &str, capabilities: &Capabilities, transport: Transp
     ];
     let mut all = vec![];
     for parameters in [transfer(RelayPath::Relayed), stress()] {
-        if !capabilities.workloads.contains(parameters.workload()) {
+        if !tested.capabilities.workloads.contains(parameters.workload()) {
             continue;
         }
         for trial in &trials {
-            all.push(relayed(stack, capabilities, transport, trial, &parameters));
+            all.push(relayed(tested, trial, &parameters));
         }
     }
     all
@@ -92,26 +94,16 @@ fn stress() -> Parameters {
     })
 }
 
-fn relayed(
-    stack: &str,
-    capabilities: &Capabilities,
-    transport: Transport,
-    trial: &RelayTrial,
-    parameters: &Parameters,
-) -> Check {
+fn relayed(tested: TestedStack<'_>, trial: &RelayTrial, parameters: &Parameters) -> Check {
     let roles = [
         (trial.client.0, trial.client.1.as_str(), Role::Client),
         (trial.source.0, trial.source.1.as_str(), Role::Server),
         (trial.relay.0, trial.relay.1.as_str(), Role::Relay),
     ];
-    let reason = why_skipped(stack, capabilities, transport, &roles, parameters);
-    let (trial, parameters) = (trial.clone(), parameters.clone());
+    let reason = tested.why_skipped(&roles, parameters);
+    let (transport, trial, parameters) = (tested.transport, trial.clone(), parameters.clone());
     Check {
-        name: format!(
-            "relays/{stack}.{transport}.{}.{}",
-            trial.name,
-            parameters.workload()
-        ),
+        name: format!("relays/{tested}.{}.{}", trial.name, parameters.workload()),
         demand: "all three complete, and agree on what was relayed".to_owned(),
         run: Box::new(move |nodes| {
             let (reason, trial, parameters) = (reason.clone(), trial.clone(), parameters.clone());

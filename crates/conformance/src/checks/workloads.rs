@@ -16,7 +16,7 @@ use strum::IntoEnumIterator;
 use super::{
     counts::{check_counts, has, same, streams_ended},
     negotiations, ping, relays,
-    support::{reference, why_skipped},
+    support::TestedStack,
 };
 use crate::{
     Check, NotPassed,
@@ -55,19 +55,20 @@ struct NodePair {
 
 pub(super) fn checks(info: &Info) -> Vec<Check> {
     let mut all = vec![];
-    for (stack, capabilities) in &info.capabilities {
-        for transport in
-            Transport::iter().filter(|transport| capabilities.transports.contains_key(transport.as_ref()))
-        {
-            for pair in pairs(stack, capabilities) {
-                all.extend(
-                    loads(capabilities)
-                        .into_iter()
-                        .map(|load| exchange(stack, capabilities, transport, &pair, load)),
-                );
+    for (name, capabilities) in &info.capabilities {
+        let is_claimed = |transport: &Transport| capabilities.transports.contains_key(transport.as_ref());
+        for transport in Transport::iter().filter(is_claimed) {
+            let tested = TestedStack {
+                name,
+                capabilities,
+                transport,
+            };
+            for pair in pairs(tested) {
+                let loads = loads(capabilities).into_iter();
+                all.extend(loads.map(|load| exchange(tested, &pair, load)));
             }
-            all.extend(in_process(stack, capabilities, transport));
-            all.extend(relays::checks(stack, capabilities, transport));
+            all.extend(in_process(tested));
+            all.extend(relays::checks(tested));
         }
         let known = Transport::iter().map(Into::into).collect::<Vec<&str>>();
         for transport in capabilities
@@ -76,7 +77,7 @@ pub(super) fn checks(info: &Info) -> Vec<Check> {
             .filter(|name| !known.contains(&name.as_str()))
         {
             all.push(skipped(
-                format!("workloads/{stack}.{transport}"),
+                format!("workloads/{name}.{transport}"),
                 "this perfrun does not know the transport",
             ));
         }
@@ -85,7 +86,12 @@ pub(super) fn checks(info: &Info) -> Vec<Check> {
 }
 
 /// Both peers in one process, of a stack that claims messages.
-fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) -> Option<Check> {
+fn in_process(tested: TestedStack<'_>) -> Option<Check> {
+    let TestedStack {
+        name: stack,
+        capabilities,
+        transport,
+    } = tested;
     let parameters = messages(MessageMode::Serial, 1);
     if !capabilities.workloads.contains(parameters.workload()) {
         return None;
@@ -93,7 +99,7 @@ fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) ->
     let roles = [Role::Client, Role::Server].map(|role| (Tested, stack, role));
     let reason = match transport.is_in_process() {
         true => None,
-        false => why_skipped(stack, capabilities, transport, &roles, &parameters),
+        false => tested.why_skipped(&roles, &parameters),
     };
     let trial = Trial {
         id: "serial".to_owned(),
@@ -102,7 +108,7 @@ fn in_process(stack: &str, capabilities: &Capabilities, transport: Transport) ->
         stacks: [stack, stack].map(str::to_owned),
     };
     Some(Check {
-        name: format!("workloads/{stack}.{transport}.in-process.messages.serial"),
+        name: format!("workloads/{tested}.in-process.messages.serial"),
         demand: "one process has both ends, and reports both".to_owned(),
         run: Box::new(move |nodes| {
             let (reason, trial) = (reason.clone(), trial.clone());
@@ -137,13 +143,14 @@ fn skipped(name: String, reason: &'static str) -> Check {
 }
 
 /// The node with itself, and in both roles with the stack of perfrun's node that speaks its wire.
-fn pairs(stack: &str, capabilities: &Capabilities) -> Vec<NodePair> {
+fn pairs(tested: TestedStack<'_>) -> Vec<NodePair> {
+    let stack = tested.name;
     let pair = |name: &str, client: (Participant, &str), server: (Participant, &str)| NodePair {
         name: name.to_owned(),
         ends: [client, server].map(|(who, stack)| (who, stack.to_owned())),
     };
     let mut pairs = vec![pair("with-itself", (Tested, stack), (Second, stack))];
-    if let Some(reference) = reference(capabilities) {
+    if let Some(reference) = tested.reference() {
         let reference: &str = reference.into();
         pairs.push(pair("as-client", (Tested, stack), (Reference, reference)));
         pairs.push(pair("as-server", (Reference, reference), (Tested, stack)));
@@ -266,19 +273,16 @@ pub(super) fn messages(mode: MessageMode, window: u32) -> Parameters {
     })
 }
 
-fn exchange(
-    stack: &str,
-    capabilities: &Capabilities,
-    transport: Transport,
-    pair: &NodePair,
-    load: Load,
-) -> Check {
-    let reason = load
-        .parameters
-        .iter()
-        .find_map(|parameters| why_pair_skipped(stack, capabilities, transport, pair, parameters));
-    let name = format!("workloads/{stack}.{transport}.{}.{}", pair.name, load.name);
-    let pair = pair.clone();
+fn exchange(tested: TestedStack<'_>, pair: &NodePair, load: Load) -> Check {
+    let [(client, of_client), (server, of_server)] = &pair.ends;
+    let roles = [
+        (*client, of_client.as_str(), Role::Client),
+        (*server, of_server.as_str(), Role::Server),
+    ];
+    let mut all = load.parameters.iter();
+    let reason = all.find_map(|parameters| tested.why_skipped(&roles, parameters));
+    let name = format!("workloads/{tested}.{}.{}", pair.name, load.name);
+    let (transport, pair) = (tested.transport, pair.clone());
     Check {
         name,
         demand: "both ends complete, and agree on what was exchanged".to_owned(),
@@ -293,22 +297,6 @@ fn exchange(
             .boxed()
         }),
     }
-}
-
-/// Why a plan would skip the trial.
-fn why_pair_skipped(
-    stack: &str,
-    capabilities: &Capabilities,
-    transport: Transport,
-    pair: &NodePair,
-    parameters: &Parameters,
-) -> Option<String> {
-    let [(client, of_client), (server, of_server)] = &pair.ends;
-    let roles = [
-        (*client, of_client.as_str(), Role::Client),
-        (*server, of_server.as_str(), Role::Server),
-    ];
-    why_skipped(stack, capabilities, transport, &roles, parameters)
 }
 
 async fn run(
@@ -392,7 +380,11 @@ mod tests {
     fn every_workload_that_a_built_in_stack_claims_has_a_load() {
         for stack in Stack::built_in() {
             let claimed = support::capabilities(stack).unwrap();
-            let relayed = relays::checks("a", &claimed, Transport::Tcp);
+            let relayed = relays::checks(TestedStack {
+                name: "a",
+                capabilities: &claimed,
+                transport: Transport::Tcp,
+            });
             let names = loads(&claimed).into_iter().map(|load| load.name);
             let names: Vec<_> = names.chain(relayed.into_iter().map(|check| check.name)).collect();
             for workload in &claimed.workloads {

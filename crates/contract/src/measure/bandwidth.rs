@@ -7,7 +7,7 @@ use super::{
 use crate::{
     distribution::Distribution,
     metric::Metric,
-    node::LEAST_BYTES_FOR_A_RATE,
+    node::BYTES_FOR_A_RATE_MIN,
     parameters::{Amount, Bandwidth},
     workload::{Direction, Timing},
 };
@@ -17,7 +17,7 @@ impl Measure for Bandwidth {
     fn metrics(&self, ends: &Ends<'_>) -> Metrics {
         // A timed transfer is long enough for a rate, however few bytes arrive.
         let least = match self.amount {
-            Amount::Count(_) => LEAST_BYTES_FOR_A_RATE,
+            Amount::Count(_) => BYTES_FOR_A_RATE_MIN,
             Amount::Seconds(_) => 1,
         };
         let mut metrics = Metrics::new();

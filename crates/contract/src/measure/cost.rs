@@ -7,7 +7,7 @@ use super::{
 use crate::{
     distribution::Distribution,
     metric::Metric,
-    node::{LEAST_BYTES_FOR_A_RATE, Measured, Resources},
+    node::{BYTES_FOR_A_RATE_MIN, Measured, Resources},
 };
 
 /// CPU and memory of the processes of a trial. `payload` is the number of bytes that the workload delivered.
@@ -82,7 +82,7 @@ pub(super) fn total_cpu(ends: &Ends<'_>) -> f64 {
 
 /// Whether bytes are enough to divide by.
 fn is_enough(bytes: &u64) -> bool {
-    *bytes >= LEAST_BYTES_FOR_A_RATE
+    *bytes >= BYTES_FOR_A_RATE_MIN
 }
 
 fn gibibytes(bytes: u64) -> f64 {

@@ -179,7 +179,7 @@ pub(super) fn per_second(amount: f64, seconds: f64) -> Option<f64> {
 
 /// Operations that a percentile must leave above it. Of fewer, it depends on one or two of them: the 99th of
 /// a hundred operations is next to their longest.
-const LEAST_ABOVE: u64 = 10;
+const ABOVE_MIN: u64 = 10;
 
 /// The median in seconds. It needs no least number of operations: it describes the middle of those that
 /// exist, and workloads with few operations are reported by their median.
@@ -187,10 +187,10 @@ pub(super) fn median(recorder: &Recorder) -> f64 {
     seconds(recorder.value_at_quantile(0.5))
 }
 
-/// A percentile above the median, in seconds; `None` of too few operations ([`LEAST_ABOVE`]).
+/// A percentile above the median, in seconds; `None` of too few operations ([`ABOVE_MIN`]).
 pub(super) fn percentile(recorder: &Recorder, percent: u32) -> Option<f64> {
     let above = recorder.len() * u64::from(100 - percent);
-    (above >= LEAST_ABOVE * 100).then(|| seconds(recorder.value_at_quantile(f64::from(percent) / 100.0)))
+    (above >= ABOVE_MIN * 100).then(|| seconds(recorder.value_at_quantile(f64::from(percent) / 100.0)))
 }
 
 /// Mean, median, 90th and 99th percentile, and maximum, as these metrics.

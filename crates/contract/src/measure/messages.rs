@@ -7,7 +7,7 @@ use super::{
 use crate::{
     distribution::Distribution,
     metric::Metric,
-    node::{LEAST_BYTES_FOR_A_RATE, Transfer},
+    node::{BYTES_FOR_A_RATE_MIN, Transfer},
     parameters::Messages,
     workload::MessageMode,
 };
@@ -31,7 +31,7 @@ impl Measure for Messages {
             rate.zip(nominal)
                 .map(|(rate, nominal)| (Metric::AchievedShare, rate / nominal as f64)),
         );
-        let goodput = receiver_rate(&arrived, LEAST_BYTES_FOR_A_RATE);
+        let goodput = receiver_rate(&arrived, BYTES_FOR_A_RATE_MIN);
         metrics.extend(goodput.map(|rate| (Metric::UploadGoodput, rate)));
         if messages > 0.0 {
             metrics.insert(Metric::CpuSecondsPerMessage, cost::total_cpu(ends) / messages);

@@ -4,7 +4,7 @@ use super::{
     Measure, Metrics, cost,
     ends::{Ends, bytes, longest, max, median, per_second, receiver_rate, sum},
 };
-use crate::{distribution::Distribution, metric::Metric, node::LEAST_BYTES_FOR_A_RATE, parameters::Relay};
+use crate::{distribution::Distribution, metric::Metric, node::BYTES_FOR_A_RATE_MIN, parameters::Relay};
 
 impl Measure for Relay {
     /// Times and rate of the transfer, and of the steps before it.
@@ -12,7 +12,7 @@ impl Measure for Relay {
         let downloads = ends.downloads();
         let mut metrics = relays(ends, self.payload(ends));
         metrics.extend(longest(&downloads).map(|seconds| (Metric::DownloadSeconds, seconds)));
-        let goodput = receiver_rate(&downloads, LEAST_BYTES_FOR_A_RATE);
+        let goodput = receiver_rate(&downloads, BYTES_FOR_A_RATE_MIN);
         metrics.extend(goodput.map(|rate| (Metric::DownloadGoodput, rate)));
         for (distribution, metric) in [
             (Distribution::RelayConnected, Metric::RelayConnectSeconds),

@@ -3,17 +3,15 @@
 //! A run may name any program as its node, so an answer is as untrusted as the words of a peer. What exceeds
 //! a bound cannot come from a measurement. Checked values cannot overflow a sum over all nodes of a run.
 
+pub(super) mod reading;
+
 use std::{collections::BTreeMap, fmt::Display};
 
 use super::{
-    Distribution, EchoSample, Measured, Outcome, Plateau, Reason, Resources, Sample, Transfer, TrialStatus,
-    UdpBuffers,
+    Distribution, EchoSample, Info, Measured, Outcome, Plateau, Reason, Resources, Sample, Transfer,
+    TrialStatus, UdpBuffers,
 };
-use crate::{machine::MachineTime, text};
-
-/// Highest count, of bytes for example. Up to this, every whole number is a number of JSON (RFC 8259, section
-/// 6).
-pub const COUNT_MAX: u64 = 1 << 53;
+use crate::{capabilities::Capabilities, limits::COUNT_MAX, machine::MachineTime, text};
 
 /// Longest time, in seconds: 31 years.
 pub const SECONDS_MAX: f64 = 1e9;
@@ -29,6 +27,49 @@ pub const NAME_MAX: usize = 1024;
 
 /// Most kinds of what was refused.
 pub const KINDS_MAX: usize = 64;
+
+/// Most stacks of a node.
+pub const STACKS_MAX: usize = 16;
+
+/// Most words of what all stacks of a node can do. The conductor keeps them for the whole run.
+pub const WORDS_MAX: usize = 512;
+
+impl Info {
+    /// What the node says of itself.
+    ///
+    /// # Errors
+    ///
+    /// Says which bound it exceeds.
+    pub fn checked(self) -> Result<Self, String> {
+        let words: usize = self.capabilities.values().map(words).sum();
+        at_most("words of what its stacks can do", words, WORDS_MAX)?;
+        Ok(self)
+    }
+}
+
+fn words(stack: &Capabilities) -> usize {
+    let Capabilities {
+        wire: _,
+        transports,
+        workloads,
+        protocols,
+        roles,
+        negotiation,
+        identities,
+        paces,
+        settings,
+    } = stack;
+    let lists = [
+        workloads,
+        protocols,
+        roles,
+        negotiation,
+        identities,
+        paces,
+        settings,
+    ];
+    transports.len() + lists.iter().map(|list| list.len()).sum::<usize>()
+}
 
 impl TrialStatus {
     /// The status, with messages that are short and cannot control a terminal.
@@ -195,6 +236,8 @@ fn at_most<N: Display + PartialOrd>(what: &str, found: N, most: N) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::{
         histogram::{Histogram, recorder},
@@ -319,6 +362,23 @@ mod tests {
             let refused = status.checked().expect_err(words);
             assert!(refused.contains(words), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_stacks_can_do_is_said_in_a_bounded_number_of_words() {
+        let node = |count: usize| {
+            let words: Vec<_> = (0..count).map(|i| i.to_string()).collect();
+            let stack =
+                json!({"wire": "own", "transports": {}, "workloads": [], "protocols": words, "roles": []});
+            let info = json!({
+                "capabilities": {"own": stack}, "cpu": "abacus", "cpus": 1, "host": "here", "kernel": "6.1",
+                "listenIp": "127.0.0.1", "profile": "release", "stacks": {}, "version": "1",
+            });
+            serde_json::from_value::<Info>(info).unwrap().checked()
+        };
+        assert!(node(WORDS_MAX).is_ok());
+        let why = node(WORDS_MAX + 1).unwrap_err();
+        assert!(why.starts_with("words of what its stacks can do: 513"), "{why}");
     }
 
     #[test]

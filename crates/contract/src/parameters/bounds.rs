@@ -8,11 +8,11 @@ use crate::{
 };
 
 /// A year, in seconds. More is a mistake, and much more would overflow a clock.
-pub(super) const LONGEST_SECONDS: f64 = 366.0 * 86_400.0;
+pub(super) const SECONDS_MAX: f64 = 366.0 * 86_400.0;
 
 /// Parameters also arrive over the network, unchecked: this must not panic.
 pub(super) fn duration(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).unwrap_or_default()
+    Duration::try_from_secs_f64(seconds.min(SECONDS_MAX)).unwrap_or_default()
 }
 
 pub(super) fn chunk(bytes: ByteSize) -> Result<(), String> {
@@ -36,7 +36,7 @@ pub(super) fn timed(seconds: f64) -> Result<(), String> {
 /// Whether a time in seconds is at least a nanosecond, less than which is 0 for a clock, and at most a year,
 /// so that it overflows neither [`Duration`] nor a clock.
 pub fn is_time(seconds: f64) -> bool {
-    (1e-9..=LONGEST_SECONDS).contains(&seconds) && Duration::try_from_secs_f64(seconds).is_ok()
+    (1e-9..=SECONDS_MAX).contains(&seconds) && Duration::try_from_secs_f64(seconds).is_ok()
 }
 
 /// Fails with a message that says what must be true, if it is not.

@@ -11,7 +11,7 @@ use super::{
     facts::{FILES_BESIDES, FILES_OF_HOST, Workload},
 };
 use crate::{
-    limits::{IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, RATE_MAX, RECEIVERS_MAX, WINDOW_MAX},
+    limits::{IN_FLIGHT_MAX, MESSAGE_MAX, MESSAGE_MIN, MESSAGE_RATE_MAX, MESSAGE_WINDOW_MAX, RECEIVERS_MAX},
     matrix::Protocol,
     metric::Metric,
     quantity::ByteSize,
@@ -85,15 +85,16 @@ impl Workload for Messages {
                 self.message_bytes
             )
         })?;
-        ensure((1..=WINDOW_MAX).contains(&self.window), || {
-            format!("window must be 1 to {WINDOW_MAX}, not {}", self.window)
+        ensure((1..=MESSAGE_WINDOW_MAX).contains(&self.window), || {
+            format!("window must be 1 to {MESSAGE_WINDOW_MAX}, not {}", self.window)
         })?;
         ensure(self.window == 1 || self.mode == MessageMode::Stream, || {
             format!("window must be 1 in mode {}", self.mode)
         })?;
         ensure(
-            self.rate.is_none_or(|rate| (1..=RATE_MAX).contains(&rate)),
-            || format!("rate must be 1 to {RATE_MAX} messages per second"),
+            self.rate
+                .is_none_or(|rate| (1..=MESSAGE_RATE_MAX).contains(&rate)),
+            || format!("rate must be 1 to {MESSAGE_RATE_MAX} messages per second"),
         )?;
         ensure((1..=RECEIVERS_MAX).contains(&self.receivers), || {
             format!("receivers must be 1 to {RECEIVERS_MAX}, not {}", self.receivers)

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Amount,
-    bounds::{LONGEST_SECONDS, chunk, duration, ensure, is_time},
+    bounds::{SECONDS_MAX, chunk, duration, ensure, is_time},
     facts::{FILES_BESIDES, Workload},
 };
 use crate::{
@@ -55,10 +55,9 @@ impl Workload for RelayStress {
             format!("a stress test needs a source, and a sink for each source: it has {sources} and {sinks}")
         })?;
         let right = is_time(self.start_interval_seconds) && is_time(self.plateau_seconds);
-        ensure(
-            right && (0.0..LONGEST_SECONDS).contains(&self.ramp_seconds),
-            || "times of a stress test must be more than 0 and at most a year".into(),
-        )
+        ensure(right && (0.0..SECONDS_MAX).contains(&self.ramp_seconds), || {
+            "times of a stress test must be more than 0 and at most a year".into()
+        })
     }
 
     fn own_metrics(&self) -> Vec<Metric> {

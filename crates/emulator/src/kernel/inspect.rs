@@ -4,7 +4,7 @@ use perfrun_link::{
     ActiveBackend,
     ability::KERNEL_ROUTES_MAX,
     impairment::Mode,
-    route::{Link, Route},
+    route::{OutgoingLinks, Route},
     state::{LinkState, Traffic},
 };
 use rtnetlink::packet_route::tc::TcHandle;
@@ -60,7 +60,7 @@ pub(crate) fn inspect(interface: &mut Interface) -> Result<Option<LinkState>, Er
             held: stats.queued,
         });
     }
-    let link = Link::new(routes).map_err(|source| Error::Altered {
+    let link = OutgoingLinks::new(routes).map_err(|source| Error::Altered {
         device: interface.name.clone(),
         source,
     })?;

@@ -16,8 +16,8 @@ use std::{
 use hdrhistogram::Histogram;
 use perfrun_link::{
     Scheduling,
-    fate::{Departure, DueQueue, ImpairedLink, Nanos, Packet, PacketCounts, Random},
-    route::{Link, Prefix},
+    fate::{Departure, DueQueue, ImpairedRoute, Nanos, Packet, PacketCounts, Random},
+    route::{OutgoingLinks, Prefix},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -50,7 +50,7 @@ const NOTHING: (bool, bool) = (false, false);
 /// A command to the thread.
 pub(super) enum Command {
     /// Replaces the links. Packets in flight arrive as decided.
-    Set(Box<Links>),
+    Set(Box<ImpairedRoutes>),
     /// Resets the counts.
     ResetCounts,
     /// Starts the random decisions of this seed.
@@ -62,20 +62,20 @@ pub(super) enum Command {
 }
 
 /// Links, ready to decide about packets.
-pub(super) struct Links {
-    impaired: Vec<ImpairedLink>,
+pub(super) struct ImpairedRoutes {
+    impaired: Vec<ImpairedRoute>,
     by_address: HashMap<IpAddr, usize>,
     /// Longer prefixes first.
     by_prefix: Vec<(Prefix, usize)>,
 }
 
-impl Links {
-    pub(super) fn new(link: &Link, seed: u64) -> Self {
+impl ImpairedRoutes {
+    pub(super) fn new(link: &OutgoingLinks, seed: u64) -> Self {
         let impaired = link
             .routes()
             .iter()
             .zip(0..)
-            .map(|(route, number)| ImpairedLink::new(&route.impairment, random(seed, number)))
+            .map(|(route, number)| ImpairedRoute::new(&route.impairment, random(seed, number)))
             .collect();
         let (hosts, by_prefix): (Vec<_>, _) = link.peers().into_iter().partition(|(peer, _)| peer.is_host());
         Self {
@@ -132,7 +132,7 @@ pub(super) struct Engine {
     wake: OwnedFd,
     commands: Receiver<Command>,
     scheduling: Scheduling,
-    links: Links,
+    links: ImpairedRoutes,
     generation: u64,
     queue: DueQueue<Held>,
     alarm: Alarm,
@@ -156,7 +156,12 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Makes an engine. `wake` becomes readable when there are commands.
-    pub(super) fn new(tap: Arc<Tap>, wake: OwnedFd, commands: Receiver<Command>, links: Links) -> Self {
+    pub(super) fn new(
+        tap: Arc<Tap>,
+        wake: OwnedFd,
+        commands: Receiver<Command>,
+        links: ImpairedRoutes,
+    ) -> Self {
         Self {
             tap,
             wake,
@@ -256,7 +261,7 @@ impl Engine {
                 Command::Report(to) => {
                     // The requester may have stopped waiting.
                     let _ = to.try_send(Report {
-                        counts: self.links.impaired.iter().map(ImpairedLink::counts).collect(),
+                        counts: self.links.impaired.iter().map(ImpairedRoute::counts).collect(),
                         unmatched: self.unmatched,
                         refused: self.refused,
                         lateness: self.lateness.clone(),
@@ -274,7 +279,7 @@ impl Engine {
         self.links
             .impaired
             .iter_mut()
-            .for_each(ImpairedLink::reset_counts);
+            .for_each(ImpairedRoute::reset_counts);
         (self.unmatched, self.refused) = (0, 0);
         self.lateness.reset();
         self.cpu_before = cpu();

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::{Mutex, MutexGuard};
 use perfrun_emulator::{Emulator, Options, awake::AwakeCpus};
-use perfrun_link::{Ability, Backend, Impairment, Link};
+use perfrun_link::{Ability, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::{Need, skip, uml};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
@@ -44,7 +44,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Returns None, and logs a skip, where namespaces cannot be made or the back end does not work.
+    /// Returns `None`, and logs a skip, where namespaces cannot be made or the back end does not work.
     pub(crate) fn new(backend: Backend) -> Option<Self> {
         let alone = alone();
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));
@@ -113,7 +113,7 @@ impl Lab {
         })
     }
 
-    pub(crate) fn emulator(&self, link: &Link) -> Emulator {
+    pub(crate) fn emulator(&self, link: &OutgoingLinks) -> Emulator {
         let options = Options {
             backend: self.backend,
             seed: Some(SEED),
@@ -151,8 +151,8 @@ impl Lab {
 }
 
 /// A link to the peer, by both its addresses.
-pub(crate) fn to_far(impairment: Impairment) -> Link {
-    Link::to([FAR, FAR_V6].map(|peer| peer.parse().unwrap()), impairment).unwrap()
+pub(crate) fn to_far(impairment: Impairment) -> OutgoingLinks {
+    OutgoingLinks::to([FAR, FAR_V6].map(|peer| peer.parse().unwrap()), impairment).unwrap()
 }
 
 pub(crate) fn address(text: &str) -> IpAddr {

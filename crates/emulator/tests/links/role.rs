@@ -10,7 +10,7 @@ use std::{
 };
 
 use perfrun_emulator::{Emulator, Options, capabilities::probe};
-use perfrun_link::{Backend, Link};
+use perfrun_link::{Backend, OutgoingLinks};
 use perfrun_test_kit::uml::is_first_process;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -43,7 +43,7 @@ static BEFORE_MAIN: extern "C" fn() = {
 };
 
 /// Impairs eth0 of the lab's near end in a process of its own.
-pub(crate) fn start_emulator(lab: &Lab, link: &Link, backend: Backend) -> Child {
+pub(crate) fn start_emulator(lab: &Lab, link: &OutgoingLinks, backend: Backend) -> Child {
     let argument = serde_json::to_string(&(backend, link)).unwrap();
     let mut command = Command::new("/proc/self/exe");
     command
@@ -60,7 +60,8 @@ pub(crate) fn start_emulator(lab: &Lab, link: &Link, backend: Backend) -> Child 
 }
 
 fn emulate() {
-    let (backend, link): (Backend, Link) = serde_json::from_str(&env::var(ARGUMENT).unwrap()).unwrap();
+    let (backend, link): (Backend, OutgoingLinks) =
+        serde_json::from_str(&env::var(ARGUMENT).unwrap()).unwrap();
     let _emulator = Emulator::start("eth0", &link, Options { backend, seed: None }).unwrap();
     println!("{READY}");
     loop {

@@ -15,8 +15,8 @@ use std::{
 
 use perfrun_emulator::{Emulator, Inspection, Options, Status};
 use perfrun_link::{
-    Ability, ActiveBackend, Backend, Chance, Impairment, Jitter, JitterDistribution, Link, Loss, Obstacle,
-    Ratio, Reorder, Route, Scheduling, state::Traffic,
+    Ability, ActiveBackend, Backend, Chance, Impairment, Jitter, JitterDistribution, Loss, Obstacle,
+    OutgoingLinks, Ratio, Reorder, Route, Scheduling, state::Traffic,
 };
 use perfrun_test_kit::{Need, skip, uml};
 

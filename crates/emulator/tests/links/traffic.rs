@@ -74,7 +74,7 @@ impl Drop for Echo {
     }
 }
 
-/// Round trips in milliseconds, in the order of sending; None for lost datagrams.
+/// Round trips in milliseconds, in the order of sending; `None` for lost datagrams.
 pub(crate) fn round_trips(lab: &Lab, echo: &Echo, count: usize, interval: Duration) -> Vec<Option<f64>> {
     let any: IpAddr = match echo.address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

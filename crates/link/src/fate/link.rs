@@ -53,7 +53,7 @@ pub struct PacketCounts {
 
 /// A link while packets pass over it.
 #[derive(Debug)]
-pub struct ImpairedLink {
+pub struct ImpairedRoute {
     impairment: Impairment,
     random: Random,
     delays: Delays,
@@ -84,7 +84,7 @@ struct Overtaking {
     since: u32,
 }
 
-impl ImpairedLink {
+impl ImpairedRoute {
     /// A link that no packet has passed yet.
     pub fn new(impairment: &Impairment, mut random: Random) -> Self {
         Self {
@@ -280,9 +280,9 @@ mod tests {
         }
     }
 
-    fn link(impairment: Impairment) -> ImpairedLink {
+    fn link(impairment: Impairment) -> ImpairedRoute {
         impairment.check().unwrap();
-        ImpairedLink::new(&impairment, Random::new(1))
+        ImpairedRoute::new(&impairment, Random::new(1))
     }
 
     fn percent(percent: f64) -> Ratio {

@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::{
     node::{FLOOD_LINES, ask_control, first_log_line, log_says, node, shell},
-    support::{PATIENCE, eventually, within},
+    support::{TEST_TIMEOUT, eventually, within},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +38,7 @@ async fn a_node_may_stop_on_its_own_within_the_grace_period() {
     let command = shell("trap 'echo stopping >&2; exit 0' TERM; echo up >&2; while :; do sleep 0.05; done");
     let node = launcher.spawn(command, &network.slots()[0]).await.unwrap();
     log_says(&node, "up").await;
-    let exit = within(node.stop(PATIENCE)).await;
+    let exit = within(node.stop(TEST_TIMEOUT)).await;
     assert_eq!((exit.status.unwrap().code(), exit.killed), (Some(0), false));
     assert!(exit.last_lines.contains(&"stopping".to_owned()), "{exit}");
 }
@@ -65,7 +65,7 @@ async fn a_stop_continues_after_its_caller_is_dropped() {
         .unwrap();
     log_says(&node, "up").await;
     {
-        let mut stop = pin!(node.stop(PATIENCE));
+        let mut stop = pin!(node.stop(TEST_TIMEOUT));
         tokio::select! {
             biased;
             _ = &mut stop => {}

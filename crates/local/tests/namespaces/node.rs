@@ -14,7 +14,7 @@ use perfrun_local::{NodeCommand, NodeProcess};
 
 use crate::{
     ARGUMENT, MYSELF, ROLE, argument,
-    support::{PATIENCE, within},
+    support::{TEST_TIMEOUT, within},
 };
 
 pub(crate) const FLOOD_LINES: u32 = 200_000;
@@ -100,8 +100,8 @@ fn answer_control() {
 
 /// The answer of a `node_control`, fetched from outside its namespace.
 pub(crate) fn ask_control(node: &NodeProcess) -> BTreeMap<String, String> {
-    let stream = TcpStream::connect_timeout(&node.control_addr(), PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stream = TcpStream::connect_timeout(&node.control_addr(), TEST_TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let answer: BTreeMap<_, _> = io::read_to_string(stream)
         .unwrap()
         .lines()

@@ -16,7 +16,7 @@ use crate::{
     argument,
     held::{CHURNED_BY, Held, id},
     node::{ask_control, log_says, node, own_links, shell},
-    support::{PATIENCE, eventually, within},
+    support::{TEST_TIMEOUT, eventually, within},
     user::SKIPPED,
 };
 
@@ -89,7 +89,7 @@ async fn reach(launcher: &Launcher) {
             refused.contains("Connection refused"),
             "another run's network has the same addresses: {refused}"
         );
-        within(server.stop(PATIENCE)).await;
+        within(server.stop(TEST_TIMEOUT)).await;
     }
 
     let server = launcher.spawn(node("node_control", ""), listening).await.unwrap();

@@ -5,8 +5,8 @@ use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
     axis::Axis,
-    canvas::{self, Canvas, Drawing, Head, MARGIN, Plot},
-    theme::{self, LABEL, Look, TITLE},
+    canvas::{self, Canvas, Drawing, Heading, MARGIN, Plot},
+    theme::{self, LABEL, SeriesStyle, TITLE},
 };
 
 /// A plot of rows of panels.
@@ -30,7 +30,7 @@ pub(super) struct Panel {
 /// One bar.
 pub(super) struct Bar {
     pub(super) name: String,
-    pub(super) look: Look,
+    pub(super) look: SeriesStyle,
     pub(super) value: f64,
     pub(super) whisker: Option<(f64, f64)>,
     /// What stands beside it.
@@ -95,7 +95,7 @@ impl Bars {
             })
             .collect();
         let height = top + lines.iter().flat_map(|(.., heights)| heights).sum::<i32>();
-        let head = Head {
+        let head = Heading {
             title: &self.title,
             caption: &self.caption,
             description: &self.description,

@@ -8,7 +8,7 @@ use plotters::{
     style::{Color, RGBColor, ShapeStyle, TextStyle, text_anchor::HPos},
 };
 
-use super::theme::{self, HEADING, LABEL, Look, Marker, TITLE};
+use super::theme::{self, HEADING, LABEL, Marker, SeriesStyle, TITLE};
 
 /// Width of plots on a screen, in pixels.
 const WIDE: i32 = 960;
@@ -18,11 +18,11 @@ const NARROW: i32 = 380;
 pub(super) const MARGIN: i32 = 16;
 
 /// A plot shows this number of panels at most: nobody reads more, and pages have to stay small.
-pub(super) const MOST_PANELS: usize = 24;
+pub(super) const PANELS_MAX: usize = 24;
 /// The highest plot that a screen shows whole, in pixels.
 const SCREEN: i32 = 900;
 /// About the largest number of marks with hover text, so that pages stay small.
-const MOST_HINTS: usize = 1200;
+const HINTS_MAX: usize = 1200;
 /// Multiples of it are spread evenly over the numbers from 0 to 1, so that no series of marks has all hints.
 const GOLDEN_RATIO: f64 = 0.618_034;
 
@@ -68,7 +68,7 @@ impl Drawing {
 }
 
 /// What stands above the panels, and what screen readers say.
-pub(super) struct Head<'a> {
+pub(super) struct Heading<'a> {
     pub(super) title: &'a str,
     /// What marks mean; may be empty.
     pub(super) caption: &'a str,
@@ -86,7 +86,11 @@ pub(super) struct Canvas<'a> {
 
 /// Draws a plot of the given size. The height is that of a head with a line of title and one of caption; more
 /// lines make it higher.
-pub(super) fn draw(head: &Head<'_>, (width, height): (i32, i32), paint: impl FnOnce(&Canvas<'_>)) -> Drawing {
+pub(super) fn draw(
+    head: &Heading<'_>,
+    (width, height): (i32, i32),
+    paint: impl FnOnce(&Canvas<'_>),
+) -> Drawing {
     let mut svg = String::new();
     let inner = width - 2 * MARGIN;
     let title = theme::wrapped(head.title, inner, TITLE);
@@ -114,7 +118,7 @@ pub(super) fn draw(head: &Head<'_>, (width, height): (i32, i32), paint: impl FnO
         let _ = canvas.area.present();
         canvas.hints.into_inner()
     };
-    let share = MOST_HINTS as f64 / marks.len() as f64;
+    let share = HINTS_MAX as f64 / marks.len() as f64;
     let is_kept = |(place, _): &(usize, String)| (*place as f64 * GOLDEN_RATIO).fract() < share;
     let marks = marks.into_iter().enumerate().filter(is_kept);
     let hints: String = marks.map(|(_, mark)| mark).collect();
@@ -208,7 +212,7 @@ impl Canvas<'_> {
         }
     }
 
-    pub(super) fn marker(&self, (x, y): (i32, i32), look: Look) {
+    pub(super) fn marker(&self, (x, y): (i32, i32), look: SeriesStyle) {
         let color = &look.color;
         match look.marker {
             Marker::Circle => {
@@ -240,7 +244,7 @@ impl Canvas<'_> {
     }
 
     /// Series by name, in as many lines as they need from `top` on.
-    pub(super) fn legend(&self, top: i32, series: &[(String, Look)]) {
+    pub(super) fn legend(&self, top: i32, series: &[(String, SeriesStyle)]) {
         for ((name, look), (x, y)) in series.iter().zip(legend_places(series, self.width)) {
             let y = top + y;
             if !look.is_remark() {
@@ -264,7 +268,7 @@ const LEGEND_LINE: i32 = 22;
 const LEGEND_MARK: i32 = 44;
 
 /// Height that a legend takes.
-pub(super) fn legend_height(series: &[(String, Look)], width: i32) -> i32 {
+pub(super) fn legend_height(series: &[(String, SeriesStyle)], width: i32) -> i32 {
     legend_places(series, width)
         .last()
         .map_or(0, |(_, y)| y + LEGEND_LINE)
@@ -275,7 +279,7 @@ fn legend_room(width: i32) -> usize {
     theme::room(width - 2 * MARGIN - LEGEND_MARK, LABEL)
 }
 
-fn legend_places(series: &[(String, Look)], width: i32) -> Vec<(i32, i32)> {
+fn legend_places(series: &[(String, SeriesStyle)], width: i32) -> Vec<(i32, i32)> {
     let end = width - MARGIN;
     let longest = legend_room(width);
     let (mut x, mut y) = (MARGIN, 0);
@@ -310,19 +314,19 @@ mod tests {
 
     #[test]
     fn of_many_marks_some_of_each_series_have_a_hint() {
-        let head = Head {
+        let head = Heading {
             title: "title",
             caption: "",
             description: "",
         };
         let drawn = draw(&head, (WIDE, 100), |canvas| {
-            for mark in 0..4 * MOST_HINTS {
+            for mark in 0..4 * HINTS_MAX {
                 canvas.hint([(0, 0), (1, 1)], &format!("series {}", mark % 4));
             }
         });
         for series in 0..4 {
             let of_series = drawn.hints.matches(&format!("series {series}")).count();
-            assert!(of_series.abs_diff(MOST_HINTS / 4) < 20, "{of_series}");
+            assert!(of_series.abs_diff(HINTS_MAX / 4) < 20, "{of_series}");
         }
     }
 }

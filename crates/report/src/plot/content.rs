@@ -9,9 +9,9 @@ use super::{
     bars::{self, Bar, Bars},
     canvas::Plot,
     hover::exact,
-    lines::{self, Lines, Over, Point, Series},
+    lines::{self, Lines, Point, Series, XAxis},
     select::Chosen,
-    theme::{self, Look},
+    theme::{self, SeriesStyle},
 };
 use crate::{
     order::{distinct, grouped},
@@ -20,21 +20,21 @@ use crate::{
 };
 
 /// Longest names of pairs, in characters.
-const LONGEST_BAR_NAME: usize = 41;
-const LONGEST_LEGEND_NAME: usize = 83;
+const BAR_NAME_MAX: usize = 41;
+const LEGEND_NAME_MAX: usize = 83;
 
 /// Each pair has one look in all plots of a run.
-fn look(source: &Source<'_>, pair: Pair<'_>) -> Look {
+fn look(source: &Source<'_>, pair: Pair<'_>) -> SeriesStyle {
     match source.place_of(pair) {
-        Some(place) => Look::series(place),
-        None => Look::RAW,
+        Some(place) => SeriesStyle::series(place),
+        None => SeriesStyle::RAW,
     }
 }
 
 /// The name and the look of a pair's series.
 pub(super) fn series(source: &Source<'_>, pair: Pair<'_>, points: Vec<Point>) -> Series {
     Series {
-        name: name(pair, LONGEST_LEGEND_NAME),
+        name: name(pair, LEGEND_NAME_MAX),
         look: look(source, pair),
         points,
     }
@@ -64,7 +64,7 @@ impl Sweep<'_> {
             ),
             x_title: self.x_title,
             unit: self.panels.first()?.metric.unit(),
-            over: Over::Values,
+            over: XAxis::Values,
             panels: panels.filter_map(|chosen| self.panel(source, chosen)).collect(),
         };
         (!lines.panels.is_empty()).then(|| lines.plot())
@@ -191,7 +191,7 @@ fn bars(source: &Source<'_>, chosen: &Chosen<'_>, up_to: Option<Metric>) -> Vec<
             Some(_) => label.clone(),
         };
         Some(Bar {
-            name: name(pair, LONGEST_BAR_NAME),
+            name: name(pair, BAR_NAME_MAX),
             look: look(source, pair),
             value: row.median,
             whisker,

@@ -8,9 +8,9 @@ use perfrun_contract::{
 use super::{
     canvas::Plot,
     content::{lowered, series, time_panel},
-    lines::{Lines, Over, Panel, Point, Series},
+    lines::{Lines, Panel, Point, Series, XAxis},
     select::groups,
-    theme::Look,
+    theme::SeriesStyle,
 };
 use crate::{
     order::distinct,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Fewer samples of a trial show no course.
-const LEAST_SAMPLES: usize = 3;
+const SAMPLES_MIN: usize = 3;
 
 /// Something that samples have: the title of its axis, its unit, and its value in a sample.
 pub(super) type Quantity = (&'static str, Unit, fn(&Sample) -> Option<f64>);
@@ -83,7 +83,7 @@ pub(super) fn trials(source: &Source<'_>) -> Option<Plot> {
             .to_owned(),
         x_title: "Time since the start of the run",
         unit,
-        over: Over::Run,
+        over: XAxis::Run,
         panels: panels.map(|(_, panel)| panel).collect(),
     };
     Some(lines.plot())
@@ -128,8 +128,8 @@ fn points(source: &Source<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
         all.push(series(source, Pair::of(cell), of_cell));
     }
     let remarks = [
-        ("disturbed", Look::DISTURBED, disturbed),
-        ("failed", Look::FAILED, failed),
+        ("disturbed", SeriesStyle::DISTURBED, disturbed),
+        ("failed", SeriesStyle::FAILED, failed),
     ];
     all.extend(remarks.map(|(name, look, points)| Series {
         name: name.to_owned(),
@@ -168,7 +168,7 @@ pub(super) fn nodes(
 }
 
 /// An echo over time on all its transports, as the published benchmarks show it: a panel for each pair of
-/// stacks, network, load and side, a line for each transport. None below two transports.
+/// stacks, network, load and side, a line for each transport. `None` below two transports.
 pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
     let (y_title, _, value) = quantity;
     let all = source.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
@@ -180,7 +180,7 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
         let place = transports.iter().position(|known| *known == cell.transport);
         Series {
             name: cell.transport.to_string(),
-            look: Look::series(place.unwrap_or_default()),
+            look: SeriesStyle::series(place.unwrap_or_default()),
             points,
         }
     };
@@ -234,7 +234,7 @@ fn over_time(
         ),
         x_title: "Time since the start",
         unit,
-        over: Over::Time,
+        over: XAxis::Time,
         panels,
     };
     (!lines.panels.is_empty()).then(|| lines.plot())
@@ -262,7 +262,7 @@ pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
             line_of,
         ));
     }
-    let has_course = |series: &Series| series.points.len() >= LEAST_SAMPLES;
+    let has_course = |series: &Series| series.points.len() >= SAMPLES_MIN;
     panels.retain(|panel| panel.series.iter().any(has_course));
     let lines = Lines {
         title: format!("{}: payload over time", source.results.name),
@@ -271,7 +271,7 @@ pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
             .to_owned(),
         x_title: "Time since the start of the trial",
         unit: Unit::BitsPerSecond,
-        over: Over::Time,
+        over: XAxis::Time,
         panels,
     };
     (!lines.panels.is_empty()).then(|| lines.plot())

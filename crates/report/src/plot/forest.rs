@@ -4,8 +4,8 @@
 use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
-    canvas::{self, Canvas, Drawing, Head, MARGIN, Plot},
-    theme::{self, LABEL, Look},
+    canvas::{self, Canvas, Drawing, Heading, MARGIN, Plot},
+    theme::{self, LABEL, SeriesStyle},
 };
 
 /// A forest plot.
@@ -21,7 +21,7 @@ pub(super) struct Forest {
 /// One comparison.
 pub(super) struct Row {
     pub(super) name: String,
-    pub(super) look: Look,
+    pub(super) look: SeriesStyle,
     pub(super) ratio: f64,
     /// The ends of the interval; an end that is open reaches the edge.
     pub(super) interval: (Option<f64>, Option<f64>),
@@ -43,7 +43,7 @@ const AXIS: i32 = 270;
 /// Ticks are at multiples of these changes, as shares, on both sides of zero; the first that gives few enough
 /// is used. For larger ones, ticks are at powers of four.
 const STEPS: [f64; 7] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
-const MOST_TICKS: f64 = 4.0;
+const TICKS_MAX: f64 = 4.0;
 const CAPTION: &str = "Points: difference of pairs of neighbouring trials; whiskers: its 95 % confidence interval; grey: counts as equal.";
 
 impl Forest {
@@ -66,7 +66,7 @@ impl Forest {
         let head_of = |heading: &str| HEAD + canvas::heading_height([heading].into_iter(), inner);
         let heads: i32 = self.groups.iter().map(|(heading, _)| head_of(heading)).sum();
         let (top, bottom) = (TOP, TOP + heads + rows().count() as i32 * height);
-        let head = Head {
+        let head = Heading {
             title: &self.title,
             caption: CAPTION,
             description: &self.description,
@@ -147,7 +147,7 @@ impl Forest {
 /// The ratios above one that have a tick, on an axis that ends at the exponential of `reach`.
 fn ticks(reach: f64) -> Vec<f64> {
     let most = reach.exp() - 1.0;
-    let few = STEPS.into_iter().find(|step| most / step <= MOST_TICKS);
+    let few = STEPS.into_iter().find(|step| most / step <= TICKS_MAX);
     let places = (1..).map(f64::from);
     if let Some(step) = few {
         let changes = places.map(|place| place * step);
@@ -156,7 +156,7 @@ fn ticks(reach: f64) -> Vec<f64> {
             .map(|change| 1.0 + change)
             .collect();
     }
-    let apart = 4_f64.ln() * (reach / (MOST_TICKS * 4_f64.ln())).ceil();
+    let apart = 4_f64.ln() * (reach / (TICKS_MAX * 4_f64.ln())).ceil();
     let logs = places.map(|place| place * apart);
     logs.take_while(|log| *log <= reach).map(f64::exp).collect()
 }

@@ -3,13 +3,13 @@
 use plotters::style::text_anchor::HPos;
 
 use super::{
-    canvas::{self, Canvas, Drawing, Head, MARGIN, MOST_PANELS, Plot},
+    canvas::{self, Canvas, Drawing, Heading, MARGIN, PANELS_MAX, Plot},
     theme::{self, LABEL, TITLE},
 };
 use crate::units::PERCENT;
 
 /// Maps that have the same axes.
-pub(super) struct Heat {
+pub(super) struct HeatMaps {
     pub(super) title: String,
     pub(super) description: String,
     /// What a share is of.
@@ -39,13 +39,13 @@ const GAP: i32 = 2;
 const TOP: i32 = 50;
 const BOTTOM: i32 = 62;
 
-impl Heat {
+impl HeatMaps {
     pub(super) fn plot(&self) -> Plot {
         Plot::of(|width| self.draw(width))
     }
 
     fn draw(&self, width: i32) -> Drawing {
-        let maps = &self.maps[..self.maps.len().min(MOST_PANELS)];
+        let maps = &self.maps[..self.maps.len().min(PANELS_MAX)];
         let labels = maps.iter().flat_map(|map| &map.rows).map(|(label, _)| label);
         let left = labels.map(|label| theme::width(label, LABEL)).max().unwrap_or(0) + 12;
         let widest = maps.iter().map(Map::width).max().unwrap_or(0);
@@ -68,7 +68,7 @@ impl Heat {
             })
             .collect();
         let bottom = top + lines.iter().flat_map(|(_, heights)| heights).sum::<i32>();
-        let head = Head {
+        let head = Heading {
             title: &self.title,
             caption: &self.caption,
             description: &self.description,

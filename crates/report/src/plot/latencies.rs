@@ -6,9 +6,9 @@ use perfrun_contract::{
 };
 
 use super::{
-    canvas::{MOST_PANELS, Plot},
+    canvas::{PANELS_MAX, Plot},
     content::series,
-    lines::{Lines, Over, Panel, Point},
+    lines::{Lines, Panel, Point, XAxis},
     select::groups,
 };
 use crate::tables::{Pair, Source};
@@ -37,7 +37,7 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
             .map_or_else(String::new, |cell| cell.parameters.to_string());
         for (distribution, name) in DRAWN {
             // What is not drawn need not be read, which takes long.
-            let is_drawn = panels.len() < MOST_PANELS;
+            let is_drawn = panels.len() < PANELS_MAX;
             let line = |cell: &&Cell| {
                 let recorded = recorded(source, cell, distribution);
                 let points = match is_drawn {
@@ -62,7 +62,7 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
             .to_owned(),
         x_title: "Time",
         unit: Unit::Share,
-        over: Over::Durations,
+        over: XAxis::Durations,
         panels,
     };
     (!lines.panels.is_empty()).then(|| lines.plot())

@@ -6,9 +6,9 @@ use plotters::style::{Color as _, text_anchor::HPos};
 
 use super::{
     axis::Axis,
-    canvas::{self, Canvas, Drawing, Head, MARGIN, MOST_PANELS, Plot},
+    canvas::{self, Canvas, Drawing, Heading, MARGIN, PANELS_MAX, Plot},
     hover::exact,
-    theme::{self, LABEL, Look, TITLE},
+    theme::{self, LABEL, SeriesStyle, TITLE},
 };
 use crate::units;
 
@@ -18,13 +18,13 @@ pub(super) struct Lines {
     pub(super) description: String,
     pub(super) x_title: &'static str,
     pub(super) unit: Unit,
-    pub(super) over: Over,
+    pub(super) over: XAxis,
     pub(super) panels: Vec<Panel>,
 }
 
 /// What lines go over.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Over {
+pub(super) enum XAxis {
     /// The values of each panel; both axes are logarithmic.
     Values,
     /// Seconds; both axes are linear, from zero on. There are too many points to mark.
@@ -35,7 +35,7 @@ pub(super) enum Over {
     Durations,
 }
 
-impl Over {
+impl XAxis {
     fn has_lines(self) -> bool {
         self != Self::Run
     }
@@ -77,7 +77,7 @@ pub(super) struct Panel {
 /// One line, or points of one kind.
 pub(super) struct Series {
     pub(super) name: String,
-    pub(super) look: Look,
+    pub(super) look: SeriesStyle,
     pub(super) points: Vec<Point>,
 }
 
@@ -108,7 +108,7 @@ impl Lines {
         let legend = self.legend();
         let top = MARGIN + TITLE as i32 + 20;
         let first = top + canvas::legend_height(&legend, width);
-        let panels = &self.panels[..self.panels.len().min(MOST_PANELS)];
+        let panels = &self.panels[..self.panels.len().min(PANELS_MAX)];
         let columns = if panels.len() == 1 || width < 2 * NARROWEST {
             1
         } else {
@@ -128,7 +128,7 @@ impl Lines {
             })
             .collect();
         let bottom = first + lines.iter().map(|(.., more)| PANEL_HEIGHT + more).sum::<i32>();
-        let head = Head {
+        let head = Heading {
             title: &self.title,
             caption: "",
             description: &self.description,
@@ -153,8 +153,8 @@ impl Lines {
         self.over.y_axis(self.unit, values)
     }
 
-    fn legend(&self) -> Vec<(String, Look)> {
-        let mut legend: Vec<(String, Look)> = vec![];
+    fn legend(&self) -> Vec<(String, SeriesStyle)> {
+        let mut legend: Vec<(String, SeriesStyle)> = vec![];
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
             if !legend.iter().any(|(name, _)| *name == series.name) {
                 legend.push((series.name.clone(), series.look));

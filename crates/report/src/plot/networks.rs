@@ -5,14 +5,14 @@ use std::{cmp::Ordering, collections::HashSet, time::Duration};
 use perfrun_contract::{
     metric::{Better, Metric},
     network::{NONE, NetworkImpairments},
-    plan::{Cell, cell_id},
+    plan::{Cell, CellKey},
     units::{self, PERCENT, Unit},
 };
 use perfrun_link::{Impairment, Loss};
 
 use super::{
     canvas::Plot,
-    heat::{Heat, Map, Square},
+    heat::{HeatMaps, Map, Square},
 };
 use crate::{
     order::{distinct, grouped},
@@ -50,7 +50,7 @@ pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
     } else {
         "Loss to servers / back"
     };
-    let heat = Heat {
+    let heat = HeatMaps {
         title: format!("{}: medians by delay and loss", source.results.name),
         description: "A map for each pair of stacks, transport and load. A square has the median on the network with this delay \
                       and loss, and below it how good that is, as a share of the network without both, or of the best one in the \
@@ -167,14 +167,11 @@ impl<'a> Grid<'a> {
 
 /// The id of the cell that differs from this one in the network only.
 fn beside(cell: &Cell, network: &str) -> String {
-    cell_id(
-        &cell.client.0,
-        &cell.server.0,
-        cell.transport,
-        &cell.parameters,
+    let key = CellKey {
         network,
-        cell.ip_family,
-    )
+        ..cell.key()
+    };
+    key.id()
 }
 
 /// A share of packets each way, or both where they differ.

@@ -60,12 +60,12 @@ pub(super) enum Marker {
 
 /// The look of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look {
+pub(super) struct SeriesStyle {
     pub(super) color: RGBColor,
     pub(super) marker: Marker,
 }
 
-impl Look {
+impl SeriesStyle {
     pub(super) const RAW: Self = Self {
         color: RAW,
         marker: Marker::Ring,
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn series_styles_repeat_late() {
-        let looks: Vec<Look> = (0..32).map(Look::series).collect();
+        let looks: Vec<SeriesStyle> = (0..32).map(SeriesStyle::series).collect();
         for (i, look) in looks.iter().enumerate() {
             assert!(!looks[..i].contains(look), "{i}");
         }

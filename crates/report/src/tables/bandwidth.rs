@@ -269,7 +269,7 @@ fn is_strict(parameters: &Parameters) -> bool {
 }
 
 fn is_small(parameters: &Parameters) -> bool {
-    let least = perfrun_contract::node::LEAST_BYTES_FOR_A_RATE;
+    let least = perfrun_contract::node::BYTES_FOR_A_RATE_MIN;
     matches!(parameters.transfer(), Some((_, Amount::Count(bytes), streams))
         if bytes.saturating_mul(streams.into()) < least)
 }

@@ -13,7 +13,7 @@ use super::Source;
 use crate::{
     path::Path,
     table::{self, Kind, NOTHING, Table},
-    units::{self, Scale},
+    units::{self, Scale, change, percent},
 };
 
 /// A table of comparisons and one of expectations, where there are any. Sentences give the evidence of
@@ -59,26 +59,7 @@ pub(crate) fn comparisons<'a>(
     judged: &Judged,
     basis: Basis,
 ) -> Option<Table> {
-    let has_intervals = has_intervals(judged);
-    let (difference_of, counted) = match basis {
-        Basis::TwoRuns if !has_intervals => ("difference of the medians", "runs of each"),
-        Basis::Trials => (
-            "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
-            "pairs",
-        ),
-        Basis::TwoRuns => (
-            "difference of the medians, with the 95 % confidence interval that follows from both runs",
-            "runs of each",
-        ),
-        Basis::PairsOfRuns => (
-            "difference of pairs of runs (Hodges and Lehmann), with its 95 % confidence interval",
-            "pairs of runs",
-        ),
-        Basis::EarlierRuns => (
-            "difference from the mean of earlier runs; 0 is in its interval if they predict the new run at 95 %",
-            "earlier runs",
-        ),
-    };
+    let (difference_of, counted) = of_basis(basis, has_intervals(judged));
     let pair_of = |id: &str| pair(cell_of(id), id);
     let pairs = |side: fn(&Comparison) -> &str| -> BTreeSet<String> {
         let comparisons = judged.comparisons.iter();
@@ -147,6 +128,29 @@ pub(crate) fn comparisons<'a>(
         .unless_empty()
 }
 
+/// What a difference is, and what is counted.
+fn of_basis(basis: Basis, has_intervals: bool) -> (&'static str, &'static str) {
+    match basis {
+        Basis::TwoRuns if !has_intervals => ("difference of the medians", "runs of each"),
+        Basis::Trials => (
+            "difference of pairs of neighbouring trials (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs",
+        ),
+        Basis::TwoRuns => (
+            "difference of the medians, with the 95 % confidence interval that follows from both runs",
+            "runs of each",
+        ),
+        Basis::PairsOfRuns => (
+            "difference of pairs of runs (Hodges and Lehmann), with its 95 % confidence interval",
+            "pairs of runs",
+        ),
+        Basis::EarlierRuns => (
+            "difference from the mean of earlier runs; 0 is in its interval if they predict the new run at 95 %",
+            "earlier runs",
+        ),
+    }
+}
+
 fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {
     let rows = judged.gates.iter().map(|gate: &JudgedExpectation| {
         let expected = plan.judging.expect.get(gate.expectation);
@@ -165,8 +169,6 @@ fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {
 /// An expectation, as people read it.
 pub(crate) fn bound(metric: Metric, bound: Bound) -> String {
     let text = |value| units::text(metric.unit(), value);
-    // As documents write it: two digits behind the point are exact.
-    let percent = |share: f64| format!("{} %", (share * 1e4).round() / 1e2);
     match bound {
         Bound::MaxRegression(share) => format!("{metric} worse by at most {}", percent(share)),
         Bound::Min(value) => format!("{metric} at least {}", text(value)),
@@ -232,12 +234,6 @@ fn difference(ratio: Option<Ratio>) -> table::Cell {
             .map(|(low, high)| format!("[{}, {}]", change(low), change(high))),
         ..table::Cell::default()
     }
-}
-
-/// `+1.2` for a ratio of 1.012.
-pub fn change(ratio: f64) -> String {
-    // A hyphen would break lines, and is too short beside digits.
-    format!("{:+.1}", (ratio - 1.0) * 100.0).replace('-', "−")
 }
 
 /// A finding in a sentence.

@@ -8,7 +8,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::{Notes, Pair, Ratios, Source, detail, told_apart};
+use super::{FAILURES, Notes, Pair, Ratios, Source, detail, told_apart};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -65,7 +65,7 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
         ("p99", Metric::RoundTripP99),
         ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
         ("Ramp\nlate", Metric::RampLateness),
-        ("Failures", Metric::Failures),
+        FAILURES,
     ];
     let seconds = |seconds| units::text(Unit::Seconds, seconds);
     let (when, each, counted) = match load.pace {

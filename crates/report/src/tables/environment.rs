@@ -3,7 +3,7 @@
 use std::fmt;
 
 use perfrun_contract::{
-    account::Account, node::Info, plan::Order, record::TrialRecord, role::Role, units::Unit,
+    account::ReportedRun, node::Info, plan::Order, record::TrialRecord, role::Role, units::Unit,
 };
 use perfrun_judge::Statistics;
 
@@ -13,10 +13,43 @@ use crate::{
     units,
 };
 
-pub(crate) fn table(results: &Account<'_>) -> Table {
+pub(crate) fn table(results: &ReportedRun<'_>) -> Table {
     let environment = &results.environment;
-    let mut rows: Vec<(&str, Option<String>)> = vec![
-        ("perfrun", Some(environment.perfrun.clone())),
+    let mut rows: Vec<(&str, Option<String>)> = vec![("perfrun", Some(environment.perfrun.clone()))];
+    rows.extend(of_nodes(results));
+    rows.extend([
+        ("Isolation", Some(environment.isolation.to_string())),
+        ("Topology", Some(topology(results))),
+        ("Settings of stacks", settings(results)),
+        ("Order", Some(order(results))),
+        ("Started", Some(format!("{:.0}", results.started))),
+        (
+            "Took",
+            Some(units::text(
+                Unit::Seconds,
+                results.ended.duration_since(results.started).as_secs_f64(),
+            )),
+        ),
+        ("Clients started apart by", skew(results.trials)),
+        ("Time beside the workload", overhead(results.trials)),
+    ]);
+    let rows = rows
+        .into_iter()
+        .filter_map(|(name, value)| Some(vec![name.into(), value?.into()]))
+        .collect();
+    Table {
+        title: "Environment".to_owned(),
+        keys: 1,
+        header: vec![String::new(), String::new()],
+        rows,
+        kind: Kind::Prose,
+        ..Table::default()
+    }
+}
+
+/// What nodes say of themselves and of their machine.
+fn of_nodes(results: &ReportedRun<'_>) -> Vec<(&'static str, Option<String>)> {
+    vec![
         ("Node program", agreed(results, |node| Some(node.version.clone()))),
         ("Stacks", agreed(results, |node| Some(stacks(node)))),
         (
@@ -70,49 +103,21 @@ pub(crate) fn table(results: &Account<'_>) -> Table {
                 Some(buffers(limits, |bytes| units::text(Unit::Bytes, bytes as f64)))
             }),
         ),
-        ("Isolation", Some(environment.isolation.to_string())),
-    ];
-    rows.extend([
-        ("Topology", Some(topology(results))),
-        ("Settings of stacks", settings(results)),
-        ("Order", Some(order(results))),
-        ("Started", Some(format!("{:.0}", results.started))),
-        (
-            "Took",
-            Some(units::text(
-                Unit::Seconds,
-                results.ended.duration_since(results.started).as_secs_f64(),
-            )),
-        ),
-        ("Clients started apart by", skew(results.trials)),
-        ("Time beside the workload", overhead(results.trials)),
-    ]);
-    let rows = rows
-        .into_iter()
-        .filter_map(|(name, value)| Some(vec![name.into(), value?.into()]))
-        .collect();
-    Table {
-        title: "Environment".to_owned(),
-        keys: 1,
-        header: vec![String::new(), String::new()],
-        rows,
-        kind: Kind::Prose,
-        ..Table::default()
-    }
+    ]
 }
 
 /// What the nodes of a run say.
 #[derive(PartialEq)]
-pub(crate) enum Said<'a, T> {
+pub(crate) enum NodeAnswers<'a, T> {
     /// All say the same.
     Same(T),
     /// Who says what; `None` is nothing.
     Apart(Vec<(Option<T>, Vec<&'a str>)>),
 }
 
-impl<'a, T: PartialEq> Said<'a, T> {
+impl<'a, T: PartialEq> NodeAnswers<'a, T> {
     /// `None` if no node says anything.
-    pub(crate) fn of(results: &Account<'a>, of: impl Fn(&'a Info) -> Option<T>) -> Option<Self> {
+    pub(crate) fn of(results: &ReportedRun<'a>, of: impl Fn(&'a Info) -> Option<T>) -> Option<Self> {
         let nodes = results.environment.nodes.iter();
         let mut values = grouped(nodes.map(|(name, info)| (of(info), name.as_str())));
         match values.len() {
@@ -122,7 +127,7 @@ impl<'a, T: PartialEq> Said<'a, T> {
     }
 }
 
-impl<T: fmt::Display> fmt::Display for Said<'_, T> {
+impl<T: fmt::Display> fmt::Display for NodeAnswers<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = |(value, names): &(Option<T>, Vec<&str>)| {
             let value = value.as_ref().map_or_else(|| "unknown".to_owned(), T::to_string);
@@ -136,12 +141,12 @@ impl<T: fmt::Display> fmt::Display for Said<'_, T> {
 }
 
 /// What all nodes say; where they differ, who says what.
-fn agreed(results: &Account<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
-    Said::of(results, of).map(|said| said.to_string())
+fn agreed(results: &ReportedRun<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
+    NodeAnswers::of(results, of).map(|said| said.to_string())
 }
 
 /// What tells the programs of the nodes apart from others of their version.
-pub fn builds(results: &Account<'_>) -> Option<String> {
+pub fn builds(results: &ReportedRun<'_>) -> Option<String> {
     agreed(results, build)
 }
 
@@ -186,7 +191,7 @@ pub(crate) fn buffers(limits_bytes: [u64; 2], text: fn(u64) -> String) -> String
     }
 }
 
-fn topology(results: &Account<'_>) -> String {
+fn topology(results: &ReportedRun<'_>) -> String {
     let settings = results.settings;
     let count = |n: u32, thing: &str| {
         if n == 1 {
@@ -203,7 +208,7 @@ fn topology(results: &Account<'_>) -> String {
     )
 }
 
-fn settings(results: &Account<'_>) -> Option<String> {
+fn settings(results: &ReportedRun<'_>) -> Option<String> {
     let settings = results.plan.settings();
     let all: Vec<String> = settings
         .into_iter()
@@ -212,7 +217,7 @@ fn settings(results: &Account<'_>) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-fn order(results: &Account<'_>) -> String {
+fn order(results: &ReportedRun<'_>) -> String {
     let settings = results.settings;
     let order = match settings.order {
         Order::Interleaved => "interleaved",

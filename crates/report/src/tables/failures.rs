@@ -48,11 +48,16 @@ fn note(source: &Source<'_>, cell: &Cell, role: Role, (reason, count): (Reason, 
         (Role::Client, Reason::DialFailed) if cell.transport == Transport::WebrtcDirect => {
             Some(format!("of {} dials", count + sum(|ends| ends.connections)))
         }
-        // Of an echo, lines may also be late.
-        (Role::Server, Reason::Timeout) if cell.parameters.pace().is_none() => Some(format!(
-            "ends of streams that did not arrive, of {}: nothing else was due on them",
-            sum(|ends| ends.streams)
-        )),
+        // Of an echo, lines may also be late. Then their clients count failures, too.
+        (Role::Server, Reason::Timeout)
+            if cell.parameters.pace().is_none()
+                || measured(source, cell, Role::Client).all(|client| client.failures == 0) =>
+        {
+            Some(format!(
+                "ends of streams that did not arrive, of {}: nothing else was due on them",
+                sum(|ends| ends.streams)
+            ))
+        }
         _ => None,
     }
 }

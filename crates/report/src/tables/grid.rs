@@ -62,6 +62,9 @@ pub(super) fn told_apart(cell: &Cell, load: impl Into<table::Cell>) -> Vec<table
 /// A column of a table that has a row for each cell: its name and its metric.
 pub(super) type Column = (&'static str, Metric);
 
+/// What failed at clients. The table of failed operations has those of servers, too.
+pub(super) const FAILURES: Column = ("Client\nfailures", Metric::Failures);
+
 /// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared
 /// stand together; columns without any value, or without any failure, are left out.
 pub(super) fn detail<'a>(

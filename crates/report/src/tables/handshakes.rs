@@ -2,7 +2,7 @@
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
-use super::{Source, detail, told_apart};
+use super::{FAILURES, Source, detail, told_apart};
 use crate::table::Table;
 
 pub(super) fn table(source: &Source<'_>) -> Option<Table> {
@@ -16,7 +16,7 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
         ("1st byte\np99", Metric::HandshakeFirstByteP99),
         ("Rate", Metric::HandshakesPerSecond),
         ("CPU per\nconn.", Metric::CpuSecondsPerOperation),
-        ("Failures", Metric::Failures),
+        FAILURES,
     ];
     let caption = "from the dial until TCP is connected, the connection is established (secured and multiplexed), and \
                    the first byte came back on a stream; the rate includes closing";

@@ -1,7 +1,7 @@
 //! Links: their configuration beside their measurements.
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     record::{Leg, LinkCheck},
     units::Unit,
 };
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A row for each network: the ranges of the values measured each time the links were set.
-pub(super) fn table(results: &Account<'_>) -> Option<Table> {
+pub(super) fn table(results: &ReportedRun<'_>) -> Option<Table> {
     let checks: Vec<&LinkCheck> = results
         .trials
         .iter()
@@ -154,7 +154,7 @@ fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Optio
 }
 
 /// The back ends that impaired links in trials on this network.
-fn backends(results: &Account<'_>, network: &str) -> String {
+fn backends(results: &ReportedRun<'_>, network: &str) -> String {
     let cells = &results.plan.cells;
     let records = results.trials.iter().filter(|record| {
         let cell = cells.get(record.trial.cell);

@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::{Column, Grid, Notes, Pair, Source, detail};
+use super::{Column, FAILURES, Grid, Notes, Pair, Source, detail};
 use crate::{
     path::Path,
     table::{self, Kind, Table},
@@ -70,7 +70,6 @@ const BROADCAST: [Column; 8] = [
     FAILURES,
 ];
 const CPU: Column = ("CPU per\nmessage", Metric::CpuSecondsPerMessage);
-const FAILURES: Column = ("Failures", Metric::Failures);
 
 /// A row for each cell. `None` without cells.
 fn table(source: &Source<'_>, cells: &[&Cell], title: &str, columns: &[Column]) -> Option<Table> {

@@ -1,7 +1,11 @@
 //! Footnotes: what limits the trust in values.
 
-use perfrun_contract::record::{
-    Flag, LATE_START_SECONDS, LEAST_ACHIEVED, NOTABLE_SHARE, Standstill, TrialRecord,
+use perfrun_contract::{
+    node::Reason,
+    record::{
+        ACHIEVED_MIN, Flag, LATE_START_SECONDS, NOTABLE_SHARE, Standstill, TrialRecord, WINDOW_LIMITED,
+    },
+    role::Role,
 };
 
 /// The footnotes of a table, numbered as they come up.
@@ -47,6 +51,28 @@ impl<'a> Standstills<'a> {
     }
 }
 
+/// What [`Flag::PartialFailures`] means in the trials of [`lost_ends`].
+pub(super) const LOST_ENDS: &str =
+    "ends of streams did not arrive at a server; the numbers include these streams";
+
+/// How many completed trials lost ends of streams at servers, and nothing else.
+pub(super) fn lost_ends<'a>(records: impl Iterator<Item = &'a TrialRecord>) -> u32 {
+    let completed = records.filter(|record| record.failure.is_none());
+    completed.map(|record| u32::from(lost_only_ends(record))).sum()
+}
+
+/// A server counts an end as a timeout, and so does an echo a line. But if a line was late, its client counts
+/// a failure, too.
+fn lost_only_ends(record: &TrialRecord) -> bool {
+    let nodes = record.nodes.values();
+    let mut failing = nodes.filter(|node| node.measured.failures > 0).peekable();
+    failing.peek().is_some()
+        && failing.all(|node| {
+            let ends = node.measured.errors.get(&Reason::Timeout);
+            node.role == Role::Server && ends == Some(&node.measured.failures)
+        })
+}
+
 /// Flags of a busy machine. Most values of its runs have them, so a note about one has only two forms.
 pub(super) const BUSY: [Flag; 3] = [Flag::Disturbed, Flag::ImpairmentLate, Flag::ImpairmentDrops];
 
@@ -85,13 +111,13 @@ pub(super) fn explained(flag: Flag) -> String {
         }
         Flag::BelowNominal => format!(
             "streams echoed at less than {:.0} % of the nominal rate",
-            LEAST_ACHIEVED * 1e2
+            ACHIEVED_MIN * 1e2
         ),
         Flag::Disturbed => {
             "other processes or the hypervisor kept the machine busy, or a node had to wait for its CPUs"
                 .to_owned()
         }
-        Flag::WindowLimited => "the kernel's TCP window may have been the limit, not the link".to_owned(),
+        Flag::WindowLimited => WINDOW_LIMITED.to_owned(),
         Flag::UdpBuffersLimited => {
             "the kernel let UDP sockets have smaller buffers than the stack wants".to_owned()
         }

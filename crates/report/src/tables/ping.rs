@@ -6,7 +6,7 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use super::{Pair, Source, detail};
+use super::{FAILURES, Pair, Source, detail};
 use crate::{path::Path, table::Table, units};
 
 pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
@@ -33,7 +33,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
         ("Mean", Metric::RoundTripMean),
         ("Max", Metric::RoundTripMax),
         ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
-        ("Failures", Metric::Failures),
+        FAILURES,
     ];
     let plural = if *count == 1 { "" } else { "s" };
     let caption = format!("{count} round trip{plural} of 32 bytes in each trial, {pause}");

@@ -1,6 +1,6 @@
 //! What was not measured, and why.
 
-use perfrun_contract::{account::Account, record::TrialFailure};
+use perfrun_contract::{account::ReportedRun, record::TrialFailure};
 
 use crate::{
     order::grouped,
@@ -10,14 +10,14 @@ use crate::{
 /// Cells or trials named for one reason; results.json has all of them.
 const NAMED: usize = 4;
 
-pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
+pub(super) fn tables(results: &ReportedRun<'_>) -> Vec<Table> {
     [skipped(results), failures(results)]
         .into_iter()
         .flatten()
         .collect()
 }
 
-fn skipped(results: &Account<'_>) -> Option<Table> {
+fn skipped(results: &ReportedRun<'_>) -> Option<Table> {
     let skipped = results.plan.skipped.iter();
     let reasons = grouped(skipped.map(|cell| (cell.reason.as_str(), cell.id.as_str())));
     let row = |(reason, cells): &(&str, Vec<&str>)| {
@@ -38,7 +38,7 @@ fn skipped(results: &Account<'_>) -> Option<Table> {
 }
 
 /// Trials that failed for the same reason in one line.
-fn failures(results: &Account<'_>) -> Option<Table> {
+fn failures(results: &ReportedRun<'_>) -> Option<Table> {
     let failures = results.trials.iter().filter_map(|record| {
         let failure = record.failure.as_ref()?;
         let again = results.tally.has_completed(&record.trial.id);

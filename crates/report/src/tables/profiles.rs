@@ -1,7 +1,7 @@
 //! Profiles: whose code used the CPU, and which functions.
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     profile::{Group, Profile},
 };
 
@@ -21,7 +21,7 @@ const GROUPS: [Group; 7] = [
 ];
 
 /// The share of each group with the flame graphs, and the functions with the most samples.
-pub(super) fn tables(results: &Account<'_>) -> Vec<Table> {
+pub(super) fn tables(results: &ReportedRun<'_>) -> Vec<Table> {
     let profiles = results.profiles;
     if profiles.is_empty() {
         return vec![];

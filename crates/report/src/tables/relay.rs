@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::{Notes, Pair, Ratios, Source, Style, detail};
+use super::{FAILURES, Notes, Pair, Ratios, Source, Style, detail};
 use crate::{
     order::grouped,
     path::Path,
@@ -156,7 +156,7 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         ("Most\ncircuits", Metric::Circuits),
         ("Refused", Metric::Refused),
         ("Late by\nat most", Metric::RampLateness),
-        ("Failures", Metric::Failures),
+        FAILURES,
     ];
     let caption =
         "sinks that fetch again and again through one relay; goodput and CPU while all of them fetch";
@@ -194,10 +194,10 @@ fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
         .unless_empty()
 }
 
-/// A level with this many times the sinks of the last one,
+/// Goodputs of two levels are compared if the later one has at least this many times the sinks.
 const MORE_SINKS: f64 = 1.25;
-/// which has less than this many times its goodput, says that the relay carries no more. It may say so if the
-/// estimate is below, and does if the whole interval is.
+/// A later level with less than this many times the goodput says that the relay carries no more: perhaps if
+/// the estimate is below it, and certainly if the whole interval is.
 const MORE_GOODPUT: f64 = 1.1;
 
 /// A level of a stress test, with medians.

@@ -3,19 +3,19 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_contract::{
-    account::Account,
+    account::ReportedRun,
     compare::Ratio,
     metric::Metric,
     parameters::Parameters,
-    plan::{Cell, Plan, cell_id},
+    plan::{Cell, CellKey, Plan},
     record::{Flag, TrialRecord},
     role::Role,
     summary::SummaryRow,
     tally::counting,
 };
-use perfrun_judge::{LEAST_VALUES, is_measured, measured, needs, share, summarize};
+use perfrun_judge::{VALUES_MIN, is_measured, measured, needs, share, summarize};
 
-use super::notes::{BUSY, Notes, Standstills, busy, explained};
+use super::notes::{BUSY, LOST_ENDS, Notes, Standstills, busy, explained, lost_ends};
 use crate::{
     order::distinct,
     path::Path,
@@ -25,7 +25,7 @@ use crate::{
 
 /// Results, indexed.
 pub(crate) struct Source<'a> {
-    pub(crate) results: &'a Account<'a>,
+    pub(crate) results: &'a ReportedRun<'a>,
     summary: Cow<'a, [SummaryRow]>,
     /// Rows of the summary, by cell and metric.
     rows: Vec<HashMap<Metric, usize>>,
@@ -93,7 +93,7 @@ pub(crate) enum Style {
 }
 
 impl<'a> Source<'a> {
-    pub(crate) fn new(results: &'a Account<'a>) -> Self {
+    pub(crate) fn new(results: &'a ReportedRun<'a>) -> Self {
         // A run that ended early may have left no summary, but its trials are there.
         let summary = if results.summary.is_empty() {
             Cow::Owned(summarize(results.plan, results.trials))
@@ -366,7 +366,7 @@ impl<'a> Source<'a> {
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
         let needed = self.place(&cell.id).map(|place| self.needed[place]);
         let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
-            let interval = if row.ci95_low.is_none() && needed >= LEAST_VALUES {
+            let interval = if row.ci95_low.is_none() && needed >= VALUES_MIN {
                 ", too few for an interval"
             } else {
                 ""
@@ -385,24 +385,31 @@ impl<'a> Source<'a> {
             only,
             longest,
         } = Standstills::of(self.counting(cell));
+        let flagged = row.flags.get(&Flag::PartialFailures);
+        let ends = flagged.map_or(0, |count| lost_ends(self.counting(cell)).min(*count));
         // The note at the top already reports a debug build.
         let flags = row
             .flags
             .iter()
             .filter(move |(flag, _)| **flag != Flag::DebugBuild && !self.everywhere.contains(flag))
             .filter_map(move |(flag, count)| {
-                let explained_below = if *flag == Flag::Disturbed { only } else { 0 };
+                let explained_below = match flag {
+                    Flag::Disturbed => only,
+                    Flag::PartialFailures => ends,
+                    _ => 0,
+                };
                 match count.saturating_sub(explained_below) {
                     0 => None,
                     count if BUSY.contains(flag) => Some(busy(*flag, count, row.count)),
                     count => Some(of_all(count, explained(*flag))),
                 }
             });
+        let lost = (ends > 0).then(|| of_all(ends, LOST_ENDS.to_owned()));
         let stood_still = longest.map(|longest| match trials {
             1 => of_all(1, longest.to_string()),
             more => of_all(more, format!("a node stood still; in the worst, {longest}")),
         });
-        flags.chain(stood_still).chain(fewer)
+        flags.chain(lost).chain(stood_still).chain(fewer)
     }
 }
 
@@ -430,12 +437,13 @@ impl<'a> Ratios<'a> {
 /// The id that a cell with this pair, path and load has, whether or not the plan has the cell.
 fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
-    cell_id(
-        pair.client,
-        pair.server,
-        path.transport,
+    let key = CellKey {
+        client: pair.client,
+        server: pair.server,
+        transport: path.transport,
         parameters,
-        path.network,
-        path.ip_family,
-    )
+        network: path.network,
+        ip_family: path.ip_family,
+    };
+    key.id()
 }

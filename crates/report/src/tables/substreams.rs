@@ -4,7 +4,7 @@ use perfrun_contract::{
     matrix::Negotiation, metric::Metric, parameters::Parameters, plan::Cell, workload::OpenMode,
 };
 
-use super::{Grid, Notes, Source, Style, detail, told_apart};
+use super::{FAILURES, Grid, Notes, Source, Style, detail, told_apart};
 use crate::{
     order::{distinct, grouped},
     table::{self, Kind, Table},
@@ -88,7 +88,7 @@ fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
         ("Mean\n(compat)", Metric::OpenMeanCompat),
         ("Opens", Metric::OpensPerSecond),
         ("CPU\nper open", Metric::CpuSecondsPerOperation),
-        ("Failures", Metric::Failures),
+        FAILURES,
     ];
     let caption = format!("{caption}; compat: from after the last request, as the published tools count");
     detail(source, cells, &["Transport", "Count", "Stacks"], key, &columns)

@@ -7,6 +7,7 @@ use perfrun_api::results::Results;
 use perfrun_contract::{
     matrix::Transport,
     metric::Metric,
+    network::NetworkImpairments,
     node::Reason,
     plan::Cell,
     record::{Flag, Leg, LinkCheck, LinkRecord, TrialRecord},
@@ -21,7 +22,8 @@ use perfrun_link::{
     state::{Lateness, Worker},
 };
 use perfrun_report::{
-    Form, echo_csv, html, judged, markdown, samples_csv, select_cells, summarize, summary_csv, terminal,
+    TerminalOptions, echo_csv, html, judged, markdown, samples_csv, select_cells, summarize, summary_csv,
+    terminal,
 };
 
 use perfrun_test_kit::results::{Run, run};
@@ -45,11 +47,11 @@ pub(crate) const COMPARED: &str = "
   iterations: 20
 ";
 
-fn form(width: usize) -> Form {
-    Form {
+fn form(width: usize) -> TerminalOptions {
+    TerminalOptions {
         width,
         all: "perfrun report results/RUN --all".to_owned(),
-        ..Form::default()
+        ..TerminalOptions::default()
     }
 }
 
@@ -63,7 +65,7 @@ fn a_report_of_the_quickstart_equals_its_snapshots() {
     let results = run(QUICKSTART).results();
     assert_snapshot!("quickstart.md", markdown(&results.account()));
     assert_snapshot!("quickstart.txt", shown(&results, 100));
-    let all = Form {
+    let all = TerminalOptions {
         is_all: true,
         ending: vec!["results/RUN/report.html".to_owned(), "exit 0".to_owned()],
         ..form(100)
@@ -530,6 +532,92 @@ fn a_run_that_has_not_ended_is_not_reported_as_cancelled() {
     );
 }
 
+/// What a link agent reports. The client's end of the link is the later one.
+fn late_link(role: Role, iteration: usize) -> LinkRecord {
+    let late_by = match role {
+        Role::Client => 40_000 + iteration as u64 * 1000,
+        _ => 10,
+    };
+    LinkRecord {
+        backend: ActiveBackend::Userspace,
+        mode: Mode::SuperPackets,
+        traffic: vec![],
+        worker: Some(Worker {
+            scheduling: Scheduling::RealTime,
+            lateness: Lateness {
+                frames: 2000,
+                p50_ns: 5000,
+                p99_ns: late_by,
+                max_ns: 20 * late_by,
+            },
+            overflowed: 0,
+            unmatched: 0,
+            refused: 0,
+            cpu_ns: 0,
+        }),
+    }
+}
+
+/// What the measurement of a network finds.
+fn checked(impairments: &NetworkImpairments, iteration: usize) -> LinkCheck {
+    let (there, back) = (&impairments.to_server, &impairments.to_client);
+    let arrived = |way: &Impairment, available: u64| {
+        let rate = way
+            .rate_bits_per_second
+            .map(|rate| rate.get() - iteration as u64 * 10_000);
+        Some(Rate {
+            offered_bits_per_second: rate.map_or(2_000_000_000, |rate| rate * 115 / 100),
+            received_bits_per_second: rate.unwrap_or(available),
+        })
+    };
+    let nanoseconds = 70_000 + iteration as u64 * 1000 + impairments.round_trip().as_nanos() as u64;
+    let lost = if there.loss.is_some() { 4 } else { 0 };
+    let measured = Measurement {
+        round_trip: Some(RoundTrip {
+            min_ns: nanoseconds,
+            p50_ns: nanoseconds,
+            p99_ns: nanoseconds,
+        }),
+        forward: Delivery {
+            sent: 4000,
+            received: 4000 - lost,
+        },
+        backward: Delivery {
+            sent: 4000 - lost,
+            received: 4000 - lost,
+        },
+        rate: arrived(there, 1_980_000_000 - iteration as u64 * 1_000_000),
+    };
+    let verdict = judge(
+        there,
+        back,
+        Duration::ZERO,
+        &ProbePlan::new(there, back),
+        &measured,
+    );
+    LinkCheck {
+        network: impairments.name.clone(),
+        set_seconds: 0.002,
+        probe_seconds: 2.5,
+        legs: vec![Leg {
+            client: "client-0".into(),
+            server: "server-0".into(),
+            base_round_trip_seconds: 0.00007,
+            attempts: 1,
+            measured,
+            rate_to_client: arrived(
+                back,
+                if there.is_none() {
+                    1_990_000_000
+                } else {
+                    941_000_000
+                },
+            ),
+            findings: verdict.findings,
+        }],
+    }
+}
+
 /// A run on three networks, the links of which were measured in every iteration.
 #[test]
 fn a_report_of_several_networks_equals_its_snapshots() {
@@ -551,92 +639,15 @@ fn a_report_of_several_networks_equals_its_snapshots() {
     let mut network = "";
     for (iteration, record) in results.trials.iter_mut().enumerate() {
         let cell = &plan.cells[record.trial.cell];
-        // The client's end of the link is the later one.
         for node in record.nodes.values_mut().filter(|_| cell.network != "none") {
-            let late_by = match node.role {
-                Role::Client => 40_000 + iteration as u64 * 1000,
-                _ => 10,
-            };
-            node.link = Some(LinkRecord {
-                backend: ActiveBackend::Userspace,
-                mode: Mode::SuperPackets,
-                traffic: vec![],
-                worker: Some(Worker {
-                    scheduling: Scheduling::RealTime,
-                    lateness: Lateness {
-                        frames: 2000,
-                        p50_ns: 5000,
-                        p99_ns: late_by,
-                        max_ns: 20 * late_by,
-                    },
-                    overflowed: 0,
-                    unmatched: 0,
-                    refused: 0,
-                    cpu_ns: 0,
-                }),
-            });
+            node.link = Some(late_link(node.role, iteration));
         }
         if cell.network == network {
             continue;
         }
         network = &cell.network;
         let impairments = plan.networks.iter().find(|known| known.name == network).unwrap();
-        let (there, back) = (&impairments.to_server, &impairments.to_client);
-        let arrived = |way: &Impairment, available: u64| {
-            let rate = way
-                .rate_bits_per_second
-                .map(|rate| rate.get() - iteration as u64 * 10_000);
-            Some(Rate {
-                offered_bits_per_second: rate.map_or(2_000_000_000, |rate| rate * 115 / 100),
-                received_bits_per_second: rate.unwrap_or(available),
-            })
-        };
-        let nanoseconds = 70_000 + iteration as u64 * 1000 + impairments.round_trip().as_nanos() as u64;
-        let lost = if there.loss.is_some() { 4 } else { 0 };
-        let measured = Measurement {
-            round_trip: Some(RoundTrip {
-                min_ns: nanoseconds,
-                p50_ns: nanoseconds,
-                p99_ns: nanoseconds,
-            }),
-            forward: Delivery {
-                sent: 4000,
-                received: 4000 - lost,
-            },
-            backward: Delivery {
-                sent: 4000 - lost,
-                received: 4000 - lost,
-            },
-            rate: arrived(there, 1_980_000_000 - iteration as u64 * 1_000_000),
-        };
-        let verdict = judge(
-            there,
-            back,
-            Duration::ZERO,
-            &ProbePlan::new(there, back),
-            &measured,
-        );
-        record.links = Some(LinkCheck {
-            network: network.to_owned(),
-            set_seconds: 0.002,
-            probe_seconds: 2.5,
-            legs: vec![Leg {
-                client: "client-0".into(),
-                server: "server-0".into(),
-                base_round_trip_seconds: 0.00007,
-                attempts: 1,
-                measured,
-                rate_to_client: arrived(
-                    back,
-                    if there.is_none() {
-                        1_990_000_000
-                    } else {
-                        941_000_000
-                    },
-                ),
-                findings: verdict.findings,
-            }],
-        });
+        record.links = Some(checked(impairments, iteration));
     }
     assert_snapshot!("networks.md", markdown(&results.account()));
     assert_snapshot!("networks.txt", shown(&results, 100));

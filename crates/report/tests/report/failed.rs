@@ -1,6 +1,10 @@
 //! Operations that failed, in reports.
 
-use perfrun_contract::{node::Reason, record::TrialFailure, role::Role};
+use perfrun_contract::{
+    node::Reason,
+    record::{Flag, TrialFailure},
+    role::Role,
+};
 use perfrun_report::markdown;
 use perfrun_test_kit::results::run;
 
@@ -86,4 +90,38 @@ fn ends_of_streams_that_were_lost_are_counted_among_all() {
     );
     let note = "¹ Ends of streams that did not arrive, of 2000: nothing else was due on them.";
     assert!(drawn.contains(note), "{drawn}");
+}
+
+#[test]
+fn ends_that_an_echo_lost_are_not_operations_that_failed() {
+    let mut results = run("
+  workload: {echo: {loads: [{connections: 10, streamsPerConnection: 100}], duration: 50s}}
+  matrix: {clients: [libp2p], servers: [libp2p], transports: [quic-v1], rawReference: false}
+  iterations: 1
+")
+    .flagged("libp2p", Flag::PartialFailures)
+    .results();
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut().filter(|node| node.role == Role::Server) {
+            node.measured.streams = 1000;
+            node.measured.failures = 20;
+            node.measured.errors = [(Reason::Timeout, 20)].into();
+        }
+    }
+    let drawn = markdown(&results.account());
+    let note = "1 of 1 trial: ends of streams did not arrive at a server; the numbers include these streams.";
+    let of_all = "Ends of streams that did not arrive, of 1000: nothing else was due on them.";
+    assert!(drawn.contains(note) && drawn.contains(of_all), "{drawn}");
+    assert!(!drawn.contains("some operations failed"), "{drawn}");
+
+    // Where a client failed as well, a line may have been late at the server.
+    for record in &mut results.trials {
+        for node in record.nodes.values_mut().filter(|node| node.role == Role::Client) {
+            node.measured.failures = 1;
+            node.measured.errors = [(Reason::Timeout, 1)].into();
+        }
+    }
+    let drawn = markdown(&results.account());
+    let note = "1 of 1 trial: some operations failed; the numbers are of the others.";
+    assert!(drawn.contains(note) && !drawn.contains(of_all), "{drawn}");
 }

@@ -11,7 +11,7 @@ use perfrun_contract::matrix::Cups;
 
 /// How far the clocks of two machines may differ. The handshake's 5 s are too few for a benchmark that needs
 /// no wall clock.
-pub const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(600);
+pub const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(600);
 
 /// The namespace of handshakes: only nodes of perfrun connect.
 pub(super) const NAMESPACE: &[u8] = b"perfrun";

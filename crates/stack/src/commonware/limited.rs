@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
 use super::{handshake, network::Runtime, start_network};
-pub use super::{handshake::MAX_CLOCK_DIFFERENCE, network::Limits};
+pub use super::{handshake::CLOCK_DIFFERENCE_MAX, network::Limits};
 use crate::{Host, Inbound, StackMetrics};
 
 /// Starts a host whose key has this seed and whose clock may differ from others by `clocks`. Panics if it

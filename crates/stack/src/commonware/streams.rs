@@ -281,7 +281,7 @@ mod tests {
     use perfrun_contract::matrix::Cups;
 
     use super::*;
-    use crate::commonware::handshake::{MAX_CLOCK_DIFFERENCE, upgrader};
+    use crate::commonware::handshake::{CLOCK_DIFFERENCE_MAX, upgrader};
 
     async fn dial_between(dialler: Duration, listener: Duration) -> Result<(), Error> {
         use commonware_cryptography::Signer as _;
@@ -297,12 +297,12 @@ mod tests {
 
     #[tokio::test]
     async fn clocks_that_differ_too_much_are_the_reason_of_a_failed_dial() {
-        dial_between(MAX_CLOCK_DIFFERENCE, MAX_CLOCK_DIFFERENCE)
+        dial_between(CLOCK_DIFFERENCE_MAX, CLOCK_DIFFERENCE_MAX)
             .await
             .expect("clocks that agree");
         for (dialler, listener) in [
-            (MAX_CLOCK_DIFFERENCE, Duration::ZERO),
-            (Duration::ZERO, MAX_CLOCK_DIFFERENCE),
+            (CLOCK_DIFFERENCE_MAX, Duration::ZERO),
+            (Duration::ZERO, CLOCK_DIFFERENCE_MAX),
         ] {
             let error = dial_between(dialler, listener)
                 .await

@@ -15,7 +15,7 @@ use crate::messenger::{BoxMessenger, Broadcaster, Message, Messenger};
 
 /// Messages of a peer that wait until they are taken. gossipsub does not wait for its user, so one above is
 /// dropped, which shows as a gap in the numbers. Only heads of messages wait: they take 1.5 MiB.
-const MOST_WAITING: usize = 1 << 16;
+const WAITING_MAX: usize = 1 << 16;
 
 /// The exchanges of a host.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Exchanges {
     }
 
     fn open(&mut self, peer: PeerId) -> mpsc::Receiver<Message> {
-        let (give, take) = mpsc::channel(MOST_WAITING);
+        let (give, take) = mpsc::channel(WAITING_MAX);
         self.open.insert(peer, give);
         take
     }

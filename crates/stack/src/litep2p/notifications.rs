@@ -399,7 +399,7 @@ async fn send(sink: Arc<NotificationSink>, notification: Vec<u8>) -> litep2p::Re
 #[cfg(test)]
 mod tests {
     use perfrun_contract::{
-        limits::{MESSAGE_MAX, MESSAGE_MIN, RECEIVERS_MAX, WINDOW_MAX},
+        limits::{MESSAGE_MAX, MESSAGE_MIN, MESSAGE_WINDOW_MAX, RECEIVERS_MAX},
         parameters::Amount,
         quantity::ByteSize,
     };
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_window_fits_and_a_broadcast_has_a_limit_that_credits_renew() {
-        for window in [1, WINDOW_MAX] {
+        for window in [1, MESSAGE_WINDOW_MAX] {
             let flow = Flow::of(&load(MessageMode::Stream, MESSAGE_MIN, window, 1));
             assert!(flow.ahead > window as usize && flow.each.is_none(), "{flow:?}");
         }

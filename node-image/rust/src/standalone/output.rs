@@ -5,7 +5,7 @@
 
 use perfrun_contract::{
     matrix::Negotiation,
-    node::{LEAST_BYTES_FOR_A_RATE, Transfer},
+    node::{BYTES_FOR_A_RATE_MIN, Transfer},
     units::{self, Unit},
     workload::Timing,
 };
@@ -213,12 +213,12 @@ impl ClientResult {
         lines.join("\n")
     }
 
-    fn upload(&self, upload: Transfer) -> Way {
+    fn upload(&self, upload: Transfer) -> DirectionResult {
         let is_strict = self.timing == Timing::Strict;
-        Way {
+        DirectionResult {
             bytes: upload.bytes,
             seconds: upload.seconds,
-            rate: (!is_strict || upload.bytes >= LEAST_BYTES_FOR_A_RATE)
+            rate: (!is_strict || upload.bytes >= BYTES_FOR_A_RATE_MIN)
                 .then(|| rate(upload.bytes, upload.seconds)),
             span: if is_strict {
                 "until the server had read everything"
@@ -230,8 +230,8 @@ impl ClientResult {
 
     /// After an upload, the request waits until the server has read that. A strict time therefore begins with
     /// the first bytes of the download, which do not count for the rate.
-    fn download(&self, download: Transfer) -> Way {
-        let whole = Way {
+    fn download(&self, download: Transfer) -> DirectionResult {
+        let whole = DirectionResult {
             bytes: download.bytes,
             seconds: download.seconds,
             rate: None,
@@ -242,14 +242,14 @@ impl ClientResult {
             download.first_to_last_seconds,
             download.bytes_after_first,
         ) {
-            (Timing::Compat, ..) => Way {
+            (Timing::Compat, ..) => DirectionResult {
                 rate: Some(rate(download.bytes, download.seconds)),
                 ..whole
             },
             (Timing::Strict, Some(seconds), Some(bytes))
-                if download.bytes >= LEAST_BYTES_FOR_A_RATE && seconds > 0.0 =>
+                if download.bytes >= BYTES_FOR_A_RATE_MIN && seconds > 0.0 =>
             {
-                Way {
+                DirectionResult {
                     seconds,
                     rate: Some(rate(bytes, seconds)),
                     span: "from the first bytes to the last",
@@ -262,7 +262,7 @@ impl ClientResult {
 }
 
 /// One direction of a result.
-struct Way {
+struct DirectionResult {
     bytes: u64,
     seconds: f64,
     rate: Option<String>,

@@ -175,18 +175,18 @@ pub async fn serve<M: Messenger + ?Sized>(
     counters: &Counters,
     times: &mut Recorder,
 ) -> Result<Arrival, Error> {
-    let mut arrival = Arrival::default();
+    let mut arriving = Arriving::new(load, counters);
     let mut clock = None;
     let each = u64::from(load.acknowledged_each());
     let mut acknowledged = 0;
     for expected in 0.. {
         let Some(got) = checks::receive(messenger, expected).await? else {
-            return ended_before(expected, arrival);
+            return ended_before(expected, arriving.arrival);
         };
-        let is_last = arrive(got, expected, load, counters, &mut arrival)?;
+        let is_last = arriving.count(got, expected)?;
         match expected {
             0 => clock = clock_of(got),
-            _ => record_one_way(times, got, clock, &arrival),
+            _ => record_one_way(times, got, clock, &arriving.arrival),
         }
         if expected == 0 || is_last || expected - acknowledged >= each {
             acknowledged = expected;
@@ -198,7 +198,7 @@ pub async fn serve<M: Messenger + ?Sized>(
             break;
         }
     }
-    Ok(arrival)
+    Ok(arriving.arrival)
 }
 
 /// Sends one message at a time, each after the last has arrived at the other end, in this task. `from` has
@@ -210,8 +210,8 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
     [sender, receiver]: [&Counters; 2],
     times: &mut Recorder,
 ) -> Result<(Exchanged, Arrival), Error> {
-    let (mut arrival, mut checks) = (Arrival::default(), Checks::of(from));
-    arrives(from, to, &mut checks, load, 0, receiver, &mut arrival).await?;
+    let (mut arriving, mut checks) = (Arriving::new(load, receiver), Checks::of(from));
+    arriving.take(from, to, &mut checks, 0).await?;
     let mut pace = Pace::begin(load.rate)?;
     let begun = pace.begun;
     let mut now = begun;
@@ -220,7 +220,7 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
         // Without a rate, a message follows the last one.
         let due = if load.rate.is_some() { due } else { now };
         give(from, message(load, sequence, due)).await?;
-        arrives(from, to, &mut checks, load, sequence, receiver, &mut arrival).await?;
+        arriving.take(from, to, &mut checks, sequence).await?;
         now = Instant::now();
         record(times, now - due);
         Counters::add(&sender.sent, load.message_bytes.0);
@@ -230,69 +230,78 @@ pub async fn serial<A: Messenger + ?Sized, B: Messenger + ?Sized>(
         }
     }
     let exchanged = Exchanged {
-        bytes: arrival.bytes,
+        bytes: arriving.arrival.bytes,
         time: now - begun,
     };
-    Ok((exchanged, arrival))
+    Ok((exchanged, arriving.arrival))
 }
 
-/// Waits until a message that was given to the stack at one end has arrived at the other.
-async fn arrives<A: Messenger + ?Sized, B: Messenger + ?Sized>(
-    from: &mut A,
-    to: &mut B,
-    checks: &mut Checks,
-    load: &Messages,
-    sequence: u64,
-    counters: &Counters,
-    arrival: &mut Arrival,
-) -> Result<(), Error> {
-    let got = loop {
-        let step = poll_fn(|cx| {
-            // At the same time, for messages larger than all buffers.
-            if let Poll::Ready(Err(error)) = from.poll_flush(cx) {
-                return Poll::Ready(Err(error));
-            }
-            if let Poll::Ready(received) = to.poll_receive(cx)? {
-                return Poll::Ready(Ok(Step::Received(received)));
-            }
-            checks.poll_due(cx, 1, sequence).map(|()| Ok(Step::Silent))
-        });
-        match step.await? {
-            Step::Received(Some(check)) if checks.is_answer(check) => checks::judge_end(check, sequence)?,
-            Step::Received(received) => break received.ok_or_else(|| ended_early(sequence))?,
-            _ => checks::check(from, sequence).await?,
+/// What has arrived at one end of an exchange, and what is due there.
+struct Arriving<'a> {
+    load: &'a Messages,
+    counters: &'a Counters,
+    arrival: Arrival,
+}
+
+impl<'a> Arriving<'a> {
+    fn new(load: &'a Messages, counters: &'a Counters) -> Self {
+        Self {
+            load,
+            counters,
+            arrival: Arrival::default(),
         }
-    };
-    arrive(got, sequence, load, counters, arrival).map(|_| ())
-}
+    }
 
-/// Counts a message that arrived. Returns whether it is the last.
-fn arrive(
-    message: Message,
-    expected: u64,
-    load: &Messages,
-    counters: &Counters,
-    arrival: &mut Arrival,
-) -> Result<bool, Error> {
-    let due = match expected {
-        0 => Message::STAMPED as u64,
-        _ => load.message_bytes.0,
-    };
-    let (got, bytes) = (message.sequence & !LAST, message.bytes as u64);
-    if got != expected {
-        return Err(Error::MessageLost { expected, got });
+    /// Waits until a message that was given to the stack at the other end has arrived at this one, `to`.
+    async fn take<A: Messenger + ?Sized, B: Messenger + ?Sized>(
+        &mut self,
+        from: &mut A,
+        to: &mut B,
+        checks: &mut Checks,
+        sequence: u64,
+    ) -> Result<(), Error> {
+        let got = loop {
+            let step = poll_fn(|cx| {
+                // At the same time, for messages larger than all buffers.
+                if let Poll::Ready(Err(error)) = from.poll_flush(cx) {
+                    return Poll::Ready(Err(error));
+                }
+                if let Poll::Ready(received) = to.poll_receive(cx)? {
+                    return Poll::Ready(Ok(Step::Received(received)));
+                }
+                checks.poll_due(cx, 1, sequence).map(|()| Ok(Step::Silent))
+            });
+            match step.await? {
+                Step::Received(Some(check)) if checks.is_answer(check) => checks::judge_end(check, sequence)?,
+                Step::Received(received) => break received.ok_or_else(|| ended_early(sequence))?,
+                _ => checks::check(from, sequence).await?,
+            }
+        };
+        self.count(got, sequence).map(|_| ())
     }
-    if bytes < due {
-        return Err(Error::too_few(PAYLOAD, bytes, due));
+
+    /// Counts a message that arrived. Returns whether it is the last.
+    fn count(&mut self, message: Message, expected: u64) -> Result<bool, Error> {
+        let due = match expected {
+            0 => Message::STAMPED as u64,
+            _ => self.load.message_bytes.0,
+        };
+        let (got, bytes) = (message.sequence & !LAST, message.bytes as u64);
+        if got != expected {
+            return Err(Error::MessageLost { expected, got });
+        }
+        if bytes < due {
+            return Err(Error::too_few(PAYLOAD, bytes, due));
+        }
+        if bytes > due {
+            return Err(Error::unexpected(PAYLOAD, due));
+        }
+        if expected > 0 {
+            self.arrival.add(bytes);
+            Counters::add(&self.counters.received, bytes);
+        }
+        Ok(message.sequence & LAST != 0)
     }
-    if bytes > due {
-        return Err(Error::unexpected(PAYLOAD, due));
-    }
-    if expected > 0 {
-        arrival.add(bytes);
-        Counters::add(&counters.received, bytes);
-    }
-    Ok(message.sequence & LAST != 0)
 }
 
 /// The number that an acknowledgement names.

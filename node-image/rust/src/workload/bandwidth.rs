@@ -43,28 +43,20 @@ pub(super) async fn run(
     let opened: Vec<BoxStream> = try_join_all(opens).await?.into_iter().flatten().collect();
     Counters::add(&setup.observer.counters.streams, opened.len() as u64);
 
-    let up = (direction != Direction::Download).then_some(amount);
-    let down = (direction != Direction::Upload).then_some(setup.download.unwrap_or(amount));
-    // The time of a transfer begins when all streams are open.
-    let begun = Instant::now();
+    let request = Request {
+        protocol,
+        up: (direction != Direction::Download).then_some(amount),
+        down: (direction != Direction::Upload).then_some(setup.download.unwrap_or(amount)),
+        // The time of a transfer begins when all streams are open.
+        begun: Instant::now(),
+    };
     let zeros = setup.zeros();
     let mut tasks = tokio::task::JoinSet::new();
     for stream in opened {
         let observer = setup.observer.clone();
         let mut buffers = Buffers::new(&zeros);
         // A task for each stream: inside one task, all streams would share one core.
-        tasks.spawn(async move {
-            exchange(
-                stream,
-                protocol,
-                up,
-                down,
-                begun,
-                &mut buffers,
-                &observer.counters,
-            )
-            .await
-        });
+        tasks.spawn(async move { request.exchange(stream, &mut buffers, &observer.counters).await });
     }
     let mut exchanges = vec![];
     while let Some(done) = tasks.join_next().await {
@@ -76,35 +68,51 @@ pub(super) async fn run(
     Ok(())
 }
 
-async fn exchange(
-    stream: BoxStream,
+/// What each stream exchanges.
+#[derive(Clone, Copy)]
+struct Request {
     protocol: Protocol,
     up: Option<Amount>,
     down: Option<Amount>,
     begun: Instant,
-    buffers: &mut Buffers,
-    counters: &Counters,
-) -> Result<Exchange, Failed> {
-    let bytes = |amount: Option<Amount>| match amount {
-        Some(Amount::Count(bytes)) => bytes,
-        _ => 0,
-    };
-    let until = |amount: Option<Amount>| Some(begun + amount?.duration()?);
-    let exchange = match protocol {
-        Protocol::Litep2pPerf => litep2p_perf::run(stream, bytes(up), bytes(down), buffers, counters).await?,
-        Protocol::Perf => {
-            let upload = until(up).map_or(Volume::Bytes(bytes(up)), Volume::Until);
-            let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
-            perf::run(stream, upload, download, buffers, counters).await?
-        }
-        other => {
-            return Err(Failed(failure(
-                Reason::Unsupported,
-                format!("{} carries no bulk transfer", other.as_ref()),
-            )));
-        }
-    };
-    Ok(exchange)
+}
+
+impl Request {
+    async fn exchange(
+        self,
+        stream: BoxStream,
+        buffers: &mut Buffers,
+        counters: &Counters,
+    ) -> Result<Exchange, Failed> {
+        let Self {
+            protocol,
+            up,
+            down,
+            begun,
+        } = self;
+        let bytes = |amount: Option<Amount>| match amount {
+            Some(Amount::Count(bytes)) => bytes,
+            _ => 0,
+        };
+        let until = |amount: Option<Amount>| Some(begun + amount?.duration()?);
+        let exchange = match protocol {
+            Protocol::Litep2pPerf => {
+                litep2p_perf::run(stream, bytes(up), bytes(down), buffers, counters).await?
+            }
+            Protocol::Perf => {
+                let upload = until(up).map_or(Volume::Bytes(bytes(up)), Volume::Until);
+                let download = until(down).map_or(perf::Download::Bytes(bytes(down)), perf::Download::Until);
+                perf::run(stream, upload, download, buffers, counters).await?
+            }
+            other => {
+                return Err(Failed(failure(
+                    Reason::Unsupported,
+                    format!("{} carries no bulk transfer", other.as_ref()),
+                )));
+            }
+        };
+        Ok(exchange)
+    }
 }
 
 /// The upload of all streams as one, from the first byte written until the end that `timing` defines.

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// The state that all streams of one side share.
-pub(super) struct Terms {
+pub(super) struct EchoSide {
     line: Arc<[u8]>,
     pacer: Pacer,
     deadline: Duration,
@@ -46,7 +46,7 @@ pub(super) struct Terms {
     first_failure: OnceLock<Failure>,
 }
 
-impl Terms {
+impl EchoSide {
     pub(super) fn new(setup: &Setup, load: &Echo) -> Self {
         Self {
             line: echo::line(load.message_bytes.0 as usize),
@@ -89,21 +89,28 @@ pub(super) async fn run(
     measurements: &mut Measurements,
 ) -> Result<(), Failed> {
     let begun = Instant::now();
-    let end = begun + Duration::from_secs_f64(load.duration_seconds);
-    let terms = Arc::new(Terms::new(setup, load));
-    let connections = (0..)
-        .zip(peers)
-        .map(|(number, peer)| connection(setup, peer, load, number, begun, end, &terms));
+    let client = Client {
+        setup,
+        load,
+        begun,
+        end: begun + Duration::from_secs_f64(load.duration_seconds),
+        terms: Arc::new(EchoSide::new(setup, load)),
+    };
+    let connections = (0..).zip(peers);
+    let connections = connections.map(|(number, peer)| client.connection(peer, number));
     let connections = pin!(try_join_all(connections));
-    let plateau = pin!(plateau(&terms, load, begun, end));
+    let plateau = pin!(client.plateau());
     let (plateau, connections) = match select(plateau, connections).await {
         Either::Left((plateau, connections)) => (plateau?, connections.await?),
         // Streams may notice the end of the load before the plateau does.
-        Either::Right((connections, plateau)) if Instant::now() >= end => (plateau.await?, connections?),
+        Either::Right((connections, plateau)) if Instant::now() >= client.end => {
+            (plateau.await?, connections?)
+        }
         Either::Right((connections, _)) => {
             connections?;
             let none = || failure(Reason::Internal, "all streams ended early");
-            let Failure { reason, message } = terms.first_failure.get().cloned().unwrap_or_else(none);
+            let first = client.terms.first_failure.get().cloned();
+            let Failure { reason, message } = first.unwrap_or_else(none);
             return Err(Failed(failure(
                 reason,
                 format!("every stream failed, the first because: {message}"),
@@ -122,71 +129,93 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Counts round trips from the moment at which all streams have settled.
-async fn plateau(terms: &Terms, load: &Echo, begun: Instant, end: Instant) -> Result<Plateau, Failed> {
-    let streams = load.connections * load.streams_per_connection;
-    // At least half of the time after the scheduled ramp is for the plateau.
-    let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
-    let settled = terms.settled.acquire_many(streams);
-    if timeout_at(latest, settled).await.is_err() {
-        let missing = streams as usize - terms.settled.available_permits();
-        let message = format!(
-            "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, although the ramp \
-             should take {} s: make duration longer, or the load smaller",
-            latest - begun,
-            load.ramp_seconds()
-        );
-        return Err(Failed(failure(Reason::Timeout, message)));
-    }
-    let round_trips = || terms.observer.counters.operations.load(Ordering::Relaxed);
-    let (from, before) = (Instant::now(), round_trips());
-    sleep_until(end).await;
-    Ok(Plateau {
-        ramp_seconds: (from - begun).as_secs_f64(),
-        seconds: from.elapsed().as_secs_f64(),
-        round_trips: round_trips() - before,
-        ..Plateau::default()
-    })
-}
-
-/// Dials the connection of this number at its moment and runs its streams. Returns how it was dialled, and by
-/// how much the connection or a stream was late at most. `None` if the dial failed.
-async fn connection(
-    setup: &Setup,
-    peer: &mut Peer,
-    load: &Echo,
-    number: u32,
+/// The client's side of an echo.
+struct Client<'a> {
+    setup: &'a Setup,
+    load: &'a Echo,
     begun: Instant,
     end: Instant,
-    terms: &Arc<Terms>,
-) -> Result<Option<(DialPhases, Duration)>, Failed> {
-    let streams = load.streams_per_connection;
-    let interval = Duration::from_secs_f64(load.connection_interval_seconds);
-    let mut late = lateness(begun + interval * number).await;
-    let connection: Arc<dyn Connection> = match peer::dial(setup, &mut peer.host, &peer.server).await {
-        Ok(connection) => connection.into(),
-        Err(error) => {
-            terms.failed(error.into());
-            terms.settled.add_permits(streams as usize);
-            return Ok(None);
+    terms: Arc<EchoSide>,
+}
+
+impl Client<'_> {
+    /// Counts round trips from the moment at which all streams have settled.
+    async fn plateau(&self) -> Result<Plateau, Failed> {
+        let Self {
+            load,
+            begun,
+            end,
+            ref terms,
+            ..
+        } = *self;
+        let streams = load.connections * load.streams_per_connection;
+        // At least half of the time after the scheduled ramp is for the plateau.
+        let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
+        let settled = terms.settled.acquire_many(streams);
+        if timeout_at(latest, settled).await.is_err() {
+            let missing = streams as usize - terms.settled.available_permits();
+            let message = format!(
+                "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, although the ramp \
+                 should take {} s: make duration longer, or the load smaller",
+                latest - begun,
+                load.ramp_seconds()
+            );
+            return Err(Failed(failure(Reason::Timeout, message)));
         }
-    };
-    // Counted from here, so that a slow dial does not turn the first streams into a burst.
-    let up = Instant::now();
-    Counters::add(&terms.observer.counters.connections, 1);
-    let interval = Duration::from_secs_f64(load.stream_interval_seconds);
-    let mut tasks = JoinSet::new();
-    for i in 0..streams {
-        late = late.max(lateness(up + interval * i).await);
-        // Streams that follow each other are on different connections, so that lines on each are spread, too.
-        let number = i * load.connections + number;
-        tasks.spawn(stream(connection.clone(), terms.clone(), number, end));
+        let round_trips = || terms.observer.counters.operations.load(Ordering::Relaxed);
+        let (from, before) = (Instant::now(), round_trips());
+        sleep_until(end).await;
+        Ok(Plateau {
+            ramp_seconds: (from - begun).as_secs_f64(),
+            seconds: from.elapsed().as_secs_f64(),
+            round_trips: round_trips() - before,
+            ..Plateau::default()
+        })
     }
-    let phases = connection.phases();
-    while let Some(ended) = tasks.join_next().await {
-        ended.map_err(|error| Failed(failure(Reason::Internal, error)))??;
+
+    /// Dials the connection of this number at its moment and runs its streams. Returns how it was dialled,
+    /// and by how much the connection or a stream was late at most. `None` if the dial failed.
+    async fn connection(
+        &self,
+        peer: &mut Peer,
+        number: u32,
+    ) -> Result<Option<(DialPhases, Duration)>, Failed> {
+        let Self {
+            setup,
+            load,
+            begun,
+            end,
+            ref terms,
+        } = *self;
+        let streams = load.streams_per_connection;
+        let interval = Duration::from_secs_f64(load.connection_interval_seconds);
+        let mut late = lateness(begun + interval * number).await;
+        let connection: Arc<dyn Connection> = match peer::dial(setup, &mut peer.host, &peer.server).await {
+            Ok(connection) => connection.into(),
+            Err(error) => {
+                terms.failed(error.into());
+                terms.settled.add_permits(streams as usize);
+                return Ok(None);
+            }
+        };
+        // Counted from here, so that a slow dial does not turn the first streams into a burst.
+        let up = Instant::now();
+        Counters::add(&terms.observer.counters.connections, 1);
+        let interval = Duration::from_secs_f64(load.stream_interval_seconds);
+        let mut tasks = JoinSet::new();
+        for i in 0..streams {
+            late = late.max(lateness(up + interval * i).await);
+            // Streams that follow each other are on different connections, so that lines on each are spread,
+            // too.
+            let number = i * load.connections + number;
+            tasks.spawn(stream(connection.clone(), terms.clone(), number, end));
+        }
+        let phases = connection.phases();
+        while let Some(ended) = tasks.join_next().await {
+            ended.map_err(|error| Failed(failure(Reason::Internal, error)))??;
+        }
+        Ok(Some((phases, late)))
     }
-    Ok(Some((phases, late)))
 }
 
 /// Waits for a moment and returns by how much it was missed.
@@ -198,7 +227,7 @@ async fn lateness(at: Instant) -> Duration {
 /// Runs one stream of a client. Only wrong bytes end the trial.
 async fn stream(
     connection: Arc<dyn Connection>,
-    terms: Arc<Terms>,
+    terms: Arc<EchoSide>,
     number: u32,
     end: Instant,
 ) -> Result<(), Failed> {
@@ -225,7 +254,7 @@ async fn stream(
 
 async fn echo_until(
     mut stream: BoxStream,
-    terms: &Terms,
+    terms: &EchoSide,
     number: u32,
     end: Instant,
     first: Settles<'_>,
@@ -264,7 +293,7 @@ async fn echo_until(
 }
 
 /// Serves one stream. Only wrong bytes fail the trial; other failures are counted.
-pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Arrival, wire::Error> {
+pub(super) async fn serve(mut stream: BoxStream, terms: Arc<EchoSide>) -> Result<Arrival, wire::Error> {
     let _active = Active::new(&terms);
     let mut window = 0;
     let counters = &terms.observer.counters;
@@ -294,7 +323,7 @@ pub(super) async fn serve(mut stream: BoxStream, terms: Arc<Terms>) -> Result<Ar
 struct Active<'a>(&'a AtomicU64);
 
 impl<'a> Active<'a> {
-    fn new(terms: &'a Terms) -> Self {
+    fn new(terms: &'a EchoSide) -> Self {
         let active = &terms.observer.counters.active;
         Counters::add(active, 1);
         Self(active)
@@ -399,8 +428,8 @@ mod tests {
         async fn close(self: Box<Self>) {}
     }
 
-    fn terms(pacer: Pacer) -> Arc<Terms> {
-        Arc::new(Terms {
+    fn terms(pacer: Pacer) -> Arc<EchoSide> {
+        Arc::new(EchoSide {
             line: echo::line(LINE),
             pacer,
             deadline: Duration::from_secs(2000),
@@ -417,7 +446,7 @@ mod tests {
         allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
     }
 
-    async fn until_all_have_echoed(terms: &Terms) {
+    async fn until_all_have_echoed(terms: &EchoSide) {
         while terms.observer.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
             tokio::task::yield_now().await;
         }

@@ -18,17 +18,17 @@ use super::{
 use crate::wire::{Counters, ping};
 
 /// Failures in a row after which a slot gives up and ends the trial: the server is gone.
-const MOST_FAILURES_IN_A_ROW: u32 = 10;
+const FAILURES_IN_A_ROW_MAX: u32 = 10;
 
 /// Time of repeated failures after which a slot gives up, even with fewer of them.
-const LONGEST_FAILURE: Duration = Duration::from_secs(15);
+const FAILURE_MAX: Duration = Duration::from_secs(15);
 
 /// Whether failures in a row, for this time, show that the server is gone.
 fn is_gone(transport: Transport, in_a_row: u32, failing: Duration) -> bool {
     // libp2p's WebRTC may lose several dials in a row, of 10 s each, to a server that is not gone (webrtc-rs
     // issue 821).
-    let takes_long = transport != Transport::WebrtcDirect && failing >= LONGEST_FAILURE;
-    in_a_row >= MOST_FAILURES_IN_A_ROW || (in_a_row > 1 && takes_long)
+    let takes_long = transport != Transport::WebrtcDirect && failing >= FAILURE_MAX;
+    in_a_row >= FAILURES_IN_A_ROW_MAX || (in_a_row > 1 && takes_long)
 }
 
 /// Most hosts to start before the trial.
@@ -36,14 +36,14 @@ fn is_gone(transport: Transport, in_a_row: u32, failing: Duration) -> bool {
 /// Each handshake is that of a new peer. litep2p, on either side, notices later than its peer that a
 /// connection is closed. Until then it refuses to dial the same identity again, or counts its connection as a
 /// second one.
-const MOST_IN_STOCK: u64 = 128;
+const IN_STOCK_MAX: u64 = 128;
 
 /// Hosts to start before a trial of `amount` handshakes. Further hosts start during the trial, which is in
 /// the rate and in the CPU time, but not in the time of any handshake.
 pub(super) fn stock(amount: Amount) -> usize {
     match amount {
-        Amount::Count(count) => count.min(MOST_IN_STOCK) as usize,
-        Amount::Seconds(_) => MOST_IN_STOCK as usize,
+        Amount::Count(count) => count.min(IN_STOCK_MAX) as usize,
+        Amount::Seconds(_) => IN_STOCK_MAX as usize,
     }
 }
 

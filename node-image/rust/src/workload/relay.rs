@@ -31,13 +31,13 @@ use super::{
 use crate::wire::{Arrival, Buffers, Counters, ping, test_data};
 
 /// How long a trial waits for the relay's host to close.
-const CLOSE: Duration = Duration::from_millis(20);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a sink waits after a failure before it connects again.
-const RETRY: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pings that a relay answers at the same time.
-const MOST_PINGS: usize = 65_536;
+const PINGS_MAX: usize = 65_536;
 
 /// Relays until `finish` resolves.
 pub(crate) async fn serve(
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
                 Some(Inbound::Connection) => Counters::add(&counters.connections, 1),
                 // No peer has a reason to open a stream to the relay itself.
                 Some(Inbound::Stream(_) | Inbound::Messenger(_)) => {}
-                Some(Inbound::Ping(stream)) => if pings.len() < MOST_PINGS {
+                Some(Inbound::Ping(stream)) => if pings.len() < PINGS_MAX {
                     pings.spawn(async move { ping::serve(stream, &Counters::default()).await });
                 },
                 Some(Inbound::Relay(RelayEvent::CircuitOpened)) => {
@@ -98,7 +98,7 @@ pub(crate) async fn serve(
     setup.observer.metrics.circuits(0);
     pings.shutdown().await;
     // A close that takes longer continues in the background.
-    let _ = timeout(CLOSE, tokio::spawn(host.close())).await;
+    let _ = timeout(CLOSE_TIMEOUT, tokio::spawn(host.close())).await;
     Ok(())
 }
 
@@ -259,7 +259,7 @@ impl Sink {
             self.setup.observer.counters.failed(failed.0.reason);
             tracing::debug!(failure = failed.0.message, "a sink failed");
             self.shared.lock().last_failure = Some(failed);
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 

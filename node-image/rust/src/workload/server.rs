@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    echo::{self, Terms},
+    echo::{self, EchoSide},
     failed::{Failed, failure},
     measurements::Measurements,
     messages,
@@ -41,11 +41,11 @@ const ALL_ENDS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a trial waits for its host to close. A QUIC socket drains for three probe timeouts, 80 ms on
 /// loopback, in which it does nothing; the next trial has another port and need not wait.
-const CLOSE: Duration = Duration::from_millis(20);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Streams served at the same time; the server drops the rest, so that peers cannot make it hold any number
 /// of them.
-const MOST_STREAMS: usize = SERVER_STREAMS_MAX as usize;
+const OPEN_STREAMS_MAX: usize = SERVER_STREAMS_MAX as usize;
 
 /// Where peers reach a server.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ pub(crate) async fn serve(
     drop(reservations);
     // A close that takes longer continues in the background.
     let close = join_all(hosts.into_iter().map(Host::close));
-    let _ = tokio::time::timeout(CLOSE, tokio::spawn(close)).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, tokio::spawn(close)).await;
     streams.failed.map_or(Ok(()), Err)
 }
 
@@ -189,7 +189,7 @@ struct Streams<'a> {
     setup: &'a Setup,
     zeros: Arc<[u8]>,
     /// `None` unless the workload is an echo.
-    terms: Option<Arc<Terms>>,
+    terms: Option<Arc<EchoSide>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
     /// One-way delays of messages.
     one_way: Arc<Mutex<Recorder>>,
@@ -203,7 +203,7 @@ impl<'a> Streams<'a> {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = setup.parameters.is_about_connecting();
         let terms = match &setup.parameters {
-            Parameters::Echo(load) => Some(Arc::new(Terms::new(setup, load))),
+            Parameters::Echo(load) => Some(Arc::new(EchoSide::new(setup, load))),
             _ => None,
         };
         Self {
@@ -246,8 +246,8 @@ impl<'a> Streams<'a> {
 
     /// Counts a stream, unless there are too many.
     fn accept(&mut self) -> bool {
-        if self.tasks.len() >= MOST_STREAMS {
-            let message = format!("peers opened more than {MOST_STREAMS} streams");
+        if self.tasks.len() >= OPEN_STREAMS_MAX {
+            let message = format!("peers opened more than {OPEN_STREAMS_MAX} streams");
             self.failed
                 .get_or_insert(Failed(failure(Reason::OpenFailed, message)));
             return false;
@@ -298,7 +298,7 @@ impl<'a> Streams<'a> {
 
     /// Serves a ping beside the workload. Its bytes are not payload, and its end does not matter.
     fn echo(&mut self, stream: BoxStream) {
-        if self.tasks.len() < MOST_STREAMS {
+        if self.tasks.len() < OPEN_STREAMS_MAX {
             let uncounted = Counters {
                 over: self.setup.observer.counters.over.clone(),
                 ..Counters::default()

@@ -207,6 +207,11 @@ async fn an_invalid_request_is_refused_with_the_reason() {
         assert!(problem.message.contains(words), "{body}: {}", problem.message);
         assert!(problem.message.contains(' '), "{}", problem.message);
     }
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_served_is_refused_with_its_status_and_the_reason() {
+    let node = Node::start();
     for (method, path, status) in [
         (Method::PUT, "/v1/trials/x", StatusCode::BAD_REQUEST),
         (Method::PUT, "/v1/trials/x/start", StatusCode::BAD_REQUEST),

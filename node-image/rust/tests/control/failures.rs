@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use crate::{support::*, workloads::messages};
 
 /// How long a client may take to notice: QUIC gives up after 10 s of silence, a dial too.
-const NOTICED: Duration = Duration::from_secs(45);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Kills the server in the middle of a trial; the client must end with a failure, and run the next one.
 async fn killed(stack: Stack, transport: Transport, parameters: Parameters) {
@@ -43,7 +43,7 @@ async fn killed_with(settings: StackSettings, stack: Stack, transport: Transport
     client.moved("a").await;
     server.signal(Signal::KILL);
     drop(load);
-    let outcome = timeout(NOTICED, client.outcome("a"))
+    let outcome = timeout(NOTICE_TIMEOUT, client.outcome("a"))
         .await
         .unwrap_or_else(|_| panic!("{what} hangs"));
     let failed = reason(&outcome).unwrap_or_else(|| panic!("{what} completed: {outcome:?}"));
@@ -151,7 +151,7 @@ async fn a_server_survives_a_client_that_was_killed() {
         server.moved("a").await;
         client.signal(Signal::KILL);
         assert_eq!(server.finish("a").await, StatusCode::NO_CONTENT);
-        let outcome = timeout(NOTICED, server.outcome("a"))
+        let outcome = timeout(NOTICE_TIMEOUT, server.outcome("a"))
             .await
             .expect("it does not hang");
         let ended = reason(&outcome).expect("the transfer was not complete");
@@ -173,7 +173,7 @@ async fn dead(stack: Stack, transport: Transport, parameters: Parameters) {
     client
         .run("a", &dialler(stack, transport, parameters.clone(), addresses, 1))
         .await;
-    let outcome = timeout(NOTICED, client.outcome("a"))
+    let outcome = timeout(NOTICE_TIMEOUT, client.outcome("a"))
         .await
         .expect("it does not hang");
     let what = format!("{stack} {transport} {parameters}: {outcome:?}");

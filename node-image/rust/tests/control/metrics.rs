@@ -69,6 +69,16 @@ fn parse(text: &str) -> Exposition {
 }
 
 impl Exposition {
+    /// Checks what the messages of commonware add to the metrics of a node.
+    fn check_commonware(&self, role: &str) {
+        let all = |name| self.sum(name, &[]);
+        let (sent, received) = if role == "client" { (202, 16) } else { (16, 202) };
+        assert!(all("perfrun_commonware_messages_sent_total") >= f64::from(sent));
+        assert!(all("perfrun_commonware_messages_received_total") >= f64::from(received));
+        assert_eq!(all("perfrun_commonware_messages_rate_limited_total"), 0.0);
+        assert!(all("perfrun_commonware_connections_total") >= 2.0);
+    }
+
     /// The sum of the samples of a name with all these labels.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |series: &str| {
@@ -188,12 +198,7 @@ async fn metrics_are_open_metrics_with_a_unit_and_a_help() {
             );
         }
         if commonware().is_some() {
-            let all = |name| metrics.sum(name, &[]);
-            let (sent, received) = if role == "client" { (202, 16) } else { (16, 202) };
-            assert!(all("perfrun_commonware_messages_sent_total") >= f64::from(sent));
-            assert!(all("perfrun_commonware_messages_received_total") >= f64::from(received));
-            assert_eq!(all("perfrun_commonware_messages_rate_limited_total"), 0.0);
-            assert!(all("perfrun_commonware_connections_total") >= 2.0);
+            metrics.check_commonware(role);
         }
         for (stack, transport) in STACKS_WITH_THEMSELVES {
             let labels = [("stack", stack.into()), ("transport", transport.into())];

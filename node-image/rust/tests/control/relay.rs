@@ -43,7 +43,7 @@ const UNLIMITED: RelayLimits = RelayLimits {
 };
 
 /// How long a sink may take to notice.
-const NOTICED: Duration = Duration::from_secs(45);
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(45);
 
 fn transfer(path: RelayPath, bytes: u64, limits: RelayLimits) -> Parameters {
     Parameters::Relay(Relay {
@@ -307,7 +307,7 @@ async fn a_circuit_that_carries_no_more_fails_the_transfer() {
     };
     let parameters = transfer(RelayPath::Relayed, 10_000_000, little);
     three.fetches(&parameters, 1, 1).await;
-    let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
+    let outcome = timeout(NOTICE_TIMEOUT, three.sink.outcome("a")).await.unwrap();
     let broken = [Reason::StreamFailed, Reason::TooFewBytes, Reason::OpenFailed];
     let why = reason(&outcome).unwrap();
     assert!(broken.contains(&why), "{outcome:?}");
@@ -370,7 +370,7 @@ async fn a_relay_that_is_killed_breaks_the_transfer() {
         three.fetches(&parameters, 1, 1).await;
         three.sink.moved("a").await;
         three.relay.signal(Signal::KILL);
-        let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
+        let outcome = timeout(NOTICE_TIMEOUT, three.sink.outcome("a")).await.unwrap();
         let broken = [Reason::StreamFailed, Reason::TooFewBytes];
         let why = reason(&outcome).unwrap();
         assert!(broken.contains(&why), "{kind:?}: {outcome:?}");
@@ -391,7 +391,7 @@ async fn a_source_that_is_gone_is_not_reached() {
         let request = three.fetching(&parameters, sources, 1);
         assert_eq!(three.sink.put("a", &request).await, StatusCode::CREATED);
         three.sink.begin("a").await;
-        let outcome = timeout(NOTICED, three.sink.outcome("a")).await.unwrap();
+        let outcome = timeout(NOTICE_TIMEOUT, three.sink.outcome("a")).await.unwrap();
         let reasons = [
             Reason::Refused,
             Reason::DialFailed,

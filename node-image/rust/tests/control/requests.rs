@@ -15,8 +15,17 @@ pub(crate) fn server(stack: Stack, transport: Transport, parameters: Parameters)
         transport,
         parameters,
         side: Side::Server,
-        timeout_seconds: 80.0,
+        timeout_seconds: timeout_seconds(transport),
         labels: labels(),
+    }
+}
+
+/// On WebRTC libp2p loses a dial after 10 s if the client's tasks wait for a CPU (webrtc-rs issue 821), and
+/// dials again: on a busy machine several times in a row.
+fn timeout_seconds(transport: Transport) -> f64 {
+    match transport {
+        Transport::WebrtcDirect => 600.0,
+        _ => 80.0,
     }
 }
 

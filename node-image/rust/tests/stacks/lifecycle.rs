@@ -149,7 +149,7 @@ async fn a_closed_connection_opens_no_streams() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        let error = timeout(SOON, until_closed).await.expect("it is noticed");
+        let error = timeout(TEST_TIMEOUT, until_closed).await.expect("it is noticed");
         assert!(matches!(error, Error::Open(_)), "{stack} {transport}: {error}");
     }
 }
@@ -198,7 +198,7 @@ async fn fifty_hosts_of_each_stack_leave_no_descriptor_and_no_task() {
             let mut after = (descriptors(), tasks());
             let began = Instant::now();
             // QUIC sockets of diallers stay open until their connection is drained.
-            while (after.0 > before.0 || after.1 > before.1) && began.elapsed() < 3 * SOON {
+            while (after.0 > before.0 || after.1 > before.1) && began.elapsed() < 3 * TEST_TIMEOUT {
                 sleep(Duration::from_millis(50)).await;
                 after = (descriptors(), tasks());
             }

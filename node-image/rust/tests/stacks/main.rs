@@ -308,7 +308,9 @@ async fn a_stream_dropped_before_its_end_reads_as_a_complete_one() {
             }
         };
         let mut heard = Vec::new();
-        let end = timeout(SOON, received.read_to_end(&mut heard)).await.unwrap();
+        let end = timeout(TEST_TIMEOUT, received.read_to_end(&mut heard))
+            .await
+            .unwrap();
         match stack {
             Stack::Commonware => {
                 let error = end.expect_err("a stream without an end is reset");

@@ -154,7 +154,7 @@ async fn notifications_arrive_in_every_mode_and_size() {
                 ours,
                 theirs,
             } = Pair::open(transport, load, &mut server).await;
-            let arrived = timeout(SOON, exchange(load, ours, theirs)).await;
+            let arrived = timeout(TEST_TIMEOUT, exchange(load, ours, theirs)).await;
             assert_eq!(arrived, Ok(bytes * count), "{transport} {mode} {bytes}");
             connection.close().await;
             client.close().await;
@@ -181,7 +181,7 @@ async fn peers_of_one_server_get_their_own_notifications() {
                 theirs,
             } = pair;
             let load = load(MessageMode::Stream, 64, 16, count);
-            let arrived = timeout(SOON, exchange(load, ours, theirs)).await;
+            let arrived = timeout(TEST_TIMEOUT, exchange(load, ours, theirs)).await;
             assert_eq!(arrived, Ok(64 * count), "{transport}");
         });
         join_all(exchanges).await;
@@ -202,7 +202,7 @@ async fn each_end_notices_that_the_other_end_has_ended() {
         } = Pair::open(transport, load, &mut server).await;
         drop(ours);
         let ended = poll_fn(|cx| theirs.poll_ended(cx));
-        timeout(SOON, ended).await.expect("the end is reported");
+        timeout(TEST_TIMEOUT, ended).await.expect("the end is reported");
         let received = poll_fn(|cx| theirs.poll_receive(cx)).await;
         assert_eq!(received.unwrap(), None, "{transport}");
         // The connection outlives the exchange, and takes another one when both ends have forgotten the
@@ -216,7 +216,9 @@ async fn each_end_notices_that_the_other_end_has_ended() {
                 }
             }
         };
-        let mut ours = timeout(SOON, another).await.expect("it takes another one");
+        let mut ours = timeout(TEST_TIMEOUT, another)
+            .await
+            .expect("it takes another one");
         let mut theirs = server.messenger().await;
         let message = Message::bare(7);
         assert!(poll_fn(|cx| ours.poll_send(cx, message)).await.unwrap());
@@ -252,10 +254,10 @@ async fn a_server_that_closes_fails_its_clients_exchange() {
             sleep(Duration::from_millis(200)).await;
             server.host.close().await;
         };
-        let (ended, ()) = tokio::join!(timeout(SOON, run), close);
+        let (ended, ()) = tokio::join!(timeout(TEST_TIMEOUT, run), close);
         let ended = ended.expect("it does not hang");
         assert!(ended.is_err(), "{transport}: {ended:?}");
-        let error = timeout(SOON, connection.messenger())
+        let error = timeout(TEST_TIMEOUT, connection.messenger())
             .await
             .expect("it does not hang");
         let error = error.err().expect("the server is gone");
@@ -271,7 +273,7 @@ async fn a_host_without_notifications_refuses_them() {
         let server = start(Stack::Litep2p, listener(transport)).await;
         let client = start(Stack::Litep2p, notified(load, host(transport))).await;
         let connection = client.dial(&server.addresses()[0]).await.unwrap();
-        let error = timeout(SOON, connection.messenger())
+        let error = timeout(TEST_TIMEOUT, connection.messenger())
             .await
             .unwrap()
             .err()
@@ -311,7 +313,7 @@ async fn a_broadcast_waits_for_a_receiver_that_takes_nothing() {
                 }
             };
             let receive = poll_fn(|cx| pair.theirs.poll_receive(cx));
-            let both = timeout(SOON, async { tokio::join!(send, receive) }).await;
+            let both = timeout(TEST_TIMEOUT, async { tokio::join!(send, receive) }).await;
             let ((), received) = both.expect("it does not hang");
             assert_eq!(received.unwrap(), Some(message(sequence)), "{transport}");
         }
@@ -321,7 +323,7 @@ async fn a_broadcast_waits_for_a_receiver_that_takes_nothing() {
             sleep(Duration::from_millis(500)).await;
             server.host.close().await;
         };
-        let ended = timeout(SOON, async { tokio::join!(fill, close) }).await;
+        let ended = timeout(TEST_TIMEOUT, async { tokio::join!(fill, close) }).await;
         assert!(ended.is_ok(), "{transport}: it hangs");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn all() -> impl Iterator<Item = (Stack, Transport)> {
 }
 
 /// What takes longer hangs, even on a slow machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Tests that count file descriptors hold this lock for writing, all others for reading.
 pub(crate) static DESCRIPTORS: RwLock<()> = RwLock::const_new(());
@@ -120,7 +120,7 @@ pub(crate) async fn echo(mut stream: BoxStream, size: usize) {
     stream.write_all(&said).await.unwrap();
     stream.shutdown().await.unwrap();
     let mut heard = Vec::new();
-    timeout(SOON, stream.read_to_end(&mut heard))
+    timeout(TEST_TIMEOUT, stream.read_to_end(&mut heard))
         .await
         .expect("an answer")
         .unwrap();

@@ -2,15 +2,73 @@
 
 use crate::{node, run};
 
+/// Programs with options, and words of the advice.
+type Refused<'a> = (&'a [&'a str], &'a [&'a str], &'a str);
+
+fn are_refused(all: &[Refused<'_>]) {
+    for (command, options, words) in all {
+        let output = run(&[*command, *options].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?} {options:?}");
+        assert!(output.stdout.is_empty(), "{command:?} {options:?}");
+        assert!(stderr.contains(*words), "{command:?} {options:?}: {stderr}");
+    }
+}
+
 #[test]
-fn options_without_effect_are_refused_with_advice() {
+fn options_of_clients_without_effect_are_refused_with_advice() {
     const CLIENT: [&str; 5] = ["client", "--server", "127.0.0.1:1", "--upload-bytes", "1"];
     const SUBSTREAMS: [&str; 3] = ["client-substream", "--server", "127.0.0.1:1"];
-    const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
-    for (command, options, words) in [
+    are_refused(&[
+        (&CLIENT, &["--chunk-bytes", "0"], "must be 1 to 16Mi"),
+        (&CLIENT, &["--chunk-bytes", "17Mi"], "must be 1 to 16Mi"),
+        (&CLIENT, &["--streams", "1025"], "must be 1 to 1024"),
+        (&CLIENT, &["--timeout", "0"], "must be more than 0"),
         (
-            &["server"][..],
-            &["--transport", "tcp", "--listen", QUIC][..],
+            &CLIENT,
+            &["--stack", "raw", "--negotiation", "v1lazy"],
+            "omit --negotiation",
+        ),
+        (&CLIENT, &["--negotiation", "v1lazy"], "use --stack libp2p"),
+        (&SUBSTREAMS, &["--substreams", "1025"], "must be 1 to 1024"),
+        (&SUBSTREAMS, &["--chunk-bytes", "1Ki"], "--chunk-bytes"),
+        (&SUBSTREAMS, &["--stack", "raw"], "use another --stack"),
+    ]);
+}
+
+#[test]
+fn options_of_relays_and_their_peers_without_effect_are_refused_with_advice() {
+    are_refused(&[
+        (
+            &["relay"],
+            &["--listen", "0.0.0.0:0"],
+            "so it must be one that they can dial",
+        ),
+        (
+            &["relay", "--listen", "127.0.0.1:0"],
+            &["--transport", "webrtc-direct"],
+            "Choose another --transport\n",
+        ),
+        (
+            &["source"],
+            &["--relay", "/ip4/127.0.0.1/tcp/1"],
+            "use the address that the relay printed",
+        ),
+        (
+            &["sink"],
+            &["--source", "/ip4/127.0.0.1/tcp/1"],
+            "which has /p2p-circuit/",
+        ),
+    ]);
+}
+
+#[test]
+fn options_without_effect_are_refused_with_advice() {
+    const QUIC: &str = "/ip4/127.0.0.1/udp/0/quic-v1";
+    are_refused(&[
+        (
+            &["server"],
+            &["--transport", "tcp", "--listen", QUIC],
             "omit --transport",
         ),
         (
@@ -35,39 +93,6 @@ fn options_without_effect_are_refused_with_advice() {
         ),
         (&["server"], &["--node-key-seed", "256"], "256"),
         (&["server"], &["--chunk-bytes", "0"], "must be 1 to 16Mi"),
-        (&CLIENT, &["--chunk-bytes", "0"], "must be 1 to 16Mi"),
-        (&CLIENT, &["--chunk-bytes", "17Mi"], "must be 1 to 16Mi"),
-        (&CLIENT, &["--streams", "1025"], "must be 1 to 1024"),
-        (&CLIENT, &["--timeout", "0"], "must be more than 0"),
-        (
-            &CLIENT,
-            &["--stack", "raw", "--negotiation", "v1lazy"],
-            "omit --negotiation",
-        ),
-        (&CLIENT, &["--negotiation", "v1lazy"], "use --stack libp2p"),
-        (&SUBSTREAMS, &["--substreams", "1025"], "must be 1 to 1024"),
-        (&SUBSTREAMS, &["--chunk-bytes", "1Ki"], "--chunk-bytes"),
-        (&SUBSTREAMS, &["--stack", "raw"], "use another --stack"),
-        (
-            &["relay"],
-            &["--listen", "0.0.0.0:0"],
-            "so it must be one that they can dial",
-        ),
-        (
-            &["relay", "--listen", "127.0.0.1:0"],
-            &["--transport", "webrtc-direct"],
-            "Choose another --transport\n",
-        ),
-        (
-            &["source"],
-            &["--relay", "/ip4/127.0.0.1/tcp/1"],
-            "use the address that the relay printed",
-        ),
-        (
-            &["sink"],
-            &["--source", "/ip4/127.0.0.1/tcp/1"],
-            "which has /p2p-circuit/",
-        ),
         (&["perf"], &["--server-address", "127.0.0.1:1"], "--transport"),
         (
             &["server"],
@@ -89,13 +114,7 @@ fn options_without_effect_are_refused_with_advice() {
             &["--run-server", "--timeout", "1"],
             "cannot be used with",
         ),
-    ] {
-        let output = run(&[command, options].concat());
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{command:?} {options:?}");
-        assert!(output.stdout.is_empty(), "{command:?} {options:?}");
-        assert!(stderr.contains(words), "{command:?} {options:?}: {stderr}");
-    }
+    ]);
 }
 
 #[test]

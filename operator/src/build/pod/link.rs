@@ -14,12 +14,12 @@ use perfrun_link::Backend;
 use serde_json::json;
 
 use super::environment;
-use crate::build::{LINK_METRICS_PORT, LINK_PORT, RunIdentity, Site};
+use crate::build::{LINK_METRICS_PORT, LINK_PORT, PodDefaults, RunIdentity};
 
 const STATE_FOLDER: &str = "/run/perfrun-link";
 const STATE_VOLUME: &str = "link-state";
 /// An agent that does not answer within this time is restarted. Most answer within some ten milliseconds.
-const STARTS_WITHIN_SECONDS: i32 = 60;
+const START_TIMEOUT_SECONDS: i32 = 60;
 
 /// Builds the link agent. `None` if the plan does not impair links.
 pub(super) fn agent(
@@ -27,7 +27,7 @@ pub(super) fn agent(
     spec: &PerfRunSpec,
     plan: &Plan,
     node: &PlannedNode,
-    site: &Site,
+    site: &PodDefaults,
 ) -> Option<Container> {
     if plan.networks.is_empty() {
         return None;
@@ -64,7 +64,7 @@ pub(super) fn agent(
             "startupProbe": {
                 "httpGet": {"path": "/readyz", "port": LINK_PORT},
                 "periodSeconds": 1,
-                "failureThreshold": STARTS_WITHIN_SECONDS,
+                "failureThreshold": START_TIMEOUT_SECONDS,
             },
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": [token_mount(), json!({"name": STATE_VOLUME, "mountPath": STATE_FOLDER})],
@@ -80,7 +80,7 @@ pub(super) fn volume(plan: &Plan) -> Option<Volume> {
 
 /// TCP windows that fill the links, if pods may set them. The defaults of Linux are 6 and 4 MiB at most,
 /// which limits a connection to about 0.5 Gbit/s at 50 ms.
-pub(super) fn sysctls(plan: &Plan, site: &Site) -> Option<Vec<Sysctl>> {
+pub(super) fn sysctls(plan: &Plan, site: &PodDefaults) -> Option<Vec<Sysctl>> {
     let most = plan.tcp_window_bytes().filter(|_| site.tcp_sysctls)?;
     let windows = |name: &str, default: u32| Sysctl {
         name: format!("net.ipv4.{name}"),

@@ -1,6 +1,6 @@
 use kube::core::ObjectMeta;
 use perfrun_api::{document, planning::plan, spec::PerfRun};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -166,10 +166,10 @@ fn windows_fill_the_links_where_pods_may_set_them() {
 
 #[test]
 fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
-    let site = Site {
+    let site = PodDefaults {
         pull_policy: Some("Never".to_owned()),
         pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
-        ..Site::fixed()
+        ..PodDefaults::fixed()
     };
     let template =
         "{server: {imagePullSecrets: [{name: own}, {name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
@@ -300,21 +300,86 @@ fn first_pod(matrix: &str, template: &str, tcp_sysctls: bool) -> Pod {
     pod_of(matrix, template, &site(tcp_sysctls))
 }
 
-fn site(tcp_sysctls: bool) -> Site {
-    Site {
-        node_image: "perfrun.invalid/node:default".to_owned(),
-        pull_secrets: vec![],
-        tcp_sysctls,
-        ..Site::fixed()
+#[test]
+fn every_pod_of_a_run_has_a_deadline() {
+    let cleanup = "  cleanup: {keepPodsOnFailure: true}\n";
+    let timeouts = "  timeouts: {provision: 1m, run: 10m}\n";
+    let hour = 3600;
+    for (fields, seconds) in [("", 60 + 600 + 900), (cleanup, 60 + 600 + 900 + 24 * hour)] {
+        let text = DOCUMENT.replace("MATRIX", "{clients: [mine], servers: [mine]}");
+        let text = text.replace("TEMPLATE", "{}") + timeouts + fields;
+        let (run, plan) = planned(&(text + "  results: {store: {volume: {claim: disk}}}\n"));
+        let (site, identity) = (site(true), RunIdentity::of(&run).unwrap());
+        let store = run.spec.store().unwrap();
+        let store = crate::build::store::pod(&identity, &run.spec, store, 0, &site);
+        let nodes = plan
+            .nodes
+            .iter()
+            .map(|node| built(&run, &plan, node.clone(), &site));
+        for pod in nodes.chain([store]) {
+            let deadline = pod.spec.unwrap().active_deadline_seconds;
+            assert_eq!(deadline, Some(seconds), "{:?}", pod.metadata.name);
+        }
     }
 }
 
-fn pod_of(matrix: &str, template: &str, site: &Site) -> Pod {
+#[test]
+fn the_admission_policy_of_the_chart_lists_all_that_pods_have() {
+    let policy = include_str!("../../../../charts/perfrun/templates/admission-policy.yaml");
+    let is_listed = |name: &str| assert!(policy.contains(&format!("\"{name}\"")), "{name}");
+    let are_listed = |fields: &Value| {
+        for name in fields.as_object().unwrap().keys() {
+            is_listed(name);
+        }
+    };
+    let template = "{link: {realTime: true}, server: {imagePullSecrets: [{name: own}], nodeSelector: {a: b}, \
+                    priorityClassName: high, runtimeClassName: sandbox}}";
+    let text = DOCUMENT.replace("MATRIX", "{clients: [mine], servers: [mine]}");
+    let text = text.replace("TEMPLATE", "{}") + "  topology: {hostNetwork: true}\n";
+    let (run, plan) = planned(&(text + "  results: {store: {volume: {claim: disk}}}\n"));
+    let (site, identity) = (site(true), RunIdentity::of(&run).unwrap());
+    let store = crate::build::store::pod(&identity, &run.spec, run.spec.store().unwrap(), 0, &site);
+    let on_host = built(&run, &plan, plan.nodes[0].clone(), &site);
+    for pod in [first_pod("{networks: [lat10]}", template, true), on_host, store] {
+        let spec = json!(pod.spec);
+        are_listed(&spec);
+        are_listed(&spec["securityContext"]);
+        let all = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
+        for container in all("containers").iter().chain(&all("initContainers")) {
+            is_listed(container["name"].as_str().unwrap());
+            let security = &container["securityContext"];
+            are_listed(security);
+            let added = security["capabilities"]["add"].as_array();
+            added
+                .into_iter()
+                .flatten()
+                .for_each(|added| is_listed(added.as_str().unwrap()));
+        }
+        for volume in all("volumes") {
+            let mut kinds = volume.as_object().unwrap().keys().filter(|key| *key != "name");
+            assert!(
+                kinds.all(|kind| policy.contains(&format!("has(volume.{kind})"))),
+                "{volume}"
+            );
+        }
+    }
+}
+
+fn site(tcp_sysctls: bool) -> PodDefaults {
+    PodDefaults {
+        node_image: "perfrun.invalid/node:default".to_owned(),
+        pull_secrets: vec![],
+        tcp_sysctls,
+        ..PodDefaults::fixed()
+    }
+}
+
+fn pod_of(matrix: &str, template: &str, site: &PodDefaults) -> Pod {
     pod_with(0, matrix, template, site)
 }
 
 /// The pod of a node of the plan, by its index.
-fn pod_with(index: usize, matrix: &str, template: &str, site: &Site) -> Pod {
+fn pod_with(index: usize, matrix: &str, template: &str, site: &PodDefaults) -> Pod {
     let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawReference: false, ");
     let text = DOCUMENT.replace("MATRIX", &matrix).replace("TEMPLATE", template);
     let (run, plan) = planned(&text);
@@ -341,7 +406,7 @@ fn planned(text: &str) -> (PerfRun, Plan) {
     (run, plan)
 }
 
-fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, site: &Site) -> Pod {
+fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, site: &PodDefaults) -> Pod {
     let new = NewPod {
         node,
         incarnation: 0,

@@ -86,9 +86,11 @@ fn merged(record: &TrialRecord, step: usize) -> TrialRecord {
         node.measured.samples = samples.collect();
         (name.clone(), node)
     });
+    // The conductor may have merged them before, because it had no room for all.
+    let before = record.merged_samples.unwrap_or(1);
     TrialRecord {
         links: record.links.clone(),
-        merged_samples: Some(u32::try_from(step).unwrap_or(u32::MAX)),
+        merged_samples: Some(before.saturating_mul(u32::try_from(step).unwrap_or(u32::MAX))),
         nodes: nodes.collect(),
         ..record.brief()
     }

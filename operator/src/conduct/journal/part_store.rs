@@ -17,6 +17,9 @@ pub(super) trait PartStore: Send + Sync {
     /// Most bytes of a part.
     fn part_bytes(&self) -> usize;
 
+    /// Whether it answers soon or not at all, whatever authors do.
+    fn is_prompt(&self) -> bool;
+
     /// Keeps a part. `continues` is the part that it was compressed together with. Returns `false` if a part
     /// of the name exists.
     async fn put(&self, name: &str, part: &Part, continues: Option<&str>) -> Result<bool, Error>;
@@ -24,8 +27,9 @@ pub(super) trait PartStore: Send + Sync {
     /// The names of all parts of the run, each with the one that it continues.
     async fn list(&self) -> Result<Vec<(String, Option<String>)>, Error>;
 
-    /// The bytes of a part with records, or why there are none.
-    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error>;
+    /// The bytes of a part with records, or why there are none. An answer of more than `most` is not read to
+    /// its end.
+    async fn get(&self, name: &str, most: usize) -> Result<Result<Vec<u8>, String>, Error>;
 }
 
 /// Why a part was not kept or read.
@@ -35,6 +39,8 @@ pub(in crate::conduct) enum Error {
     Api(#[from] CallError),
     #[error("no answer in time")]
     Late,
+    #[error("an answer of more than {0} bytes, which perfrun does not write")]
+    TooLong(usize),
     #[error("{message}")]
     Store {
         message: String,
@@ -49,6 +55,7 @@ impl Error {
         match self {
             Self::Api(error) => error.is_final(Forbidden::IsFinal),
             Self::Late => false,
+            Self::TooLong(_) => true,
             Self::Store { is_final, .. } => *is_final,
         }
     }

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use flate2::{Compression, write::GzEncoder};
+use futures::FutureExt;
 use http::Method;
 use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
 use perfrun_api::{
@@ -17,10 +18,11 @@ use perfrun_contract::{
     metric::Metric,
     node::{Measured, Reason, Sample},
     plan::Trial,
-    record::{LinkCheck, LinkRecord, NodeRecord},
+    record::{LinkCheck, LinkRecord, NodeRecord, Standstill},
     role::Role,
     run::RunState,
     tally::{Conclusion, EndReason},
+    text,
 };
 use perfrun_link::{ActiveBackend, Mode};
 use perfrun_test_kit::records::completed;
@@ -241,6 +243,21 @@ async fn a_write_whose_answer_is_lost_neither_loses_nor_repeats_a_record() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_record_whose_flush_was_cut_off_is_in_the_results() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    // A conductor that another has taken over from drops what it waits for.
+    assert!(journal.record(&urgent("a")).now_or_never().is_none());
+    let outcome = conclude(&job, journal).await;
+    let results = results_from_parts(&parts(&server, &outcome.results))
+        .unwrap()
+        .unwrap();
+    assert_eq!(results.trials, [urgent("a")]);
+    assert_eq!(outcome.progress.counts.failed, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_does_not_stop_the_measurements() {
     let server = TestServer::new();
     let mut job = job(&server);
@@ -279,7 +296,7 @@ async fn results_that_cannot_be_kept_end_the_run_in_time() {
     );
     let took = start.elapsed();
     assert!(
-        took >= KEEP_WITHIN && took < KEEP_WITHIN + RETRY_LAST * 2,
+        took >= KEEP_TIMEOUT && took < KEEP_TIMEOUT + RETRY_LAST * 2,
         "{took:?}"
     );
     assert_eq!(
@@ -343,12 +360,18 @@ async fn a_record_that_is_larger_than_a_config_map_is_kept_and_read() {
     );
 
     let mut journal = open(&job).await;
+    let failure = journal.records()[0].failure.as_ref().unwrap();
+    assert_eq!(failure.message.chars().count(), text::MESSAGE_MAX);
     journal.record(&urgent("b")).await.unwrap();
     let outcome = conclude(&job, journal).await;
     let results = results_from_parts(&parts(&server, &outcome.results))
         .unwrap()
         .unwrap();
-    assert_eq!(results.trials, [record, urgent("b")]);
+    assert_eq!(
+        results.trials,
+        [record, urgent("b")],
+        "the results have all of it"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -387,7 +410,16 @@ async fn a_record_of_which_a_part_was_not_written_is_completed_later() {
 
 #[tokio::test(start_paused = true)]
 async fn records_with_impossible_values_are_left_out() {
+    let standstill = Standstill {
+        node: "x".repeat(8 << 10),
+        seconds: 1.0,
+    };
+    let long = TrialRecord {
+        standstill: Some(standstill),
+        ..record("a", 0, None)
+    };
     for (lines, why) in [
+        (trial_line(&long), "a record has more text"),
         (" ".repeat(17 << 20), "a record of more than"),
         (
             "\n".to_owned(),
@@ -477,7 +509,7 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
     journal.record(&urgent("a")).await.unwrap();
     let cancelled = cancel.clone();
     tokio::spawn(async move {
-        sleep(READ_WITHIN * 2).await;
+        sleep(READ_TIMEOUT * 2).await;
         cancelled.cancel();
     });
     let start = Instant::now();
@@ -485,7 +517,7 @@ async fn a_cancelled_run_does_not_wait_long_for_its_results_to_be_kept() {
     let outcome = keep_results(&job, journal, end).await;
     assert_eq!(outcome.conclusion.reason, EndReason::RecordNotKept);
     let took = start.elapsed();
-    assert!(took >= READ_WITHIN * 2 && took < READ_WITHIN * 3, "{took:?}");
+    assert!(took >= READ_TIMEOUT * 2 && took < READ_TIMEOUT * 3, "{took:?}");
 }
 
 /// The line of a record of a newer version.
@@ -581,7 +613,41 @@ async fn a_cancelled_run_does_not_wait_long_for_its_journal() {
     cancel.cancel();
     let start = Instant::now();
     assert!(Journal::open(&job, Arc::default(), &cancel).await.is_err());
-    assert_eq!(start.elapsed().as_secs(), READ_WITHIN.as_secs());
+    assert_eq!(start.elapsed().as_secs(), READ_TIMEOUT.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn parts_of_one_run_are_read_at_a_time() {
+    let server = TestServer::new();
+    let job = job(&server);
+    open(&job).await.record(&urgent("a")).await.unwrap();
+    let room = job.services.memory.for_reading().await;
+    let opened = timeout(Duration::from_secs(1), open(&job)).await;
+    assert!(opened.is_err(), "it did not wait for the other run");
+    drop(room);
+    assert_eq!(trials(&open(&job).await), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_trial_begins_while_runs_together_hold_much_that_is_not_kept() {
+    let server = TestServer::new();
+    let job = job(&server);
+    let mut journal = open(&job).await;
+    let room = &job.services.memory;
+    let others: Vec<_> = std::iter::from_fn(|| room.for_unwritten(1 << 10)).collect();
+    let kept = journal.record(&urgent("kept")).await.unwrap();
+    assert_eq!(
+        kept,
+        Durability::CrashSafe,
+        "what is kept immediately needs no room"
+    );
+    server.script(Method::POST, CONFIG_MAPS, Answer::Refuse(500, "no space"));
+    let start = Instant::now();
+    let error = journal.record(&urgent("a")).await.unwrap_err();
+    assert!(error.to_string().contains("no space"), "{error}");
+    assert!(start.elapsed() >= KEEP_TIMEOUT);
+    drop(others);
+    assert_eq!(journal.record(&urgent("b")).await.unwrap(), Durability::InMemory);
 }
 
 #[tokio::test(start_paused = true)]
@@ -601,5 +667,5 @@ async fn no_trial_begins_when_nodes_are_about_to_be_full() {
     assert_eq!(start.elapsed(), Duration::ZERO, "an outage does not delay them");
     let error = journal.record(&record("last", 0, None)).await.unwrap_err();
     assert!(error.to_string().contains("failed calling webhook"), "{error}");
-    assert!(start.elapsed() >= KEEP_WITHIN);
+    assert!(start.elapsed() >= KEEP_TIMEOUT);
 }

@@ -5,14 +5,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt,
     sync::Arc,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{ResourceExt, runtime::reflector::Store};
+use kube::{Resource, ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
 use perfrun_api::{
     cluster::condition,
@@ -23,10 +23,10 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, RunView, encode_runs, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::api::watched::WatchedRun;
+use crate::api::watched::{WatchedPod, WatchedRun};
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
-const MOST_ROWS: usize = 10_000;
+const ROWS_MAX: usize = 10_000;
 
 /// Exports runs as they are at the time of a scrape.
 #[derive(Clone, Default)]
@@ -34,15 +34,27 @@ pub(super) struct Runs(Arc<Mutex<Watched>>);
 
 #[derive(Default)]
 struct Watched {
-    runs: Option<Store<WatchedRun>>,
+    stores: Option<Stores>,
+    /// Whether both have been listed. Before, pods seem to be of no run.
+    is_listed: bool,
     known: KnownCells,
 }
 
+/// Runs and their pods, as the watches show them.
+pub(super) type Stores = (Store<WatchedRun>, Store<WatchedPod>);
+
 impl Runs {
-    /// Sets the runs to export.
-    pub(super) fn export(&self, runs: Option<Store<WatchedRun>>) {
-        let known = KnownCells::default();
-        *self.0.lock() = Watched { runs, known };
+    /// Sets the runs to export, with their pods.
+    pub(super) fn export(&self, stores: Option<Stores>) {
+        *self.0.lock() = Watched {
+            stores,
+            ..Watched::default()
+        };
+    }
+
+    /// All runs and their pods have been listed.
+    pub(super) fn note_listed(&self) {
+        self.0.lock().is_listed = true;
     }
 }
 
@@ -55,18 +67,33 @@ impl fmt::Debug for Runs {
 impl Collector for Runs {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut watched = self.0.lock();
-        let Some(store) = &watched.runs else {
+        let Some((runs, pods)) = &watched.stores else {
             return Ok(());
         };
-        let runs = store.state();
+        let (runs, pods) = (runs.state(), pods.state());
+        let orphaned = match watched.is_listed {
+            true => orphaned(&runs, &pods),
+            false => 0,
+        };
         let runs = runs.iter().filter_map(|run| run.readable()).collect();
-        let (views, left_out) = views(runs, MOST_ROWS, &mut watched.known);
+        let (views, left_out) = views(runs, ROWS_MAX, &mut watched.known);
         drop(watched);
         let encoder = &mut encoder;
         encode_samples(encoder, &operator::RUNS, by_phase(&views))?;
         encode_samples(encoder, &operator::LEFT_OUT, [(NO_LABELS, left_out as f64)])?;
+        encode_samples(encoder, &operator::ORPHANED_PODS, [(NO_LABELS, orphaned as f64)])?;
         encode_runs(encoder, &views, Timestamp::now().as_duration().as_secs_f64())
     }
+}
+
+/// The number of pods whose run no longer exists.
+fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<WatchedPod>]) -> usize {
+    let living: HashSet<&str> = runs.iter().filter_map(|run| run.meta().uid.as_deref()).collect();
+    let is_orphaned = |pod: &&Arc<WatchedPod>| {
+        let mut owners = pod.owner_references().iter();
+        !owners.any(|owner| living.contains(owner.uid.as_str()))
+    };
+    pods.iter().filter(is_orphaned).count()
 }
 
 fn by_phase(runs: &[RunView]) -> impl Iterator<Item = ([(&'static str, String); 1], f64)> {
@@ -172,7 +199,7 @@ fn view(run: &PerfRun, cells: Option<Arc<[Cell]>>) -> RunView {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher;
+    use kube::runtime::{reflector, watcher};
     use perfrun_api::spec::TrialCounts;
     use perfrun_contract::{
         compare::{Comparison, Finding, Ratio, Verdict},
@@ -180,8 +207,10 @@ mod tests {
         record::Flag,
         summary::SummaryRow,
     };
+    use serde_json::json;
 
     use super::*;
+    use crate::api::watched::LargeParts;
 
     #[test]
     fn the_results_of_the_latest_runs_are_exported_when_there_are_too_many() {
@@ -213,7 +242,7 @@ mod tests {
     #[test]
     fn a_run_that_has_ended_is_planned_once_however_often_it_is_scraped() {
         let mut known = KnownCells::default();
-        let mut cells = |run: &PerfRun| views(vec![run], MOST_ROWS, &mut known).0.remove(0).cells;
+        let mut cells = |run: &PerfRun| views(vec![run], ROWS_MAX, &mut known).0.remove(0).cells;
         let mut run = ended(1, 0);
         let first = cells(&run);
         assert_eq!(first.len(), 2);
@@ -228,17 +257,51 @@ mod tests {
     fn runs_that_are_deleted_in_progress_or_refused_are_not_planned() {
         let mut known = KnownCells::default();
         let (gone, mut active, mut refused) = (ended(1, 2), ended(2, 0), ended(3, 0));
-        views(vec![&gone], MOST_ROWS, &mut known);
+        views(vec![&gone], ROWS_MAX, &mut known);
         assert_eq!(known.0.len(), 1);
         active.status.as_mut().unwrap().completion_time = None;
         refused.status.as_mut().unwrap().trials.total = 0;
-        views(vec![&active, &refused], MOST_ROWS, &mut known);
+        views(vec![&active, &refused], ROWS_MAX, &mut known);
         assert_eq!(known.0.len(), 0);
     }
 
     #[test]
+    fn pods_without_a_living_run_are_counted() {
+        let mut run = named("a-run");
+        run.metadata.uid = Some("living".to_owned());
+        let pod = |owner: &str| {
+            let owner = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "a-run", "uid": owner});
+            let pod = json!({"metadata": {"ownerReferences": [owner]}});
+            Arc::new(serde_json::from_value(pod).unwrap())
+        };
+        let runs = [Arc::new(watched(run))];
+        let nobodys = Arc::new(serde_json::from_value(json!({"metadata": {}})).unwrap());
+        let pods = [pod("living"), pod("deleted"), nobodys];
+        assert_eq!(orphaned(&runs, &pods), 2);
+    }
+
+    #[test]
+    fn no_pod_counts_as_one_without_a_run_before_the_runs_are_listed() {
+        let (runs, _runs_writer) = reflector::store();
+        let (pods, mut writer) = reflector::store::<WatchedPod>();
+        let pod = json!({"metadata": {"name": "a-pod", "namespace": "a-namespace"}});
+        writer.apply_watcher_event(&watcher::Event::Apply(serde_json::from_value(pod).unwrap()));
+        let metrics = super::super::Metrics::new();
+        metrics.export_runs(Some((runs, pods)));
+        let orphaned = || {
+            let page = metrics.encode();
+            let mut samples = page.lines();
+            let sample = samples.find(|line| line.starts_with("perfrun_operator_orphaned_pods"));
+            sample.unwrap().rsplit(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(orphaned(), "0.0");
+        metrics.note_listed();
+        assert_eq!(orphaned(), "1.0");
+    }
+
+    #[test]
     fn every_exported_metric_is_described() {
-        let (store, mut writer) = kube::runtime::reflector::store::<WatchedRun>();
+        let (store, mut writer) = reflector::store::<WatchedRun>();
         let mut run = named("a-run");
         run.metadata.namespace = Some("a-namespace".to_owned());
         let cell = planning::cells(&run.spec).unwrap().remove(0).id;
@@ -278,10 +341,10 @@ mod tests {
                 .into(),
             ..PerfRunStatus::default()
         });
-        let applied = watcher::Event::Apply(WatchedRun::Readable(Box::new(run)));
+        let applied = watcher::Event::Apply(watched(run));
         writer.apply_watcher_event(&applied);
         let metrics = super::super::Metrics::new();
-        metrics.export_runs(Some(store));
+        metrics.export_runs(Some((store, reflector::store().0)));
         metrics.count_reconciliation(std::time::Duration::from_millis(1));
         metrics.count_error("Create");
         let page = metrics.encode();
@@ -304,6 +367,10 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in {page}");
         }
+    }
+
+    fn watched(run: PerfRun) -> WatchedRun {
+        WatchedRun::Readable(Box::new(run), LargeParts::LeftOut)
     }
 
     /// A run of two cells that has ended, with results.

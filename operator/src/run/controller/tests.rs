@@ -1,12 +1,18 @@
 //! Reconciliations against a scripted API server.
 
+mod deadlines;
+mod ends;
 mod leaders;
+mod leftovers;
+mod random;
 mod rights;
 mod scene;
+mod starts;
 mod store;
 mod unreadable;
+mod unwritten;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -267,96 +273,9 @@ async fn a_run_with_a_finalizer_gives_up_its_pods_and_its_turn() {
     let changes = scene.server.take_changes();
     assert!(are_deletions_of_pods(&changes), "{changes:?}");
     assert_eq!(scene.woken(), ["second"], "it may start now");
+    scene.pods_stop();
     scene.reconcile("second").await.unwrap();
     assert_eq!(scene.condition("second", Type::Provisioned).1, "Starting");
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_end_of_a_run_is_written_before_its_pods_are_deleted() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
-    scene.server.take_changes();
-    scene.reconcile("a").await.unwrap();
-    let changes = scene.server.take_changes();
-    assert!(
-        matches!(&changes[..], [call] if call.path.ends_with(STATUS)),
-        "{changes:?}"
-    );
-    assert_eq!(scene.phase("a"), "Failed");
-    scene.reconcile("a").await.unwrap();
-    let changes = scene.server.take_changes();
-    assert!(are_deletions_of_pods(&changes), "{changes:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reconciliation_that_sees_an_old_version_of_an_ended_run_changes_nothing() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
-    scene.reconcile("a").await.unwrap();
-    assert_eq!(scene.phase("a"), "Failed");
-    for pod in scene.pod_paths() {
-        scene.server.remove(&pod);
-    }
-    scene.server.take_changes();
-    // The watch of pods is ahead of that of runs.
-    scene.sync_pods();
-    let action = scene.reconcile_by_old_objects("a").await.unwrap();
-    assert_eq!(action, Action::await_change());
-    assert!(scene.server.take_changes().is_empty());
-    scene.reconcile("a").await.unwrap();
-    assert_eq!(scene.phase("a"), "Failed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_conflict_of_the_status_is_tried_again() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.sync();
-    scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
-    let action = scene.reconcile_by_old_objects("a").await.unwrap();
-    assert_eq!(action, Action::requeue(CONFLICT_RETRY));
-    assert_eq!(scene.status("a"), Value::Null);
-    scene.reconcile("a").await.unwrap();
-    assert_eq!(scene.phase("a"), "Provisioning");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_conflict_at_the_end_of_a_run_deletes_no_pods() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
-    scene.sync();
-    scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
-    scene.server.take_changes();
-    scene.reconcile_by_old_objects("a").await.unwrap();
-    let changes = scene.server.take_changes();
-    assert!(
-        matches!(&changes[..], [call] if call.path.ends_with(STATUS)),
-        "{changes:?}"
-    );
-    assert_eq!(scene.phase("a"), "Provisioning");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_status_that_cannot_be_written_is_an_error_that_is_tried_again() {
-    for answer in [
-        Answer::Refuse(500, "etcd is away"),
-        Answer::Refuse(429, "slow down"),
-        Answer::Silence,
-    ] {
-        let mut scene = Scene::new().await;
-        scene.create("a", json!({}));
-        scene.server.script_times(1, Method::PATCH, STATUS, answer);
-        let error = scene.reconcile("a").await.unwrap_err();
-        assert_eq!(error.category(), "Status", "{answer:?}");
-        scene.reconcile("a").await.unwrap();
-        assert_eq!(scene.phase("a"), "Provisioning", "{answer:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -366,6 +285,25 @@ async fn a_run_deleted_during_its_reconciliation_is_not_an_error() {
     scene.sync();
     scene.server.remove(&Scene::path("a"));
     scene.reconcile_by_old_objects("a").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_a_run_deleted_during_its_reconciliation() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.sync();
+    scene.server.script(Method::POST, SECRETS, Answer::DoLate(5));
+    let reconciled = tokio::spawn(reconcile(scene.watched("a"), scene.context.clone()));
+    tokio::task::yield_now().await;
+    scene.server.remove(&Scene::path("a"));
+    scene.sync_some(|| true);
+    reconciled.await.unwrap().unwrap();
+    let Context { turns, times, .. } = &*scene.context;
+    let known = [
+        turns.uids_except(&BTreeSet::new()),
+        times.uids_except(&BTreeSet::new()),
+    ];
+    assert!(known.iter().all(Vec::is_empty), "{known:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -405,6 +343,21 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
             .iter()
             .all(|pod| !pod[POD]["deletionTimestamp"].is_null())
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_pod_is_not_created_again_under_its_name() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.pods_are_ready();
+    scene.server.script(Method::GET, "/proxy/", Answer::Silence);
+    scene.reconcile("a").await.unwrap();
+    let deleted = scene.pod_paths()[0].clone();
+    scene.server.remove(&deleted);
+    scene.reconcile("a").await.unwrap();
+    let pods = scene.pod_paths();
+    assert!(pods.len() == 2 && !pods.contains(&deleted), "{pods:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -541,6 +494,7 @@ async fn the_end_and_the_start_of_a_run_wake_only_the_one_that_goes_first() {
     scene.reconcile("run-1").await.unwrap();
     assert_eq!(scene.phase("run-1"), "Cancelled");
     assert_eq!(scene.woken(), ["run-2"]);
+    scene.pods_stop();
     scene.reconcile("run-2").await.unwrap();
     assert_eq!(scene.phase("run-2"), "Provisioning");
     assert_eq!(scene.woken(), ["run-3"]);
@@ -589,6 +543,19 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
     scene.create("after-a-new-list", json!({"topology": {"exclusive": false}}));
     is_created(server, "after-a-new-list").await;
     operator.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_a_change_has_only_metadata() {
+    let mut scene = Scene::new().await;
+    scene.create("a", json!({}));
+    scene.reconcile("a").await.unwrap();
+    scene.change("a", |run| run["spec"]["suspend"] = true.into());
+    scene.reconcile("a").await.unwrap();
+    let mut changes = scene.server.take_changes();
+    changes.retain(|call| [Method::PATCH, Method::DELETE].contains(&call.method));
+    let are_small = changes.iter().all(|call| call.wants_metadata);
+    assert!(changes.len() == 4 && are_small, "{changes:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! A run's life, decision by decision.
 
 mod links;
+mod starts;
 mod store;
 mod verdict;
 
@@ -9,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::Event;
 use perfrun_api::{document, planning::plan, spec::Stored};
@@ -44,7 +46,11 @@ struct Life {
     deleting: bool,
     conductor: ConductorState,
     turn: Result<(), String>,
+    own: OwnTimes,
+    /// Whether the API server takes statuses.
+    is_written: bool,
     now: Timestamp,
+    instant: Instant,
     /// The events of the last reconciliation.
     events: Vec<Event>,
 }
@@ -79,12 +85,15 @@ impl Life {
             deleting: false,
             conductor: ConductorState::None,
             turn: Ok(()),
+            own: OwnTimes::default(),
+            is_written: true,
             now: Timestamp::UNIX_EPOCH,
+            instant: Instant::now(),
             events: vec![],
         }
     }
 
-    /// Reconciles. Returns the decision, and keeps the new status.
+    /// Reconciles. Returns the decision, and keeps the new status if the API server takes it.
     fn reconcile(&mut self) -> Decision {
         self.reconcile_with(None)
     }
@@ -92,6 +101,7 @@ impl Life {
     /// Reconciles while the API server refuses pods.
     fn reconcile_with(&mut self, refusal: Option<Refusal>) -> Decision {
         let outline = Outline::of(&self.plan, &self.spec);
+        self.own.starts.observe(&self.pods, self.now, self.instant);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
             Need::Outline(trouble) => Planned::Held(outline, trouble),
@@ -105,7 +115,10 @@ impl Life {
             pods: self.pods.clone(),
             conductor: self.conductor.clone(),
             lost_on: BTreeMap::new(),
+            own: self.own.clone(),
+            kept_pods: Duration::from_secs(3600),
             now: self.now,
+            instant: self.instant,
         };
         let mut decision = decide(&inputs);
         if refusal.is_some() {
@@ -114,12 +127,17 @@ impl Life {
         let outline = inputs.planned.outline();
         let next = status::next(&inputs, Some(1), &decision.stage);
         self.events = status::events(&self.status, &next, outline, &decision.stage);
-        self.status = next;
+        self.own
+            .note(&decision.stage, self.is_written, self.now, self.instant);
+        if self.is_written {
+            self.status = next;
+        }
         decision
     }
 
     fn later(&mut self, seconds: i64) -> &mut Self {
         self.now += SignedDuration::from_secs(seconds);
+        self.instant += Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         self
     }
 
@@ -127,9 +145,10 @@ impl Life {
     fn create(&mut self, decision: &Decision, state: &PodState) {
         self.pods.extend(decision.create.iter().map(|new| NodePod {
             name: format!("{}-{}", new.node.name, new.incarnation),
-            uid: String::new(),
+            uid: format!("uid-of-{}-{}", new.node.name, new.incarnation),
             node: new.node.name.clone(),
             incarnation: new.incarnation,
+            created: Some(self.now),
             deleting: false,
             state: state.clone(),
             foreign_containers: vec![],
@@ -326,12 +345,14 @@ fn a_lost_node_is_replaced_while_trials_are_in_progress() {
 fn a_node_that_ends_at_every_start_ends_the_run() {
     let mut life = Life::new();
     for _ in 0..STARTS_MAX {
-        let decision = life.reconcile();
+        let decision = life.later(8).reconcile();
         life.create(&decision, &ready());
         life.pods.last_mut().unwrap().state = gone();
     }
     life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+    let message = &life.condition(Type::Complete).message;
+    assert!(message.ends_with("(tried 3 times)"), "{message}");
 }
 
 #[test]
@@ -352,6 +373,59 @@ fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
         life.condition(Type::Complete).message,
         "0 of 2 nodes were ready within timeouts.provision, 60s: no Kubernetes node takes pod server-0-0"
     );
+}
+
+#[test]
+fn a_run_whose_status_nobody_can_write_ends_in_time_and_then_loses_its_pods() {
+    let mut life = Life::new();
+    life.is_written = false;
+    let first = life.reconcile();
+    life.create(&first, &PodState::Starting);
+    assert!(matches!(
+        life.later(59).reconcile().stage,
+        Stage::Provisioning { .. }
+    ));
+    let end = life.later(1).reconcile();
+    assert!(matches!(end.stage, Stage::Ended { .. }), "{end:?}");
+    // It is as if the pods had become ready too late.
+    life.pods.iter_mut().for_each(|pod| pod.state = gone());
+    assert!(!life.later(299).reconcile().delete_pods);
+    let last = life.later(1).reconcile();
+    assert!(last.delete_pods && last.create.is_empty(), "{last:?}");
+    let Stage::Ended { reason, .. } = last.stage else {
+        panic!("{last:?}")
+    };
+    assert_eq!(reason, Reason::NodeCrashed, "the end that was decided last");
+    life.is_written = true;
+    life.pods.clear();
+    life.later(3600).reconcile();
+    assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
+}
+
+#[test]
+fn a_run_is_given_its_time_from_its_first_pod_if_no_status_shows_it() {
+    let mut life = Life::new();
+    let first = life.reconcile();
+    life.create(&first, &PodState::Starting);
+    // Another operator, which no status tells anything.
+    (life.status, life.own) = Default::default();
+    assert_eq!(life.later(50).reconcile().wake, Some(Duration::from_secs(10)));
+}
+
+#[test]
+fn trials_whose_status_nobody_can_write_have_their_time() {
+    let mut life = Life::new();
+    let first = life.reconcile();
+    life.create(&first, &ready());
+    life.is_written = false;
+    assert_eq!(life.reconcile().command, ConductorCommand::Start);
+    // The conductor has panicked, and the status does not show that trials are in progress.
+    life.conductor = ConductorState::Panicked {
+        times: 1,
+        message: String::new(),
+    };
+    assert_eq!(life.later(599).reconcile().command, ConductorCommand::Start);
+    assert_eq!(life.later(1).reconcile().command, ConductorCommand::Conclude);
 }
 
 #[test]
@@ -414,7 +488,13 @@ fn pods_of_a_failed_run_are_kept_if_the_spec_requests_it() {
     life.spec.cleanup.keep_pods_on_failure = true;
     life.conductor = outcome(EndReason::Internal, 0, 0);
     life.reconcile();
-    assert!(!life.later(9).reconcile().delete_pods);
+    let kept = life.later(9).reconcile();
+    assert_eq!(
+        (kept.delete_pods, kept.wake),
+        (false, Some(Duration::from_secs(3591)))
+    );
+    assert!(life.later(3591).reconcile().delete_pods, "their time is over");
+    life.later(-3600);
     life.spec.cleanup.keep_pods_on_failure = false;
     assert!(life.reconcile().delete_pods);
 }
@@ -431,6 +511,18 @@ fn a_run_is_deleted_when_its_time_is_over() {
         (decision.delete_run, decision.wake),
         (false, Some(Duration::from_secs(20)))
     );
+    assert!(life.later(20).reconcile().delete_run);
+}
+
+#[test]
+fn a_cancelled_run_is_deleted_after_the_time_of_failed_ones() {
+    let mut life = Life::running();
+    life.spec.cleanup.ttl_seconds_after_success = Some(0);
+    life.spec.cleanup.ttl_seconds_after_failure = Some(30);
+    life.conductor = outcome(EndReason::Cancelled, 1, 0);
+    life.reconcile();
+    life.pods.clear();
+    assert!(!life.later(10).reconcile().delete_run);
     assert!(life.later(20).reconcile().delete_run);
 }
 

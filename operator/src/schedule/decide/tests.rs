@@ -44,6 +44,7 @@ impl Scene {
             schedule,
             status,
             runs,
+            is_paused: false,
             now: *now,
         }
     }
@@ -277,6 +278,92 @@ fn a_run_beside_another_depends_on_the_policy() {
 }
 
 #[test]
+fn at_most_three_runs_of_a_schedule_wait() {
+    let mut scene = Scene::new("schedule: '@hourly'");
+    for hour in 1..=3 {
+        assert!(scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).is_some());
+    }
+    assert_eq!(scene.reconcile("2026-11-26T04:00:00Z"), None);
+    let (status, reason, message) = scene.condition(Type::Scheduled);
+    assert_eq!((status, reason), ("False", "RunActive"));
+    assert!(
+        message.ends_with("waits until nightly-29927580 or another of 3 runs has ended"),
+        "{message}"
+    );
+    scene.end(Phase::Succeeded, None);
+    assert_eq!(
+        scene.reconcile("2026-11-26T05:20:00Z").as_deref(),
+        Some("2026-11-26T05:00:00Z"),
+        "of those that waited, the last"
+    );
+}
+
+#[test]
+fn at_most_three_runs_that_are_replaced_are_left() {
+    let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Replace");
+    for hour in 1..=3 {
+        assert!(scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).is_some());
+        // Something keeps it, for example a finalizer.
+        let kept = OwnedRun {
+            name: format!("nightly-{hour}"),
+            uid: format!("uid-{hour}"),
+            deleting: true,
+            ended: None,
+        };
+        scene.runs.insert(0, kept);
+    }
+    assert_eq!(scene.reconcile("2026-11-26T04:00:00Z"), None);
+    assert_eq!(scene.condition(Type::Scheduled).1, "RunActive");
+    scene.runs.remove(0);
+    assert!(scene.reconcile("2026-11-26T04:00:01Z").is_some());
+}
+
+#[test]
+fn many_runs_are_replaced_a_few_at_a_time() {
+    let mut scene = Scene::new("schedule: '@hourly', concurrencyPolicy: Replace");
+    let earlier = (0..20).map(|number| OwnedRun {
+        name: format!("nightly-{number}"),
+        uid: format!("uid-{number}"),
+        deleting: false,
+        ended: None,
+    });
+    scene.runs = earlier.collect();
+    let mut reconcile = || {
+        (
+            scene.reconcile("2026-11-26T01:00:00Z").is_some(),
+            scene.runs.len(),
+        )
+    };
+    assert_eq!(
+        [reconcile(), reconcile(), reconcile()],
+        [(false, 12), (false, 4), (true, 1)]
+    );
+    assert_eq!(scene.condition(Type::Scheduled).1, "RunCreated");
+}
+
+#[test]
+fn at_most_three_ended_runs_that_something_keeps_are_left() {
+    let mut scene = Scene::new("schedule: '@hourly', successfulRunsHistoryLimit: 0");
+    for hour in 1..=3 {
+        scene.reconcile(&format!("2026-11-26T0{hour}:00:00Z")).unwrap();
+        scene.end(Phase::Succeeded, None);
+        // A finalizer keeps it.
+        scene.runs.last_mut().unwrap().deleting = true;
+    }
+    assert_eq!(scene.reconcile("2026-11-26T04:00:00Z"), None);
+    assert_eq!(
+        scene.condition(Type::Scheduled),
+        (
+            "False",
+            "RunsNotDeleted",
+            "the run that was due at 2026-11-26 04:00 UTC waits until earlier runs are deleted"
+        )
+    );
+    scene.runs.remove(0);
+    assert!(scene.reconcile("2026-11-26T04:00:01Z").is_some());
+}
+
+#[test]
 fn a_clock_that_goes_back_creates_no_run_twice_and_does_not_stop_the_schedule() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.reconcile("2026-11-26T02:00:00Z").unwrap();
@@ -407,27 +494,24 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
 }
 
 #[test]
-fn a_run_that_was_refused_stays_due() {
+fn a_run_that_was_refused_stays_due_and_is_not_requested_before_the_pause_is_over() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.now = at("2026-11-26T01:00:00Z");
-    let trouble = || Trouble::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
-    let decision = after_failure(
-        scene.decide(),
-        trouble(),
-        Some(Duration::from_secs(2)),
-        &scene.inputs(),
-    );
-    assert_eq!(decision.wake, Some(Duration::from_secs(2)));
+    let trouble = Trouble::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
+    let decision = after_failure(scene.decide(), trouble, &scene.inputs());
     assert_eq!(reasons(&scene.status, &decision), ["APIServerRefuses"]);
     scene.status = decision.status;
     assert_eq!(
         scene.condition(Type::Scheduled),
         ("False", "APIServerRefuses", "exceeded quota: small")
     );
+    let paused = decide(&Inputs {
+        is_paused: true,
+        ..scene.inputs()
+    });
+    assert_eq!((paused.create, &paused.status), (None, &scene.status));
     assert_eq!(
         scene.reconcile("2026-11-26T01:00:02Z").as_deref(),
         Some("2026-11-26T01:00:00Z")
     );
-    let forever = after_failure(scene.decide(), trouble(), None, &scene.inputs());
-    assert_eq!(forever.wake, Some(WAKE_MAX));
 }

@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use perfrun_emulator::{Emulator, Options, capabilities};
-use perfrun_link::{ActiveBackend, Backend, Impairment, Link};
+use perfrun_link::{ActiveBackend, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::uml;
 
 use super::{link, pair::Pair, tcp::Flow, warm_up};
@@ -15,7 +15,7 @@ const TARGET: f64 = 0.95;
 
 /// Runs the benchmark here, or in user-mode-linux.
 pub(crate) fn run(rounds: u32, seconds: f64) -> Result<()> {
-    if capabilities::probe("lo").choose(&Link::default()) == Ok(ActiveBackend::Kernel) {
+    if capabilities::probe("lo").choose(&OutgoingLinks::default()) == Ok(ActiveBackend::Kernel) {
         return compare(rounds, Duration::from_secs_f64(seconds));
     }
     ensure!(

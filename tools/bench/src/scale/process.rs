@@ -23,7 +23,12 @@ impl Operator {
         let kubeconfig = kubeconfig(scene).await?;
         let program = std::env::current_exe()?.with_file_name(NAME);
         let child = Command::new(&program)
-            .args(["--node-access=direct", "--admin=127.0.0.1:0", "--log=warn"])
+            .args([
+                "--node-access=direct",
+                "--admin=127.0.0.1:0",
+                "--probes=127.0.0.1:0",
+                "--log=warn",
+            ])
             .arg(format!("--max-concurrent-runs={active}"))
             .env("KUBECONFIG", kubeconfig.path())
             .stdout(Stdio::null())

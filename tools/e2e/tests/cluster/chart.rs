@@ -160,26 +160,8 @@ async fn leads_itself(place: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Tests, upgrades, rolls back and uninstalls a release, with a conflicting one in between.
-async fn test_upgrade_and_uninstall(helm: &Helm, place: &Scene) -> Result<()> {
-    let own = place.namespace.as_str();
-    let tested = helm
-        .output(&["test", "perfrun", "--namespace", own, "--timeout=2m"])
-        .await?;
-    let succeeded = tested.lines().filter(|line| line.ends_with(" Succeeded")).count();
-    ensure!(succeeded == 4, "the test and its rights: {tested}");
-    for kinds in [
-        "perfruns,roles,rolebindings,serviceaccounts",
-        "pods --selector=app.kubernetes.io/name=perfrun-test",
-    ] {
-        let args: Vec<_> = ["get", "--output=name"]
-            .into_iter()
-            .chain(kinds.split(' '))
-            .collect();
-        let left = place.kubectl(&args).await?;
-        ensure!(!left.contains("test"), "the test left {left}");
-    }
-
+/// Checks that Helm refuses other releases for the namespace of one.
+async fn refuse_rivals(helm: &Helm, own: &str) -> Result<()> {
     let watched = format!("watchNamespaces={{{own}}}");
     let rival = ["install", "rival", CHART, "--namespace", own, "--dry-run=server"];
     for (values, whose) in [
@@ -201,6 +183,30 @@ async fn test_upgrade_and_uninstall(helm: &Helm, place: &Scene) -> Result<()> {
             "{refused}"
         );
     }
+    Ok(())
+}
+
+/// Tests, upgrades, rolls back and uninstalls a release, with a conflicting one in between.
+async fn test_upgrade_and_uninstall(helm: &Helm, place: &Scene) -> Result<()> {
+    let own = place.namespace.as_str();
+    let tested = helm
+        .output(&["test", "perfrun", "--namespace", own, "--timeout=2m"])
+        .await?;
+    let succeeded = tested.lines().filter(|line| line.ends_with(" Succeeded")).count();
+    ensure!(succeeded == 4, "the test and its rights: {tested}");
+    for kinds in [
+        "perfruns,roles,rolebindings,serviceaccounts",
+        "pods --selector=app.kubernetes.io/name=perfrun-test",
+    ] {
+        let args: Vec<_> = ["get", "--output=name"]
+            .into_iter()
+            .chain(kinds.split(' '))
+            .collect();
+        let left = place.kubectl(&args).await?;
+        ensure!(!left.contains("test"), "the test left {left}");
+    }
+
+    refuse_rivals(helm, own).await?;
 
     let annotation = "podAnnotations.example\\.com/note=upgraded";
     let annotated = async || {

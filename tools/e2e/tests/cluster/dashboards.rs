@@ -89,22 +89,7 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
         // Nodes wait for the next scrape by any Prometheus, so that one would miss those that end for the
         // other.
         let slow = scraping(scene, &program, 15, OPERATORS).await?;
-        scene.create("bandwidth", BANDWIDTH).await?;
-        scene.create("pings", PINGS).await?;
-        for (name, workload) in OTHERS {
-            let spec = format!(
-                "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}\n\
-                 iterations: 6\nwarmup: 0\ntopology: {{placement: Any, exclusive: false}}"
-            );
-            scene.create(name, &spec).await?;
-        }
-        scene
-            .create("short", &TINY.replace("Any", "Any, exclusive: false"))
-            .await?;
-        let schedules: Api<PerfSchedule> = scene.api();
-        schedules
-            .create(&PostParams::default(), &every_minute("often")?)
-            .await?;
+        create_all(scene).await?;
         let names = OTHERS.map(|(name, _)| name);
         let mut runs = vec![];
         for name in ["bandwidth", "pings", "short"].into_iter().chain(names) {
@@ -164,6 +149,27 @@ fn every_query_of_every_dashboard_has_data_that_agree_with_results() {
         // exported.
         has_result(&slow, scene, "short", 40).await
     });
+}
+
+/// Creates all runs, and a schedule.
+async fn create_all(scene: &Scene) -> Result<()> {
+    scene.create("bandwidth", BANDWIDTH).await?;
+    scene.create("pings", PINGS).await?;
+    for (name, workload) in OTHERS {
+        let spec = format!(
+            "workload: {workload}\nmatrix: {{clients: [libp2p], servers: [libp2p], rawReference: false}}\n\
+             iterations: 6\nwarmup: 0\ntopology: {{placement: Any, exclusive: false}}"
+        );
+        scene.create(name, &spec).await?;
+    }
+    scene
+        .create("short", &TINY.replace("Any", "Any, exclusive: false"))
+        .await?;
+    let schedules: Api<PerfSchedule> = scene.api();
+    schedules
+        .create(&PostParams::default(), &every_minute("often")?)
+        .await?;
+    Ok(())
 }
 
 async fn agrees(scene: &Scene, prometheus: &Prometheus, run: &PerfRun, scope: &Scope<'_>) -> Result<()> {

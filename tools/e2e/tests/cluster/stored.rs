@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, UdpSocket},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::Path,
 };
 
@@ -22,15 +22,22 @@ use crate::plugin::{Plugin, succeeded};
 
 const CLAIM: &str = "disk";
 const SECRET: &str = "bucket";
+/// The group that has to be permitted to write to a volume.
+const GROUP: u32 = 65532;
 
 #[test]
-fn results_on_a_volume_are_read_again_and_stay_when_the_run_is_deleted() {
+fn results_on_a_volume_are_read_again_and_stay_and_its_other_files_are_left_as_they_are() {
     shared(async |scene| {
         let Some(plugin) = plugin_in_a_lab(scene)? else {
             return Ok(());
         };
         let folder = tempfile::tempdir()?;
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+        chown(folder.path(), None, Some(GROUP))?;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o770))?;
+        let of_others = folder.path().join("file");
+        fs::write(&of_others, "not ours")?;
+        fs::set_permissions(&of_others, fs::Permissions::from_mode(0o600))?;
+        let before = owner_and_mode(&of_others)?;
         let volumes: Api<PersistentVolume> = Api::all(scene.client());
         let volume: PersistentVolume = serde_json::from_value(json!({
             "metadata": {"name": scene.namespace},
@@ -38,7 +45,11 @@ fn results_on_a_volume_are_read_again_and_stay_when_the_run_is_deleted() {
                 "accessModes": ["ReadWriteMany"],
                 "capacity": {"storage": "1Gi"},
                 "claimRef": {"namespace": scene.namespace, "name": CLAIM},
-                "hostPath": {"path": folder.path()},
+                // The kubelet changes owners on volumes of this kind, and none with `hostPath`.
+                "local": {"path": folder.path()},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
+                ]}},
                 "persistentVolumeReclaimPolicy": "Retain",
                 "storageClassName": "",
             },
@@ -46,8 +57,17 @@ fn results_on_a_volume_are_read_again_and_stay_when_the_run_is_deleted() {
         volumes.create(&PostParams::default(), &volume).await?;
         let kept = keep_on_volume(scene, &plugin, folder.path()).await;
         volumes.delete(&scene.namespace, &DeleteParams::default()).await?;
-        kept
+        kept?;
+        let after = owner_and_mode(&of_others)?;
+        ensure!(after == before, "the file of others: {before:?} became {after:?}");
+        Ok(())
     });
+}
+
+/// User, group and mode of a file.
+fn owner_and_mode(file: &Path) -> Result<(u32, u32, u32)> {
+    let facts = fs::metadata(file)?;
+    Ok((facts.uid(), facts.gid(), facts.mode()))
 }
 
 #[test]

@@ -5,8 +5,12 @@ use std::{
     fmt::Write as _,
 };
 
-use perfrun_contract::{compare::Finding, metric::Metric, record::Flag, units::SECONDS};
-use perfrun_report::change;
+use perfrun_contract::{
+    compare::Finding,
+    metric::Metric,
+    record::Flag,
+    units::{SECONDS, change},
+};
 
 use super::{Line, Run, Runs, Trial};
 use crate::report::{BUILD, STARTED};

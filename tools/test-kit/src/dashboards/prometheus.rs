@@ -20,7 +20,7 @@ use tokio::{
 };
 
 /// Timeout of the start.
-const STARTS_WITHIN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A Prometheus on loopback. Dropping it kills the process and removes its data.
@@ -166,7 +166,7 @@ impl Prometheus {
     }
 
     async fn await_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + STARTS_WITHIN;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let ready = self.client.get(format!("{}/-/ready", self.base)).send().await;
             if ready.is_ok_and(|answer| answer.status().is_success()) {

@@ -1,12 +1,12 @@
 //! Which file of a crate imports which: no circles, the walls of the operator, and commands that keep apart.
 //!
-//! A file imports another one if it names something that the other one defines, under whatever name. What a
-//! file takes from the file that declares it makes no circle, because both are one subject. What it takes
-//! from a file further up may make one.
+//! A file imports another one if it names something that the other one defines, under whatever name. A circle
+//! is allowed if all of its files lie below one of them, because they are one subject. What a file takes from
+//! a file further up than the one that declares it makes a circle all the same.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, mem,
+    fs, iter, mem,
     path::{Path, PathBuf},
 };
 
@@ -88,24 +88,33 @@ impl Imports {
         lines
     }
 
-    /// Whether a file imports another one, perhaps through others.
-    fn reaches(&self, from: &Path, to: &Path) -> bool {
+    /// The files that declare a file, from the nearest to the root.
+    fn above(&self, file: &Path) -> Vec<&Path> {
+        let parents = iter::successors(self.parents.get(file), |file| self.parents.get(*file));
+        parents.map(PathBuf::as_path).collect()
+    }
+
+    /// Whether a file imports another one, perhaps through others, but not through those.
+    fn reaches(&self, from: &Path, to: &Path, without: &[&Path]) -> bool {
         let mut reached = BTreeSet::new();
         let mut open = vec![from];
         while let Some(file) = open.pop() {
             let next = self.taken.get(file).into_iter().flat_map(BTreeMap::keys);
-            let next = next.map(PathBuf::as_path);
-            open.extend(next.filter(|next| reached.insert(next.to_path_buf())));
+            let next = next.map(PathBuf::as_path).filter(|next| !without.contains(next));
+            open.extend(next.filter(|next| reached.insert(*next)));
         }
         reached.contains(to)
     }
 
     /// The imports within circles, a line for each.
-    pub(crate) fn circles(mut self) -> Vec<String> {
-        for (file, parent) in &self.parents {
-            self.taken.entry(file.clone()).or_default().remove(parent);
-        }
-        self.lines(|from, to| self.reaches(to, from))
+    pub(crate) fn circles(&self) -> Vec<String> {
+        self.lines(|from, to| {
+            let (above_from, mut above_both) = (self.above(from), self.above(to));
+            let is_below = above_both.contains(&from);
+            above_both.retain(|file| above_from.contains(file));
+            let is_allowed = is_below || above_from.first() == Some(&to);
+            !is_allowed && self.reaches(to, from, &above_both)
+        })
     }
 }
 
@@ -366,6 +375,41 @@ fn a_module_may_name_items_of_the_file_that_declares_it_and_of_no_file_further_u
             ("a/b.rs", b),
         ]);
         assert_eq!(!imports.circles().is_empty(), is_circle, "{b}");
+    }
+}
+
+#[test]
+fn a_circle_through_a_file_beside_the_one_that_declares_another_is_found() {
+    for (a, b, c, is_circle) in [
+        (
+            "mod b; use crate::c::C; struct A;",
+            "use super::A; struct B;",
+            "use crate::a::b::B; struct C;",
+            true,
+        ),
+        (
+            "mod b; struct A;",
+            "use super::A; struct B;",
+            "use crate::a::b::B; struct C;",
+            false,
+        ),
+        (
+            "mod b; use crate::c::C; struct A;",
+            "struct B;",
+            "use crate::a::b::B; struct C;",
+            false,
+        ),
+        // The root lies above all.
+        (
+            "mod b; use crate::c::C; struct A;",
+            "struct B;",
+            "use crate::Root; struct C;",
+            false,
+        ),
+    ] {
+        let lib = "mod a; mod c; use a::A; struct Root;";
+        let (_folder, imports) = crate_of(&[("lib.rs", lib), ("a.rs", a), ("a/b.rs", b), ("c.rs", c)]);
+        assert_eq!(!imports.circles().is_empty(), is_circle, "{a} {b} {c}");
     }
 }
 

@@ -80,10 +80,16 @@ pub(super) const CASES: &[Case] = &[
         &["'/policy/allowedImages/0'"],
     ),
     case(r#"policy.longestRun="1 day""#, &["'/policy/longestRun'"]),
+    case(r#"policy.keptPods="1 day""#, &["'/policy/keptPods'"]),
+    case("policy.mostNodes=-1", &["'/policy/mostNodes'"]),
     case(r#"policy.exclusivePer="node""#, &["'/policy/exclusivePer'"]),
     case(
         r#"admissionPolicy.enabled="maybe""#,
         &["'/admissionPolicy/enabled'"],
+    ),
+    case(
+        r#"admissionPolicy.allowInjected="auto""#,
+        &["'/admissionPolicy/allowInjected'"],
     ),
     case("extraLabels.team=1", &["'/extraLabels/team'"]),
     case(r#"extraEnv=[{"value":"x"}]"#, &["'/extraEnv/0'", "'name'"]),
@@ -107,5 +113,13 @@ pub(super) const CASES: &[Case] = &[
     case(
         r#"extraEnv=[{"name":"PERFRUN_WATCH_NAMESPACES","value":"x"}]"#,
         &["extraEnv sets PERFRUN_WATCH_NAMESPACES"],
+    ),
+    case(
+        r#"extraEnv=[{"name":"PERFRUN_MAX_RESULT_BYTES","value":"1048576"}]"#,
+        &["extraEnv sets PERFRUN_MAX_RESULT_BYTES, which the chart sets"],
+    ),
+    case(
+        r#"extraEnv=[{"name":"KUBECONFIG","value":"/config"}]"#,
+        &["extraEnv sets KUBECONFIG: leave it out"],
     ),
 ];

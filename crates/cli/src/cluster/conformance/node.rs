@@ -39,7 +39,7 @@ use crate::cluster::{
 const OPENING: usize = 32;
 
 /// How long a deleted pod may take until it is gone, beside its grace.
-const GONE_LIMIT: Duration = Duration::from_secs(30);
+const GONE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Lines of a log in a message.
 const LOG_LINES: i64 = 20;
@@ -138,7 +138,7 @@ impl PodNode {
         }
         let mut seen = self.seen.clone();
         let gone = seen.wait_for(|seen| seen.is_deleted);
-        if timeout(grace + GONE_LIMIT, gone).await.is_err() {
+        if timeout(grace + GONE_TIMEOUT, gone).await.is_err() {
             tracing::warn!(pod = self.name, "a deleted pod does not go");
         }
     }

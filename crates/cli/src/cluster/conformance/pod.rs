@@ -18,7 +18,7 @@ use perfrun_contract::{matrix::IpFamily, role::Role};
 use crate::cluster::access::FIELD_MANAGER;
 
 /// A pod that nobody deletes, because perfrun was killed, ends after this time.
-const LONGEST_SECONDS: i64 = 2 * 3600;
+const SECONDS_MAX: i64 = 2 * 3600;
 
 /// The exit code of a container that the kubelet killed.
 const KILLED: i32 = 128 + 9;
@@ -57,7 +57,7 @@ pub(super) fn pod(
     Pod {
         metadata,
         spec: Some(PodSpec {
-            active_deadline_seconds: Some(LONGEST_SECONDS),
+            active_deadline_seconds: Some(SECONDS_MAX),
             ..pod_spec(container, suite.to_owned())
         }),
         status: None,

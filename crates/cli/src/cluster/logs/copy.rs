@@ -19,7 +19,7 @@ use super::{
     },
     source::{CONTAINER, LogSource, sources},
 };
-use crate::tell;
+use crate::output::tell;
 
 /// The pause before a log is opened again after its connection broke.
 const PAUSE: Duration = Duration::from_secs(1);

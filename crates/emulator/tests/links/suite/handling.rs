@@ -31,7 +31,7 @@ pub(crate) fn others_are_not_impaired(backend: Backend) {
         peers: vec![peer.parse().unwrap()],
         impairment,
     };
-    let link = Link::new(vec![
+    let link = OutgoingLinks::new(vec![
         route("10.77.0.0/24", delay(20)),
         route(FAR, delay(80)),
         route(FAR_UNIMPAIRED, delay(0)),
@@ -163,7 +163,7 @@ pub(crate) fn other_processes_see_the_impairment(backend: Backend) {
         route("10.99.0.0/16", with_queue(lossy(1.0))),
         route("fd99::/32", with_queue(delay(40))),
     ];
-    let link = Link::new(routes).unwrap();
+    let link = OutgoingLinks::new(routes).unwrap();
     let mut emulator = lab.emulator(&link);
     let state = emulator.state().unwrap();
     if state.backend == ActiveBackend::Kernel {
@@ -196,7 +196,7 @@ pub(crate) fn other_processes_see_the_impairment(backend: Backend) {
         };
         assert_eq!((state.link, process), (link, Some(std::process::id())));
         drop(status);
-        emulator.lock().unwrap().set(&Link::default()).unwrap();
+        emulator.lock().unwrap().set(&OutgoingLinks::default()).unwrap();
         // The emulator is dropped with its last owner.
         eventually(
             "the emulator's owners",
@@ -245,7 +245,7 @@ pub(crate) fn a_link_without_impairment_leaves_no_trace_and_no_delay(backend: Ba
         assert!(least(round_trips(&lab, &echo, 20, few)) >= 30.0);
         emulator.set(&to_far(Impairment::default())).unwrap();
     }
-    emulator.set(&Link::default()).unwrap();
+    emulator.set(&OutgoingLinks::default()).unwrap();
     assert_eq!(traces(), before);
 }
 

@@ -1,6 +1,21 @@
 //! Links measured by the crate's own probe.
 
+use std::net::UdpSocket;
+
+use tokio::runtime::{Builder, Runtime};
+
 use super::*;
+
+fn bind(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind((address, 0)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket
+}
+
+fn runtime() -> Runtime {
+    let mut two = Builder::new_multi_thread();
+    two.worker_threads(2).enable_all().build().unwrap()
+}
 
 /// The crate's own probe, which also detects that a link is not as claimed.
 pub(crate) fn the_probe_tells_a_correct_link_from_a_wrong_one(backend: Backend) {
@@ -8,18 +23,9 @@ pub(crate) fn the_probe_tells_a_correct_link_from_a_wrong_one(backend: Backend) 
     use perfrun_link::probe::{Measurement, ProbePlan, judge};
 
     let Some(lab) = Lab::new(backend) else { return };
-    let bind = |address: &str| {
-        let socket = std::net::UdpSocket::bind((address, 0)).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        socket
-    };
     let server = lab.far.run(|| bind(FAR));
     let to = server.local_addr().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = runtime();
     runtime.spawn({
         let _inside = runtime.enter();
         serve(tokio::net::UdpSocket::from_std(server).unwrap())

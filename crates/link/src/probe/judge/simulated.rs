@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    fate::{DueQueue, ImpairedLink, Nanos, Packet, Random},
+    fate::{DueQueue, ImpairedRoute, Nanos, Packet, Random},
     impairment::{Impairment, Loss},
     probe::{DATAGRAM_BYTES, HEADER_BYTES, ProbePlan},
 };
@@ -96,7 +96,7 @@ pub(super) fn shares_of_rate(impairment: &Impairment, plan: &ProbePlan) -> (f64,
     let bits = packet.wire_bytes as f64 * 8.0;
     let interval = bits * 1e9 / fill.bits_per_second as f64;
     let shares = (0..RATE_RUNS).filter_map(|seed| {
-        let mut link = ImpairedLink::new(impairment, Random::new(seed));
+        let mut link = ImpairedRoute::new(impairment, Random::new(seed));
         let mut waiting = DueQueue::default();
         let (mut count, mut first, mut last) = (0_u64, None, 0);
         let mut arrived = |due: Nanos| {
@@ -145,7 +145,7 @@ pub(super) fn arrivals(
         wire_bytes: DATAGRAM_BYTES + HEADER_BYTES,
         packets: 1,
     };
-    let mut link = ImpairedLink::new(impairment, Random::new(seed));
+    let mut link = ImpairedRoute::new(impairment, Random::new(seed));
     datagrams.filter_map(move |(sent, time)| {
         let mut first: Option<Nanos> = None;
         for departure in link.decide(packet, time).into_iter().flatten() {

@@ -11,7 +11,7 @@ use perfrun_stack::messenger::{BoxMessenger, Broadcaster, Message, Messenger};
 use tokio::{task::coop, time::timeout};
 
 use super::{
-    LAST, Pace, acknowledged, arrive, clock_of, ended_before, is_last_of, message, record_one_way, send,
+    Arriving, LAST, Pace, acknowledged, clock_of, ended_before, is_last_of, message, record_one_way, send,
 };
 use crate::wire::{Arrival, Counters, Error};
 
@@ -119,7 +119,7 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
     counters: &Counters,
     times: &mut Recorder,
 ) -> Result<Arrival, Error> {
-    let mut arrival = Arrival::default();
+    let mut arriving = Arriving::new(load, counters);
     let (mut expected, mut clock, mut is_over) = (0, None, false);
     loop {
         let receive = poll_fn(|cx| messenger.poll_receive(cx));
@@ -129,8 +129,8 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
         };
         let got = match received {
             Ok(Some(got)) => got,
-            _ if is_over => return Ok(arrival),
-            Ok(None) => return ended_before(expected, arrival),
+            _ if is_over => return Ok(arriving.arrival),
+            Ok(None) => return ended_before(expected, arriving.arrival),
             Err(error) => return Err(error.into()),
         };
         let number = got.sequence & !LAST;
@@ -138,7 +138,7 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
             let is_repeated = replace(&mut is_over, true);
             match send(messenger, Message::bare(number)).await {
                 // The dialler has left, with an earlier acknowledgement.
-                Err(_) if is_repeated => return Ok(arrival),
+                Err(_) if is_repeated => return Ok(arriving.arrival),
                 sent => sent?,
             }
             continue;
@@ -151,13 +151,13 @@ pub async fn serve_broadcast<M: Messenger + ?Sized>(
                 got: number,
             });
         }
-        arrive(got, number, load, counters, &mut arrival)?;
+        arriving.count(got, number)?;
         expected = number + 1;
         if number == 0 {
             clock = clock_of(got);
             send(messenger, Message::bare(0)).await?;
         } else {
-            record_one_way(times, got, clock, &arrival);
+            record_one_way(times, got, clock, &arriving.arrival);
         }
     }
 }

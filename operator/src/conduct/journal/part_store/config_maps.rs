@@ -16,14 +16,16 @@ use crate::{
     api::call::within_timeout,
     build::{RunIdentity, part::part},
     conduct::Job,
+    process::shared_memory::SharedMemory,
 };
 
-/// How many ConfigMaps one request lists.
-const PAGE: u32 = 100;
+/// How many ConfigMaps one request lists: each may have 256 KiB of annotations, by anyone who may write them.
+const PAGE: u32 = 10;
 
 pub(super) struct ConfigMaps {
     api: Api<ConfigMap>,
     run: RunIdentity,
+    memory: SharedMemory,
 }
 
 impl ConfigMaps {
@@ -31,6 +33,7 @@ impl ConfigMaps {
         Self {
             api: Api::namespaced(job.services.client.clone(), &job.run.namespace),
             run: job.run.clone(),
+            memory: job.services.memory.clone(),
         }
     }
 }
@@ -39,6 +42,10 @@ impl ConfigMaps {
 impl PartStore for ConfigMaps {
     fn part_bytes(&self) -> usize {
         PART_BYTES
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
     }
 
     async fn put(&self, name: &str, content: &Part, continues: Option<&str>) -> Result<bool, Error> {
@@ -64,6 +71,7 @@ impl PartStore for ConfigMaps {
         let selector = format!("{RUN_LABEL}={}", self.run.name);
         let mut params = ListParams::default().labels(&selector).limit(PAGE);
         loop {
+            let _room = self.memory.for_reading().await;
             let page = within_timeout(self.api.list_metadata(&params)).await?;
             let own = page.items.iter().filter(|object| {
                 let mut owners = object.owner_references().iter();
@@ -80,7 +88,8 @@ impl PartStore for ConfigMaps {
         }
     }
 
-    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error> {
+    /// The API server keeps no ConfigMap of more than a MiB.
+    async fn get(&self, name: &str, _: usize) -> Result<Result<Vec<u8>, String>, Error> {
         // The operator has no right to get ConfigMaps.
         let params = ListParams::default().fields(&format!("metadata.name={name}"));
         let found = within_timeout(self.api.list(&params)).await?.items.pop();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use k8s_openapi::api::core::v1::Pod;
+use http_body_util::LengthLimitError;
 use kube::runtime::reflector::Store;
 use perfrun_api::{
     cluster::Part,
@@ -12,12 +12,13 @@ use perfrun_api::{
         store::{PARTS, STORE_NODE, STORED_PART_BYTES},
     },
 };
-use perfrun_conductor::client::{BoxError, Method, Request, Response};
+use perfrun_conductor::client::{BoxError, Method, Reading, Request, Response};
 use perfrun_contract::{node::Problem, text};
 
 use super::{Error, PartStore};
 use crate::{
     access::{Access, Address},
+    api::watched::WatchedPod,
     build::RunIdentity,
     conduct::Job,
     pods::{self, live_pod},
@@ -25,15 +26,19 @@ use crate::{
 };
 
 /// How long a call may take. The pod itself repeats requests to the store.
-const CALL_WITHIN: Duration = Duration::from_secs(90);
+const CALL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Most bytes of a list: 100,000 names of 63 letters as JSON.
 const LIST_BYTES: usize = 8 << 20;
+/// Most bytes of a part that is read, which is less than a store keeps, because authors choose stores.
+/// Samples are most of a part that the operator writes, and it has 5 MiB if gzip makes them four times
+/// smaller.
+const READ_BYTES: usize = 8 << 20;
 /// Most bytes of what the program answers to a write.
 const MESSAGE_BYTES: usize = 64 << 10;
 
 pub(super) struct StorePod {
     run: RunIdentity,
-    pods: Store<Pod>,
+    pods: Store<WatchedPod>,
     access: Access,
     token: String,
     term: Term,
@@ -78,10 +83,15 @@ impl StorePod {
             path,
             body,
             epoch: self.term.epoch,
-            timeout: CALL_WITHIN,
+            timeout: CALL_TIMEOUT,
             most_bytes,
+            reading: Reading::default(),
         };
-        program.map_err(failed)?.request(request).await.map_err(failed)
+        let answer = program.map_err(failed)?.request(request).await;
+        answer.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Error::TooLong(most_bytes),
+            false => failed(error),
+        })
     }
 }
 
@@ -90,6 +100,11 @@ impl PartStore for StorePod {
     /// A store has room for all that is compressed together.
     fn part_bytes(&self) -> usize {
         STORED_PART_BYTES
+    }
+
+    /// An author chooses the store.
+    fn is_prompt(&self) -> bool {
+        false
     }
 
     async fn put(&self, name: &str, (_, bytes): &Part, _: Option<&str>) -> Result<bool, Error> {
@@ -113,13 +128,15 @@ impl PartStore for StorePod {
         Ok(names.into_iter().map(|name| (name, None)).collect())
     }
 
-    async fn get(&self, name: &str) -> Result<Result<Vec<u8>, String>, Error> {
+    async fn get(&self, name: &str, most: usize) -> Result<Result<Vec<u8>, String>, Error> {
         let path = format!("{PARTS}/{name}");
-        let answer = self.call(Method::Get, &path, None, STORED_PART_BYTES).await?;
-        match answer.status {
-            200 => Ok(Ok(answer.body)),
-            404 | 413 => Ok(Err(refused(&answer).to_string())),
-            _ => Err(refused(&answer)),
+        match self.call(Method::Get, &path, None, most.min(READ_BYTES)).await {
+            Ok(answer) if answer.status == 200 => Ok(Ok(answer.body)),
+            Ok(answer) if [404, 413].contains(&answer.status) => Ok(Err(refused(&answer).to_string())),
+            Ok(answer) => Err(refused(&answer)),
+            // It would be as long the next time.
+            Err(error @ Error::TooLong(_)) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use axum::{Json, Router, body::Body};
+use axum::{Json, Router, body::Body, response::IntoResponse};
 use http::{Method, Request, StatusCode, Uri};
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Client,
     runtime::{
@@ -26,9 +25,10 @@ use tower::{ServiceExt, service_fn};
 use super::*;
 use crate::{
     access::Access,
+    api::watched::WatchedPod,
     conduct::{
         Job,
-        journal::{FLUSH_WITHIN, Journal, KEEP_WITHIN},
+        journal::{FLUSH_TIMEOUT, Journal, KEEP_TIMEOUT},
         keep_results, outcome_without_records,
         tests::{job, record, urgent},
     },
@@ -46,7 +46,7 @@ struct Scene {
     server: TestServer,
     job: Job,
     program: Router,
-    pods: Writer<Pod>,
+    pods: Writer<WatchedPod>,
 }
 
 impl Scene {
@@ -193,12 +193,12 @@ async fn a_store_that_does_not_answer_delays_measurements_little_and_seldom() {
     let mut journal = scene.open().await;
     let start = Instant::now();
     assert_eq!(journal.record(&urgent("a")).await.unwrap(), Durability::InMemory);
-    assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
+    assert_eq!(start.elapsed().as_secs(), FLUSH_TIMEOUT.as_secs());
     for trial in ["b", "c"] {
         let kept = journal.record(&record(trial, 0, None)).await.unwrap();
         assert_eq!(kept, Durability::InMemory);
     }
-    assert_eq!(start.elapsed().as_secs(), FLUSH_WITHIN.as_secs());
+    assert_eq!(start.elapsed().as_secs(), FLUSH_TIMEOUT.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,7 +215,7 @@ async fn results_that_the_store_does_not_take_end_the_run_in_time() {
         message.contains("the pod that keeps results is not ready"),
         "{message}"
     );
-    assert!(start.elapsed() >= KEEP_WITHIN && start.elapsed() < KEEP_WITHIN * 2);
+    assert!(start.elapsed() >= KEEP_TIMEOUT && start.elapsed() < KEEP_TIMEOUT * 2);
     assert_eq!(outcome.results, ["run-4a49a-trials-0"]);
 }
 
@@ -251,6 +251,24 @@ async fn a_part_that_is_too_large_is_left_out_and_reported() {
     let scene = Scene::of(Router::new().fallback(answer));
     assert!(scene.open().await.records().is_empty());
     assert_eq!(scene.server.event_reasons(), ["RecordsUnreadable"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_more_than_is_compressed_together_is_neither_read_whole_nor_waited_for() {
+    let answer = async |request: Request<Body>| {
+        if request.uri().path() == PARTS {
+            Json(json!(["run-4a49a-trials-0"])).into_response()
+        } else {
+            vec![0_u8; STORED_PART_BYTES].into_response()
+        }
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    let start = Instant::now();
+    assert!(scene.open().await.records().is_empty());
+    assert_eq!(start.elapsed().as_secs(), 0);
+    let events = scene.server.objects("/events");
+    let note = events[0]["note"].as_str().unwrap();
+    assert!(note.contains("an answer of more than 8388608 bytes"), "{note}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,16 @@
 //! A scripted API server, and an operator whose watches the test moves.
 
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
 use kube::runtime::{
     reflector::{self, ObjectRef, store::Writer},
     watcher::Event,
 };
 use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
+use perfrun_conductor::client::Reading;
 use tokio::{
     sync::{
+        SetOnce,
         mpsc::{self, UnboundedReceiver},
         watch,
     },
@@ -18,13 +21,15 @@ use tokio::{
 use super::*;
 use crate::{
     access::Access,
+    api::watched::WatchedPod,
     args::Args,
-    build::Site,
-    conduct::{Conductors, Progress},
-    names, operator,
+    build::PodDefaults,
+    conduct::{Conductors, Progress, RunOutcome},
+    names,
+    operator::Process,
     policy::Policy,
-    process::{fence::Term, health::Health, metrics::Metrics},
-    run::{plans::Plans, turns::Turns},
+    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
+    run::{plans::Plans, times::Times, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
 
@@ -35,7 +40,7 @@ pub(super) struct Scene {
     pub(super) server: TestServer,
     pub(super) context: Arc<Context>,
     runs: Writer<WatchedRun>,
-    pods: Writer<Pod>,
+    pods: Writer<WatchedPod>,
     term: Option<watch::Sender<Instant>>,
     woken: UnboundedReceiver<ObjectRef<WatchedRun>>,
 }
@@ -47,6 +52,17 @@ impl Scene {
 
     /// An operator of this API server, perhaps beside another.
     pub(super) async fn beside(server: &TestServer) -> Self {
+        Self::begin(server, paused_clock()).await
+    }
+
+    /// An operator that takes over from this one, which has ended.
+    pub(super) async fn successor(&self) -> Self {
+        let mut scene = Self::begin(&self.server, self.context.services.clock.clone()).await;
+        scene.sync();
+        scene
+    }
+
+    async fn begin(server: &TestServer, clock: TimeSource) -> Self {
         let server = server.clone();
         // It lasts as long as no test ends it.
         let (sender, term) = Term::begin(7, Instant::now() + Duration::from_secs(1 << 30));
@@ -55,22 +71,26 @@ impl Scene {
         let (wake, woken) = mpsc::unbounded_channel();
         let services = Services {
             client: term.fenced(&server.client()),
-            clock: paused_clock(),
+            clock,
             term,
             access: Access::Proxy(server.client()),
+            reading: Reading::of_process(),
             key: server.key().await,
-            site: Site::fixed(),
+            site: PodDefaults::fixed(),
             operators: SYSTEM.to_owned(),
             result_bytes: 64 << 20,
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
+            memory: SharedMemory::default(),
             pods: pods.clone(),
         };
         let context = Context {
             services: Arc::new(services),
             turns: Turns::new(Policy::default(), 10, runs, pods, wake),
             plans: Plans::default(),
+            times: Times::default(),
             conductors: Conductors::default(),
+            is_listed: SetOnce::new_with(Some(())),
         };
         Self {
             server,
@@ -86,7 +106,7 @@ impl Scene {
         Self::path_in("bench", name)
     }
 
-    fn path_in(namespace: &str, name: &str) -> String {
+    pub(super) fn path_in(namespace: &str, name: &str) -> String {
         format!("/apis/perfrun.io/v1alpha1/namespaces/{namespace}/perfruns/{name}")
     }
 
@@ -152,10 +172,21 @@ impl Scene {
         refill(&mut self.pods, self.server.objects("/pods"));
     }
 
+    /// The watches show some of the changes since the last time. The operator learns what no longer exists,
+    /// as a whole one does.
+    pub(super) fn sync_some(&mut self, mut shows: impl FnMut() -> bool) {
+        for run in show_some(&mut self.runs, self.server.objects("/perfruns"), &mut shows) {
+            self.context.remove(&run.uid().unwrap());
+        }
+        for pod in show_some(&mut self.pods, self.server.objects("/pods"), &mut shows) {
+            self.context.turns.remove_pod(&pod);
+        }
+    }
+
     /// The run, as the watch shows it.
     pub(super) fn watched(&self, name: &str) -> Arc<WatchedRun> {
-        let object = ObjectRef::new(name).within("bench");
-        self.context.turns.runs.get(&object).unwrap()
+        let runs = &self.context.turns.runs;
+        runs.find(|run| run.name_any() == name).unwrap()
     }
 
     /// Reconciles by watches that have caught up.
@@ -198,10 +229,12 @@ impl Scene {
 
     pub(super) fn pod_paths(&self) -> Vec<String> {
         let pods = self.server.objects("/pods");
-        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap());
-        names
-            .map(|name| format!("/api/v1/namespaces/bench/pods/{name}"))
-            .collect()
+        let path = |pod: &Value| {
+            let part = |key: &str| pod[POD][key].as_str();
+            let (namespace, name) = (part("namespace").unwrap_or("bench"), part("name").unwrap());
+            format!("/api/v1/namespaces/{namespace}/pods/{name}")
+        };
+        pods.iter().map(path).collect()
     }
 
     /// The kubelets report all pods as ready.
@@ -214,8 +247,24 @@ impl Scene {
         }
     }
 
+    /// All pods stop, and no longer exist.
+    pub(super) fn pods_stop(&self) {
+        for path in self.pod_paths() {
+            self.server.remove(&path);
+        }
+    }
+
     /// The conductor of a run panics.
     pub(super) async fn panic(&self, name: &str) {
+        self.conduct(name, async { panic!("out of order") }).await;
+    }
+
+    /// The conductor of a run does this, and ends.
+    pub(super) async fn conduct(
+        &self,
+        name: &str,
+        conduct: impl Future<Output = RunOutcome> + Send + 'static,
+    ) {
         let run = self.watched(name);
         let run = crate::build::RunIdentity::of(run.readable().unwrap()).unwrap();
         let (woken, mut wakes) = mpsc::unbounded_channel();
@@ -223,9 +272,7 @@ impl Scene {
             let _ = woken.send(());
         });
         let conductors = &self.context.conductors;
-        conductors.spawn(&run, Progress::default(), wake, |_, _| async {
-            panic!("out of order")
-        });
+        conductors.spawn(&run, Progress::default(), wake, |_, _| conduct);
         wakes.recv().await.unwrap();
     }
 
@@ -242,9 +289,16 @@ impl Scene {
         let Services {
             key, metrics, term, ..
         } = Services::clone(&self.context.services);
-        let health = Arc::new(Health::default());
         tokio::spawn(async move {
-            operator::reconcile_all(&args, &client, &term, &key, &Site::fixed(), &metrics, &health).await;
+            let process = Process {
+                args: &args,
+                client,
+                key,
+                site: PodDefaults::fixed(),
+                metrics,
+                health: Arc::default(),
+            };
+            process.reconcile_all(&term).await;
         })
     }
 }
@@ -277,4 +331,28 @@ where
         writer.apply_watcher_event(&Event::InitApply(object));
     }
     writer.apply_watcher_event(&Event::InitDone);
+}
+
+/// Shows some of the objects that the watch has not shown as they are. Returns those that the watch showed
+/// and that no longer exist, as far as it shows that.
+fn show_some<K>(writer: &mut Writer<K>, objects: Vec<Value>, shows: &mut impl FnMut() -> bool) -> Vec<Arc<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + 'static,
+{
+    let shown = writer.as_reader().state();
+    let mut shown: BTreeMap<_, _> = shown.into_iter().map(|object| (object.uid(), object)).collect();
+    for object in objects {
+        let part = |key: &str| object[POD][key].as_str().map(str::to_owned);
+        let before = shown.remove(&part("uid"));
+        let is_known = before.is_some_and(|before| before.resource_version() == part("resourceVersion"));
+        if !is_known && shows() {
+            let object = serde_json::from_value(object).unwrap();
+            writer.apply_watcher_event(&Event::Apply(object));
+        }
+    }
+    let gone: Vec<_> = shown.into_values().filter(|_| shows()).collect();
+    for object in &gone {
+        writer.apply_watcher_event(&Event::Delete(K::clone(object)));
+    }
+    gone
 }

@@ -20,8 +20,46 @@ async fn an_unreadable_status_is_never_written_and_does_not_block_other_runs() {
             .contains(&"StatusUnreadable".to_owned())
     );
     scene.create("today", json!({}));
+    // Its nodes may still measure.
+    scene.pods_stop();
     scene.reconcile("today").await.unwrap();
     assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
+}
+
+/// A run that has pods and can no longer be read, and another that waits.
+async fn tomorrow_and_today() -> Scene {
+    let mut scene = Scene::new().await;
+    scene.create("tomorrow", json!({}));
+    scene.reconcile("tomorrow").await.unwrap();
+    scene.change("tomorrow", |run| run["spec"]["workload"] = 42.into());
+    scene.create("today", json!({}));
+    scene
+}
+
+/// The other waits until the pods are gone.
+async fn today_waits(mut scene: Scene) {
+    scene.later(100).await;
+    let still = "pods of an earlier run are still stopping";
+    for why in ["bench/tomorrow is active", still] {
+        scene.reconcile("today").await.unwrap();
+        let message = scene.condition("today", Type::Provisioned).2;
+        assert!(message.starts_with(why), "{message}");
+        scene.reconcile("tomorrow").await.unwrap();
+    }
+    scene.pods_stop();
+    scene.reconcile("today").await.unwrap();
+    assert_eq!(scene.condition("today", Type::Provisioned).1, "Starting");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_waits_for_the_pods_of_one_that_can_no_longer_be_read() {
+    today_waits(tomorrow_and_today().await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_waits_for_the_pods_of_a_run_that_it_cannot_read() {
+    let before = tomorrow_and_today().await;
+    today_waits(before.successor().await).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,6 +101,23 @@ async fn a_run_in_a_phase_of_a_newer_version_keeps_its_turn() {
         scene.condition("first", Type::Provisioned).1,
         "WaitingForOtherRuns"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_spec_is_not_kept_is_read_again() {
+    let mut scene = Scene::new().await;
+    scene.create(
+        "a",
+        json!({"template": {"client": {"nodeSelector": {"disk": "fast"}}}}),
+    );
+    scene.sync();
+    let mut unkept = WatchedRun::clone(&scene.watched("a"));
+    unkept.keep_within(|_| None);
+    let reconciled = reconcile(Arc::new(unkept), scene.context.clone()).await;
+    reconciled.unwrap();
+    let pods = scene.server.objects("/pods");
+    let selects = |pod: &&Value| pod["spec"]["nodeSelector"]["disk"] == "fast";
+    assert_eq!((pods.len(), pods.iter().filter(selects).count()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]

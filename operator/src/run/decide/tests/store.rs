@@ -12,9 +12,10 @@ impl Life {
         let incarnation = decision.create_store.expect("the run needs the pod");
         self.pods.push(NodePod {
             name: format!("store-{incarnation}"),
-            uid: String::new(),
+            uid: format!("uid-of-store-{incarnation}"),
             node: STORE_NODE.to_owned(),
             incarnation,
+            created: Some(self.now),
             deleting: false,
             state,
             foreign_containers: vec![],
@@ -72,14 +73,13 @@ fn a_pod_that_ends_again_and_again_is_given_up() {
     let mut life = Life::with_store();
     let mut decision = life.reconcile();
     life.create(&decision, &ready());
-    life.create_store(&decision, ready());
-    life.reconcile();
-    life.conductor = ConductorState::Running(Progress::default());
-    life.pods[2].state = gone();
-    decision = life.reconcile();
-    for _ in 1..STORE_STARTS_MAX {
-        life.create_store(&decision, gone());
-        decision = life.reconcile();
+    for incarnation in 0..STORE_STARTS_MAX {
+        assert_eq!(decision.create_store, Some(incarnation));
+        life.create_store(&decision, ready());
+        life.reconcile();
+        life.conductor = ConductorState::Running(Progress::default());
+        life.pods.last_mut().unwrap().state = gone();
+        decision = life.later(20).reconcile();
     }
     assert_eq!(decision.create_store, None);
     life.conductor = ConductorState::None;
@@ -114,7 +114,7 @@ fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
     life.create(&decision, &ready());
     for _ in 0..STARTS_MAX {
         life.create_store(&decision, gone());
-        decision = life.reconcile();
+        decision = life.later(8).reconcile();
     }
     assert_eq!(life.end(), (Phase::Failed, "NodeCrashed"));
     let message = &life.condition(Type::Complete).message;

@@ -27,6 +27,12 @@ pub(crate) struct SoakCounts {
     faults: BTreeMap<String, u32>,
     /// Runs by phase and reason.
     runs: BTreeMap<String, u32>,
+    /// Documents of hostile tenants by what happened to them. Earlier soaks had none.
+    #[serde(default)]
+    hostile: BTreeMap<String, u32>,
+    /// The most memory that an operator took, in MiB. Earlier soaks did not note it.
+    #[serde(default)]
+    most_memory: u64,
 }
 
 impl SoakCounts {
@@ -51,6 +57,14 @@ impl SoakCounts {
         let ended = format!("{phase}, {}", reason(run, Type::Complete));
         *self.runs.entry(ended).or_default() += 1;
         self.trials += trials_ended(run);
+    }
+
+    pub(crate) fn hostile(&mut self, outcome: &str) {
+        *self.hostile.entry(outcome.to_owned()).or_default() += 1;
+    }
+
+    pub(crate) fn memory(&mut self, mebibytes: u64) {
+        self.most_memory = self.most_memory.max(mebibytes);
     }
 
     /// The soak has ended after this time.
@@ -92,13 +106,20 @@ impl SoakCounts {
             trials,
             faults,
             runs,
+            hostile,
+            most_memory,
         } = other;
         self.seeds.extend(seeds);
         self.seconds += seconds;
         self.rounds += rounds;
         self.violations += violations;
         self.trials += trials;
-        for (sums, counts) in [(&mut self.faults, faults), (&mut self.runs, runs)] {
+        self.memory(*most_memory);
+        for (sums, counts) in [
+            (&mut self.faults, faults),
+            (&mut self.runs, runs),
+            (&mut self.hostile, hostile),
+        ] {
             for (what, count) in counts {
                 *sums.entry(what.clone()).or_default() += count;
             }
@@ -116,13 +137,19 @@ impl SoakCounts {
             trials,
             faults,
             runs,
+            hostile,
+            most_memory,
         } = self;
         let minutes = seconds / 60;
         let mut text = format!(
             "\n{rounds} rounds in {minutes} minutes, {trials} trials, {violations} rounds in which something did not hold, \
-             seeds {seeds:?}\n"
+             seeds {seeds:?}\nan operator took {most_memory} MiB at most\n"
         );
-        for (title, counts) in [("faults", faults), ("runs that ended as", runs)] {
+        for (title, counts) in [
+            ("faults", faults),
+            ("runs that ended as", runs),
+            ("documents of hostile tenants", hostile),
+        ] {
             let _ = writeln!(text, "\n{title}");
             for (what, count) in counts {
                 let _ = writeln!(text, "{count:>6}  {what}");
@@ -148,6 +175,8 @@ mod tests {
     fn soak(seed: u32, violated: bool) -> SoakCounts {
         let mut soak = SoakCounts::of(seed);
         soak.fault(Fault::NodeKilled);
+        soak.hostile("refused");
+        soak.memory(u64::from(seed));
         soak.round(violated);
         soak.took(Duration::from_secs(90));
         soak
@@ -168,7 +197,8 @@ mod tests {
         assert_eq!(
             sum.table(),
             "\n2 rounds in 3 minutes, 0 trials, 1 rounds in which something did not hold, seeds [1, 2]\n\
-             \nfaults\n     2  node-killed\n     1  run-deleted\n\nruns that ended as\n"
+             an operator took 2 MiB at most\n\nfaults\n     2  node-killed\n     1  run-deleted\n\nruns that ended as\n\
+             \ndocuments of hostile tenants\n     2  refused\n"
         );
         assert!(!sum.is_clean());
     }

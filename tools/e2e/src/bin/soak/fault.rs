@@ -75,21 +75,8 @@ impl Fault {
                 };
                 Ok(hit(kill(&leader, NAME).await?, &leader))
             }
-            Self::OperatorPaused | Self::OperatorCutOff => {
-                let Ok(leader) = operators.leader().await else {
-                    return Ok(None);
-                };
-                let Some(process) = processes(&leader, NAME)?.pop() else {
-                    return Ok(None);
-                };
-                // Longer than a lease holds, half of the times.
-                let time = 2 * for_a_while;
-                match self {
-                    Self::OperatorPaused => operators::without(&process, async || pass(time).await).await?,
-                    _ => cut_off(&process, async || pass(time).await).await?,
-                }
-                Ok(Some(format!("{} for {time:.1?}", leader.name_any())))
-            }
+            // Longer than a lease holds, half of the times.
+            Self::OperatorPaused | Self::OperatorCutOff => self.hold_operator(scene, 2 * for_a_while).await,
             Self::NodePodDeleted => {
                 let Some(pod) = pod else { return Ok(None) };
                 let immediately = DeleteParams::default().grace_period(0);
@@ -102,16 +89,8 @@ impl Fault {
             }
             Self::NodePaused | Self::NodeCutOff => {
                 let Some(pod) = pod else { return Ok(None) };
-                let Some(process) = processes(pod, NODE)?.pop() else {
-                    return Ok(None);
-                };
                 // Longer than a call to a node may take, half of the times.
-                let wait = async || pass(for_a_while).await;
-                match self {
-                    Self::NodePaused => operators::without(&process, wait).await?,
-                    _ => isolate(&process, wait).await?,
-                }
-                Ok(Some(format!("{} for {for_a_while:.1?}", pod.name_any())))
+                self.hold_node(pod, for_a_while).await
             }
             Self::LinkAgentKilled => {
                 let Some(pod) = pod else { return Ok(None) };
@@ -142,6 +121,33 @@ impl Fault {
                 Ok(Some(format!("{run}, created again")))
             }
         }
+    }
+
+    async fn hold_operator(self, scene: &Scene, time: Duration) -> Result<Option<String>> {
+        let Ok(leader) = scene.operators().leader().await else {
+            return Ok(None);
+        };
+        let Some(process) = processes(&leader, NAME)?.pop() else {
+            return Ok(None);
+        };
+        let wait = async || pass(time).await;
+        match self {
+            Self::OperatorPaused => operators::without(&process, wait).await?,
+            _ => cut_off(&process, wait).await?,
+        }
+        Ok(Some(format!("{} for {time:.1?}", leader.name_any())))
+    }
+
+    async fn hold_node(self, pod: &Pod, time: Duration) -> Result<Option<String>> {
+        let Some(process) = processes(pod, NODE)?.pop() else {
+            return Ok(None);
+        };
+        let wait = async || pass(time).await;
+        match self {
+            Self::NodePaused => operators::without(&process, wait).await?,
+            _ => isolate(&process, wait).await?,
+        }
+        Ok(Some(format!("{} for {time:.1?}", pod.name_any())))
     }
 }
 

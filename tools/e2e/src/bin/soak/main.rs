@@ -7,7 +7,11 @@
 //! - every run has ended, with a reason and a sentence;
 //! - no trial is lost, and none was measured twice;
 //! - the status counts what the results have;
-//! - a deleted run leaves no object.
+//! - a deleted run leaves no object;
+//! - no operator takes more than 128 MiB of memory, or ends because it lacks memory, or by a panic.
+//!
+//! Meanwhile a hostile tenant sends documents at the bounds of the schema and above, ConfigMaps that look
+//! like parts of journals, and nodes that answer as much, as slowly and as wrongly as they can.
 //!
 //! Documents, faults and pauses come from the seed and the number of the round. When a fault hits, it depends
 //! on the machine, so a repeated round is alike, and not the same.
@@ -17,6 +21,7 @@
 mod counts;
 mod document;
 mod fault;
+mod hostile;
 
 use std::{
     path::PathBuf,
@@ -42,7 +47,7 @@ use tokio::time::sleep;
 use self::{counts::SoakCounts, fault::Fault};
 
 /// More than the timeouts of a document allow a run to take.
-const LONGEST_RUN: Duration = seconds(600);
+const RUN_MAX: Duration = seconds(600);
 
 /// Runs random documents while random parts of the cluster fail.
 #[derive(Parser)]
@@ -87,7 +92,8 @@ async fn main() -> Result<ExitCode> {
             let took = Instant::now();
             let scene = Scene::open(&cluster, "soak").await?;
             let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
-            let held = play(&scene, &lab, random, &mut counts).await;
+            let tenant = scene.another(&[]).await?;
+            let held = play(&scene, &tenant, &lab, random, &mut counts).await;
             let violation = held.as_ref().err().map(|error| format!("{error:#}"));
             println!(
                 "round {round}, {:.0?}: {}",
@@ -99,6 +105,7 @@ async fn main() -> Result<ExitCode> {
                 println!("repeat it with `cargo xtask soak --seed {seed} --round {round}`");
             }
             counts.round(violation.is_some());
+            tenant.remove().await?;
             scene.remove().await?;
         }
         anyhow::Ok(())
@@ -125,6 +132,7 @@ async fn main() -> Result<ExitCode> {
 /// One round. The error says what does not hold.
 async fn play(
     scene: &Scene,
+    tenant: &Scene,
     lab: &Lab,
     mut random: Xoshiro256PlusPlus,
     counts: &mut SoakCounts,
@@ -133,6 +141,8 @@ async fn play(
     // earlier round.
     lab.start("scheduler").await?;
     scene.operators().await_ready().await?;
+    // Its choices change none of those below, which earlier soaks have made.
+    hostile::send(tenant, &mut random.clone(), counts).await?;
     let names: Vec<_> = (0..random.random_range(1..=3))
         .map(|index| format!("run-{index}"))
         .collect();
@@ -149,7 +159,7 @@ async fn play(
             counts.fault(fault);
         }
     }
-    let ended = names.iter().map(|name| scene.ended(name, LONGEST_RUN));
+    let ended = names.iter().map(|name| scene.ended(name, RUN_MAX));
     for run in try_join_all(ended).await? {
         println!("  {}", describe(&run));
         counts.run(&run);
@@ -165,7 +175,7 @@ async fn play(
         deleted.with_context(|| format!("failed to delete {name}"))?;
         scene.await_nothing_left(name).await?;
     }
-    Ok(())
+    hostile::holds(tenant, counts).await
 }
 
 /// Checks a run that has ended.

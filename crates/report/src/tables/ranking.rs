@@ -12,15 +12,15 @@ use perfrun_contract::{
 };
 use perfrun_judge::phrase;
 
+use super::{Notes, Pair, Source, Style, paths};
 use crate::{
     order::{distinct, grouped},
     path::Path,
     table,
-    tables::{Notes, Pair, Source, Style, paths},
 };
 
 /// With more cases than these, their number is all that a reader can take in.
-const MOST_SENTENCES: usize = 6;
+const SENTENCES_MAX: usize = 6;
 
 /// Why only medians are named.
 const NO_ORDER: &str =
@@ -34,7 +34,7 @@ const ALTERNATIVES: &str =
 const SELECTED: &str = "One case of each transport follows: the largest difference between stacks whose intervals do not overlap, or the largest of all.";
 
 /// What "of raw" means, for those who divide the values of a table.
-const SHARES: &str = "Shares of raw are medians of the ratios within iterations, and may differ from the ratio of the medians.";
+const SHARES: &str = "Shares of raw are estimated from the ratios within iterations (Hodges and Lehmann), and may differ from the ratio of the medians.";
 
 /// What is left out of the sentences.
 const BELOW_PACE: &str = "Stacks that did not achieve the pace of an echo are not compared.";
@@ -46,12 +46,23 @@ const OF_RAW: &str = " of raw";
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     pair: String,
-    /// As tables have it, with the share of raw, or beside it. The interval is in the table.
+    /// As tables have it. The interval is in the table.
     text: String,
+    /// The share of raw, or raw's value. Empty without raw.
+    beside: String,
     /// The higher, the better.
     goodness: f64,
     /// In the unit of goodness.
     interval: Option<(f64, f64)>,
+}
+
+impl Value {
+    fn with_raw(&self) -> String {
+        match self.beside.as_str() {
+            "" => self.text.clone(),
+            beside => format!("{}, {beside}", self.text),
+        }
+    }
 }
 
 /// The values of all pairs with one load, over one path.
@@ -90,14 +101,14 @@ struct Group {
 }
 
 /// The sentences. None about values that are not there.
-pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
+pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
     let cases = cases(source);
     let mut compared = cases.iter().filter(|case| case.is_compared()).peekable();
     let is_too_few = |case: &Case| matches!(case.separation, Separation::TooFew(_));
     let has_order = compared.peek().is_none() || !compared.all(is_too_few);
     let mut sentences = vec![];
     let shown: Vec<&Case> = match cases.len() {
-        ..=MOST_SENTENCES => cases.iter().collect(),
+        ..=SENTENCES_MAX => cases.iter().collect(),
         _ => {
             if has_order {
                 sentences.extend(ranges(&cases));
@@ -109,10 +120,9 @@ pub(crate) fn sentences(source: &Source<'_>) -> Vec<String> {
     let has_medians = shown.iter().any(|case| is_too_few(case));
     sentences.extend(has_medians.then(|| NO_ORDER.to_owned()));
     sentences.extend((!shown.is_empty() && shown.len() < cases.len()).then(|| SELECTED.to_owned()));
-    let details: Vec<String> = shown.iter().map(|case| case.sentence()).collect();
-    let has_shares = details.iter().any(|sentence| sentence.contains(OF_RAW));
+    sentences.extend(shown.iter().map(|case| case.sentence()));
+    let has_shares = sentences.iter().any(|sentence| sentence.contains(OF_RAW));
     let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());
-    sentences.extend(details);
     let is_below_pace = source.limited(Flag::BelowNominal) > 0;
     let explained = [
         (has_alternatives, ALTERNATIVES),
@@ -136,7 +146,7 @@ fn furthest(cases: &[Case]) -> Vec<&Case> {
             .max_by(by_spread)
             .or_else(|| cases.iter().copied().max_by(by_spread))
     });
-    furthest.take(MOST_SENTENCES).collect()
+    furthest.take(SENTENCES_MAX).collect()
 }
 
 impl Case {
@@ -167,14 +177,17 @@ fn ranges(cases: &[Case]) -> Vec<String> {
     };
     let ranges = grouped(alone);
     match ranges.len() {
-        ..=MOST_SENTENCES => ranges.into_iter().filter_map(range).collect(),
+        ..=SENTENCES_MAX => ranges.into_iter().filter_map(range).collect(),
         _ => vec![],
     }
 }
 
 fn range(((metric, pair), mut values): Range<'_>) -> Option<String> {
     values.sort_by(|(_, a), (_, b)| a.goodness.total_cmp(&b.goodness));
-    let named = |(place, value): &(&str, &Value)| format!("{}{place}", value.text);
+    let named = |(place, value): &(&str, &Value)| match value.beside.as_str() {
+        "" => format!("{}{place}", value.text),
+        beside => format!("{} ({beside}){place}", value.text),
+    };
     let (worst, best) = (named(values.first()?), named(values.last()?));
     let what = phrase(metric);
     Some(table::sentence(&match values.len() {
@@ -260,9 +273,9 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
         source.value(&mut Notes::default(), raw, metric, Style::Scaled)
     };
     let beside = match (share, cell.is_raw()) {
-        (Some(share), _) => format!(", {}{OF_RAW}", share.text),
+        (Some(share), _) => format!("{}{OF_RAW}", share.text),
         (None, true) => String::new(),
-        (None, false) => raw().map_or_else(String::new, |raw| format!(", raw {}", raw.text)),
+        (None, false) => raw().map_or_else(String::new, |raw| format!("raw {}", raw.text)),
     };
     let sign = match metric.better() {
         Better::Lower => -1.0,
@@ -272,7 +285,8 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     let ends = ends.map(|(low, high)| ((sign * low).min(sign * high), (sign * low).max(sign * high)));
     Some(Value {
         pair: Pair::of(cell).label(),
-        text: value.text + &beside,
+        text: value.text,
+        beside,
         goodness: sign * row.median,
         interval: ends.filter(|(low, high)| low.is_finite() && high.is_finite()),
     })
@@ -291,7 +305,7 @@ fn separation(mut values: Vec<Value>) -> Option<Separation> {
     if values.len() == 1 {
         return Some(Separation::Single(first.clone()));
     }
-    let named = |value: &Value| format!("{} ({})", value.pair, value.text);
+    let named = |value: &Value| format!("{} ({})", value.pair, value.with_raw());
     let medians = format!("the medians are from {} to {}", named(last), named(first));
     let Some(intervals) = values
         .iter()
@@ -313,7 +327,7 @@ fn separation(mut values: Vec<Value>) -> Option<Separation> {
             .filter(|value| value.pair != end.pair && !values.iter().any(|other| is_beaten(value, other)));
         Group {
             pair: end.pair.clone(),
-            text: end.text.clone(),
+            text: end.with_raw(),
             others: others.map(|value| value.pair.clone()).collect(),
         }
     };
@@ -342,7 +356,7 @@ impl Separation {
 
 fn sentence(case: &str, separation: &Separation) -> String {
     let what = match separation {
-        Separation::Single(Value { pair, text, .. }) => format!("{pair} has {text}"),
+        Separation::Single(value) => format!("{} has {}", value.pair, value.with_raw()),
         Separation::Apart { first, last } => {
             format!(
                 "{} is fastest, {} slowest",
@@ -422,6 +436,7 @@ mod tests {
         let value = |(pair, low, high): &(&str, f64, f64)| Value {
             pair: (*pair).to_owned(),
             text: format!("{} Gbit/s", (low + high) / 2.0),
+            beside: String::new(),
             goodness: (low + high) / 2.0,
             interval: Some((*low, *high)),
         };
@@ -584,13 +599,29 @@ mod tests {
             };
             (0..count).map(alone).collect()
         };
-        assert_eq!(ranges(&pairs(MOST_SENTENCES)).len(), MOST_SENTENCES);
-        assert_eq!(ranges(&pairs(MOST_SENTENCES + 1)).len(), 0);
+        assert_eq!(ranges(&pairs(SENTENCES_MAX)).len(), SENTENCES_MAX);
+        assert_eq!(ranges(&pairs(SENTENCES_MAX + 1)).len(), 0);
         let compared = Case {
             separation: separation(values(&[("a", 1.0, 2.0), ("b", 3.0, 4.0)])).unwrap(),
             ..case("memory", 1.0, 2.0)
         };
         assert_eq!(ranges(&[case("ws", 2.0, 3.0), compared]).len(), 0);
+    }
+
+    #[test]
+    fn raw_is_in_parentheses_where_a_place_follows_the_value() {
+        let mut all = values(&[("a", 2.0, 3.0), ("a", 8.0, 9.0)]);
+        all[0].beside = "25 % of raw".to_owned();
+        all[1].beside = "50 % of raw".to_owned();
+        let named = [" over ws", " over tcp"].into_iter().zip(&all).collect();
+        assert_eq!(
+            range(((Metric::UploadGoodput, "a"), named)).unwrap(),
+            "Upload: the medians of a are from 2.5 Gbit/s (25 % of raw) over ws to 8.5 Gbit/s (50 % of raw) over tcp."
+        );
+        assert_eq!(
+            said(all[..1].to_vec()),
+            "Upload over tcp: a has 2.5 Gbit/s, 25 % of raw."
+        );
     }
 
     #[test]
