@@ -104,12 +104,12 @@ mod tests {
     fn the_name_of_a_run_behind_get_is_understood() {
         let text = refused("perfrun get quickstart");
         assert!(text.contains("use 'perfrun get results quickstart'"), "{text}");
-        let misspelt = refused("perfrun get resluts");
+        let misspelt = refused("perfrun get resultz");
         assert!(
             misspelt.contains("a similar subcommand exists: 'results'"),
             "{misspelt}"
         );
-        assert!(!misspelt.contains("get results resluts"), "{misspelt}");
+        assert!(!misspelt.contains("get results resultz"), "{misspelt}");
         assert!(!refused("perfrun quickstart").contains("get results"));
     }
 }
