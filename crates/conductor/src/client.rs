@@ -167,7 +167,7 @@ pub enum Error {
     /// An answer that is longer than any that the contract describes.
     #[error("unable to read the node's answer: it is longer than {0} bytes")]
     TooLong(usize),
-    /// There is no room for what the node has measured, beside what others have.
+    /// What the node has measured does not fit into the memory that all runs share.
     #[error("the node has measured more than there is room for")]
     NoRoom,
     /// An answer that is not what the contract says.

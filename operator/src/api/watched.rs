@@ -61,7 +61,7 @@ pub(crate) enum WatchedRun {
 /// commands of stacks. Of a schedule, they are those of its runs, and the metadata of these.
 #[derive(Clone, Debug)]
 pub(crate) enum LargeParts {
-    /// They count this number of bytes, for which there is no room yet.
+    /// They count this number of bytes, and no memory is reserved for them yet.
     Counted(usize),
     /// There is room for them.
     Kept { _room: Arc<OwnedSemaphorePermit> },

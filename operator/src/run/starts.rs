@@ -12,7 +12,8 @@ use crate::{names::INCARNATIONS_MAX, pods::NodePod, process::clock::elapsed};
 /// How many pods in a row may end without having been ready. After that, another is unlikely to start.
 const NEVER_READY_MAX: u32 = 5;
 
-/// The longest pause before a node gets another pod, if its last one was never ready.
+/// A bound of the pause before a node gets another pod, if its last one was never ready. With five such pods
+/// the longest pause is 15 s.
 const START_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The longest pause if its last one has been ready.
 const LOSS_PAUSE_MAX: Duration = Duration::from_secs(10);

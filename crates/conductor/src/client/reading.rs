@@ -110,7 +110,7 @@ impl Reading {
     ///
     /// # Errors
     ///
-    /// If there is no answer within the time, or its body is longer than `most` bytes or cannot be read.
+    /// If no answer arrives in time, or its body is longer than `most` bytes or cannot be read.
     pub async fn answer<B>(
         &self,
         within: Duration,

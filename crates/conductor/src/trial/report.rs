@@ -64,7 +64,7 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// If there is no room for the outcome, not even with one sample.
+    /// If the outcome does not fit, even with only one sample.
     pub(super) fn report(self, status: TrialStatus, reading: &Reading) -> Result<Report, Error> {
         let mut addresses = status.addresses;
         addresses.truncate(self.dialled);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn without_a_bound_every_outcome_is_kept_as_it_is() {
         let (any, limits) = (Reading::default(), Limits::new(NODES, 1));
-        let all = (0..20).map(|_| limits.report(long(), &any).expect("there is no bound"));
+        let all = (0..20).map(|_| limits.report(long(), &any).expect("nothing bounds it"));
         let reports: Vec<Report> = all.collect();
         assert!(reports.iter().all(|report| report.merged_samples.is_none()));
     }
