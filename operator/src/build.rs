@@ -119,9 +119,9 @@ impl RunIdentity {
 const SPARE: Duration = Duration::from_secs(15 * 60);
 
 /// How long a pod of a run may exist, in seconds: the kubelet ends it then, even if no operator does.
-pub(crate) fn longest_seconds(spec: &PerfRunSpec, site: &PodDefaults) -> i64 {
+pub(crate) fn longest_seconds(spec: &PerfRunSpec, pod_defaults: &PodDefaults) -> i64 {
     let kept = match spec.cleanup.keep_pods_on_failure {
-        true => site.kept_pods,
+        true => pod_defaults.kept_pods,
         false => Duration::ZERO,
     };
     let timeouts = &spec.timeouts;

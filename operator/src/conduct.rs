@@ -3,12 +3,12 @@
 //! A task that is dropped, with its process or because leadership was lost, leaves its nodes as they are. The
 //! operator that takes over finds every trial at the nodes or in the journal, and resumes the run.
 
-mod account;
 mod job;
 mod journal;
 mod links;
 mod outcome;
 mod pods;
+mod totals;
 
 use std::{
     any::Any,
@@ -35,10 +35,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
-    account::Progress,
     job::{Job, Wake},
     links::{Links, NOT_EFFECTIVE},
     outcome::{ConductorState, RunOutcome},
+    totals::Progress,
 };
 use self::{journal::Journal, pods::PodNodes};
 use crate::build::RunIdentity;
@@ -282,9 +282,9 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         reason,
         nodes,
     } = end;
-    let account = journal.account();
-    let progress = account.progress();
-    let trials = account.trials().clone();
+    let totals = journal.totals();
+    let progress = totals.progress();
+    let trials = totals.trials().clone();
     let conclusion = with_advice(trials.conclusion(state, cause, reason.as_deref()), &trials);
     let judged = perfrun_judge::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
@@ -349,11 +349,11 @@ fn results_location(job: &Job) -> Option<Stored> {
     let RunIdentity {
         namespace, name, uid, ..
     } = &job.run;
-    let site = &job.services.site;
+    let pod_defaults = &job.services.pod_defaults;
     Some(Stored {
         location: job.spec.store()?.location(namespace, name, uid),
-        image: site.image.clone(),
-        pull_secrets: site.pull_secrets.clone(),
+        image: pod_defaults.image.clone(),
+        pull_secrets: pod_defaults.pull_secrets.clone(),
     })
 }
 

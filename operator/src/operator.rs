@@ -94,7 +94,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         version = wait_for_version(&client) => tcp_sysctls_are_safe(&version),
         () = &mut stop => return,
     };
-    let site = PodDefaults {
+    let pod_defaults = PodDefaults {
         node_image: args.node_image.clone(),
         node_image_go: args.node_image_go.clone(),
         image: args.image.clone(),
@@ -108,7 +108,7 @@ async fn lead(args: &Args, client: Client, metrics: &Arc<Metrics>, health: &Arc<
         args,
         client: client.clone(),
         key,
-        site,
+        pod_defaults,
         metrics: metrics.clone(),
         health: health.clone(),
     };
@@ -189,7 +189,7 @@ pub(crate) struct Process<'a> {
     pub(crate) args: &'a Args,
     pub(crate) client: Client,
     pub(crate) key: TokenKey,
-    pub(crate) site: PodDefaults,
+    pub(crate) pod_defaults: PodDefaults,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Arc<Health>,
 }
@@ -267,7 +267,7 @@ impl Process<'_> {
             access: Access::new(args.node_access, client.clone()),
             reading: Reading::of_process(),
             key: self.key.clone(),
-            site: self.site.clone(),
+            pod_defaults: self.pod_defaults.clone(),
             operators: args.lease_namespace.clone(),
             result_bytes: u64::from(args.max_result_bytes),
             recorder: Recorder::new(client.clone(), reporter),

@@ -29,7 +29,7 @@ pub(crate) struct Services {
     pub(crate) reading: Reading,
     /// The key that tokens of runs are derived from.
     pub(crate) key: TokenKey,
-    pub(crate) site: PodDefaults,
+    pub(crate) pod_defaults: PodDefaults,
     /// The namespace of operators' pods.
     pub(crate) operators: String,
     /// Most bytes of a run's compressed records before samples are merged.

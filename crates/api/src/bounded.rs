@@ -31,7 +31,7 @@ pub fn size(value: &Value) -> usize {
     bytes.max(BYTES_MIN)
 }
 
-/// Any value of JSON that has at most this number of bytes. `None` stands for a larger one, which is read to
+/// Any value of JSON that counts at most this number of bytes by [`size`]. `None` stands for a larger one, which is read to
 /// its end, so that what follows it can be read, and is not kept.
 #[derive(Clone, Debug)]
 pub struct Bounded<const MOST: usize>(pub Option<Value>);
@@ -39,7 +39,10 @@ pub struct Bounded<const MOST: usize>(pub Option<Value>);
 impl<const MOST: usize> Bounded<MOST> {
     /// Why a larger value is refused.
     pub fn refusal() -> String {
-        format!("is larger than {} KiB as JSON", MOST >> 10)
+        format!(
+            "is larger than {} KiB as JSON, where each value counts {BYTES_MIN} bytes or more",
+            MOST >> 10
+        )
     }
 }
 

@@ -65,7 +65,7 @@ pub const PART_BYTES: usize = 900 << 10;
 /// Most bytes of one trial record as JSON. Records are made to fit.
 pub const RECORD_BYTES: usize = 16 << 20;
 /// Most bytes of the JSON of one run that a reader accepts, see [`JsonBytesLeft`].
-pub const RESULTS_BYTES: u64 = 1 << 30;
+pub const RESULTS_JSON_MAX: u64 = 1 << 30;
 
 /// Why stored results cannot be read.
 #[derive(Debug, Error)]
@@ -102,7 +102,7 @@ pub enum Unreadable {
     TooMuchMemory,
 }
 
-/// The results in one ConfigMap: a key and its value.
+/// The results in a ConfigMap or in an object of a store: a key and its value.
 pub type Part = (&'static str, Vec<u8>);
 
 /// How much decompressed JSON a reader still accepts, in bytes: a small part may decompress to a thousand
@@ -112,7 +112,7 @@ pub struct JsonBytesLeft(pub u64);
 
 impl Default for JsonBytesLeft {
     fn default() -> Self {
-        Self(RESULTS_BYTES)
+        Self(RESULTS_JSON_MAX)
     }
 }
 
@@ -122,7 +122,7 @@ impl JsonBytesLeft {
         self.0 = left.ok_or_else(|| Unreadable::TooLarge {
             key,
             what: format!(
-                "more than the {} bytes that are left of a run's {RESULTS_BYTES}",
+                "more than the {} bytes that are left of a run's {RESULTS_JSON_MAX}",
                 self.0
             ),
         })?;

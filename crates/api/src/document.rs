@@ -3,8 +3,8 @@
 //! Documents are refused for the same reasons as by the API server, by the schema and the rules of the CRD
 //! itself: first what does not fit the schema, then the rules. Messages of rules are those of the CRD.
 
+mod comparison;
 mod schema;
-mod versus;
 
 use std::{borrow::Cow, collections::BTreeSet, fmt, sync::LazyLock};
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 use thiserror::Error;
 
-pub use self::versus::{BASE, CANDIDATE, ComparedSides, ComparisonOverride};
+pub use self::comparison::{BASE, CANDIDATE, ComparedSides, ComparisonOverride};
 use crate::{
     bounded::{Bounded, SPEC_BYTES},
     schedule::PerfSchedule,
@@ -113,7 +113,7 @@ pub fn parse(text: &str) -> Result<Vec<PerfRun>, Error> {
 }
 
 /// Reads every document of a stream of PerfRuns, changes it, and then judges by the rules what it has become.
-pub fn parse_versus(text: &str, versus: &ComparisonOverride) -> Result<Vec<PerfRun>, Error> {
+pub fn parse_compared(text: &str, comparison: &ComparisonOverride) -> Result<Vec<PerfRun>, Error> {
     let mut runs = stream(text, |index, value| {
         let mut document = SchemaValid::of::<PerfRun>(index, value, &RUN)?;
         let Ok(mut spec) = PerfRunSpec::deserialize(&document.value["spec"]) else {
@@ -121,7 +121,7 @@ pub fn parse_versus(text: &str, versus: &ComparisonOverride) -> Result<Vec<PerfR
             return document.check_rules(&RUN);
         };
         let before = spec.clone();
-        versus.apply(&mut spec).map_err(|reason| Error::Change {
+        comparison.apply(&mut spec).map_err(|reason| Error::Change {
             name: document.label.clone(),
             reason,
         })?;
@@ -133,7 +133,7 @@ pub fn parse_versus(text: &str, versus: &ComparisonOverride) -> Result<Vec<PerfR
         let empty = document.empty;
         SchemaValid { empty, ..changed }.check_rules(&RUN)
     })?;
-    runs.iter_mut().for_each(|run| versus.name(run));
+    runs.iter_mut().for_each(|run| comparison.name(run));
     Ok(runs)
 }
 

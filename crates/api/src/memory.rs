@@ -19,20 +19,22 @@ use serde::{
 };
 
 /// What results may take, so that a process that holds them stays below 256 MiB.
-const RESULTS_BYTES: u64 = 220 << 20;
+const RESULTS_MEMORY_MAX: u64 = 220 << 20;
 /// Most bytes of text without a value that counts: a text takes memory before its end is known.
 const UNCOUNTED_BYTES: u64 = 16 << 20;
 
 /// What a struct or a map counts at least, in bytes.
 pub const STRUCT_BYTES: u64 = 400;
-/// Each value of a map: those of a node of a tree that is half empty.
+/// Each value of a map: a node of its B-tree may be half empty.
 const ENTRY_BYTES: u64 = 96;
 /// Each item of a list, which may have just grown.
 const ITEM_BYTES: u64 = 16;
 /// A list, or a text beside its characters.
 const TEXT_BYTES: u64 = 40;
-/// The first node of a map is made for eleven values, although it has one. This many structs are in a value.
+/// The first node of a map is made for eleven values, although it has one: this number counts beside that one
+/// and the share of a half-empty node.
 const SPARE_VALUES: u64 = 9;
+/// How many structs each of these may have.
 const SPARE_STRUCTS: u64 = 2;
 
 const REFUSED: &str = "it takes more memory than it may";
@@ -59,7 +61,7 @@ impl Memory {
 
     /// What results from anywhere may take: 220 MiB.
     pub fn of_results() -> Self {
-        Self::of(RESULTS_BYTES)
+        Self::of(RESULTS_MEMORY_MAX)
     }
 
     /// As much as the machine has: for results of somebody whom the user trusts.
@@ -269,7 +271,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
 struct Values<'m, V> {
     visitor: V,
     memory: &'m Memory,
-    /// Its fields are in it, and do not count.
+    /// Whether the visitor is of a struct, whose fields were counted with it.
     is_struct: bool,
 }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use perfrun_contract::{
-    account::{Inputs, ReportedRun},
     compare::{Judged, Verdict},
     plan::Plan,
     record::TrialRecord,
+    reported_run::{Inputs, ReportedRun},
     run::{Environment, Isolation, RunState},
     summary::SummaryRow,
     tally::{Conclusion, Tally},
@@ -138,7 +138,7 @@ impl Results {
     }
 
     /// The results as a report needs them.
-    pub fn account(&self) -> ReportedRun<'_> {
+    pub fn reported_run(&self) -> ReportedRun<'_> {
         let Self {
             schema_version: _,
             name,

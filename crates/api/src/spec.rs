@@ -12,9 +12,9 @@ mod variant;
 
 use kube::{CustomResource, KubeSchema, core::Duration};
 use perfrun_contract::{
-    account::Settings,
     plan::{Order, Renew},
     quantity::Percent,
+    reported_run::Settings,
     run::RunTimeouts,
 };
 use serde::{Deserialize, Serialize};

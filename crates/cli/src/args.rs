@@ -2,11 +2,11 @@
 
 mod cells;
 mod cluster;
+mod comparison;
 mod help;
 mod link;
 mod tips;
 mod usage;
-mod versus;
 
 use std::{
     env,
@@ -23,7 +23,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perfrun_api::{exit_status::Statuses, memory::Memory, pod::NODE_IMAGE};
-use perfrun_report::unlike::Field;
+use perfrun_report::differences::Field;
 use perfrun_serve::listening_address;
 use strum::VariantNames;
 
@@ -32,12 +32,12 @@ use crate::profile::CallGraph;
 
 pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
+pub use self::comparison::ComparisonOptions;
 pub use self::link::{
     Clear as ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
 pub use self::usage::InvalidCommandLine;
-pub use self::versus::ComparisonOptions;
 
 const RUN_NOTES: &str = "\
 The results of each document go to a new folder, DIR/NAME-TIMESTAMP: results.json, report.md, report.html and \
@@ -255,7 +255,7 @@ pub struct Run {
     #[arg(long, value_name = "[VARIANT=]PATH", help_heading = MEASUREMENT)]
     pub node: Vec<NodeArg>,
     #[command(flatten)]
-    pub versus: ComparisonOptions,
+    pub comparison: ComparisonOptions,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
     /// or a new one]. `plan.seed` of the results tells which one it was.
     #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = seed, help_heading = MEASUREMENT)]
@@ -380,7 +380,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = seed)]
     pub seed: Option<u32>,
     #[command(flatten)]
-    pub versus: ComparisonOptions,
+    pub comparison: ComparisonOptions,
 }
 
 /// Options of `perfrun validate`.

@@ -14,14 +14,15 @@ use perfrun_api::{
     results::{Results, are_of_one_program},
 };
 use perfrun_contract::{
-    account::ReportedRun,
     compare::{Comparison, Verdict},
     plan::{Cell, Plan},
+    reported_run::ReportedRun,
 };
 use perfrun_report::{
-    Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks, history_csv,
+    Basis, EARLIER_MIN, RUNS_MIN, TerminalOptions, checks,
+    differences::{differences, differences_table},
+    history_csv,
     runs::{RunsComparison, shared},
-    unlike::{differences, differences_table},
     verdict,
 };
 use serde::Serialize;
@@ -58,7 +59,7 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
 /// Prints the medians of all runs in a folder.
 pub fn history(args: &args::History) -> anyhow::Result<()> {
     let kept = read(from_ref(&args.folder), &args.size.memory())?;
-    print(&history_csv(&accounts(&kept)))
+    print(&history_csv(&reported_runs(&kept)))
 }
 
 /// Shows what a run found itself.
@@ -83,13 +84,13 @@ fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow:
         (INTERRUPTED, _) => INCOMPLETE,
         _ => status,
     };
-    let form = TerminalOptions {
+    let options = TerminalOptions {
         all: report_all(run),
         resume: resume(run, &results),
         ending: vec![format!("exit {status}")],
         ..TerminalOptions::default()
     };
-    print(&rendered(printed, args.shown, form)?)?;
+    print(&rendered(printed, args.shown, options)?)?;
     Ok(status)
 }
 
@@ -129,8 +130,8 @@ fn read(paths: &[PathBuf], memory: &Memory) -> Result<Vec<KeptRun>, results_fold
     Ok(kept)
 }
 
-fn accounts(kept: &[KeptRun]) -> Vec<ReportedRun<'_>> {
-    kept.iter().map(|kept| kept.results.account()).collect()
+fn reported_runs(kept: &[KeptRun]) -> Vec<ReportedRun<'_>> {
+    kept.iter().map(|kept| kept.results.reported_run()).collect()
 }
 
 /// Runs to compare, those of each side from the first to the last.
@@ -195,7 +196,7 @@ impl Sides {
     }
 
     fn compare(&self, args: &args::Compare) -> anyhow::Result<u8> {
-        let [baselines, candidates] = [&self.baselines, &self.candidates].map(|side| accounts(side));
+        let [baselines, candidates] = [&self.baselines, &self.candidates].map(|side| reported_runs(side));
         let plan = shared(&baselines, &candidates);
         ensure!(
             !plan.judging.cell_pairs.is_empty(),
@@ -203,7 +204,7 @@ impl Sides {
             self.what_differs()
                 .map_or_else(String::new, |differs| format!(", since {differs}"))
         );
-        let has_allowed_differences = are_alike(&plan, &baselines, &candidates, args)?;
+        let has_allowed_differences = has_allowed_differences(&plan, &baselines, &candidates, args)?;
         let mut compared = RunsComparison::new(self.basis, plan, &baselines, &candidates);
         let runs = self.baselines.iter().chain(&self.candidates);
         compared.is_same_program = are_of_one_program(runs.map(|kept| &kept.results));
@@ -340,27 +341,27 @@ fn measured(results: &Results) -> impl Iterator<Item = &Cell> {
 }
 
 /// Refuses runs that differ in more than `--allow` accepts. Returns whether they differ in what it accepts.
-fn are_alike(
+fn has_allowed_differences(
     plan: &Plan,
     baselines: &[ReportedRun<'_>],
     candidates: &[ReportedRun<'_>],
     args: &args::Compare,
 ) -> anyhow::Result<bool> {
     let runs: Vec<&ReportedRun<'_>> = baselines.iter().chain(candidates).collect();
-    let mut unlike = differences(plan, &runs);
-    let all = unlike.len();
-    unlike.retain(|difference| !args.allow.contains(&difference.field));
-    let fields: BTreeSet<String> = unlike
+    let mut differences = differences(plan, &runs);
+    let all = differences.len();
+    differences.retain(|difference| !args.allow.contains(&difference.field));
+    let fields: BTreeSet<String> = differences
         .iter()
         .map(|difference| difference.field.to_string())
         .collect();
     let fields: Vec<String> = fields.into_iter().collect();
     ensure!(
-        unlike.is_empty(),
+        differences.is_empty(),
         "the runs are unlike, so that a difference may have another cause than the program: measure them alike, or \
          accept it with --allow {}\n\n{}",
         fields.join(","),
-        differences_table(&unlike, baselines.len(), terminal_width())
+        differences_table(&differences, baselines.len(), terminal_width())
     );
     Ok(all > 0)
 }

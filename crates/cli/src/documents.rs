@@ -21,7 +21,7 @@ const TEXT_BYTES: u64 = 16 << 20;
 
 /// Reads runs, changes them as the options say, and checks what they have become.
 pub(crate) fn read(file: &Path, options: &args::ComparisonOptions) -> anyhow::Result<Vec<PerfRun>> {
-    document::parse_versus(&text(file)?, &options.of_document()).with_context(|| label(file))
+    document::parse_compared(&text(file)?, &options.of_document()).with_context(|| label(file))
 }
 
 /// Reads and checks runs and schedules.

@@ -117,7 +117,7 @@ impl Page {
         if !self.content.view.borrow().is_last() {
             return;
         }
-        *self.content.report.lock() = perfrun_report::html(&results.account());
+        *self.content.report.lock() = perfrun_report::html(&results.reported_run());
         let mut read = self.content.read.subscribe();
         // Every browser that watches receives views.
         let watching = self.content.view.receiver_count();

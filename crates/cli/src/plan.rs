@@ -21,12 +21,12 @@ use crate::{
 /// Prints the plan of every document in a file.
 pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
     let file = label(&args.file);
-    let programs = args.versus.programs();
+    let programs = args.comparison.programs();
     programs
         .iter()
         .try_for_each(|program| executable::node(program).map(drop))?;
     let mut out = String::new();
-    for mut run in documents::read(&args.file, &args.versus)? {
+    for mut run in documents::read(&args.file, &args.comparison)? {
         run.spec.seed = args.seed.or(run.spec.seed);
         let name = run.metadata.name.unwrap_or_default();
         let plan = plan(&run.spec).with_context(|| format!("{file}: perfrun/{name}"))?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use perfrun_api::results::Results;
 use perfrun_contract::{
-    account::ReportedRun,
     profile::Profile,
+    reported_run::ReportedRun,
     run::{Isolation, Phase},
 };
 use perfrun_report::{Basis, ShownResults, TerminalOptions};
@@ -42,30 +42,30 @@ pub(crate) struct PrintedResults<'a> {
     pub verdict_of_whole_run: Option<&'a str>,
 }
 
-/// Results in a format for printing. `form` has what tables for this terminal have besides them. Findings for
+/// Results in a format for printing. `options` has what tables for this terminal have besides them. Findings for
 /// GitHub go to standard error.
 pub(crate) fn rendered(
     printed: PrintedResults<'_>,
     shown: args::OutputOptions,
-    form: TerminalOptions,
+    options: TerminalOptions,
 ) -> anyhow::Result<String> {
     let results = printed.results;
-    let account = ReportedRun {
+    let reported_run = ReportedRun {
         profiles: printed.profiles,
-        ..results.account()
+        ..results.reported_run()
     };
     let drawn = ShownResults {
-        results: &account,
+        results: &reported_run,
         verdict_of_whole_run: printed.verdict_of_whole_run,
     };
     Ok(match shown.output {
         Format::Table => {
-            let form = TerminalOptions {
+            let options = TerminalOptions {
                 width: terminal_width(),
                 is_all: shown.all,
-                ..form
+                ..options
             };
-            perfrun_report::terminal(drawn, &form)
+            perfrun_report::terminal(drawn, &options)
         }
         Format::Md => perfrun_report::markdown(drawn),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
@@ -77,7 +77,7 @@ pub(crate) fn rendered(
                     results.name
                 ));
             }
-            perfrun_report::samples_csv(&account)
+            perfrun_report::samples_csv(&reported_run)
         }
         Format::Html => perfrun_report::html(drawn),
         Format::Junit => {
@@ -114,7 +114,7 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
     }
     let page = results_folder.path().join(results_folder::PAGE);
     let ending = [page.display().to_string(), format!("exit {status}")];
-    let form = TerminalOptions {
+    let options = TerminalOptions {
         width: terminal_width(),
         is_all: output.all,
         all: report_all(results_folder.path()),
@@ -122,5 +122,8 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
         // Without the page, the results could not be saved, and the error is the last line.
         ending: if page.is_file() { ending.into() } else { vec![] },
     };
-    print(&perfrun_report::terminal(&results_folder.account(), &form))
+    print(&perfrun_report::terminal(
+        &results_folder.reported_run(),
+        &options,
+    ))
 }

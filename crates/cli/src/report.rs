@@ -35,7 +35,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         profiles: &profiles,
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
     };
-    let form = TerminalOptions {
+    let options = TerminalOptions {
         all: args
             .cells
             .iter()
@@ -47,15 +47,15 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
     };
     let written = write_files(args, &results);
     // After the names of files, so that it ends with the verdict; also if they cannot be written.
-    print(&rendered(printed, args.shown, form)?)?;
+    print(&rendered(printed, args.shown, options)?)?;
     written
 }
 
 /// Writes the plots and samples that were requested.
 fn write_files(args: &args::Report, results: &Results) -> anyhow::Result<()> {
-    let account = results.account();
+    let reported_run = results.reported_run();
     if let Some(folder) = &args.svg {
-        let plots = perfrun_report::plots(&account);
+        let plots = perfrun_report::plots(&reported_run);
         ensure!(!plots.is_empty(), "there is nothing to draw: no trial completed");
         write(folder, plots)?;
     }
@@ -64,8 +64,11 @@ fn write_files(args: &args::Report, results: &Results) -> anyhow::Result<()> {
             !results.summary.is_empty(),
             "there is nothing to write: no trial completed"
         );
-        let mut files = vec![("summary.csv".to_owned(), perfrun_report::summary_csv(&account))];
-        files.extend(perfrun_report::echo_csv(&account));
+        let mut files = vec![(
+            "summary.csv".to_owned(),
+            perfrun_report::summary_csv(&reported_run),
+        )];
+        files.extend(perfrun_report::echo_csv(&reported_run));
         write(folder, files)?;
     }
     Ok(())

@@ -105,10 +105,10 @@ struct CommandContext<'a> {
 impl CommandContext<'_> {
     async fn run_documents(&self, load_check: LoadCheck) -> anyhow::Result<u8> {
         let file = self.args.file.as_deref().context("name a file to run")?;
-        let given = [&self.args.node[..], &self.args.versus.programs()].concat();
+        let given = [&self.args.node[..], &self.args.comparison.programs()].concat();
         let named = programs::resolve(&given)?;
         // All documents are checked before the first is run: a mistake in the last should not cost an hour.
-        let documents = documents::read(file, &self.args.versus)?
+        let documents = documents::read(file, &self.args.comparison)?
             .into_iter()
             .map(|run| PlannedRun::of(self.seeded(run), self.isolation, &named))
             .collect::<anyhow::Result<Vec<_>>>()

@@ -10,7 +10,7 @@ mod counting;
 mod evidence;
 mod legs;
 mod measuring;
-mod unready;
+mod not_ready;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ use self::{
 };
 pub(crate) use self::{
     counting::Counting,
-    unready::{AgentError, LinksNotReady},
+    not_ready::{AgentError, LinksNotReady},
 };
 use crate::progress::{Event, OnEvent};
 
@@ -115,15 +115,15 @@ impl<'a> Links<'a> {
         let outcome = self.change(impairments, &requests).await;
         let check = match &outcome {
             Ok(check) => Some(check),
-            Err(unready) => unready.check.as_deref(),
+            Err(not_ready) => not_ready.check.as_deref(),
         };
         if let Some(check) = check {
             on_event(Event::LinksChecked { check });
         }
         let failure = match &outcome {
             // Not measured: the next trial retries.
-            Err(unready) if unready.check.is_none() => return outcome.map(Some),
-            Err(unready) => Some(unready.failure.clone()),
+            Err(not_ready) if not_ready.check.is_none() => return outcome.map(Some),
+            Err(not_ready) => Some(not_ready.failure.clone()),
             Ok(_) => None,
         };
         self.current = Some(Current {

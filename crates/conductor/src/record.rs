@@ -199,11 +199,14 @@ fn failure(cell: &Cell, seen: &Observations) -> Option<TrialFailure> {
     Some(failed(None, Reason::CountMismatch, mismatch))
 }
 
-/// When the clients started, in seconds.
+/// How far apart and how late the clients started, in seconds.
 #[derive(Debug, PartialEq)]
 struct Starts {
+    /// Between the first and the last.
     skew: Option<f64>,
+    /// By how much the skew may be wrong, because clocks of nodes are compared over the network.
     uncertainty: Option<f64>,
+    /// Of the latest one.
     lateness: Option<f64>,
 }
 

@@ -356,7 +356,7 @@ impl Session<'_> {
         };
         let (check, counting) = match prepared {
             Ok(prepared) => prepared,
-            Err(unready) => return trial::not_run(&task, unready),
+            Err(not_ready) => return trial::not_run(&task, not_ready),
         };
         let on_event = self.conductor.on_event;
         on_event(Event::TrialStarted { trial, cell, attempt });

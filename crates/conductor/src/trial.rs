@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Nodes end a trial that takes too long. The conductor ends it after this much more time.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a
 /// millisecond.
@@ -95,8 +95,8 @@ pub(crate) async fn run(
 }
 
 /// The record of a trial that could not be begun.
-pub(crate) fn not_run(task: &Attempt<'_>, unready: LinksNotReady) -> Ended {
-    let LinksNotReady { failure, check, lost } = unready;
+pub(crate) fn not_run(task: &Attempt<'_>, not_ready: LinksNotReady) -> Ended {
+    let LinksNotReady { failure, check, lost } = not_ready;
     let record = TrialRecord {
         links: check.map(|check| *check),
         ..record(Facts::without_nodes(task, failure))
@@ -490,7 +490,7 @@ impl<'a> Driver<'a> {
     /// Waits until all prepared nodes are past a state. When the last client has finished, so have the
     /// servers, and they receive the request to finish.
     async fn watch(&mut self, after: TrialState) -> Result<(), Halt> {
-        let deadline = self.began + self.task.timeout + GRACE;
+        let deadline = self.began + self.task.timeout + GRACE_TIMEOUT;
         let wait = self.task.progress_interval;
         let poll = |party: &Party, i| party.poll(i, self.id.clone(), after, wait);
         let mut calls = FuturesUnordered::new();
@@ -555,8 +555,9 @@ impl<'a> Driver<'a> {
                     party.has_ended |= forgotten;
                     if !party.has_ended {
                         party.has_ended = true;
-                        let why =
-                            format!("it did not end the trial within {GRACE:?} after the request to do so");
+                        let why = format!(
+                            "it did not end the trial within {GRACE_TIMEOUT:?} after the request to do so"
+                        );
                         self.seen.add_lost(&party.name, &why);
                     }
                 }

@@ -15,7 +15,7 @@ use crate::nodes::Node;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest answer that is read. A node that sends more floods its caller.
-const LONGEST: u64 = 8 << 20;
+const ANSWER_BYTES_MAX: u64 = 8 << 20;
 
 /// An answer: its status and its body.
 #[derive(Clone, Debug)]
@@ -74,7 +74,10 @@ async fn raw(to: SocketAddr, bytes: &[u8]) -> Result<Answer, String> {
         // A node may refuse, and close, before it has read everything.
         let _ = stream.write_all(bytes).await;
         let mut answer = vec![];
-        let read = (&mut stream).take(LONGEST).read_to_end(&mut answer).await;
+        let read = (&mut stream)
+            .take(ANSWER_BYTES_MAX)
+            .read_to_end(&mut answer)
+            .await;
         match read {
             Err(error) if answer.is_empty() => Err(error),
             _ => Ok(answer),
@@ -85,8 +88,8 @@ async fn raw(to: SocketAddr, bytes: &[u8]) -> Result<Answer, String> {
         Ok(Err(error)) => return Err(format!("no answer: {error}")),
         Err(_) => return Err(format!("no complete answer within {ANSWER_TIMEOUT:?}")),
     };
-    if answer.len() as u64 == LONGEST {
-        return Err(format!("the answer is longer than {LONGEST} bytes"));
+    if answer.len() as u64 == ANSWER_BYTES_MAX {
+        return Err(format!("the answer is longer than {ANSWER_BYTES_MAX} bytes"));
     }
     let text = String::from_utf8_lossy(&answer);
     let (head, body) = text.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;

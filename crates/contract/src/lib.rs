@@ -21,7 +21,7 @@
 //! | [`compare`] | what a run compares, what is expected of it, what was found |
 //! | [`run`] | a whole run: its state, what ends it, what it runs on |
 //! | [`tally`] | which attempt of a trial counts, and how a run ended |
-//! | [`account`] | what a report needs of a run |
+//! | [`reported_run`] | what a report needs of a run |
 //! | [`profile`] | where the CPU time of nodes went |
 //! | [`newer`] | names that a newer version has added |
 //! | [`histogram`] | distributions that merge exactly |
@@ -33,7 +33,6 @@
 
 #![warn(missing_docs)]
 
-pub mod account;
 pub mod capabilities;
 pub mod compare;
 pub mod distribution;
@@ -52,6 +51,7 @@ pub mod plan;
 pub mod profile;
 pub mod quantity;
 pub mod record;
+pub mod reported_run;
 pub mod role;
 pub mod run;
 pub mod summary;

@@ -25,7 +25,7 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> 
             .filter(|pair| has(pair.baseline) || has(pair.candidate))
             .count()
     };
-    let of_fate = |fate| pairs.iter().filter(|pair| pair.fate == fate).count();
+    let of_fate = |status| pairs.iter().filter(|pair| pair.status == status).count();
     let counting = of_fate(PairStatus::Counts);
     let is_measured = counting == 0 || pairs.iter().any(|pair| pair.difference(metric).is_some());
     if have(Flag::DebugBuild) > 0 {
@@ -55,7 +55,7 @@ pub(crate) fn comparison(
             .map(|cell| cell.id.clone())
             .unwrap_or_default()
     };
-    let counting = || pairs.iter().filter(|pair| pair.fate == PairStatus::Counts);
+    let counting = || pairs.iter().filter(|pair| pair.status == PairStatus::Counts);
     let middle = |records: Vec<&TrialRecord>| {
         let values = records
             .into_iter()
@@ -66,7 +66,7 @@ pub(crate) fn comparison(
         middle(counting().map(|pair| pair.baseline).collect()),
         middle(counting().map(|pair| pair.candidate).collect()),
     ];
-    let undisturbed = || pairs.iter().filter(|pair| pair.fate != PairStatus::Disturbed);
+    let undisturbed = || pairs.iter().filter(|pair| pair.status != PairStatus::Disturbed);
     let failed = |record: &TrialRecord| record.failure.is_some() && !pairs::has_unrelated_failure(record);
     let blank = blank(id(cell_pair.baseline), id(cell_pair.candidate), member);
     Comparison {

@@ -32,7 +32,7 @@ pub(crate) struct Pair<'a> {
     pub(crate) iteration: u32,
     pub(crate) baseline: &'a TrialRecord,
     pub(crate) candidate: &'a TrialRecord,
-    pub(crate) fate: PairStatus,
+    pub(crate) status: PairStatus,
 }
 
 /// Whether a pair counts. The reasons do not depend on which of the two is the candidate.
@@ -92,7 +92,7 @@ impl<'a> Trials<'a> {
                 iteration,
                 baseline: baseline.record,
                 candidate: candidate.record,
-                fate: fate(baseline, candidate, cell_pair.control.and_then(trial), longest),
+                status: status(baseline, candidate, cell_pair.control.and_then(trial), longest),
             })
         };
         baselines.filter_map(pair).collect()
@@ -105,7 +105,7 @@ impl Pair<'_> {
     /// Clinical Trials 20, 1999). Any number of lost messages, for example, is infinitely worse than none.
     /// `None` if the pair does not count, or has no values.
     pub(crate) fn difference(&self, metric: Metric) -> Option<f64> {
-        if self.fate != PairStatus::Counts {
+        if self.status != PairStatus::Counts {
             return None;
         }
         difference(metric, self.baseline, self.candidate)
@@ -119,7 +119,7 @@ pub(crate) fn differences(pairs: &[Pair<'_>], metric: Metric) -> Vec<f64> {
 
 /// The numbers of pairs that count in which only the baseline failed, and only the candidate.
 pub(crate) fn failed(pairs: &[Pair<'_>]) -> [usize; 2] {
-    let counting = || pairs.iter().filter(|pair| pair.fate == PairStatus::Counts);
+    let counting = || pairs.iter().filter(|pair| pair.status == PairStatus::Counts);
     [
         counting().filter(|pair| pair.baseline.failure.is_some()).count(),
         counting().filter(|pair| pair.candidate.failure.is_some()).count(),
@@ -196,7 +196,7 @@ pub(crate) fn has_unrelated_failure(record: &TrialRecord) -> bool {
 
 /// The two are neighbours if nothing is between them but the third trial of their pair of cells. `longest` is
 /// the longest time in seconds from the start of a trial to that of the next one.
-fn fate(
+fn status(
     baseline: &Placed<'_>,
     candidate: &Placed<'_>,
     third: Option<&Placed<'_>>,

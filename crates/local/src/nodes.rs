@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// How long a node may take to exit after SIGTERM.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long it may take to notice that a process has exited.
 const EXIT_NOTICE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -339,11 +339,16 @@ impl<'a> LocalNodes<'a> {
     pub async fn stop(&self) {
         let processes = std::mem::take(&mut *self.processes.lock().await);
         // Nodes first: what they still send must be impaired.
-        join_all(processes.values().map(|processes| processes.node.stop(GRACE))).await;
+        join_all(
+            processes
+                .values()
+                .map(|processes| processes.node.stop(GRACE_TIMEOUT)),
+        )
+        .await;
         let agents = processes
             .values()
             .filter_map(|processes| processes.agent.as_ref());
-        join_all(agents.map(|agent| agent.stop(GRACE))).await;
+        join_all(agents.map(|agent| agent.stop(GRACE_TIMEOUT))).await;
     }
 
     async fn handle_when_ready(&self, processes: &Processes) -> Result<NodeHandle, Error> {

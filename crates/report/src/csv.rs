@@ -18,7 +18,7 @@ macro_rules! columns {
 
 pub(crate) use columns;
 
-/// Lines of CSV, under a header if there is one. It is there without a line, too.
+/// Lines of CSV, under a header if there is one. Without lines, the text is the header.
 pub(crate) fn text(header: Option<&[&str]>, lines: impl IntoIterator<Item = impl Serialize>) -> String {
     let mut writer = ::csv::WriterBuilder::new().has_headers(false).from_writer(vec![]);
     if let Some(columns) = header {

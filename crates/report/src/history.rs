@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perfrun_contract::{account::ReportedRun, metric::Metric, node::Info};
+use perfrun_contract::{metric::Metric, node::Info, reported_run::ReportedRun};
 
 use crate::csv::{self, columns};
 

@@ -15,11 +15,11 @@ mod select;
 mod theme;
 
 use perfrun_contract::{
-    account::ReportedRun,
     compare::Finding,
     metric::{Better, Metric},
     parameters::{Amount, Parameters},
     plan::Cell,
+    reported_run::ReportedRun,
     role::Role,
 };
 
@@ -117,7 +117,7 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
                 change(ratio.value)
             ),
             name,
-            look: match comparison.finding {
+            style: match comparison.finding {
                 Finding::Better => SeriesStyle::series(2),
                 Finding::Worse => SeriesStyle::series(1),
                 _ => SeriesStyle::RAW,

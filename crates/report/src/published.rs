@@ -1,6 +1,8 @@
 //! Samples of an echo in the columns of the published WebRTC transport benchmarks.
 
-use perfrun_contract::{account::ReportedRun, plan::Cell, record::TrialRecord, role::Role, tally::counting};
+use perfrun_contract::{
+    plan::Cell, record::TrialRecord, reported_run::ReportedRun, role::Role, tally::counting,
+};
 
 use perfrun_judge::is_measured;
 use serde::Serialize;

@@ -1,9 +1,9 @@
 //! Several runs, compared: what `perfrun compare` prints.
 
 use perfrun_contract::{
-    account::ReportedRun,
     compare::{Judged, Verdict},
     plan::Plan,
+    reported_run::ReportedRun,
 };
 use perfrun_judge::{
     Sentence,
@@ -70,12 +70,12 @@ impl<'a> RunsComparison<'a> {
 
     /// The findings in tables, for a terminal of this width. The last line has the verdict and this ending.
     pub fn terminal(&self, width: usize, ending: String) -> String {
-        let form = TerminalOptions {
+        let options = TerminalOptions {
             width,
             ending: vec![ending],
             ..TerminalOptions::default()
         };
-        terminal::drawn(&self.document(), &form)
+        terminal::drawn(&self.document(), &options)
     }
 
     /// The verdict, and how many comparisons have which finding.
@@ -169,12 +169,12 @@ pub fn shared(baselines: &[ReportedRun<'_>], candidates: &[ReportedRun<'_>]) -> 
     runs::shared(&[runs_of(baselines), runs_of(candidates)].concat())
 }
 
-fn runs_of<'a>(accounts: &[ReportedRun<'a>]) -> Vec<Run<'a>> {
-    let run = |account: &ReportedRun<'a>| Run {
-        plan: account.plan,
-        records: account.trials,
+fn runs_of<'a>(reported_runs: &[ReportedRun<'a>]) -> Vec<Run<'a>> {
+    let run = |reported_run: &ReportedRun<'a>| Run {
+        plan: reported_run.plan,
+        records: reported_run.trials,
     };
-    accounts.iter().map(run).collect()
+    reported_runs.iter().map(run).collect()
 }
 
 fn method(basis: Basis) -> &'static str {

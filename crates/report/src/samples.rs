@@ -1,11 +1,11 @@
 //! The interval samples of every node and trial, flat.
 
 use perfrun_contract::{
-    account::ReportedRun,
     node::Sample,
     parameters::Parameters,
     plan::Cell,
     record::{NodeRecord, TrialRecord},
+    reported_run::ReportedRun,
 };
 
 use crate::csv::{self, columns};

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use perfrun_contract::{
-    account::ReportedRun,
     compare::Judging,
     plan::{Cell, Plan},
     record::TrialRecord,
+    reported_run::ReportedRun,
     summary::SummaryRow,
 };
 use perfrun_judge::needs;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use perfrun_contract::{
-    account::ReportedRun,
     matrix::{IpFamily, Transport},
     metric::Metric,
     plan::Cell,
+    reported_run::ReportedRun,
 };
 
 use crate::csv::{self, columns};

@@ -23,10 +23,10 @@ mod substreams;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
-    account::ReportedRun,
     compare::Verdict,
     matrix::{IpFamily, Transport},
     record::Flag,
+    reported_run::ReportedRun,
     role::Role,
     run::{Isolation, Phase, RunState},
     tally::Conclusion,

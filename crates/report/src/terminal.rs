@@ -44,12 +44,12 @@ pub struct TerminalOptions {
 
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
-pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, form: &TerminalOptions) -> String {
-    drawn(&document(shown.into()), form)
+pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, options: &TerminalOptions) -> String {
+    drawn(&document(shown.into()), options)
 }
 
-pub(crate) fn drawn(document: &ReportContent, form: &TerminalOptions) -> String {
-    let width = form.width.max(WIDTH_MIN);
+pub(crate) fn drawn(document: &ReportContent, options: &TerminalOptions) -> String {
+    let width = options.width.max(WIDTH_MIN);
     let mut blocks = vec![];
     for warning in &document.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
@@ -58,7 +58,7 @@ pub(crate) fn drawn(document: &ReportContent, form: &TerminalOptions) -> String 
     let mains = if document.has_all_in_first { 1 } else { usize::MAX };
     let is_main = |(place, table): &(usize, &Table)| *place < mains && table.kind != Kind::Companion;
     let tables = document.measurements.iter().enumerate();
-    let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| form.is_all || is_main(table));
+    let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| options.is_all || is_main(table));
     blocks.extend(shown.iter().map(|(_, table)| draw(table, width)));
     blocks.extend(document.problems.iter().map(|table| draw(table, width)));
     if !document.method.is_empty() {
@@ -75,18 +75,19 @@ pub(crate) fn drawn(document: &ReportContent, form: &TerminalOptions) -> String 
     if !others.is_empty() {
         let titles: Vec<&str> = others.iter().map(|(_, table)| table.title.as_str()).collect();
         let line = wrapped(&format!("More tables: {}.", titles.join(", ")), width);
-        blocks.push(format!("{line}\nShow them with: {}", form.all));
+        blocks.push(format!("{line}\nShow them with: {}", options.all));
     }
     if !document.findings.is_empty() {
         let lines = document.findings.iter().map(|finding| wrapped(finding, width));
         blocks.push(lines.collect::<Vec<_>>().join("\n"));
     }
     blocks.extend(
-        form.resume
+        options
+            .resume
             .iter()
             .map(|resume| format!("Run what is missing with: {resume}")),
     );
-    let parts = [&document.outcome].into_iter().chain(&form.ending).cloned();
+    let parts = [&document.outcome].into_iter().chain(&options.ending).cloned();
     blocks.push(plain(&Vec::from_iter(parts).join(" · ")));
     blocks.join("\n\n") + "\n"
 }
@@ -97,13 +98,13 @@ pub(crate) fn draw(table: &Table, width: usize) -> String {
     if !table.caption.is_empty() {
         out = wrapped(&format!("{out}: {}", table.caption), width);
     }
-    let shape = ColumnWidths::new(table, shows_intervals(table, width));
+    let widths = ColumnWidths::new(table, shows_intervals(table, width));
     if has_intervals(table) && !shows_intervals(table, width) {
         out = wrapped(&format!("{out} (for intervals, use --output md)"), width);
     }
-    for columns in shape.parts(table, width) {
+    for columns in widths.parts(table, width) {
         out.push_str("\n\n");
-        out.push_str(&part(table, &shape, &columns, width));
+        out.push_str(&part(table, &widths, &columns, width));
     }
     for (i, footnote) in table.footnotes.iter().enumerate() {
         out.push_str(if i == 0 { "\n\n" } else { "\n" });
@@ -189,14 +190,14 @@ impl ColumnWidths {
     }
 }
 
-fn part(table: &Table, shape: &ColumnWidths, columns: &[usize], width: usize) -> String {
+fn part(table: &Table, widths: &ColumnWidths, columns: &[usize], width: usize) -> String {
     let chosen: Vec<usize> = (0..table.keys).chain(columns.iter().copied()).collect();
     let mut drawn = comfy_table::Table::new();
     drawn.load_style(STYLE);
     drawn.set_content_arrangement(ContentArrangement::Dynamic);
     drawn.set_width(u16::try_from(width).unwrap_or(u16::MAX));
     drawn.set_header(chosen.iter().map(|&i| plain(&table.header[i])));
-    for row in &shape.rows {
+    for row in &widths.rows {
         drawn.add_row(chosen.iter().map(|&i| row.get(i).map_or("", String::as_str)));
     }
     for (column, &i) in drawn.column_iter_mut().zip(&chosen) {

@@ -35,7 +35,7 @@ use crate::{
 /// The longest time that a call may wait, in seconds. After that, the client repeats the call.
 const WAIT_MAX: f64 = 60.0;
 /// The largest body of a call, in bytes: a request with thousands of addresses fits.
-const LARGEST_BODY: usize = 4 << 20;
+const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// The state that calls work on.
 pub(crate) struct Node {
@@ -104,7 +104,7 @@ pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
             let message = "this call does not have this method";
             Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(latest, fence));
     require_token(routes, token)
 }

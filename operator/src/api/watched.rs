@@ -28,7 +28,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) use self::pod::WatchedPod;
 
-/// What a status may have, which only operators write.
+/// Most bytes of a status, which only operators write.
 const STATUS_BYTES: usize = 1 << 20;
 
 /// Labels that the operator reads, which only pods have.
@@ -99,7 +99,7 @@ impl WatchedRun {
     /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
     pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
         if let Self::Readable(run, large) = self
-            && !large.are_kept_within(room)
+            && !large.reserve_room(room)
         {
             leave_out(&mut run.spec);
         }
@@ -124,7 +124,7 @@ impl WatchedSchedule {
     /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
     pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
         if let Self(Ok(schedule), large) = self
-            && !large.are_kept_within(room)
+            && !large.reserve_room(room)
         {
             schedule.spec.run_template.metadata = RunMetadata::default();
             leave_out(&mut schedule.spec.run_template.spec);
@@ -154,7 +154,7 @@ impl LargeParts {
     }
 
     /// Whether there is room for them.
-    fn are_kept_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) -> bool {
+    fn reserve_room(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) -> bool {
         if let Self::Counted(bytes) = *self {
             *self = match room(bytes) {
                 Some(permit) => Self::Kept {
@@ -406,11 +406,17 @@ mod tests {
         let large = json!({"workload": {"ping": {}}, "template": {"relay": {"tolerations": vec![json!({}); 40_000]}}});
         let run = unreadable(watched(large.clone(), json!({"conditions": [complete()]})));
         assert_eq!((run.part, run.has_ended()), (Part::Spec, true));
-        assert_eq!(run.error, "it is larger than 128 KiB as JSON");
+        assert_eq!(
+            run.error,
+            "it is larger than 128 KiB as JSON, where each value counts 8 bytes or more"
+        );
         let template = json!({"spec": large});
         let schedule = json!({"metadata": {}, "spec": {"schedule": "@daily", "runTemplate": template}});
         let schedule: WatchedSchedule = serde_json::from_value(schedule).unwrap();
-        assert_eq!(schedule.0.unwrap_err().error, "it is larger than 128 KiB as JSON");
+        assert_eq!(
+            schedule.0.unwrap_err().error,
+            "it is larger than 128 KiB as JSON, where each value counts 8 bytes or more"
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn pod(
     spec: &PerfRunSpec,
     plan: &Plan,
     new: &NewPod,
-    site: &PodDefaults,
+    pod_defaults: &PodDefaults,
 ) -> Pod {
     let NewPod {
         node, incarnation, ..
@@ -73,22 +73,22 @@ pub(crate) fn pod(
     annotations.extend(settings.annotations.clone());
     metadata.annotations = Some(annotations);
     let common = pod_spec(
-        container(run, spec, index, settings, new, site),
+        container(run, spec, index, settings, new, pod_defaults),
         names::token(&run.name, &run.uid),
     );
     Pod {
         metadata,
         spec: Some(PodSpec {
-            active_deadline_seconds: Some(longest_seconds(spec, site)),
+            active_deadline_seconds: Some(longest_seconds(spec, pod_defaults)),
             affinity: Some(affinity(run, spec, plan, settings, new)),
             host_network: spec.topology.host_network.then_some(true),
-            init_containers: link::agent(run, spec, plan, node, site).map(|agent| vec![agent]),
-            image_pull_secrets: none_if_empty(pull_secrets(settings, site)),
+            init_containers: link::agent(run, spec, plan, node, pod_defaults).map(|agent| vec![agent]),
+            image_pull_secrets: none_if_empty(pull_secrets(settings, pod_defaults)),
             node_selector: Some(settings.node_selector.clone()).filter(|all| !all.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
             runtime_class_name: settings.runtime_class_name.clone(),
             security_context: common.security_context.map(|security| PodSecurityContext {
-                sysctls: link::sysctls(plan, site),
+                sysctls: link::sysctls(plan, pod_defaults),
                 ..security
             }),
             termination_grace_period_seconds: Some(STOP_TIMEOUT_SECONDS),
@@ -105,13 +105,13 @@ pub(crate) fn pod(
 
 /// The secrets of the template and of the site. Each name only once, because the API server merges them by
 /// name.
-fn pull_secrets(settings: &PodSettings, site: &PodDefaults) -> Vec<LocalObjectReference> {
-    let site = site
+fn pull_secrets(settings: &PodSettings, pod_defaults: &PodDefaults) -> Vec<LocalObjectReference> {
+    let pod_defaults = pod_defaults
         .pull_secrets
         .iter()
         .map(|name| LocalObjectReference { name: name.clone() });
     let mut all = vec![];
-    for secret in settings.image_pull_secrets.iter().cloned().chain(site) {
+    for secret in settings.image_pull_secrets.iter().cloned().chain(pod_defaults) {
         if !all.contains(&secret) {
             all.push(secret);
         }
@@ -136,15 +136,15 @@ fn container(
     index: usize,
     settings: &PodSettings,
     new: &NewPod,
-    site: &PodDefaults,
+    pod_defaults: &PodDefaults,
 ) -> Container {
     let variant = new.node.variant.as_deref().and_then(|name| spec.variant(name));
     let image = variant
         .and_then(|variant| variant.image.as_deref())
         .unwrap_or(match new.node.program {
-            NodeProgramKind::Go => &site.node_image_go,
+            NodeProgramKind::Go => &pod_defaults.node_image_go,
             // An external stack without an image gets a node that does not speak it, which the run reports.
-            NodeProgramKind::Rust | NodeProgramKind::External => &site.node_image,
+            NodeProgramKind::Rust | NodeProgramKind::External => &pod_defaults.node_image,
         });
     let (control, metrics) = (control_port(spec, index), metrics_port(spec, index));
     let own = environment(run, &new.node, metrics);
@@ -160,7 +160,7 @@ fn container(
         ..port
     };
     Container {
-        image_pull_policy: site.pull_policy.clone(),
+        image_pull_policy: pod_defaults.pull_policy.clone(),
         ports: common
             .ports
             .map(|ports| ports.into_iter().map(host_port).collect()),

@@ -20,7 +20,7 @@ pub(crate) fn pod(
     spec: &PerfRunSpec,
     store: &Store,
     incarnation: u32,
-    site: &PodDefaults,
+    pod_defaults: &PodDefaults,
 ) -> Pod {
     let mut metadata = run.metadata(names::pod(&run.name, &run.uid, STORE_NODE, incarnation));
     metadata.labels.get_or_insert_default().extend([
@@ -29,14 +29,22 @@ pub(crate) fn pod(
     ]);
     let access = StoreAccess::Token(names::store_token(&run.name, &run.uid));
     let url = store.url(&run.namespace, &run.name, &run.uid);
-    let mut pod = store_pod(store, &url, &site.image, &site.pull_secrets, access);
+    let mut pod = store_pod(
+        store,
+        &url,
+        &pod_defaults.image,
+        &pod_defaults.pull_secrets,
+        access,
+    );
     for container in &mut pod.containers {
-        container.image_pull_policy.clone_from(&site.image_pull_policy);
+        container
+            .image_pull_policy
+            .clone_from(&pod_defaults.image_pull_policy);
     }
     Pod {
         metadata,
         spec: Some(PodSpec {
-            active_deadline_seconds: Some(longest_seconds(spec, site)),
+            active_deadline_seconds: Some(longest_seconds(spec, pod_defaults)),
             affinity: Some(away_from_nodes(run)),
             tolerations: Some(tolerations(&spec.template.server)),
             ..pod

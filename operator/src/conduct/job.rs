@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use perfrun_api::spec::PerfRunSpec;
 use perfrun_contract::plan::Plan;
 
-use super::account::Progress;
+use super::totals::Progress;
 use crate::{build::RunIdentity, services::Services};
 
 /// Wakes the reconciler of a run.

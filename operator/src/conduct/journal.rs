@@ -41,7 +41,7 @@ use self::{
     part_store::{Error, PartStore},
     reading::Contents,
 };
-use super::{Job, Shared, Wake, account::RecordTotals};
+use super::{Job, Shared, Wake, totals::RecordTotals};
 use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
@@ -60,7 +60,7 @@ const FLUSH_RECORDS: usize = HELD_TRIALS_MAX / 4;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// With this number of records that are not kept, no further trial begins: a node that holds
 /// [`HELD_TRIALS_MAX`] trials refuses the next.
-const UNKEPT_MAX: usize = HELD_TRIALS_MAX / 4 * 3;
+const UNKEPT_RECORDS_MAX: usize = HELD_TRIALS_MAX / 4 * 3;
 /// Pause between two reports of progress at first. Later it is a share of the time since the journal was
 /// opened.
 const REPORT_FIRST: Duration = Duration::from_secs(1);
@@ -85,7 +85,7 @@ pub(super) struct Journal {
     opened: Instant,
     /// All records, without what only the complete results need.
     records: Vec<TrialRecord>,
-    account: RecordTotals,
+    totals: RecordTotals,
     /// Parts with records, in order.
     parts: Vec<String>,
     /// Records that are in no part, a line each, and their number. A flush leaves them here until it has
@@ -125,11 +125,11 @@ impl Journal {
         }
         let now = Instant::now();
         let budget = contents.budget(job.services.result_bytes);
-        let mut account = contents.account;
+        let mut totals = contents.totals;
         // What is not needed does not depend on where nodes are.
         let judged = perfrun_judge::judged(&job.plan, &contents.records, &BTreeMap::new());
-        account.leave_out(judged.and_then(|judged| judged.not_needed));
-        shared.lock().progress = account.progress();
+        totals.leave_out(judged.and_then(|judged| judged.not_needed));
+        shared.lock().progress = totals.progress();
         Ok(Self {
             numbered: NumberedParts {
                 next: BTreeMap::from([(PartKind::Trials, contents.next)]),
@@ -141,7 +141,7 @@ impl Journal {
             opened: now,
             budget,
             records: contents.records,
-            account,
+            totals,
             parts: contents.names,
             pending: Arc::default(),
             pending_records: 0,
@@ -153,8 +153,8 @@ impl Journal {
     }
 
     /// What the records amount to.
-    pub(super) fn account(&self) -> &RecordTotals {
-        &self.account
+    pub(super) fn totals(&self) -> &RecordTotals {
+        &self.totals
     }
 
     /// Keeps the pending records and the results. Returns the names of all parts, in order, and why some
@@ -241,7 +241,7 @@ impl Journal {
     }
 
     fn publish_progress(&mut self) {
-        self.shared.lock().progress = self.account.progress();
+        self.shared.lock().progress = self.totals.progress();
         let pause = (self.opened.elapsed() / REPORT_SHARE).clamp(REPORT_FIRST, REPORT_LAST);
         if self.reported.elapsed() >= pause {
             self.reported = Instant::now();
@@ -253,14 +253,14 @@ impl Journal {
 #[async_trait]
 impl RecordSink for Journal {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
-        let counts = self.account.trials().counts();
+        let counts = self.totals.trials().counts();
         let trials = counts.needed().saturating_sub(counts.ended());
         let (line, merged_samples) = fit(record, self.budget.share(self.pending.len(), trials));
         self.budget.text += line.len() as u64;
         Arc::make_mut(&mut self.pending).push_str(&line);
         self.pending_records += 1;
         self.unkept += 1;
-        self.account.add(record);
+        self.totals.add(record);
         self.records.push(TrialRecord {
             merged_samples: merged_samples.or(record.merged_samples),
             ..record.brief()
@@ -272,7 +272,7 @@ impl RecordSink for Journal {
         self.compress().await;
         // A store that does not answer for a while does not stop the measurements, as long as nodes and this
         // process have room.
-        let is_full = self.unkept >= UNKEPT_MAX || !self.take_room();
+        let is_full = self.unkept >= UNKEPT_RECORDS_MAX || !self.take_room();
         let cancel = self.cancel.clone();
         let retries = is_full.then(|| Retries {
             since: Instant::now(),
@@ -300,7 +300,7 @@ impl RecordSink for Journal {
     }
 
     fn leave_out(&mut self, not_needed: NotNeeded) {
-        self.account.leave_out(Some(not_needed));
+        self.totals.leave_out(Some(not_needed));
         self.publish_progress();
     }
 }

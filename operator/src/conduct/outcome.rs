@@ -3,7 +3,7 @@
 use perfrun_api::spec::Stored;
 use perfrun_contract::{compare::Judged, summary::SummaryRow, tally::Conclusion};
 
-use super::account::Progress;
+use super::totals::Progress;
 
 /// The state of a run's conductor in this process.
 #[derive(Clone, Debug, PartialEq)]

@@ -49,7 +49,7 @@ pub(super) struct PodNodes<'a> {
     shared: Arc<Shared>,
     /// The places of nodes in the plan.
     places: HashMap<&'a str, usize>,
-    look: Mutex<Option<Arc<Look>>>,
+    snapshot: Mutex<Option<Arc<PodsSnapshot>>>,
     /// UIDs of the pods that the conductor has been given, by node.
     given: Mutex<BTreeMap<String, String>>,
 }
@@ -63,7 +63,7 @@ impl<'a> PodNodes<'a> {
             reading: job.services.reading.of_run(),
             shared,
             places: nodes.map(|(place, node)| (node.name.as_str(), place)).collect(),
-            look: Mutex::default(),
+            snapshot: Mutex::default(),
             given: Mutex::default(),
         }
     }
@@ -84,21 +84,26 @@ impl<'a> PodNodes<'a> {
     }
 
     fn ready_handles(&self) -> Result<BTreeMap<String, NodeHandle>, String> {
-        let (nodes, look) = (&self.job.plan.nodes, self.look());
+        let (nodes, snapshot) = (&self.job.plan.nodes, self.snapshot());
         // Each handle has a client of its own: none is made before all nodes are ready.
-        if let Some(node) = nodes.iter().find(|node| !look.is_ready(&node.name)) {
+        if let Some(node) = nodes.iter().find(|node| !snapshot.is_ready(&node.name)) {
             return Err(format!("node {} is no longer ready", node.name));
         }
         let handles = nodes.iter().filter_map(|node| {
-            let handle = self.find_ready(&look, &node.name, "")?;
+            let handle = self.find_ready(&snapshot, &node.name, "")?;
             Some(handle.map(|handle| (node.name.clone(), handle)))
         });
         handles.collect()
     }
 
     /// A ready pod of a node, except the one with the UID `except`.
-    fn find_ready(&self, look: &Look, name: &str, except: &str) -> Option<Result<NodeHandle, String>> {
-        let (job, pod) = (self.job, look.live(name)?);
+    fn find_ready(
+        &self,
+        snapshot: &PodsSnapshot,
+        name: &str,
+        except: &str,
+    ) -> Option<Result<NodeHandle, String>> {
+        let (job, pod) = (self.job, snapshot.live(name)?);
         let PodState::Ready(ip) = pod.state else {
             return None;
         };
@@ -131,8 +136,8 @@ impl<'a> PodNodes<'a> {
 
     /// Why a node has no ready pod, if the API server or the pod says so.
     fn why_not_ready(&self, name: &str) -> Option<String> {
-        let look = self.look();
-        match look.live(name).map(|pod| &pod.state) {
+        let snapshot = self.snapshot();
+        match snapshot.live(name).map(|pod| &pod.state) {
             Some(PodState::Stuck(trouble)) => Some(trouble.message.clone()),
             Some(_) => None,
             None => self.shared.lock().refused.clone(),
@@ -141,17 +146,17 @@ impl<'a> PodNodes<'a> {
 
     /// The pods of the run, as the watch showed them less than [`PAUSE`] ago: all nodes share a look, so that
     /// many that wait do not each look through all pods.
-    fn look(&self) -> Arc<Look> {
-        let mut last = self.look.lock();
-        let recent = last.take().filter(|look| look.taken.elapsed() < PAUSE);
-        let look = recent.unwrap_or_else(|| Arc::new(Look::new(self.job)));
-        last.insert(look).clone()
+    fn snapshot(&self) -> Arc<PodsSnapshot> {
+        let mut last = self.snapshot.lock();
+        let recent = last.take().filter(|snapshot| snapshot.taken.elapsed() < PAUSE);
+        let snapshot = recent.unwrap_or_else(|| Arc::new(PodsSnapshot::new(self.job)));
+        last.insert(snapshot).clone()
     }
 
     /// The Kubernetes nodes of the pods that the conductor has been given, by node.
     pub(super) fn kubernetes_nodes(&self) -> BTreeMap<String, String> {
-        let (look, given) = (self.look(), self.given.lock());
-        let host = |uid: &String| look.by_uid.get(uid)?.host.clone();
+        let (snapshot, given) = (self.snapshot(), self.given.lock());
+        let host = |uid: &String| snapshot.by_uid.get(uid)?.host.clone();
         given
             .iter()
             .filter_map(|(name, uid)| Some((name.clone(), host(uid)?)))
@@ -160,7 +165,7 @@ impl<'a> PodNodes<'a> {
 
     /// Starts the program of a node again in its pod. `None` if the node needs another pod.
     async fn renew_in_place(&self, name: &str) -> Option<NodeHandle> {
-        let handle = self.find_ready(&self.look(), name, "")?.ok()?;
+        let handle = self.find_ready(&self.snapshot(), name, "")?.ok()?;
         match handle.node.renew(RENEWAL_TIMEOUT).await {
             Ok(true) => Some(handle),
             Ok(false) => None,
@@ -179,8 +184,8 @@ impl<'a> PodNodes<'a> {
 
     /// Deletes the pod with this UID if it still exists, so that the reconciler creates another.
     async fn delete(&self, name: &str, uid: &str, why: ReplaceReason) {
-        let look = self.look();
-        let Some(pod) = look.by_uid.get(uid) else {
+        let snapshot = self.snapshot();
+        let Some(pod) = snapshot.by_uid.get(uid) else {
             return;
         };
         if let Some(host) = pod.host.as_ref().filter(|_| why == ReplaceReason::Lost) {
@@ -196,16 +201,16 @@ impl<'a> PodNodes<'a> {
 }
 
 /// The pods of a run at some moment.
-struct Look {
+struct PodsSnapshot {
     taken: Instant,
     /// By the plan's names of nodes.
     by_node: BTreeMap<String, Vec<NodePod>>,
     by_uid: BTreeMap<String, Arc<WatchedPod>>,
 }
 
-impl Look {
+impl PodsSnapshot {
     fn new(job: &Job) -> Self {
-        let mut look = Self {
+        let mut snapshot = Self {
             taken: Instant::now(),
             by_node: BTreeMap::new(),
             by_uid: BTreeMap::new(),
@@ -215,14 +220,14 @@ impl Look {
         pods.retain(|pod| pods::is_of(pod, &run.namespace, &run.name, &run.uid));
         for pod in pods {
             if let Some(node_pod) = NodePod::from_pod(&pod) {
-                let of_node = look.by_node.entry(node_pod.node.clone());
+                let of_node = snapshot.by_node.entry(node_pod.node.clone());
                 of_node.or_default().push(node_pod);
             }
             if let Some(uid) = pod.uid() {
-                look.by_uid.insert(uid, pod);
+                snapshot.by_uid.insert(uid, pod);
             }
         }
-        look
+        snapshot
     }
 
     /// The latest pod of a node, unless it is gone.
@@ -242,8 +247,8 @@ impl NodeProvider for PodNodes<'_> {
         let given = self.given.lock().get(name).cloned()?;
         let deadline = Instant::now() + KNOWN_TIMEOUT;
         loop {
-            let look = self.look();
-            match look.by_uid.get(&given).map(|pod| &pod.state) {
+            let snapshot = self.snapshot();
+            match snapshot.by_uid.get(&given).map(|pod| &pod.state) {
                 Some(PodState::Gone(trouble)) => return Some(trouble.message.clone()),
                 None => return Some("its pod no longer exists".to_owned()),
                 Some(_) if Instant::now() >= deadline => return None,
@@ -263,7 +268,7 @@ impl NodeProvider for PodNodes<'_> {
         let deadline = Instant::now() + limit;
         let mut deleted: Option<Instant> = None;
         loop {
-            if let Some(handle) = self.find_ready(&self.look(), name, &given) {
+            if let Some(handle) = self.find_ready(&self.snapshot(), name, &given) {
                 return handle;
             }
             if let Some(why) = self.shared.lock().given_up.get(name) {
@@ -318,7 +323,7 @@ mod tests {
             watched.apply_watcher_event(&Event::Apply(pod(&node.name)));
         }
         let nodes = PodNodes::new(&job, Epoch::new(1), Arc::default());
-        let look = nodes.look();
+        let snapshot = nodes.snapshot();
         let why = nodes.ready_handles().err().unwrap();
         assert_eq!(why, format!("node {} is no longer ready", last.name));
         assert!(
@@ -326,7 +331,7 @@ mod tests {
             "no handle is made before all are ready"
         );
         assert!(
-            Arc::ptr_eq(&look, &nodes.look()),
+            Arc::ptr_eq(&snapshot, &nodes.snapshot()),
             "the pods were looked through again"
         );
 

@@ -124,7 +124,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         access: Access::Direct,
         reading: Reading::of_process(),
         key: TokenKey::fixed(),
-        site: PodDefaults::fixed(),
+        pod_defaults: PodDefaults::fixed(),
         operators: SYSTEM.to_owned(),
         result_bytes: 64 << 20,
         recorder: server.recorder(),

@@ -13,7 +13,7 @@ const SPECS_KIB: usize = 24 << 10;
 /// 25.
 const SPEC_FACTOR: usize = 16;
 /// Most reconciliations at the same time of runs and schedules whose specs are not kept.
-const UNKEPT_MAX: usize = 4;
+const UNKEPT_SPECS_MAX: usize = 4;
 
 /// What all runs share. Clones share it as well.
 #[derive(Clone, Debug)]
@@ -30,14 +30,14 @@ impl Default for SharedMemory {
             reading: Arc::default(),
             unwritten: Arc::new(Semaphore::new(UNWRITTEN_KIB)),
             specs: Arc::new(Semaphore::new(SPECS_KIB)),
-            unkept: Arc::new(Semaphore::new(UNKEPT_MAX)),
+            unkept: Arc::new(Semaphore::new(UNKEPT_SPECS_MAX)),
         }
     }
 }
 
 impl SharedMemory {
-    /// Waits for room to read what a run has kept, until the guard is dropped. One run has it at a time: it
-    /// reads some MiB in one piece, and a record takes several times the memory of its text.
+    /// Waits for room to read what a run has kept, and holds it until the guard is dropped. One run has it at
+    /// a time: it reads some MiB in one piece, and a record takes several times the memory of its text.
     pub(crate) async fn for_reading(&self) -> OwnedMutexGuard<()> {
         self.reading.clone().lock_owned().await
     }
@@ -54,7 +54,8 @@ impl SharedMemory {
         room(&self.specs, bytes.saturating_mul(SPEC_FACTOR))
     }
 
-    /// Waits for room to reconcile a run or a schedule whose spec is not kept, until the permit is dropped.
+    /// Waits for room to reconcile a run or a schedule whose spec is not kept, and holds it until the permit is
+    /// dropped.
     pub(crate) async fn for_unkept(&self) -> OwnedSemaphorePermit {
         let room = self.unkept.clone().acquire_owned().await;
         room.expect("nobody closes it")

@@ -119,7 +119,7 @@ async fn create_objects(
         access,
         key,
         operators,
-        site,
+        pod_defaults,
         ..
     } = &*context.services;
     if pods.iter().any(|pod| pod.incarnation == 0) {
@@ -137,7 +137,7 @@ async fn create_objects(
         if number > 0 && Instant::now() >= deadline {
             return Ok(Applied::Part);
         }
-        let pod = build::pod::pod(identity, &run.spec, plan, new, site);
+        let pod = build::pod::pod(identity, &run.spec, plan, new, pod_defaults);
         let created = create_pod(identity, &new.node.name, new.incarnation, pod, context).await?;
         applied = applied.max(created);
     }
@@ -150,7 +150,7 @@ async fn create_objects(
             let secret = build::secret::secret(identity, name, key.store_token(&identity.uid));
             create(identity, secret, Existing::IsAccepted, context).await?;
         }
-        let pod = build::store::pod(identity, &run.spec, store, incarnation, site);
+        let pod = build::store::pod(identity, &run.spec, store, incarnation, pod_defaults);
         let created = create_pod(identity, STORE_NODE, incarnation, pod, context).await?;
         applied = applied.max(created);
     }

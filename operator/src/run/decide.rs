@@ -33,7 +33,7 @@ use crate::{
 
 /// How often a node may exit before all nodes have been ready. After that, another attempt is unlikely to
 /// succeed.
-const STARTS_MAX: u32 = 3;
+const CRASHES_MAX: u32 = 3;
 
 /// How many pods may keep results of one run. After that, another would be lost as well.
 const STORE_STARTS_MAX: u32 = 10;
@@ -377,7 +377,7 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
 
 /// The node that is unlikely to start, and why. `None` if all may.
 fn hopeless<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Trouble)> {
-    let tried = |pod: &&NodePod| inputs.own.starts.crashed(&pod.node) >= STARTS_MAX;
+    let tried = |pod: &&NodePod| inputs.own.starts.crashed(&pod.node) >= CRASHES_MAX;
     let crashed = inputs.pods.iter().filter(tried).find_map(|pod| match &pod.state {
         PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some((&*pod.node, trouble)),
         _ => None,

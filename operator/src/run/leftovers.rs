@@ -38,7 +38,7 @@ pub(crate) struct Leftovers {
 struct Known {
     left: BTreeMap<String, Left>,
     /// How long the turn of a run may last.
-    turns: BTreeMap<String, Duration>,
+    longest_turns: BTreeMap<String, Duration>,
     /// The pods that this process has created last.
     created: BTreeMap<String, Vec<Created>>,
 }
@@ -55,7 +55,7 @@ impl Known {
 struct Created {
     namespace: String,
     name: String,
-    shown_until: Instant,
+    awaited_until: Instant,
 }
 
 impl Created {
@@ -73,11 +73,11 @@ impl Created {
 struct Left {
     /// UIDs of its pods.
     pods: BTreeSet<String>,
-    /// Those that the watch did not show then.
+    /// Pods of the run that the watch did not show yet when the run gave up its turn.
     unseen: Vec<Created>,
-    /// How long pods count that are being deleted.
+    /// Until when pods count that are being deleted.
     stopping_until: Instant,
-    /// How long pods count that nobody has deleted.
+    /// Until when pods count that nobody has deleted.
     living_until: Instant,
 }
 
@@ -117,7 +117,7 @@ impl Leftovers {
     /// Notes how long the turn of a run may last.
     pub(crate) fn note_turn(&self, uid: &str, timeouts: &Timeouts) {
         let longest = longest_turn(timeouts);
-        self.known.lock().turns.insert(uid.to_owned(), longest);
+        self.known.lock().longest_turns.insert(uid.to_owned(), longest);
     }
 
     /// Notes that this process has created a pod of a run.
@@ -125,11 +125,11 @@ impl Leftovers {
         let now = Instant::now();
         let mut known = self.known.lock();
         let created = known.created.entry(uid.to_owned()).or_default();
-        created.retain(|pod| now < pod.shown_until);
+        created.retain(|pod| now < pod.awaited_until);
         created.push(Created {
             namespace: namespace.to_owned(),
             name,
-            shown_until: now + SHOWN_TIMEOUT,
+            awaited_until: now + SHOWN_TIMEOUT,
         });
     }
 
@@ -142,9 +142,9 @@ impl Leftovers {
         let now = Instant::now();
         let mut known = self.known.lock();
         known.forget_over(now);
-        let living = living.or_else(|| known.turns.get(uid).copied());
+        let living = living.or_else(|| known.longest_turns.get(uid).copied());
         let mut unseen = known.created.remove(uid).unwrap_or_default();
-        unseen.retain(|pod| now < pod.shown_until && !pod.is_in(&shown));
+        unseen.retain(|pod| now < pod.awaited_until && !pod.is_in(&shown));
         if !pods.is_empty() || !unseen.is_empty() {
             let left = Left {
                 pods,
@@ -173,7 +173,7 @@ impl Leftovers {
         };
         let mut unseen = known.left.values().flat_map(|left| &left.unseen);
         let is_awaited = |pod: &Created| {
-            is_near(Some(pod.namespace.as_str())) && now < pod.shown_until && !pod.is_in(&shown)
+            is_near(Some(pod.namespace.as_str())) && now < pod.awaited_until && !pod.is_in(&shown)
         };
         shown.iter().any(counts) || unseen.any(is_awaited)
     }
@@ -193,7 +193,7 @@ impl Leftovers {
     /// The run no longer exists. The pods that it has left behind may.
     pub(crate) fn remove_run(&self, uid: &str) {
         let mut known = self.known.lock();
-        known.turns.remove(uid);
+        known.longest_turns.remove(uid);
         known.created.remove(uid);
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn observe<'a>(
         conductor,
         lost_on,
         own,
-        kept_pods: context.services.site.kept_pods,
+        kept_pods: context.services.pod_defaults.kept_pods,
         now,
         instant,
     };

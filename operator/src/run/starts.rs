@@ -45,7 +45,8 @@ pub(crate) struct Starts(BTreeMap<String, NodeStarts>);
 struct NodeStarts {
     /// The incarnation of the pod that was created last.
     latest: u32,
-    /// Since when. The API server says it only of pods that another operator has created.
+    /// When that pod was created, by the clock of this process. Of a pod that another operator has created, the
+    /// API server says it.
     since: Instant,
     /// Whether the watch has shown that pod.
     is_shown: bool,

@@ -1,5 +1,5 @@
-//! Since when runs have been where they are, by the clock of this process, and how often reconciling them has
-//! failed in a row.
+//! When runs have entered their stages, by the clock of this process, and how often reconciling them has failed
+//! in a row.
 //!
 //! The status of a run shows the same, unless nobody can write it. Then the run ends in its time all the
 //! same, and lets others begin.
@@ -23,8 +23,8 @@ use crate::{
 const UNWRITTEN_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Pause after a reconciliation that failed. It doubles with each further failure.
-const RETRY_FIRST: Duration = Duration::from_secs(2);
-const RETRY_LAST: Duration = Duration::from_secs(60);
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(2);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The times of runs, by their UIDs.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Times(Mutex<HashMap<String, OwnTimes>>);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct OwnTimes {
     pub(crate) provisioning_since: Option<Instant>,
-    /// In place of the time in the status, for all who use that.
+    /// Where the status lacks this time, all use it instead.
     pub(crate) running_since: Option<Timestamp>,
     /// The end of the run that could not be written, and since when.
     unwritten: Option<(Instant, Stage)>,
@@ -149,7 +149,7 @@ impl Times {
     pub(crate) fn pause(&self, uid: &str) -> Duration {
         let failures = self.0.lock().get(uid).map_or(0, |own| own.failures);
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
-        RETRY_FIRST.saturating_mul(doubled).min(RETRY_LAST)
+        RETRY_PAUSE_MIN.saturating_mul(doubled).min(RETRY_PAUSE_MAX)
     }
 
     /// Forgets all of a run but its failures, and which names of its pods have been used.
@@ -185,7 +185,7 @@ mod tests {
         let pauses: Vec<_> = (0..7).map(|_| pause()).collect();
         assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
         times.note_success("run");
-        assert_eq!(times.pause("run"), RETRY_FIRST);
+        assert_eq!(times.pause("run"), RETRY_PAUSE_MIN);
         assert!(times.0.lock().is_empty(), "nothing else is known of it");
     }
 }

@@ -9,7 +9,7 @@ use crate::policy::{ExclusivePer, Policy};
 /// A run that is active, or would like to be.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct QueuedRun<'a> {
-    /// When the run was created, in seconds. Earlier runs of a namespace come first.
+    /// When the run was created, in seconds of Unix time. Earlier runs of a namespace come first.
     pub(crate) created: i64,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,

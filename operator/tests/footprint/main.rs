@@ -34,9 +34,9 @@ use self::{
 };
 
 /// Most bytes that the operator allocates, whatever its tenants do.
-const MOST: usize = 128 << 20;
+const OPERATOR_MEMORY_MAX: usize = 128 << 20;
 
-/// The namespace of runs that have to end beside them.
+/// The namespace of runs that have to end beside hostile ones.
 const HONEST: &str = "honest";
 
 /// The variable that makes this program an operator, and how the line begins that it prints at its end.
@@ -108,7 +108,7 @@ impl Scene {
         let peak = printed.lines().find_map(|line| line.strip_prefix(PEAK));
         let peak: usize = peak.unwrap_or_else(|| panic!("{printed}")).parse().unwrap();
         // The counter works: what lists and answers bring is in it.
-        assert!((1 << 20..MOST).contains(&peak), "{peak} bytes");
+        assert!((1 << 20..OPERATOR_MEMORY_MAX).contains(&peak), "{peak} bytes");
     }
 }
 

@@ -167,7 +167,7 @@ impl Nodes {
     }
 }
 
-/// The key of a trial of a pod, whose name ends with its port.
+/// The key of a trial at a pod. In a path of the proxy, the name of a pod ends with its port.
 fn key(pod: &Place, id: &str) -> [String; 3] {
     [&*pod.namespace, &*pod.name, id].map(str::to_owned)
 }

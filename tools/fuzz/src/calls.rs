@@ -148,7 +148,7 @@ static INFO: LazyLock<Info> = LazyLock::new(|| {
 });
 
 /// Most bytes that reading one status may hold at a time. The target may hold records of all nodes as well.
-const STATUS_BYTES: u64 = 32 << 20;
+const STATUS_MEMORY_MAX: u64 = 32 << 20;
 
 /// Longest status that goes into records, in bytes: up to nine nodes of a cell report it.
 const RECORDED_BYTES: usize = 64 << 10;
@@ -158,7 +158,7 @@ pub(crate) fn status(bytes: &[u8]) {
     LazyLock::force(&CELLS);
     let mut read = None;
     let held = peak(|| read = status_of(bytes).ok());
-    assert!(held <= STATUS_BYTES, "reading a status took {held} bytes");
+    assert!(held <= STATUS_MEMORY_MAX, "reading a status took {held} bytes");
     let outcome = read.and_then(|status| status.outcome);
     let Some(outcome) = outcome.filter(|_| bytes.len() <= RECORDED_BYTES) else {
         return;

@@ -17,10 +17,10 @@ use crate::{calls, documents};
 const BYTES: usize = 4 << 10;
 
 /// Most bytes of a large spec: more than a document may have.
-const SPEC_BYTES: usize = 256 << 10;
+const SPEC_INPUT_MAX: usize = 256 << 10;
 
 /// Most bytes of a large status: room for more samples than it may have.
-const STATUS_BYTES: usize = 1 << 20;
+const STATUS_INPUT_MAX: usize = 1 << 20;
 
 /// How many times of a schedule are checked.
 const TIMES: usize = 4;
@@ -34,7 +34,7 @@ static RUNS: LazyLock<Vec<Value>> = LazyLock::new(|| {
 });
 
 pub(crate) fn document(bytes: &[u8]) {
-    let Some((mut run, bytes, most)) = based(&RUNS, bytes, SPEC_BYTES) else {
+    let Some((mut run, bytes, most)) = based(&RUNS, bytes, SPEC_INPUT_MAX) else {
         return;
     };
     overlay(&mut run["spec"], value(&RUN, bytes, most));
@@ -56,7 +56,7 @@ static SCHEDULES: LazyLock<Vec<Value>> = LazyLock::new(|| {
 });
 
 pub(crate) fn schedule(bytes: &[u8]) {
-    let Some((mut schedule, bytes, most)) = based(&SCHEDULES, bytes, SPEC_BYTES) else {
+    let Some((mut schedule, bytes, most)) = based(&SCHEDULES, bytes, SPEC_INPUT_MAX) else {
         return;
     };
     let Some((fields, bytes)) = bytes.split_first_chunk::<5>() else {
@@ -66,11 +66,11 @@ pub(crate) fn schedule(bytes: &[u8]) {
     schedule["spec"]["schedule"] = fields.join(" ").into();
     overlay(&mut schedule["spec"], value(&SCHEDULE, bytes, most));
     let schedules = document::parse_schedules(&schedule.to_string());
-    schedules.iter().flatten().for_each(is_due);
+    schedules.iter().flatten().for_each(check_times);
 }
 
 /// Checks some times of a schedule, and the names of their runs.
-fn is_due(schedule: &PerfSchedule) {
+fn check_times(schedule: &PerfSchedule) {
     let Ok(timetable) = Timetable::new(&schedule.spec) else {
         return;
     };
@@ -105,7 +105,7 @@ static STATUSES: LazyLock<Vec<Value>> = LazyLock::new(|| {
 });
 
 pub(crate) fn status(bytes: &[u8]) {
-    let Some((mut status, bytes, most)) = based(&STATUSES, bytes, STATUS_BYTES) else {
+    let Some((mut status, bytes, most)) = based(&STATUSES, bytes, STATUS_INPUT_MAX) else {
         return;
     };
     overlay(&mut status, value_at("/$defs/TrialStatus", &NODE, bytes, most));

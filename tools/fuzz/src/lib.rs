@@ -25,7 +25,7 @@ pub struct Target {
     most_bytes: u64,
 }
 
-/// More than any parser needs for itself.
+/// In bytes.
 const MIB: u64 = 1 << 20;
 
 /// All targets.

@@ -77,7 +77,7 @@ impl Lab {
         Ok(())
     }
 
-    pub(crate) fn is_up_already(&self, nodes: u8, dual_stack: bool) -> Result<ExitCode> {
+    pub(crate) fn report_existing(&self, nodes: u8, dual_stack: bool) -> Result<ExitCode> {
         let record = self.record()?;
         let option = self.option();
         let missing: Vec<_> = record

@@ -145,7 +145,7 @@ fn up(name: Name, nodes: u8, dual_stack: bool, programs: &[PathBuf]) -> Result<E
     let mut lab = Lab::open(name)?;
     if let Some(record) = &lab.record {
         if record.ready && record.running(Part::ControlPlane).is_some() {
-            return lab.is_up_already(nodes, dual_stack);
+            return lab.report_existing(nodes, dual_stack);
         }
         println!("==> removing what an earlier lab {:?} left", lab.name.to_string());
         lab.remove()?;

@@ -17,8 +17,8 @@ use perfrun_cli::results_folder;
 use perfrun_contract::{metric::Metric, summary::SummaryRow};
 use perfrun_report::{
     Basis,
+    differences::{differences, differences_table},
     runs::{RunsComparison, shared},
-    unlike::{differences, differences_table},
 };
 
 use crate::{
@@ -173,15 +173,15 @@ fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
 
 /// What differs between the kept results and new ones, in words.
 fn compared(kept: &Results, new: &Results) -> String {
-    let [before, after] = [kept, new].map(Results::account);
+    let [before, after] = [kept, new].map(Results::reported_run);
     let plan = shared(from_ref(&before), from_ref(&after));
     if plan.judging.cell_pairs.is_empty() {
         return "The runs have no cell in common.\n".to_owned();
     }
-    let unlike = differences(&plan, &[&before, &after]);
-    let mut said = match unlike.is_empty() {
+    let differences = differences(&plan, &[&before, &after]);
+    let mut said = match differences.is_empty() {
         true => String::new(),
-        false => differences_table(&unlike, 1, COLUMNS) + "\n",
+        false => differences_table(&differences, 1, COLUMNS) + "\n",
     };
     let programs = |results: &Results| -> BTreeSet<Option<String>> {
         let nodes = results.environment.nodes.values();

@@ -179,7 +179,7 @@ impl Run {
     fn of(results: &Results) -> Result<Self> {
         let judged = results.judged.as_ref().context("it compares nothing")?;
         let (document, run) = (&results.name, results.started.to_string());
-        let build = perfrun_report::builds(&results.account()).unwrap_or_default();
+        let build = perfrun_report::builds(&results.reported_run()).unwrap_or_default();
         let cells = &results.plan.cells;
         let comparisons = judged.comparisons.iter().map(|compared| {
             let cell = cells.iter().find(|cell| cell.id == compared.baseline);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Result;
 use perfrun_cli::results_folder;
-use perfrun_contract::account::ReportedRun;
+use perfrun_contract::reported_run::ReportedRun;
 use perfrun_report::Parts;
 
 use crate::{
@@ -33,16 +33,16 @@ impl Report {
     pub(crate) fn of(folder: &Path, name: &str) -> Result<Self> {
         let results = results_folder::read(folder)?;
         let profiles = results_folder::read_profiles(folder, &results.plan);
-        let account = ReportedRun {
+        let reported_run = ReportedRun {
             profiles: &profiles,
-            ..results.account()
+            ..results.reported_run()
         };
         Ok(Self {
             day: results.started.strftime("%F").to_string(),
-            build: perfrun_report::builds(&account).unwrap_or_else(|| UNKNOWN.to_owned()),
+            build: perfrun_report::builds(&reported_run).unwrap_or_else(|| UNKNOWN.to_owned()),
             sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
-            parts: perfrun_report::parts(&account),
-            plots: perfrun_report::plots(&account).into_iter().collect(),
+            parts: perfrun_report::parts(&reported_run),
+            plots: perfrun_report::plots(&reported_run).into_iter().collect(),
             measurements: vec![],
         })
     }

@@ -43,7 +43,9 @@ fn a_spec_above_128_kib_is_refused_whatever_it_has() {
     ] {
         let refused = parse(&text(&spec)).unwrap_err().to_string();
         assert!(
-            refused.ends_with("\n  - spec: is larger than 128 KiB as JSON"),
+            refused.ends_with(
+                "\n  - spec: is larger than 128 KiB as JSON, where each value counts 8 bytes or more"
+            ),
             "{refused}"
         );
     }

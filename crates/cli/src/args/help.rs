@@ -229,7 +229,7 @@ mod tests {
                 panic!("{line}")
             };
             let Some(file) = args.file else { continue };
-            for run in documents::read(&root.join(file), &args.versus).unwrap() {
+            for run in documents::read(&root.join(file), &args.comparison).unwrap() {
                 plan(&run.spec).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
         }

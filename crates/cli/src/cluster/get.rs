@@ -37,7 +37,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
             failure_message(name, &run).unwrap_or_else(|| format!("perfrun/{name} has ended"));
         bail!("{failure_message}; it has no results");
     };
-    let form = TerminalOptions {
+    let options = TerminalOptions {
         all: cluster.command(&format!("get results {name} --all")),
         ..TerminalOptions::default()
     };
@@ -46,7 +46,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         profiles: &[],
         verdict_of_whole_run: None,
     };
-    print(&rendered(printed, args.shown, form)?)?;
+    print(&rendered(printed, args.shown, options)?)?;
     if let Some(failure_message) = failure_message(name, &run) {
         tell(format_args!("perfrun: {failure_message}"));
     }

@@ -33,7 +33,7 @@ use crate::{args, signals::cancel_on_signal, ui::Screen};
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// How long to wait for the last lines after a run has ended: pods that are kept may never end.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prints the logs of a run's nodes. Returns the exit status.
 pub async fn logs(args: &args::Logs) -> anyhow::Result<u8> {
@@ -108,7 +108,7 @@ impl Request<'_> {
             }
             anyhow::Ok(())
         };
-        timeout(GRACE, last_lines).await.unwrap_or(Ok(()))
+        timeout(GRACE_TIMEOUT, last_lines).await.unwrap_or(Ok(()))
     }
 
     /// Copies the logs of all pods, including those created later. Returns only on an error.

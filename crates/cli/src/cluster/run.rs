@@ -39,7 +39,7 @@ pub async fn run(args: &args::Run) -> anyhow::Result<u8> {
     }
     let stop = cancel_on_signal();
     let file = args.file.as_deref().context("name a file to run")?;
-    let documents = documents::read(file, &args.versus)?;
+    let documents = documents::read(file, &args.comparison)?;
     for document in &documents {
         runnable(document).with_context(|| label(file))?;
     }

@@ -15,12 +15,12 @@ use perfrun_api::{
 };
 use perfrun_conductor::{Durability, RecordSink, RunEnd};
 use perfrun_contract::{
-    account::ReportedRun,
     node::Info,
     plan::Plan,
     profile::Profile,
     quantity::ByteSize,
     record::TrialRecord,
+    reported_run::ReportedRun,
     run::{Environment, Isolation, NodeProgram, Phase, RunState},
 };
 use rustix::fs::Access;
@@ -219,10 +219,10 @@ impl ResultsFolder {
     }
 
     /// The results as a report needs them, with the profiles.
-    pub fn account(&self) -> ReportedRun<'_> {
+    pub fn reported_run(&self) -> ReportedRun<'_> {
         ReportedRun {
             profiles: &self.profiles,
-            ..self.results.account()
+            ..self.results.reported_run()
         }
     }
 
@@ -273,10 +273,13 @@ impl ResultsFolder {
 
     /// Writes the reports for people, and the samples.
     fn write_reports(&self) -> Result<(), Error> {
-        let account = self.account();
-        self.write("report.md", perfrun_report::markdown(&account).as_bytes())?;
-        self.write(PAGE, perfrun_report::html(&account).as_bytes())?;
-        self.write("samples.csv", perfrun_report::samples_csv(&account).as_bytes())
+        let reported_run = self.reported_run();
+        self.write("report.md", perfrun_report::markdown(&reported_run).as_bytes())?;
+        self.write(PAGE, perfrun_report::html(&reported_run).as_bytes())?;
+        self.write(
+            "samples.csv",
+            perfrun_report::samples_csv(&reported_run).as_bytes(),
+        )
     }
 
     fn write_results(&self, results: &Results) -> Result<(), Error> {

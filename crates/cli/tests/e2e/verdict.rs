@@ -72,10 +72,10 @@ fn results_report_page_and_metrics_have_one_reason() {
             "{}",
             conclusion.message
         );
-        let account = format!("TrialTimeout: {}.", conclusion.message);
+        let reported_run = format!("TrialTimeout: {}.", conclusion.message);
         for report in ["report.md", "report.html"] {
             let report = fs::read_to_string(folder.join(report)).unwrap();
-            assert!(report.contains(&account), "{report}");
+            assert!(report.contains(&reported_run), "{report}");
         }
         assert!(
             ended.stdout.contains("TrialTimeout: 1 of 2 trials failed"),

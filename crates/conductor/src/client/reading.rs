@@ -25,9 +25,9 @@ const SMALL_BYTES: usize = 2 << 10;
 /// Room for the rest of longer answers, until they have been parsed: two of the longest.
 const ROOM_BYTES: usize = 16 << 20;
 
-/// Room for outcomes of trials until they are recorded, of all runs and of one. A run that has both of its
-/// own leaves as much to others.
-const OUTCOMES_BYTES: usize = 24 << 20;
+/// Room for the outcomes of all runs until they are recorded.
+const SHARED_OUTCOMES_MAX: usize = 24 << 20;
+/// How much of that one run may have: half, so that as much is left to others.
 const OUTCOMES_OF_RUN_BYTES: usize = 12 << 20;
 
 /// How long the rest of an answer may take. It keeps others waiting.
@@ -76,7 +76,7 @@ impl Reading {
         Self(Some(Room {
             bytes: Arc::new(Semaphore::new(ROOM_BYTES)),
             of_run: Arc::new(Semaphore::new(1)),
-            outcomes: Arc::new(Semaphore::new(OUTCOMES_BYTES)),
+            outcomes: Arc::new(Semaphore::new(SHARED_OUTCOMES_MAX)),
             outcomes_of_run: Arc::new(Semaphore::new(OUTCOMES_OF_RUN_BYTES)),
         }))
     }

@@ -19,7 +19,7 @@ use strum::IntoEnumIterator;
 use super::{
     Links,
     legs::{NodePair, covering_pairs},
-    unready::{AgentError, LinksNotReady, all_or_first_failure, unsupported},
+    not_ready::{AgentError, LinksNotReady, all_or_first_failure, unsupported},
 };
 use crate::{attempt::Node, client::AgentClient};
 

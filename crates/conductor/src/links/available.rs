@@ -48,11 +48,11 @@ impl Links<'_> {
         let plan = ProbePlan::of_available_rate(forward, backward)?;
         match self.measure(from, to, plan).await {
             Ok(measured) => measured.rate,
-            Err(unready) => {
+            Err(not_ready) => {
                 tracing::debug!(
                     from,
                     to,
-                    error = unready.failure.message,
+                    error = not_ready.failure.message,
                     "the link was not filled"
                 );
                 None

@@ -13,7 +13,7 @@ use super::{
     Links,
     agents::Agent,
     evidence::{add_evidence, fail},
-    unready::{LinksNotReady, all_or_first_failure},
+    not_ready::{LinksNotReady, all_or_first_failure},
 };
 
 /// Agents that count what happens to a trial's packets, by node, with their instances. `None` for those that
@@ -97,9 +97,9 @@ impl Links<'_> {
                     add_evidence(record, &name, before, &request.link, &peers, status);
                 }
                 Err(error) => {
-                    let unready = LinksNotReady::of_call(&name, "report what happened to packets", &error);
-                    fail(record, unready.failure);
-                    lost.extend(unready.lost);
+                    let not_ready = LinksNotReady::of_call(&name, "report what happened to packets", &error);
+                    fail(record, not_ready.failure);
+                    lost.extend(not_ready.lost);
                 }
             }
         }

@@ -11,7 +11,7 @@ use perfrun_link::{
     state::{Concern, Traffic},
 };
 
-use super::unready::failure;
+use super::not_ready::failure;
 
 /// Adds what an agent says of the packets of a trial, in which its node talks to these peers.
 pub(super) fn add_evidence(

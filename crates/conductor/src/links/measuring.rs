@@ -18,7 +18,7 @@ use super::{
     Links,
     agents::Requests,
     legs::{NodePair, rounds},
-    unready::LinksNotReady,
+    not_ready::LinksNotReady,
 };
 
 /// Pauses before a link is measured again. The first two are none: a link that is right is judged wrong once

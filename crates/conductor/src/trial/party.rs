@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    GRACE,
+    GRACE_TIMEOUT,
     report::{Limits, Report, Seen},
 };
 use crate::{
@@ -189,7 +189,7 @@ fn request(task: &Attempt<'_>, party: &Party, side: Side) -> TrialRequest {
         Role::Client => task.timeout,
         // Prepared before the clients they would end before them, which would find a broken stream and not a
         // lack of time.
-        Role::Server | Role::Relay => task.timeout + GRACE / 2,
+        Role::Server | Role::Relay => task.timeout + GRACE_TIMEOUT / 2,
     };
     TrialRequest {
         stack: party.stack.clone(),
@@ -231,7 +231,7 @@ pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     .await
 }
 
-/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE`]. `None`
+/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE_TIMEOUT`]. `None`
 /// if the node finished in the meantime and has forgotten the trial.
 async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
     // Deleting a finished trial would drop its result.
@@ -241,7 +241,7 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
     }
     drop(status);
     node.delete(id).await?;
-    match node.status_after(id, TrialState::Running, GRACE).await {
+    match node.status_after(id, TrialState::Running, GRACE_TIMEOUT).await {
         Err(Error::NotFound) => Ok(None),
         status => status.map(Some),
     }

@@ -14,9 +14,9 @@ use perfrun_contract::{
 use crate::client::{Error, Kept, Reading};
 
 /// What the outcomes of all nodes of a trial may always occupy together.
-const OUTCOMES_BYTES: usize = 4 << 20;
+const TRIAL_OUTCOMES_MAX: usize = 4 << 20;
 
-/// About what a map occupies for each [`MAP_ENTRIES`]: it allocates room for eleven, and may be half empty.
+/// About what [`MAP_ENTRIES`] entries of a map occupy: it allocates room for eleven, and may be half empty.
 const MAP_BYTES: usize = 300;
 const MAP_ENTRIES: usize = 5;
 
@@ -56,7 +56,7 @@ impl Limits {
     pub(super) fn new(nodes: usize, dialled: usize) -> Self {
         Self {
             dialled,
-            outcome_bytes: OUTCOMES_BYTES / nodes.max(1),
+            outcome_bytes: TRIAL_OUTCOMES_MAX / nodes.max(1),
         }
     }
 

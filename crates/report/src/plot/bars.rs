@@ -30,7 +30,7 @@ pub(super) struct Panel {
 /// One bar.
 pub(super) struct Bar {
     pub(super) name: String,
-    pub(super) look: SeriesStyle,
+    pub(super) style: SeriesStyle,
     pub(super) value: f64,
     pub(super) whisker: Option<(f64, f64)>,
     /// What stands beside it.
@@ -95,12 +95,12 @@ impl Bars {
             })
             .collect();
         let height = top + lines.iter().flat_map(|(.., heights)| heights).sum::<i32>();
-        let head = Heading {
+        let heading = Heading {
             title: &self.title,
             caption: &self.caption,
             description: &self.description,
         };
-        canvas::draw(&head, (width, height), |canvas| {
+        canvas::draw(&heading, (width, height), |canvas| {
             let mut y = top;
             for (line, axis, [more, height]) in lines {
                 for (panel, x) in line.iter().zip((MARGIN..).step_by(layout.width as usize)) {
@@ -168,11 +168,11 @@ impl Panel {
             let y = top + (i as i32 + 1) * layout.row - BAR_ROW / 2;
             let corners = [(left, y - BAR / 2), (x_at(bar.value), y + BAR / 2)];
             // Paler than the whisker, which lies on it.
-            canvas.rectangle(corners, &bar.look.color.mix(0.6), true);
-            canvas.rectangle(corners, &bar.look.color, false);
+            canvas.rectangle(corners, &bar.style.color.mix(0.6), true);
+            canvas.rectangle(corners, &bar.style.color, false);
             let mut end = x_at(bar.value);
             if let Some((low, high)) = bar.whisker {
-                canvas.whisker((x_at(low), y), (x_at(high), y), &bar.look.color);
+                canvas.whisker((x_at(low), y), (x_at(high), y), &bar.style.color);
                 end = end.max(x_at(high));
             }
             canvas.hint([(left, y - BAR / 2), (end, y + BAR / 2)], &bar.hint);

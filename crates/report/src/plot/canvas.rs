@@ -87,14 +87,14 @@ pub(super) struct Canvas<'a> {
 /// Draws a plot of the given size. The height is that of a head with a line of title and one of caption; more
 /// lines make it higher.
 pub(super) fn draw(
-    head: &Heading<'_>,
+    heading: &Heading<'_>,
     (width, height): (i32, i32),
     paint: impl FnOnce(&Canvas<'_>),
 ) -> Drawing {
     let mut svg = String::new();
     let inner = width - 2 * MARGIN;
-    let title = theme::wrapped(head.title, inner, TITLE);
-    let caption = theme::wrapped(head.caption, inner, LABEL);
+    let title = theme::wrapped(heading.title, inner, TITLE);
+    let caption = theme::wrapped(heading.caption, inner, LABEL);
     let more = |lines: &[String], size| (lines.len() as i32 - 1).max(0) * theme::line(size);
     let lower_caption = more(&title, TITLE);
     let lower = lower_caption + more(&caption, LABEL);
@@ -128,11 +128,11 @@ pub(super) fn draw(
     };
     let told = format!(
         " role=\"img\"><title>{}</title><desc>{}</desc>",
-        escaped(head.title),
-        escaped(head.description)
+        escaped(heading.title),
+        escaped(heading.description)
     );
     Drawing {
-        title: head.title.to_owned(),
+        title: heading.title.to_owned(),
         svg: svg.replacen('>', &told, 1),
         hints,
         height,
@@ -212,9 +212,9 @@ impl Canvas<'_> {
         }
     }
 
-    pub(super) fn marker(&self, (x, y): (i32, i32), look: SeriesStyle) {
-        let color = &look.color;
-        match look.marker {
+    pub(super) fn marker(&self, (x, y): (i32, i32), style: SeriesStyle) {
+        let color = &style.color;
+        match style.marker {
             Marker::Circle => {
                 let _ = self.area.draw(&Circle::new((x, y), 4, color.filled()));
             }
@@ -245,12 +245,12 @@ impl Canvas<'_> {
 
     /// Series by name, in as many lines as they need from `top` on.
     pub(super) fn legend(&self, top: i32, series: &[(String, SeriesStyle)]) {
-        for ((name, look), (x, y)) in series.iter().zip(legend_places(series, self.width)) {
+        for ((name, style), (x, y)) in series.iter().zip(legend_places(series, self.width)) {
             let y = top + y;
-            if !look.is_remark() {
-                self.line(vec![(x, y), (x + 24, y)], &look.color, 2);
+            if !style.is_remark() {
+                self.line(vec![(x, y), (x + 24, y)], &style.color, 2);
             }
-            self.marker((x + 12, y), *look);
+            self.marker((x + 12, y), *style);
             let name = theme::shortened(name, legend_room(self.width));
             self.text((x + 30, y), &name, LABEL, HPos::Left, false);
         }
@@ -314,12 +314,12 @@ mod tests {
 
     #[test]
     fn of_many_marks_some_of_each_series_have_a_hint() {
-        let head = Heading {
+        let heading = Heading {
             title: "title",
             caption: "",
             description: "",
         };
-        let drawn = draw(&head, (WIDE, 100), |canvas| {
+        let drawn = draw(&heading, (WIDE, 100), |canvas| {
             for mark in 0..4 * HINTS_MAX {
                 canvas.hint([(0, 0), (1, 1)], &format!("series {}", mark % 4));
             }

@@ -24,7 +24,7 @@ const BAR_NAME_MAX: usize = 41;
 const LEGEND_NAME_MAX: usize = 83;
 
 /// Each pair has one look in all plots of a run.
-fn look(source: &Source<'_>, pair: Pair<'_>) -> SeriesStyle {
+fn style(source: &Source<'_>, pair: Pair<'_>) -> SeriesStyle {
     match source.place_of(pair) {
         Some(place) => SeriesStyle::series(place),
         None => SeriesStyle::RAW,
@@ -35,7 +35,7 @@ fn look(source: &Source<'_>, pair: Pair<'_>) -> SeriesStyle {
 pub(super) fn series(source: &Source<'_>, pair: Pair<'_>, points: Vec<Point>) -> Series {
     Series {
         name: name(pair, LEGEND_NAME_MAX),
-        look: look(source, pair),
+        style: style(source, pair),
         points,
     }
 }
@@ -64,7 +64,7 @@ impl Sweep<'_> {
             ),
             x_title: self.x_title,
             unit: self.panels.first()?.metric.unit(),
-            over: XAxis::Values,
+            x_axis: XAxis::Values,
             panels: panels.filter_map(|chosen| self.panel(source, chosen)).collect(),
         };
         (!lines.panels.is_empty()).then(|| lines.plot())
@@ -192,7 +192,7 @@ fn bars(source: &Source<'_>, chosen: &Chosen<'_>, up_to: Option<Metric>) -> Vec<
         };
         Some(Bar {
             name: name(pair, BAR_NAME_MAX),
-            look: look(source, pair),
+            style: style(source, pair),
             value: row.median,
             whisker,
             label,

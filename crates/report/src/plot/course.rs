@@ -83,7 +83,7 @@ pub(super) fn trials(source: &Source<'_>) -> Option<Plot> {
             .to_owned(),
         x_title: "Time since the start of the run",
         unit,
-        over: XAxis::Run,
+        x_axis: XAxis::Run,
         panels: panels.map(|(_, panel)| panel).collect(),
     };
     Some(lines.plot())
@@ -131,9 +131,9 @@ fn points(source: &Source<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
         ("disturbed", SeriesStyle::DISTURBED, disturbed),
         ("failed", SeriesStyle::FAILED, failed),
     ];
-    all.extend(remarks.map(|(name, look, points)| Series {
+    all.extend(remarks.map(|(name, style, points)| Series {
         name: name.to_owned(),
-        look,
+        style,
         points,
     }));
     all.retain(|series| !series.points.is_empty());
@@ -180,7 +180,7 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
         let place = transports.iter().position(|known| *known == cell.transport);
         Series {
             name: cell.transport.to_string(),
-            look: SeriesStyle::series(place.unwrap_or_default()),
+            style: SeriesStyle::series(place.unwrap_or_default()),
             points,
         }
     };
@@ -234,7 +234,7 @@ fn over_time(
         ),
         x_title: "Time since the start",
         unit,
-        over: XAxis::Time,
+        x_axis: XAxis::Time,
         panels,
     };
     (!lines.panels.is_empty()).then(|| lines.plot())
@@ -271,7 +271,7 @@ pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
             .to_owned(),
         x_title: "Time since the start of the trial",
         unit: Unit::BitsPerSecond,
-        over: XAxis::Time,
+        x_axis: XAxis::Time,
         panels,
     };
     (!lines.panels.is_empty()).then(|| lines.plot())

@@ -21,7 +21,7 @@ pub(super) struct Forest {
 /// One comparison.
 pub(super) struct Row {
     pub(super) name: String,
-    pub(super) look: SeriesStyle,
+    pub(super) style: SeriesStyle,
     pub(super) ratio: f64,
     /// The ends of the interval; an end that is open reaches the edge.
     pub(super) interval: (Option<f64>, Option<f64>),
@@ -66,12 +66,12 @@ impl Forest {
         let head_of = |heading: &str| HEAD + canvas::heading_height([heading].into_iter(), inner);
         let heads: i32 = self.groups.iter().map(|(heading, _)| head_of(heading)).sum();
         let (top, bottom) = (TOP, TOP + heads + rows().count() as i32 * height);
-        let head = Heading {
+        let heading = Heading {
             title: &self.title,
             caption: CAPTION,
             description: &self.description,
         };
-        canvas::draw(&head, (width, bottom + BOTTOM), |canvas| {
+        canvas::draw(&heading, (width, bottom + BOTTOM), |canvas| {
             let reach = self.reach();
             let x_at = |ratio: f64| {
                 let place = (ratio.max(f64::MIN_POSITIVE).ln() / reach).clamp(-1.0, 1.0);
@@ -168,10 +168,10 @@ impl Row {
         if low.is_some() || high.is_some() {
             let from = low.map_or(left, &x_at);
             let to = high.map_or(right, &x_at);
-            canvas.whisker((from, y), (to, y), &self.look.color);
+            canvas.whisker((from, y), (to, y), &self.style.color);
         }
         if self.ratio.is_finite() && self.ratio > 0.0 {
-            canvas.marker((x_at(self.ratio), y), self.look);
+            canvas.marker((x_at(self.ratio), y), self.style);
         }
     }
 }

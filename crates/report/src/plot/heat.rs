@@ -68,12 +68,12 @@ impl HeatMaps {
             })
             .collect();
         let bottom = top + lines.iter().flat_map(|(_, heights)| heights).sum::<i32>();
-        let head = Heading {
+        let heading = Heading {
             title: &self.title,
             caption: &self.caption,
             description: &self.description,
         };
-        canvas::draw(&head, (width, bottom + MARGIN), |canvas| {
+        canvas::draw(&heading, (width, bottom + MARGIN), |canvas| {
             let mut y = top;
             for (line, [more, height]) in lines {
                 for (map, x) in line.iter().zip((MARGIN..).step_by(map_width as usize)) {

@@ -62,7 +62,7 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
             .to_owned(),
         x_title: "Time",
         unit: Unit::Share,
-        over: XAxis::Durations,
+        x_axis: XAxis::Durations,
         panels,
     };
     (!lines.panels.is_empty()).then(|| lines.plot())

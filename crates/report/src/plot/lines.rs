@@ -18,7 +18,7 @@ pub(super) struct Lines {
     pub(super) description: String,
     pub(super) x_title: &'static str,
     pub(super) unit: Unit,
-    pub(super) over: XAxis,
+    pub(super) x_axis: XAxis,
     pub(super) panels: Vec<Panel>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Panel {
 /// One line, or points of one kind.
 pub(super) struct Series {
     pub(super) name: String,
-    pub(super) look: SeriesStyle,
+    pub(super) style: SeriesStyle,
     pub(super) points: Vec<Point>,
 }
 
@@ -128,12 +128,12 @@ impl Lines {
             })
             .collect();
         let bottom = first + lines.iter().map(|(.., more)| PANEL_HEIGHT + more).sum::<i32>();
-        let head = Heading {
+        let heading = Heading {
             title: &self.title,
             caption: "",
             description: &self.description,
         };
-        canvas::draw(&head, (width, bottom + MARGIN), |canvas| {
+        canvas::draw(&heading, (width, bottom + MARGIN), |canvas| {
             canvas.legend(top, &legend);
             canvas.left_out(bottom + 4, self.panels.len() - panels.len());
             let mut y = first;
@@ -150,14 +150,14 @@ impl Lines {
     fn y_axis(&self, panels: &[Panel]) -> Axis {
         let series = panels.iter().flat_map(|panel| &panel.series);
         let values = series.flat_map(|series| &series.points).flat_map(Point::extent);
-        self.over.y_axis(self.unit, values)
+        self.x_axis.y_axis(self.unit, values)
     }
 
     fn legend(&self) -> Vec<(String, SeriesStyle)> {
         let mut legend: Vec<(String, SeriesStyle)> = vec![];
         for series in self.panels.iter().flat_map(|panel| &panel.series) {
             if !legend.iter().any(|(name, _)| *name == series.name) {
-                legend.push((series.name.clone(), series.look));
+                legend.push((series.name.clone(), series.style));
             }
         }
         legend
@@ -177,7 +177,7 @@ impl Lines {
     fn panel(&self, canvas: &Canvas<'_>, panel: &Panel, y_axis: &Axis, (x0, y0): (i32, i32), width: i32) {
         let (left, right) = (x0 + LEFT, x0 + width - RIGHT);
         let (top, bottom) = (y0 + TOP, y0 + PANEL_HEIGHT - BOTTOM);
-        let x_axis = self.over.x_axis(panel, &self.panels);
+        let x_axis = self.x_axis.x_axis(panel, &self.panels);
         let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
         let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
 
@@ -216,17 +216,17 @@ impl Lines {
                 .map(|point| (x_at(point.x), y_at(point.y)))
                 .collect();
             // A remark would hide what it is about.
-            let said = series.points.iter().filter(|_| !series.look.is_remark());
+            let said = series.points.iter().filter(|_| !series.style.is_remark());
             for (point, (x, y)) in said.zip(&points) {
                 let corners = [(x - REACH, y - REACH), (x + REACH, y + REACH)];
                 canvas.hint(corners, &self.hint(panel, series, point));
             }
-            if self.over.has_lines() {
-                canvas.line(points.clone(), &series.look.color, 2);
+            if self.x_axis.has_lines() {
+                canvas.line(points.clone(), &series.style.color, 2);
             }
-            if self.over.has_markers() {
+            if self.x_axis.has_markers() {
                 for point in &points {
-                    canvas.marker(*point, series.look);
+                    canvas.marker(*point, series.style);
                 }
             }
         }
@@ -243,11 +243,11 @@ fn band(canvas: &Canvas<'_>, series: &Series, x_at: impl Fn(f64) -> i32, y_at: i
     let known: Vec<(i32, i32, i32)> = series.points.iter().filter_map(ends).collect();
     match known.as_slice() {
         [] => {}
-        [(x, low, high)] => canvas.whisker((*x, *low), (*x, *high), &series.look.color),
+        [(x, low, high)] => canvas.whisker((*x, *low), (*x, *high), &series.style.color),
         _ => {
             let upper = known.iter().map(|(x, _, high)| (*x, *high));
             let lower = known.iter().rev().map(|(x, low, _)| (*x, *low));
-            canvas.filled(upper.chain(lower).collect(), &series.look.color.mix(0.22));
+            canvas.filled(upper.chain(lower).collect(), &series.style.color.mix(0.22));
         }
     }
 }

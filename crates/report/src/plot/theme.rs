@@ -158,9 +158,9 @@ pub(super) fn shortened(text: &str, longest: usize) -> String {
         return text.to_owned();
     }
     let kept = longest.saturating_sub(1);
-    let head: String = text.chars().take(kept.div_ceil(2)).collect();
+    let heading: String = text.chars().take(kept.div_ceil(2)).collect();
     let tail: String = text.chars().skip(length - kept / 2).collect();
-    format!("{head}…{tail}")
+    format!("{heading}…{tail}")
 }
 
 #[cfg(test)]
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn series_styles_repeat_late() {
         let looks: Vec<SeriesStyle> = (0..32).map(SeriesStyle::series).collect();
-        for (i, look) in looks.iter().enumerate() {
-            assert!(!looks[..i].contains(look), "{i}");
+        for (i, style) in looks.iter().enumerate() {
+            assert!(!looks[..i].contains(style), "{i}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use perfrun_contract::{
-    account::ReportedRun, node::Info, plan::Order, record::TrialRecord, role::Role, units::Unit,
+    node::Info, plan::Order, record::TrialRecord, reported_run::ReportedRun, role::Role, units::Unit,
 };
 use perfrun_judge::Statistics;
 

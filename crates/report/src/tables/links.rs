@@ -1,8 +1,8 @@
 //! Links: their configuration beside their measurements.
 
 use perfrun_contract::{
-    account::ReportedRun,
     record::{Leg, LinkCheck},
+    reported_run::ReportedRun,
     units::Unit,
 };
 use perfrun_link::probe::{Judgement, Quantity, QuantityFinding, Rate};

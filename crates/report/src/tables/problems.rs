@@ -1,6 +1,6 @@
 //! What was not measured, and why.
 
-use perfrun_contract::{account::ReportedRun, record::TrialFailure};
+use perfrun_contract::{record::TrialFailure, reported_run::ReportedRun};
 
 use crate::{
     order::grouped,

@@ -1,8 +1,8 @@
 //! Profiles: whose code used the CPU, and which functions.
 
 use perfrun_contract::{
-    account::ReportedRun,
     profile::{Group, Profile},
+    reported_run::ReportedRun,
 };
 
 use crate::table::{Cell, Kind, NOTHING, Table};

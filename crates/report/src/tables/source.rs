@@ -3,12 +3,12 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use perfrun_contract::{
-    account::ReportedRun,
     compare::Ratio,
     metric::Metric,
     parameters::Parameters,
     plan::{Cell, CellKey, Plan},
     record::{Flag, TrialRecord},
+    reported_run::ReportedRun,
     role::Role,
     summary::SummaryRow,
     tally::counting,

@@ -12,7 +12,7 @@ fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
         .flagged("/c1.i2", Flag::Disturbed)
         .flagged("/c1.i7", Flag::Disturbed)
         .results();
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     let note = "Up to half of the trials: other processes or the hypervisor kept the machine busy";
     assert!(drawn.contains(note), "{drawn}");
     let warning = "other work disturbed 2 of 200 trials";
@@ -23,7 +23,12 @@ fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
 
 #[test]
 fn where_all_trials_were_disturbed_only_the_first_warning_mentions_it() {
-    let drawn = markdown(&run(QUICKSTART).flagged("", Flag::Disturbed).results().account());
+    let drawn = markdown(
+        &run(QUICKSTART)
+            .flagged("", Flag::Disturbed)
+            .results()
+            .reported_run(),
+    );
     assert!(
         drawn.contains("other work disturbed all 200 trials that count"),
         "{drawn}"
@@ -42,13 +47,13 @@ fn late_and_lost_packets_have_two_notes_and_none_where_the_warning_says_it_of_al
             .flagged("/c2.i1", flag)
             .flagged("/c2.i7", flag)
             .flagged("/c3.", flag);
-        let drawn = markdown(&some.results().account());
+        let drawn = markdown(&some.results().reported_run());
         for note in ["Up to half of the trials", "More than half of the trials"] {
             assert!(drawn.contains(&format!("{note}: {words}")), "{drawn}");
         }
         assert!(!drawn.contains(&format!(" of 10 trials: {words}")), "{drawn}");
 
-        let drawn = markdown(&run(QUICKSTART).flagged("", flag).results().account());
+        let drawn = markdown(&run(QUICKSTART).flagged("", flag).results().reported_run());
         assert_eq!(drawn.matches(words).count(), 1, "{drawn}");
     }
 }
@@ -59,7 +64,7 @@ fn a_flag_of_no_trial_that_counts_has_no_footnote() {
     for row in &mut results.summary {
         row.flags.insert(Flag::Disturbed, 0);
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(
         !drawn.contains("0 of 10 trials") && !drawn.contains("kept the machine busy"),
         "{drawn}"
@@ -86,7 +91,7 @@ fn a_node_that_stood_still_is_named() {
             node: node.to_owned(),
             seconds,
         });
-        markdown(&results.account())
+        markdown(&results.reported_run())
     };
     let drawn = still("c0.i1", "client-0", 4.12);
     assert!(

@@ -57,20 +57,20 @@ fn form(width: usize) -> TerminalOptions {
 
 /// What a terminal of this width shows at the end of a run.
 pub(crate) fn shown(results: &Results, width: usize) -> String {
-    terminal(&results.account(), &form(width))
+    terminal(&results.reported_run(), &form(width))
 }
 
 #[test]
 fn a_report_of_the_quickstart_equals_its_snapshots() {
     let results = run(QUICKSTART).results();
-    assert_snapshot!("quickstart.md", markdown(&results.account()));
+    assert_snapshot!("quickstart.md", markdown(&results.reported_run()));
     assert_snapshot!("quickstart.txt", shown(&results, 100));
     let all = TerminalOptions {
         is_all: true,
         ending: vec!["results/RUN/report.html".to_owned(), "exit 0".to_owned()],
         ..form(100)
     };
-    assert_snapshot!("quickstart-all.txt", terminal(&results.account(), &all));
+    assert_snapshot!("quickstart-all.txt", terminal(&results.reported_run(), &all));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_report_names_the_congestion_control_of_each_transport() {
             });
         }
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     let first_table = drawn.find("| ").unwrap();
     let words = "Congestion control: tcp bbr (libp2p, litep2p, raw), reno (reno); quic-v1 cubic.";
     assert!(drawn[..first_table].contains(words), "{drawn}");
@@ -118,8 +118,8 @@ fn ip_families_are_named_before_the_first_table() {
     .results();
     for (drawn, table) in [
         (shown(&results, 100), "───"),
-        (markdown(&results.account()), "| --- "),
-        (html(&results.account()), "<table"),
+        (markdown(&results.reported_run()), "| --- "),
+        (html(&results.reported_run()), "<table"),
     ] {
         let (before, _) = drawn.split_once(table).unwrap();
         let words = "Nodes spoke IPv4, and IPv6 where a transport is over IPv6.";
@@ -130,7 +130,7 @@ fn ip_families_are_named_before_the_first_table() {
 #[test]
 fn findings_come_first_in_a_report_and_last_on_a_terminal() {
     let results = compared().results();
-    assert_snapshot!("compared.md", markdown(&results.account()));
+    assert_snapshot!("compared.md", markdown(&results.reported_run()));
     let on_terminal = shown(&results, 100);
     assert_eq!(
         on_terminal.lines().last(),
@@ -153,7 +153,7 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
     results.judged = judged(&results.plan, &results.trials, &results.environment.nodes);
     let not_needed = results.judged.as_ref().unwrap().not_needed.unwrap();
     assert_eq!(not_needed.iterations[0], 10);
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(drawn.contains(&format!("{not_needed}.")), "{drawn}");
     let needed = |most: u32| iterations.iter().map(move |needed| (*needed).min(most));
     let range = format!(
@@ -172,7 +172,7 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
         |cell| cell.client.0 == "pr",
     );
     results.judged = None;
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(
         drawn.contains("pr → pr") && !drawn.contains("main → main"),
         "{drawn}"
@@ -204,7 +204,7 @@ fn selected_cells_keep_their_trials_and_their_raw_reference() {
     for record in &results.trials {
         assert_eq!(cell_of(&results, record), cells[&record.trial.id]);
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(drawn.contains("## Share of raw"), "{drawn}");
     assert!(
         !drawn.contains("| tcp |") && !drawn.contains("not run"),
@@ -219,7 +219,7 @@ fn two_builds_of_one_version_are_distinguished() {
     client.program_sha256 = Some("fedcba9876543210".repeat(4));
     client.label = Some("pr".to_owned());
     client.commit = Some("89abcde".to_owned());
-    let report = markdown(&results.account());
+    let report = markdown(&results.reported_run());
     let expected =
         "| Build | pr, commit 89abcde, sha256 fedcba987654 (client-0); sha256 0123456789ab (server-0) |";
     assert!(report.contains(expected), "{report}");
@@ -243,7 +243,7 @@ fn a_report_of_a_sweep_shows_every_kind_of_trouble() {
     .flagged("raw.raw.tcp.both-4Mi/c2.i1", Flag::LateStart)
     .flagged("raw.raw.tcp.both-4Mi/c2.i4", Flag::Throttled)
     .results();
-    assert_snapshot!("troubled.md", markdown(&results.account()));
+    assert_snapshot!("troubled.md", markdown(&results.reported_run()));
     assert_snapshot!("troubled.txt", shown(&results, 100));
 }
 
@@ -294,7 +294,7 @@ fn a_report_of_substreams_equals_its_snapshot() {
   matrix: {transports: [tcp, quic-v1]}
 ")
     .results();
-    assert_snapshot!("substreams.md", markdown(&results.account()));
+    assert_snapshot!("substreams.md", markdown(&results.reported_run()));
     assert_snapshot!("substreams.txt", shown(&results, 100));
 }
 
@@ -310,7 +310,7 @@ fn a_report_of_handshakes_equals_its_snapshot() {
         Flag::PartialFailures,
     )
     .results();
-    assert_snapshot!("handshakes.md", markdown(&results.account()));
+    assert_snapshot!("handshakes.md", markdown(&results.reported_run()));
     assert_snapshot!("handshakes.txt", shown(&results, 100));
 }
 
@@ -329,7 +329,7 @@ fn values_of_commonwares_stream_layer_are_marked() {
 "
         ))
         .results();
-        let drawn = markdown(&results.account());
+        let drawn = markdown(&results.reported_run());
         assert_eq!(drawn.contains("stream layer"), is_marked, "{drawn}");
     }
 }
@@ -342,7 +342,7 @@ fn a_report_of_pings_equals_its_snapshot() {
   matrix: {transports: [tcp, quic-v1]}
 ")
     .results();
-    assert_snapshot!("ping.md", markdown(&results.account()));
+    assert_snapshot!("ping.md", markdown(&results.reported_run()));
     assert_snapshot!("ping.txt", shown(&results, 80));
 }
 
@@ -357,9 +357,9 @@ fn a_report_of_an_echo_equals_its_snapshots() {
 ")
     .flagged("litep2p.libp2p.tcp.echo-2x50/", Flag::BelowNominal)
     .results();
-    assert_snapshot!("echo.md", markdown(&results.account()));
+    assert_snapshot!("echo.md", markdown(&results.reported_run()));
     assert_snapshot!("echo.txt", shown(&results, 100));
-    let files = echo_csv(&results.account());
+    let files = echo_csv(&results.reported_run());
     assert_eq!(
         files.len(),
         results.plan.cells.len() * results.spec.iterations as usize * 2
@@ -372,7 +372,7 @@ fn a_report_of_an_echo_equals_its_snapshots() {
         ..measured.unwrap().clone()
     };
     results.trials.push(again);
-    let count = echo_csv(&results.account()).len();
+    let count = echo_csv(&results.reported_run()).len();
     assert_eq!(count, files.len(), "a trial that was measured again counts once");
 }
 
@@ -385,7 +385,7 @@ fn a_report_of_messages_equals_its_snapshot() {
   iterations: 6
 ")
     .results();
-    assert_snapshot!("messages.md", markdown(&results.account()));
+    assert_snapshot!("messages.md", markdown(&results.reported_run()));
     assert_snapshot!("messages.txt", shown(&results, 100));
 }
 
@@ -399,7 +399,7 @@ fn the_caption_of_an_echo_has_the_pace_of_its_lines() {
       duration: 20s
 ")
     .results();
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     for words in [
         "every 250 ms on each stream, at fixed times, 20.0 s with the ramp",
         "as a share of one per period and stream",
@@ -426,7 +426,7 @@ fn webrtc_is_compared_with_quic_and_tcp_where_both_are_measured() {
             .changed(".far/", Metric::CpuSecondsPerOperation, 2.0)
             .changed("webrtc-direct.echo", Metric::CpuSecondsPerOperation, 3.0)
     };
-    let drawn = |run: Run| markdown(&run.results().account());
+    let drawn = |run: Run| markdown(&run.results().reported_run());
     let both = drawn(measured(spec));
     let row = |transport: &str| {
         format!(
@@ -466,7 +466,7 @@ fn sentences_of_captions_are_no_longer_than_those_of_documents() {
         "messages: {modes: [serial, serialAck, stream], sizes: [64], count: 10}",
     ] {
         let results = run(&format!("\n  workload: {{{workload}}}\n")).results();
-        let drawn = markdown(&results.account());
+        let drawn = markdown(&results.reported_run());
         let tables = drawn.split("\n## ").skip(1);
         let captions = tables.filter_map(|table| table.split("\n\n").nth(1));
         let captions: Vec<&str> = captions.filter(|text| !text.starts_with('|')).collect();
@@ -506,7 +506,7 @@ fn samples_are_one_line_for_each_interval_and_node() {
   iterations: 1
 ")
     .results();
-    assert_snapshot!("samples.csv", samples_csv(&results.account()));
+    assert_snapshot!("samples.csv", samples_csv(&results.reported_run()));
 }
 
 #[test]
@@ -518,14 +518,14 @@ fn the_summary_is_one_line_for_each_metric_of_a_cell() {
   iterations: 6
 ")
     .results();
-    assert_snapshot!("summary.csv", summary_csv(&results.account()));
+    assert_snapshot!("summary.csv", summary_csv(&results.reported_run()));
 }
 
 #[test]
 fn a_run_that_has_not_ended_is_not_reported_as_cancelled() {
     let mut results = run(QUICKSTART).results();
     results.conclusion = Some(results.tally().in_progress());
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(
         drawn.contains("The run is in progress: ") && !drawn.contains("Cancelled"),
         "{drawn}"
@@ -649,7 +649,7 @@ fn a_report_of_several_networks_equals_its_snapshots() {
         let impairments = plan.networks.iter().find(|known| known.name == network).unwrap();
         record.links = Some(checked(impairments, iteration));
     }
-    assert_snapshot!("networks.md", markdown(&results.account()));
+    assert_snapshot!("networks.md", markdown(&results.reported_run()));
     assert_snapshot!("networks.txt", shown(&results, 100));
     let line = perfrun_report::links_line(results.trials[4].links.as_ref().unwrap());
     assert!(

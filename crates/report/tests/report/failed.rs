@@ -16,7 +16,7 @@ fn operations_that_failed_are_counted_by_side_and_reason() {
   iterations: 2
 ")
     .results();
-    assert!(!markdown(&results.account()).contains("Failed operations"));
+    assert!(!markdown(&results.reported_run()).contains("Failed operations"));
     for record in &mut results.trials {
         for node in record.nodes.values_mut() {
             node.measured.errors = match node.role {
@@ -43,7 +43,7 @@ Counts over all measured trials of a cell that continued.
 | tcp | sinks-1000 | libp2p → libp2p | client | Refused | 34 |
 | tcp | sinks-1000 | libp2p → libp2p | server | StreamFailed | 1 |
 ";
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(drawn.contains(table), "{drawn}");
 }
 
@@ -61,7 +61,7 @@ fn dials_that_webrtc_lost_are_counted_among_all() {
             node.measured.errors = [(Reason::DialFailed, 3)].into();
         }
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(
         drawn.contains("| libp2p → litep2p | client | DialFailed | 3¹ |"),
         "{drawn}"
@@ -83,7 +83,7 @@ fn ends_of_streams_that_were_lost_are_counted_among_all() {
             node.measured.errors = [(Reason::Timeout, 11)].into();
         }
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(
         drawn.contains("| libp2p → libp2p | server | Timeout | 22¹ |"),
         "{drawn}"
@@ -108,7 +108,7 @@ fn ends_that_an_echo_lost_are_not_operations_that_failed() {
             node.measured.errors = [(Reason::Timeout, 20)].into();
         }
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     let note = "1 of 1 trial: ends of streams did not arrive at a server; the numbers include these streams.";
     let of_all = "Ends of streams that did not arrive, of 1000: nothing else was due on them.";
     assert!(drawn.contains(note) && drawn.contains(of_all), "{drawn}");
@@ -121,7 +121,7 @@ fn ends_that_an_echo_lost_are_not_operations_that_failed() {
             node.measured.errors = [(Reason::Timeout, 1)].into();
         }
     }
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     let note = "1 of 1 trial: some operations failed; the numbers are of the others.";
     assert!(drawn.contains(note) && !drawn.contains(of_all), "{drawn}");
 }

@@ -3,6 +3,7 @@
 // In a test that is not marked as one, an unwrap also says what went wrong.
 #![allow(clippy::unwrap_used)]
 
+mod differences;
 mod disturbed;
 mod drawn;
 mod failed;
@@ -12,4 +13,3 @@ mod relay;
 mod robust;
 mod schema;
 mod stacks;
-mod unlike;

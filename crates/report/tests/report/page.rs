@@ -43,7 +43,7 @@ fn the_page_of_five_hundred_trials_is_one_small_file_that_loads_nothing() {
             .failing("c1.i5", Reason::Timeout, "<not> \"done\" & more")
             .results();
         assert!(results.trials.len() >= 460, "{}", results.trials.len());
-        let page = html(&results.account());
+        let page = html(&results.reported_run());
         assert!(page.len() <= LARGEST_BYTES, "{} bytes: {spec}", page.len());
         let elements = elements(&page);
         loads_nothing(&page, &elements);
@@ -56,7 +56,7 @@ fn marks_of_plots_show_their_values_below_the_pointer() {
     let results = run("\n  workload: {bandwidth: {sizes: [64Mi]}}\n")
         .flagged("c0.i3", Flag::Disturbed)
         .results();
-    let page = html(&results.account());
+    let page = html(&results.reported_run());
     for hint in [
         "<title>raw: ",
         "<title>libp2p → libp2p: ",
@@ -66,13 +66,13 @@ fn marks_of_plots_show_their_values_below_the_pointer() {
     }
     assert!(!page.contains("<title>disturbed"), "it would hide the value");
     // GitHub shows files as images, where nothing can be pointed at.
-    let plots = plots(&results.account());
+    let plots = plots(&results.reported_run());
     assert!(plots.iter().all(|(_, svg)| svg.matches("<title>").count() == 1));
 }
 
 #[test]
 fn plots_higher_than_a_screen_are_folded() {
-    let page = html(&run(RUNS[0]).results().account());
+    let page = html(&run(RUNS[0]).results().reported_run());
     let folded: Vec<&str> = page.split("<details><summary>").skip(1).collect();
     assert!(!folded.is_empty());
     for plot in folded {

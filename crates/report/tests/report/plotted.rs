@@ -26,7 +26,7 @@ fn plotted(folder: &str, spec: &str) -> Vec<&'static str> {
         .flagged("i3", Flag::Disturbed)
         .failing("c1.i5", Reason::Timeout, "not done")
         .results();
-    let plots = plots(&results.account());
+    let plots = plots(&results.reported_run());
     let wanted = std::env::var_os("PERFRUN_PLOTS").map(|all| Path::new(&all).join(folder));
     let write = |name: &str, text: &str| {
         if let Some(folder) = &wanted {
@@ -34,7 +34,7 @@ fn plotted(folder: &str, spec: &str) -> Vec<&'static str> {
             fs::write(folder.join(name), text).unwrap();
         }
     };
-    write("report.html", &html(&results.account()));
+    write("report.html", &html(&results.reported_run()));
     for (name, svg) in &plots {
         write(name, svg);
         assert!(svg.contains("role=\"img\"><title>quickstart: "), "{name}");
@@ -182,7 +182,7 @@ fn a_plot_over_time_shows_the_sampled_values() {
   matrix: {clients: [libp2p], servers: [libp2p], transports: [tcp], rawReference: false}
 ")
     .results();
-    let plots = plots(&results.account());
+    let plots = plots(&results.reported_run());
     let (_, svg) = plots.iter().find(|(name, _)| *name == "echo-memory.svg").unwrap();
     // The first panel, of clients: labels of y end 8 pixels left of where x begins, at the height of their
     // values.
@@ -252,7 +252,7 @@ fn all_transports_of_an_echo_are_in_one_picture() {
             sample.cpu_seconds *= times as f64;
         }
     }
-    let plots = plots(&results.account());
+    let plots = plots(&results.reported_run());
     for name in ["echo-transports-cpu.svg", "echo-transports-memory.svg"] {
         let (_, svg) = plots.iter().find(|(known, _)| *known == name).unwrap();
         let lines = lines(svg);
@@ -297,7 +297,7 @@ fn titles_of_panels_are_shown_whole_in_lines_that_fit() {
   networks: [{name: a-network-with-a-long-name, delay: 1ms}]
   stacks: [{name: a-variant-with-a-long-name, stack: libp2p}]
 ";
-    let plots = plots(&run(spec).results().account());
+    let plots = plots(&run(spec).results().reported_run());
     let (_, svg) = plots
         .iter()
         .find(|(name, _)| *name == "echo-transports-cpu.svg")
@@ -324,7 +324,7 @@ fn a_stress_test_shows_how_circuits_come_up() {
   workload: {relayStress: {sinks: [100]}}
   matrix: {clients: [libp2p], servers: [libp2p], rawReference: false}
 ";
-    let plots = plots(&run(spec).results().account());
+    let plots = plots(&run(spec).results().reported_run());
     let of = |wanted: &str| {
         let (_, svg) = plots.iter().find(|(name, _)| *name == wanted).unwrap();
         svg
@@ -392,7 +392,7 @@ fn networks_of_several_delays_and_losses_have_maps() {
         .changed(".lossy/", Metric::UploadGoodput, 0.4)
         .changed(".mid-lossy/", Metric::UploadGoodput, 0.1)
         .results();
-    let plots = plots(&results.account());
+    let plots = plots(&results.reported_run());
     let (_, svg) = plots.iter().find(|(name, _)| *name == "delay-loss.svg").unwrap();
     let count = |text: &str| svg.lines().filter(|line| line.trim() == text).count();
     // Of raw over TCP and QUIC, and of two pairs over each of them.
@@ -417,7 +417,7 @@ fn networks_that_differ_in_one_thing_only_have_no_map() {
 #[test]
 fn a_plot_shows_some_panels_and_how_many_it_leaves_out() {
     let spec = SWEEP.replace("tcp, quic-v1", "tcp, tcp-tls, ws, quic-v1");
-    let plots = plots(&run(&spec).results().account());
+    let plots = plots(&run(&spec).results().reported_run());
     let (_, svg) = plots.iter().find(|(name, _)| *name == "trials.svg").unwrap();
     let left_out = svg.lines().find(|line| line.contains("more panels are left out"));
     let number = left_out.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());

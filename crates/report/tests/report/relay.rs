@@ -17,7 +17,7 @@ fn a_report_of_transfers_through_a_relay_equals_its_snapshot() {
     .flagged("libp2p.libp2p.tcp.direct-100M/", Flag::LateStart)
     .flagged("raw.raw.tcp.relayed-100M/", Flag::Throttled)
     .results();
-    assert_snapshot!("relay.md", markdown(&results.account()));
+    assert_snapshot!("relay.md", markdown(&results.reported_run()));
     assert_snapshot!("relay.txt", shown(&results, 120));
 }
 
@@ -43,7 +43,7 @@ fn six_trials_can_tell_that_a_relay_is_saturated() {
   iterations: 6
 ")
     .results();
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     assert!(drawn.contains(" is saturated by 500 sinks"), "{drawn}");
 }
 
@@ -55,7 +55,7 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
   iterations: 1
 ")
     .results();
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     let found = "Saturation over tcp: libp2p → libp2p shows no sign of it";
     assert!(drawn.contains(found), "{drawn}");
     assert!(!drawn.contains(" saturated by "), "{drawn}");

@@ -21,11 +21,11 @@ fn draw_all(results: &Results) {
     for width in [0, 79, 100_000] {
         assert!(!shown(results, width).is_empty());
     }
-    assert!(markdown(&results.account()).starts_with("# "));
-    assert!(html(&results.account()).ends_with("</body></html>"));
-    assert!(samples_csv(&results.account()).starts_with("trial,cell,"));
-    assert!(summary_csv(&results.account()).starts_with("cell,client,"));
-    for (name, svg) in plots(&results.account()) {
+    assert!(markdown(&results.reported_run()).starts_with("# "));
+    assert!(html(&results.reported_run()).ends_with("</body></html>"));
+    assert!(samples_csv(&results.reported_run()).starts_with("trial,cell,"));
+    assert!(summary_csv(&results.reported_run()).starts_with("cell,client,"));
+    for (name, svg) in plots(&results.reported_run()) {
         assert!(name.ends_with(".svg") && svg.starts_with("<svg"), "{name}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
     }
@@ -53,7 +53,7 @@ fn a_report_of_a_run_without_a_completed_trial_says_so_once() {
     assert!(reason.starts_with("WARNING: Cancelled: "), "{drawn}");
     assert_eq!(found, line);
     assert!(outcome.starts_with("Cancelled · 0 of "), "{drawn}");
-    let pages = [markdown(&results.account()), html(&results.account())];
+    let pages = [markdown(&results.reported_run()), html(&results.reported_run())];
     for (page, heading) in pages.into_iter().zip(["\n## ", "<h2>"]) {
         assert!(page.contains(line), "{page}");
         assert_eq!(
@@ -84,9 +84,9 @@ fn the_message_of_a_peer_in_a_report_cannot_control_a_terminal() {
             ..run(workload).interrupted_after(0).results()
         },
     ] {
-        let account = results.account();
-        let svg = plots(&account).into_iter().map(|(_, svg)| svg);
-        let reports = [shown(&results, 79), markdown(&account), html(&account)];
+        let reported_run = results.reported_run();
+        let svg = plots(&reported_run).into_iter().map(|(_, svg)| svg);
+        let reports = [shown(&results, 79), markdown(&reported_run), html(&reported_run)];
         for report in reports.into_iter().chain(svg) {
             assert!(!report.contains(['\x1b', '\x07']), "{report}");
         }
@@ -156,9 +156,9 @@ fn a_report_accepts_metrics_that_are_not_finite() {
 #[test]
 fn a_summary_that_is_missing_is_made_again() {
     let mut results = run(WORKLOADS[0]).results();
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     results.summary.clear();
-    assert_eq!(markdown(&results.account()), drawn);
+    assert_eq!(markdown(&results.reported_run()), drawn);
 }
 
 #[test]
@@ -173,6 +173,6 @@ fn a_reader_of_json_gets_the_same_report() {
         );
         let read: Results = serde_json::from_str(&serde_json::to_string(&results).unwrap()).unwrap();
         assert_eq!(read, results);
-        assert_eq!(markdown(&read.account()), markdown(&results.account()));
+        assert_eq!(markdown(&read.reported_run()), markdown(&results.reported_run()));
     }
 }

@@ -12,7 +12,7 @@ fn a_comparison_of_two_stacks_names_both() {
     let results = run(&COMPARED.replace("{name: pr, stack: litep2p}", "{name: pr, stack: libp2p}"))
         .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.1)
         .results();
-    let drawn = markdown(&results.account());
+    let drawn = markdown(&results.reported_run());
     for words in [
         "Not as expected: upload over tcp (upload-64Mi), pr → pr against main → main, ",
         "\nBaseline main → main, candidate pr → pr; medians, baseline → candidate; ",
@@ -71,7 +71,7 @@ fn a_comparison_with_the_stream_layer_of_commonware_is_marked() {
     let drawn = |stacks: &str| {
         let spec = COMPARED.replace("{name: main, stack: litep2p}, {name: pr, stack: litep2p}", stacks);
         let slower = run(&spec).changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.01);
-        markdown(&slower.results().account())
+        markdown(&slower.results().reported_run())
     };
     let drawn = [
         drawn("{name: main, stack: commonware}, {name: pr, stack: libp2p}"),

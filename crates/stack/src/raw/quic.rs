@@ -23,10 +23,10 @@ use crate::{
 
 /// The value of libp2p-quic, raised when a run needs more streams.
 const STREAMS_DEFAULT: usize = 256;
-// These are the values of libp2p-quic.
+// These are the values of libp2p-quic: windows in bytes, and a time in milliseconds.
 const STREAM_WINDOW: u32 = 10_000_000;
 const CONNECTION_WINDOW: u32 = 15_000_000;
-const IDLE: u32 = 10_000;
+const IDLE_MILLISECONDS: u32 = 10_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// quinn needs a name in certificates, although the client does not check them.
@@ -83,7 +83,7 @@ fn transport(host: &HostConfig) -> Result<TransportConfig, Error> {
         .datagram_receive_buffer_size(None)
         .stream_receive_window(STREAM_WINDOW.into())
         .receive_window(CONNECTION_WINDOW.into())
-        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE))))
+        .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(IDLE_MILLISECONDS))))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .allow_spin(false);
     if let Some(wanted) = host.settings.quic_congestion {

@@ -94,7 +94,7 @@ pub(super) async fn run(
         load,
         begun,
         end: begun + Duration::from_secs_f64(load.duration_seconds),
-        terms: Arc::new(EchoSide::new(setup, load)),
+        side: Arc::new(EchoSide::new(setup, load)),
     };
     let connections = (0..).zip(peers);
     let connections = connections.map(|(number, peer)| client.connection(peer, number));
@@ -109,7 +109,7 @@ pub(super) async fn run(
         Either::Right((connections, _)) => {
             connections?;
             let none = || failure(Reason::Internal, "all streams ended early");
-            let first = client.terms.first_failure.get().cloned();
+            let first = client.side.first_failure.get().cloned();
             let Failure { reason, message } = first.unwrap_or_else(none);
             return Err(Failed(failure(
                 reason,
@@ -135,7 +135,7 @@ struct Client<'a> {
     load: &'a Echo,
     begun: Instant,
     end: Instant,
-    terms: Arc<EchoSide>,
+    side: Arc<EchoSide>,
 }
 
 impl Client<'_> {
@@ -145,15 +145,15 @@ impl Client<'_> {
             load,
             begun,
             end,
-            ref terms,
+            ref side,
             ..
         } = *self;
         let streams = load.connections * load.streams_per_connection;
         // At least half of the time after the scheduled ramp is for the plateau.
         let latest = end - (end - begun).saturating_sub(Duration::from_secs_f64(load.ramp_seconds())) / 2;
-        let settled = terms.settled.acquire_many(streams);
+        let settled = side.settled.acquire_many(streams);
         if timeout_at(latest, settled).await.is_err() {
-            let missing = streams as usize - terms.settled.available_permits();
+            let missing = streams as usize - side.settled.available_permits();
             let message = format!(
                 "{missing} of {streams} streams had neither echoed nor failed {:?} after the start, although the ramp \
                  should take {} s: make duration longer, or the load smaller",
@@ -162,7 +162,7 @@ impl Client<'_> {
             );
             return Err(Failed(failure(Reason::Timeout, message)));
         }
-        let round_trips = || terms.observer.counters.operations.load(Ordering::Relaxed);
+        let round_trips = || side.observer.counters.operations.load(Ordering::Relaxed);
         let (from, before) = (Instant::now(), round_trips());
         sleep_until(end).await;
         Ok(Plateau {
@@ -185,7 +185,7 @@ impl Client<'_> {
             load,
             begun,
             end,
-            ref terms,
+            ref side,
         } = *self;
         let streams = load.streams_per_connection;
         let interval = Duration::from_secs_f64(load.connection_interval_seconds);
@@ -193,14 +193,14 @@ impl Client<'_> {
         let connection: Arc<dyn Connection> = match peer::dial(setup, &mut peer.host, &peer.server).await {
             Ok(connection) => connection.into(),
             Err(error) => {
-                terms.failed(error.into());
-                terms.settled.add_permits(streams as usize);
+                side.failed(error.into());
+                side.settled.add_permits(streams as usize);
                 return Ok(None);
             }
         };
         // Counted from here, so that a slow dial does not turn the first streams into a burst.
         let up = Instant::now();
-        Counters::add(&terms.observer.counters.connections, 1);
+        Counters::add(&side.observer.counters.connections, 1);
         let interval = Duration::from_secs_f64(load.stream_interval_seconds);
         let mut tasks = JoinSet::new();
         for i in 0..streams {
@@ -208,7 +208,7 @@ impl Client<'_> {
             // Streams that follow each other are on different connections, so that lines on each are spread,
             // too.
             let number = i * load.connections + number;
-            tasks.spawn(stream(connection.clone(), terms.clone(), number, end));
+            tasks.spawn(stream(connection.clone(), side.clone(), number, end));
         }
         let phases = connection.phases();
         while let Some(ended) = tasks.join_next().await {
@@ -227,25 +227,25 @@ async fn lateness(at: Instant) -> Duration {
 /// Runs one stream of a client. Only wrong bytes end the trial.
 async fn stream(
     connection: Arc<dyn Connection>,
-    terms: Arc<EchoSide>,
+    side: Arc<EchoSide>,
     number: u32,
     end: Instant,
 ) -> Result<(), Failed> {
-    let _active = Active::new(&terms);
-    let first = Settles(&terms.settled);
+    let _active = Active::new(&side);
+    let first = Settles(&side.settled);
     let opened = connection.open().await;
     drop(connection);
     let echoed = match opened {
         Ok(stream) => {
-            Counters::add(&terms.observer.counters.streams, 1);
-            echo_until(stream, &terms, number, end, first).await
+            Counters::add(&side.observer.counters.streams, 1);
+            echo_until(stream, &side, number, end, first).await
         }
         Err(error) => Err(error.into()),
     };
     match echoed {
         Err(failed) if failed.0.reason == Reason::WrongEcho => Err(failed),
         Err(failed) => {
-            terms.failed(failed);
+            side.failed(failed);
             Ok(())
         }
         Ok(()) => Ok(()),
@@ -254,16 +254,16 @@ async fn stream(
 
 async fn echo_until(
     mut stream: BoxStream,
-    terms: &EchoSide,
+    side: &EchoSide,
     number: u32,
     end: Instant,
     first: Settles<'_>,
 ) -> Result<(), Failed> {
     let mut first = Some(first);
     let mut window = 0;
-    let counters = &terms.observer.counters;
+    let counters = &side.observer.counters;
     let mut now = Instant::now();
-    let mut due = terms.pacer.first(number, now);
+    let mut due = side.pacer.first(number, now);
     // What the timer added to the last line that waited for it, and so to the late lines behind that one.
     let mut added = Duration::ZERO;
     loop {
@@ -276,30 +276,27 @@ async fn echo_until(
         if now >= end {
             return Ok(());
         }
-        let begun = terms.pacer.counts_from(due, now, added);
-        timeout(
-            terms.deadline,
-            echo::round_trip(&mut stream, &terms.line, counters),
-        )
-        .await
-        .map_err(|_| terms.missed_deadline())??;
+        let begun = side.pacer.counts_from(due, now, added);
+        timeout(side.deadline, echo::round_trip(&mut stream, &side.line, counters))
+            .await
+            .map_err(|_| side.missed_deadline())??;
         now = Instant::now();
         counters.round_trips.record(now - begun);
         Counters::add(&counters.operations, 1);
         counters.echoing.count(&mut window);
         first.take();
-        due = terms.pacer.next(due, now);
+        due = side.pacer.next(due, now);
     }
 }
 
 /// Serves one stream. Only wrong bytes fail the trial; other failures are counted.
-pub(super) async fn serve(mut stream: BoxStream, terms: Arc<EchoSide>) -> Result<Arrival, wire::Error> {
-    let _active = Active::new(&terms);
+pub(super) async fn serve(mut stream: BoxStream, side: Arc<EchoSide>) -> Result<Arrival, wire::Error> {
+    let _active = Active::new(&side);
     let mut window = 0;
-    let counters = &terms.observer.counters;
+    let counters = &side.observer.counters;
     loop {
-        let line = echo::serve(&mut stream, &terms.line, counters);
-        match timeout(terms.deadline, line).await {
+        let line = echo::serve(&mut stream, &side.line, counters);
+        match timeout(side.deadline, line).await {
             Ok(Ok(true)) => {
                 Counters::add(&counters.operations, 1);
                 counters.echoing.count(&mut window);
@@ -307,11 +304,11 @@ pub(super) async fn serve(mut stream: BoxStream, terms: Arc<EchoSide>) -> Result
             Ok(Ok(false)) => break,
             Ok(Err(error @ wire::Error::WrongLine)) => return Err(error),
             Ok(Err(error)) => {
-                terms.failed(error.into());
+                side.failed(error.into());
                 break;
             }
             Err(_) => {
-                terms.failed(terms.missed_deadline());
+                side.failed(side.missed_deadline());
                 break;
             }
         }
@@ -323,8 +320,8 @@ pub(super) async fn serve(mut stream: BoxStream, terms: Arc<EchoSide>) -> Result
 struct Active<'a>(&'a AtomicU64);
 
 impl<'a> Active<'a> {
-    fn new(terms: &'a EchoSide) -> Self {
-        let active = &terms.observer.counters.active;
+    fn new(side: &'a EchoSide) -> Self {
+        let active = &side.observer.counters.active;
         Counters::add(active, 1);
         Self(active)
     }
@@ -428,7 +425,7 @@ mod tests {
         async fn close(self: Box<Self>) {}
     }
 
-    fn terms(pacer: Pacer) -> Arc<EchoSide> {
+    fn side(pacer: Pacer) -> Arc<EchoSide> {
         Arc::new(EchoSide {
             line: echo::line(LINE),
             pacer,
@@ -446,8 +443,8 @@ mod tests {
         allocated - thread::deallocatedp::read().expect("jemalloc counts").get()
     }
 
-    async fn until_all_have_echoed(terms: &EchoSide) {
-        while terms.observer.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
+    async fn until_all_have_echoed(side: &EchoSide) {
+        while side.observer.counters.operations.load(Ordering::Relaxed) < STREAMS as u64 {
             tokio::task::yield_now().await;
         }
     }
@@ -455,15 +452,15 @@ mod tests {
     #[cfg(feature = "jemalloc")]
     #[tokio::test]
     async fn a_client_holds_less_than_a_kibibyte_for_each_stream_of_lines_of_any_length() {
-        let terms = terms(Pacer::Pause(Duration::from_secs(1000)));
-        let connection: Arc<dyn Connection> = Arc::new(Fake(terms.line.clone()));
+        let side = side(Pacer::Pause(Duration::from_secs(1000)));
+        let connection: Arc<dyn Connection> = Arc::new(Fake(side.line.clone()));
         let end = Instant::now() + Duration::from_secs(10_000);
         let before = held();
         let mut tasks = JoinSet::new();
         for _ in 0..STREAMS {
-            tasks.spawn(stream(connection.clone(), terms.clone(), 0, end));
+            tasks.spawn(stream(connection.clone(), side.clone(), 0, end));
         }
-        until_all_have_echoed(&terms).await;
+        until_all_have_echoed(&side).await;
         let each = (held() - before) / STREAMS as u64;
         assert!((100..1024).contains(&each), "{each} bytes");
     }
@@ -471,18 +468,18 @@ mod tests {
     #[cfg(feature = "jemalloc")]
     #[tokio::test]
     async fn a_server_holds_less_than_a_kibibyte_for_each_stream_too() {
-        let terms = terms(Pacer::Pause(Duration::from_secs(1000)));
+        let side = side(Pacer::Pause(Duration::from_secs(1000)));
         let before = held();
         let mut tasks = JoinSet::new();
         for _ in 0..STREAMS {
             let accepted = Echoing {
-                line: terms.line.clone(),
+                line: side.line.clone(),
                 due: LINE,
                 returns: false,
             };
-            tasks.spawn(serve(Box::new(accepted), terms.clone()));
+            tasks.spawn(serve(Box::new(accepted), side.clone()));
         }
-        until_all_have_echoed(&terms).await;
+        until_all_have_echoed(&side).await;
         let each = (held() - before) / STREAMS as u64;
         assert!((100..1024).contains(&each), "{each} bytes");
     }
@@ -490,11 +487,11 @@ mod tests {
     /// Echoes for half a second with a peer that answers the second line after 250 ms and the others after 10
     /// ms. Returns when lines reached the peer, and the mean of the round trips, both in milliseconds.
     async fn echoed(pacer: Pacer) -> (Vec<u128>, f64) {
-        let terms = terms(pacer);
+        let side = side(pacer);
         let begun = Instant::now();
         let (ours, mut theirs) = duplex(2 * LINE);
         let end = begun + Duration::from_millis(500);
-        let client = echo_until(Box::new(ours), &terms, 1, end, Settles(&terms.settled));
+        let client = echo_until(Box::new(ours), &side, 1, end, Settles(&side.settled));
         let peer = async {
             let mut arrived = vec![];
             let mut line = vec![0; LINE];
@@ -508,7 +505,7 @@ mod tests {
         };
         let (ended, arrived) = tokio::join!(client, peer);
         assert!(ended.is_ok());
-        let trips = terms.observer.counters.round_trips.take();
+        let trips = side.observer.counters.round_trips.take();
         assert_eq!(trips.len(), arrived.len() as u64);
         (arrived, trips.mean() / 1e6)
     }

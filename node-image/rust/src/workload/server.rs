@@ -189,7 +189,7 @@ struct Streams<'a> {
     setup: &'a Setup,
     zeros: Arc<[u8]>,
     /// `None` unless the workload is an echo.
-    terms: Option<Arc<EchoSide>>,
+    side: Option<Arc<EchoSide>>,
     tasks: JoinSet<Result<Arrival, wire::Error>>,
     /// One-way delays of messages.
     one_way: Arc<Mutex<Recorder>>,
@@ -202,14 +202,14 @@ impl<'a> Streams<'a> {
     fn new(setup: &'a Setup) -> Self {
         // Where the workload is not about connecting, what the server used for that is not charged to it.
         let begun = setup.parameters.is_about_connecting();
-        let terms = match &setup.parameters {
+        let side = match &setup.parameters {
             Parameters::Echo(load) => Some(Arc::new(EchoSide::new(setup, load))),
             _ => None,
         };
         Self {
             setup,
             zeros: setup.zeros(),
-            terms,
+            side,
             tasks: JoinSet::new(),
             one_way: Arc::new(Mutex::new(recorder())),
             begun,
@@ -275,8 +275,8 @@ impl<'a> Streams<'a> {
             return;
         }
         let observer = self.setup.observer.clone();
-        if let Some(terms) = &self.terms {
-            self.tasks.spawn(echo::serve(stream, terms.clone()));
+        if let Some(side) = &self.side {
+            self.tasks.spawn(echo::serve(stream, side.clone()));
             return;
         }
         let parameters = &self.setup.parameters;
@@ -341,10 +341,10 @@ impl<'a> Streams<'a> {
         if count == 0 {
             return;
         }
-        if let Some(terms) = &self.terms {
+        if let Some(side) = &self.side {
             // An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
             // closes.
-            terms.left(count);
+            side.left(count);
         } else {
             let message = format!("{count} streams did not end with their clients");
             self.failed

@@ -27,18 +27,18 @@ pub(super) fn agent(
     spec: &PerfRunSpec,
     plan: &Plan,
     node: &PlannedNode,
-    site: &PodDefaults,
+    pod_defaults: &PodDefaults,
 ) -> Option<Container> {
     if plan.networks.is_empty() {
         return None;
     }
     let settings = &spec.template.link;
     Some(Container {
-        image_pull_policy: site.pull_policy.clone(),
+        image_pull_policy: pod_defaults.pull_policy.clone(),
         ..object(json!({
             "name": LINK_CONTAINER,
             // Never a variant's image: both sides of a comparison must have the same agent.
-            "image": site.node_image,
+            "image": pod_defaults.node_image,
             "args": [
                 "link-agent",
                 format!("--control={}", all_addresses(node.ip_family, LINK_PORT)),
@@ -80,8 +80,8 @@ pub(super) fn volume(plan: &Plan) -> Option<Volume> {
 
 /// TCP windows that fill the links, if pods may set them. The defaults of Linux are 6 and 4 MiB at most,
 /// which limits a connection to about 0.5 Gbit/s at 50 ms.
-pub(super) fn sysctls(plan: &Plan, site: &PodDefaults) -> Option<Vec<Sysctl>> {
-    let most = plan.tcp_window_bytes().filter(|_| site.tcp_sysctls)?;
+pub(super) fn sysctls(plan: &Plan, pod_defaults: &PodDefaults) -> Option<Vec<Sysctl>> {
+    let most = plan.tcp_window_bytes().filter(|_| pod_defaults.tcp_sysctls)?;
     let windows = |name: &str, default: u32| Sysctl {
         name: format!("net.ipv4.{name}"),
         value: format!("4096 {default} {most}"),

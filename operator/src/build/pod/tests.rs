@@ -73,7 +73,7 @@ fn pods_with_impaired_links_have_an_agent_with_only_the_capabilities_that_it_nee
 fn programs_of_a_pod_know_the_ip_family_and_all_addresses() {
     for (index, family, everywhere) in [(0, "IPv4", "0.0.0.0"), (2, "IPv6", "[::]")] {
         let matrix = "{networks: [lat10], ipFamilies: [IPv4, IPv6]}";
-        let spec = pod_with(index, matrix, "{}", &site(true)).spec.unwrap();
+        let spec = pod_with(index, matrix, "{}", &pod_defaults(true)).spec.unwrap();
         let programs = spec.containers.into_iter().chain(spec.init_containers.unwrap());
         for (program, ports) in programs.zip([(9090, 9401), (9091, 9400)]) {
             let env = program.env.unwrap();
@@ -166,14 +166,16 @@ fn windows_fill_the_links_where_pods_may_set_them() {
 
 #[test]
 fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
-    let site = PodDefaults {
+    let pod_defaults = PodDefaults {
         pull_policy: Some("Never".to_owned()),
         pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
         ..PodDefaults::fixed()
     };
     let template =
         "{server: {imagePullSecrets: [{name: own}, {name: own}]}, client: {imagePullSecrets: [{name: own}]}}";
-    let spec = pod_of("{networks: [lat10]}", template, &site).spec.unwrap();
+    let spec = pod_of("{networks: [lat10]}", template, &pod_defaults)
+        .spec
+        .unwrap();
     assert_eq!(
         json!(spec.image_pull_secrets),
         json!([{"name": "own"}, {"name": "shared"}])
@@ -208,7 +210,7 @@ fn clients_are_spread_once_however_the_template_spreads_them() {
             "{{client: {{topologySpreadConstraints: [{{maxSkew: 3, topologyKey: kubernetes.io/hostname, \
              whenUnsatisfiable: {when}}}]}}}}"
         );
-        let client = pod_with(1, "{networks: [none]}", &template, &site(true));
+        let client = pod_with(1, "{networks: [none]}", &template, &pod_defaults(true));
         let all = client.spec.unwrap().topology_spread_constraints.unwrap();
         all.iter()
             .map(|constraint| (constraint.max_skew, constraint.when_unsatisfiable.clone()))
@@ -234,7 +236,7 @@ fn pairs_share_a_kubernetes_node_and_count_once_among_clients() {
     let (run, plan) = planned(&text);
     let of = |name: &str| {
         let node = plan.nodes.iter().find(|node| node.name == name).unwrap().clone();
-        let pod = built(&run, &plan, node, &site(true));
+        let pod = built(&run, &plan, node, &pod_defaults(true));
         let spec = pod.spec.unwrap();
         let together = spec.affinity.unwrap().pod_affinity.unwrap_or_default();
         let required = together.required_during_scheduling_ignored_during_execution;
@@ -286,7 +288,9 @@ fn pairs_only_prefer_one_kubernetes_node_where_something_else_is_required() {
             .iter()
             .find(|node| node.name == "client-0-other")
             .unwrap();
-        let spec = built(&run, &plan, client.clone(), &site(true)).spec.unwrap();
+        let spec = built(&run, &plan, client.clone(), &pod_defaults(true))
+            .spec
+            .unwrap();
         let together = json!(spec.affinity.unwrap().pod_affinity);
         let required = together["requiredDuringSchedulingIgnoredDuringExecution"].as_array();
         assert_eq!(required.map(Vec::len), Some(1), "{placement}: {together}");
@@ -297,7 +301,7 @@ fn pairs_only_prefer_one_kubernetes_node_where_something_else_is_required() {
 }
 
 fn first_pod(matrix: &str, template: &str, tcp_sysctls: bool) -> Pod {
-    pod_of(matrix, template, &site(tcp_sysctls))
+    pod_of(matrix, template, &pod_defaults(tcp_sysctls))
 }
 
 #[test]
@@ -309,13 +313,13 @@ fn every_pod_of_a_run_has_a_deadline() {
         let text = DOCUMENT.replace("MATRIX", "{clients: [mine], servers: [mine]}");
         let text = text.replace("TEMPLATE", "{}") + timeouts + fields;
         let (run, plan) = planned(&(text + "  results: {store: {volume: {claim: disk}}}\n"));
-        let (site, identity) = (site(true), RunIdentity::of(&run).unwrap());
+        let (pod_defaults, identity) = (pod_defaults(true), RunIdentity::of(&run).unwrap());
         let store = run.spec.store().unwrap();
-        let store = crate::build::store::pod(&identity, &run.spec, store, 0, &site);
+        let store = crate::build::store::pod(&identity, &run.spec, store, 0, &pod_defaults);
         let nodes = plan
             .nodes
             .iter()
-            .map(|node| built(&run, &plan, node.clone(), &site));
+            .map(|node| built(&run, &plan, node.clone(), &pod_defaults));
         for pod in nodes.chain([store]) {
             let deadline = pod.spec.unwrap().active_deadline_seconds;
             assert_eq!(deadline, Some(seconds), "{:?}", pod.metadata.name);
@@ -337,9 +341,9 @@ fn the_admission_policy_of_the_chart_lists_all_that_pods_have() {
     let text = DOCUMENT.replace("MATRIX", "{clients: [mine], servers: [mine]}");
     let text = text.replace("TEMPLATE", "{}") + "  topology: {hostNetwork: true}\n";
     let (run, plan) = planned(&(text + "  results: {store: {volume: {claim: disk}}}\n"));
-    let (site, identity) = (site(true), RunIdentity::of(&run).unwrap());
-    let store = crate::build::store::pod(&identity, &run.spec, run.spec.store().unwrap(), 0, &site);
-    let on_host = built(&run, &plan, plan.nodes[0].clone(), &site);
+    let (pod_defaults, identity) = (pod_defaults(true), RunIdentity::of(&run).unwrap());
+    let store = crate::build::store::pod(&identity, &run.spec, run.spec.store().unwrap(), 0, &pod_defaults);
+    let on_host = built(&run, &plan, plan.nodes[0].clone(), &pod_defaults);
     for pod in [first_pod("{networks: [lat10]}", template, true), on_host, store] {
         let spec = json!(pod.spec);
         are_listed(&spec);
@@ -365,7 +369,7 @@ fn the_admission_policy_of_the_chart_lists_all_that_pods_have() {
     }
 }
 
-fn site(tcp_sysctls: bool) -> PodDefaults {
+fn pod_defaults(tcp_sysctls: bool) -> PodDefaults {
     PodDefaults {
         node_image: "perfrun.invalid/node:default".to_owned(),
         pull_secrets: vec![],
@@ -374,16 +378,16 @@ fn site(tcp_sysctls: bool) -> PodDefaults {
     }
 }
 
-fn pod_of(matrix: &str, template: &str, site: &PodDefaults) -> Pod {
-    pod_with(0, matrix, template, site)
+fn pod_of(matrix: &str, template: &str, pod_defaults: &PodDefaults) -> Pod {
+    pod_with(0, matrix, template, pod_defaults)
 }
 
 /// The pod of a node of the plan, by its index.
-fn pod_with(index: usize, matrix: &str, template: &str, site: &PodDefaults) -> Pod {
+fn pod_with(index: usize, matrix: &str, template: &str, pod_defaults: &PodDefaults) -> Pod {
     let matrix = matrix.replace('{', "{clients: [mine], servers: [mine], rawReference: false, ");
     let text = DOCUMENT.replace("MATRIX", &matrix).replace("TEMPLATE", template);
     let (run, plan) = planned(&text);
-    built(&run, &plan, plan.nodes[index].clone(), site)
+    built(&run, &plan, plan.nodes[index].clone(), pod_defaults)
 }
 
 fn planned(text: &str) -> (PerfRun, Plan) {
@@ -406,11 +410,17 @@ fn planned(text: &str) -> (PerfRun, Plan) {
     (run, plan)
 }
 
-fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, site: &PodDefaults) -> Pod {
+fn built(run: &PerfRun, plan: &Plan, node: PlannedNode, pod_defaults: &PodDefaults) -> Pod {
     let new = NewPod {
         node,
         incarnation: 0,
         avoid: None,
     };
-    pod(&RunIdentity::of(run).unwrap(), &run.spec, plan, &new, site)
+    pod(
+        &RunIdentity::of(run).unwrap(),
+        &run.spec,
+        plan,
+        &new,
+        pod_defaults,
+    )
 }

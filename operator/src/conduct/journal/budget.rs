@@ -1,14 +1,14 @@
 //! How much of a run's records is kept. Beyond a budget, neighbouring samples are merged; metrics are never
 //! left out.
 
-use perfrun_api::cluster::{RECORD_BYTES, RESULTS_BYTES, trial_line};
+use perfrun_api::cluster::{RECORD_BYTES, RESULTS_JSON_MAX, trial_line};
 use perfrun_contract::{
     node::Sample,
     record::{NodeRecord, TrialRecord},
 };
 
 /// Most JSON of a run's records. Readers accept twice as much, because a record may be kept twice.
-const TEXT_BYTES: u64 = RESULTS_BYTES / 2;
+const TEXT_BYTES: u64 = RESULTS_JSON_MAX / 2;
 /// Most JSON of a record whose samples can be merged. What such a record has at most is estimated.
 const SHARE_BYTES: usize = RECORD_BYTES / 2;
 /// How much smaller gzip makes records at least: those with many samples are four to five times smaller.

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_api::{
-    cluster::{JsonBytesLeft, PartKind, RESULTS_BYTES, read_trials, trial_line},
+    cluster::{JsonBytesLeft, PartKind, RESULTS_JSON_MAX, read_trials, trial_line},
     planning::TRIALS_MAX,
 };
 use perfrun_conductor::ATTEMPTS;
 use perfrun_contract::{plan::Plan, record::TrialRecord, text};
 use tokio::task::spawn_blocking;
 
-use super::{super::account::RecordTotals, Budget, Error, NumberedParts};
+use super::{super::totals::RecordTotals, Budget, Error, NumberedParts};
 use crate::{build::RunIdentity, names};
 
 /// Parts with greater numbers are not the operator's: it writes less than one for each trial.
@@ -24,8 +24,9 @@ const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
 const GROUP_BYTES: usize = 16 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
 const BRIEF_BYTES: u64 = 128 << 20;
-/// Most bytes of one of these, whose message has 4000 at most, and most on average.
+/// Most bytes of one of these: its message has at most 4000.
 const BRIEF_RECORD_BYTES: u64 = 8 << 10;
+/// Most bytes of these on average.
 const BRIEF_AVERAGE_BYTES: u64 = 2 << 10;
 
 /// Parts with records, by their numbers: the name of each, and the number of the one that it continues.
@@ -38,7 +39,7 @@ pub(super) struct Contents {
     /// Records without what only the complete results need. Each is there once.
     pub(super) records: Vec<TrialRecord>,
     /// What the complete records amount to.
-    pub(super) account: RecordTotals,
+    pub(super) totals: RecordTotals,
     /// The number of the other parts, and the name of the first of them with why it cannot be read.
     pub(super) unreadable: usize,
     pub(super) first_unreadable: Option<(String, String)>,
@@ -146,7 +147,7 @@ impl Contents {
         Self {
             names: vec![],
             records: vec![],
-            account: RecordTotals::new(plan),
+            totals: RecordTotals::new(plan),
             unreadable: 0,
             first_unreadable: None,
             next,
@@ -165,14 +166,14 @@ impl Contents {
         Budget {
             most,
             compressed: self.compressed,
-            text: RESULTS_BYTES - self.bytes_left.0,
+            text: RESULTS_JSON_MAX - self.bytes_left.0,
         }
     }
 
     /// Adds the records in parts whose data were compressed together: all of them or, if one cannot be
     /// read, none. A record in several parts counts once.
     fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
-        let (mut fresh, mut seen, mut account) = (vec![], BTreeSet::new(), self.account.continued());
+        let (mut fresh, mut seen, mut totals) = (vec![], BTreeSet::new(), self.totals.continued());
         let (mut bytes, mut refused) = (self.brief_bytes, None);
         let room = self.records_max - self.records.len();
         let read = read_trials(compressed, &mut self.bytes_left, |mut record| {
@@ -191,7 +192,7 @@ impl Contents {
             } else if bytes > self.brief_bytes_max || fresh.len() >= room {
                 refused = Some("there are more records than trials of the run");
             }
-            account.add(&record);
+            totals.add(&record);
             fresh.push(brief);
         });
         match (read, refused) {
@@ -199,7 +200,7 @@ impl Contents {
             (Ok(()), Some(why)) => self.leave_out(&names, why),
             (Ok(()), None) => {
                 self.names.extend(names);
-                self.account.join(&fresh, account);
+                self.totals.join(&fresh, totals);
                 self.records.append(&mut fresh);
                 self.seen.extend(seen);
                 self.compressed += compressed.len() as u64;

@@ -167,14 +167,14 @@ async fn an_operator_that_takes_over_knows_the_trials_not_needed() {
         journal.record(&completed).await.unwrap();
     }
     assert_eq!(
-        journal.account().progress().counts.not_needed,
+        journal.totals().progress().counts.not_needed,
         0,
         "before an interim check"
     );
     journal.flush(None).await.unwrap();
 
     let journal = open(&job).await;
-    assert_eq!(journal.account().progress().counts.not_needed, 14);
+    assert_eq!(journal.totals().progress().counts.not_needed, 14);
     let outcome = conclude(&job, journal).await;
     assert_eq!(outcome.conclusion.reason, EndReason::Succeeded);
     assert_eq!(
@@ -211,9 +211,9 @@ async fn an_operator_that_takes_over_knows_the_measured_links() {
     record.nodes.insert("client-0".to_owned(), node);
     let mut journal = open(&job).await;
     journal.record(&record).await.unwrap();
-    let links = journal.account().progress().links;
+    let links = journal.totals().progress().links;
     assert_ne!(links, Links::default());
-    assert_eq!(open(&job).await.account().progress().links, links);
+    assert_eq!(open(&job).await.totals().progress().links, links);
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,8 @@ const FLOW: &str = "perfrun-bench";
 const COUNTER: &str = "apiserver_flowcontrol_dispatched_requests_total";
 /// The number of runs from which the requests of one are computed.
 const RUNS: u32 = 5;
-const IDLE: u64 = 30;
+/// How long the operator is idle while its requests are counted.
+const IDLE_SECONDS: u64 = 30;
 /// The number of runs in the cluster when memory is measured.
 const MANY: u32 = 100;
 
@@ -52,9 +53,9 @@ async fn measure(scene: &Scene) -> Result<()> {
         );
     }
     let before = requests(scene).await?;
-    sleep(seconds(IDLE)).await;
+    sleep(seconds(IDLE_SECONDS)).await;
     println!(
-        "requests of the operator in {IDLE} s with {} finished runs: {} (target 0; without those for its lease)",
+        "requests of the operator in {IDLE_SECONDS} s with {} finished runs: {} (target 0; without those for its lease)",
         2 * RUNS,
         requests(scene).await? - before
     );

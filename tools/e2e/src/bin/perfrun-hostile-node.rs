@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Most bytes of a status that a conductor reads.
-const LARGEST: usize = 8 << 20;
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// How many trials calls have been about.
 static TURN: AtomicUsize = AtomicUsize::new(0);
@@ -95,16 +95,16 @@ fn whole(stream: &mut TcpStream, body: &str) -> io::Result<()> {
 
 /// As many small parts of an answer as a conductor reads.
 fn large(stream: &mut TcpStream, begin: &str, part: &str) -> io::Result<()> {
-    head(stream, LARGEST)?;
-    let mut body = begin.to_owned() + &part.repeat(LARGEST / part.len());
-    body.truncate(LARGEST);
-    body += &" ".repeat(LARGEST - body.len());
+    head(stream, ANSWER_BYTES_MAX)?;
+    let mut body = begin.to_owned() + &part.repeat(ANSWER_BYTES_MAX / part.len());
+    body.truncate(ANSWER_BYTES_MAX);
+    body += &" ".repeat(ANSWER_BYTES_MAX - body.len());
     stream.write_all(body.as_bytes())
 }
 
 /// An answer that does not end while anybody reads it.
 fn slow(stream: &mut TcpStream) -> io::Result<()> {
-    head(stream, LARGEST)?;
+    head(stream, ANSWER_BYTES_MAX)?;
     loop {
         stream.write_all(b" ")?;
         thread::sleep(Duration::from_secs(1));

@@ -76,7 +76,7 @@ impl Scene {
             access: Access::Proxy(server.client()),
             reading: Reading::of_process(),
             key: server.key().await,
-            site: PodDefaults::fixed(),
+            pod_defaults: PodDefaults::fixed(),
             operators: SYSTEM.to_owned(),
             result_bytes: 64 << 20,
             recorder: server.recorder(),
@@ -294,7 +294,7 @@ impl Scene {
                 args: &args,
                 client,
                 key,
-                site: PodDefaults::fixed(),
+                pod_defaults: PodDefaults::fixed(),
                 metrics,
                 health: Arc::default(),
             };

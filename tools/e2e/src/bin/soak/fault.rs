@@ -46,7 +46,7 @@ impl Fault {
     }
 
     /// Makes it happen. Returns what was hit, or `None` if there was nothing.
-    pub(crate) async fn happen(
+    pub(crate) async fn inject(
         self,
         scene: &Scene,
         lab: &Lab,

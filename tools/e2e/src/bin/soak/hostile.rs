@@ -37,13 +37,13 @@ const DOCUMENTS: u32 = 6;
 const CHOICES: usize = 4096;
 
 /// Most bytes of a spec, above what a document may have.
-const SPEC_BYTES: usize = 256 << 10;
+const SPEC_INPUT_MAX: usize = 256 << 10;
 
 /// Bytes of an annotation: all of them may have 256 KiB.
 const ANNOTATION_BYTES: usize = 200 << 10;
 
 /// Bytes that the part of a journal becomes.
-const PART_BYTES: usize = 8 << 20;
+const INFLATED_PART_BYTES: usize = 8 << 20;
 
 /// Most memory that an operator may take, in MiB.
 const MEMORY_MAX: u64 = 128;
@@ -117,7 +117,7 @@ fn accepted(answer: Result<DynamicObject, kube::Error>) -> Result<Option<Dynamic
 fn document(name: &str, image: &str, random: &mut impl Rng) -> Result<Value> {
     let honest = parse(&in_yaml(name, &document::random(random)))?.remove(0);
     let mut run = serde_json::to_value(honest)?;
-    overlay(&mut run["spec"], value(&RUN, &choices(random), SPEC_BYTES));
+    overlay(&mut run["spec"], value(&RUN, &choices(random), SPEC_INPUT_MAX));
     // Others would wait for its turn, and be right.
     run["spec"]["topology"]["exclusive"] = false.into();
     run["spec"]["timeouts"] = json!({"provision": "30s", "run": "2m", "trial": "10s"});
@@ -146,7 +146,7 @@ fn choices(random: &mut impl Rng) -> Vec<u8> {
 /// gzip after its first bytes.
 fn part(run: &DynamicObject, random: &mut impl Rng) -> Result<ConfigMap> {
     let mut encoder = GzEncoder::new(vec![], Compression::fast());
-    encoder.write_all(&vec![b'['; PART_BYTES])?;
+    encoder.write_all(&vec![b'['; INFLATED_PART_BYTES])?;
     let mut bytes = encoder.finish()?;
     if random.random_bool(0.5) {
         random.fill_bytes(&mut bytes[10..]);

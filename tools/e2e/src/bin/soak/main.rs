@@ -152,7 +152,7 @@ async fn play(
     for _ in 0..random.random_range(1..=3) {
         sleep(Duration::from_millis(random.random_range(500..10_000))).await;
         let fault = Fault::random(&mut random);
-        let hit = fault.happen(scene, lab, &names, &mut random).await;
+        let hit = fault.inject(scene, lab, &names, &mut random).await;
         let hit = hit.with_context(|| format!("{fault} failed to happen"))?;
         println!("  {}: {}", fault, hit.as_deref().unwrap_or("nothing to hit"));
         if hit.is_some() {

@@ -6,11 +6,11 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 
 use perfrun_contract::{
-    account::ReportedRun,
     network::NetworkImpairments,
     node::Info,
     plan::{Cell, Plan},
     record::LinkCheck,
+    reported_run::ReportedRun,
     role::Role,
 };
 use perfrun_judge::Statistics;

@@ -91,12 +91,12 @@ mod tests {
 
     #[test]
     fn attempts_of_a_continued_account_count_once_it_has_joined() {
-        let mut account = RecordTotals {
+        let mut totals = RecordTotals {
             networks: ["wan".to_owned()].into(),
             ..RecordTotals::default()
         };
-        account.add(&failed("c0.i0", Reason::ImpairmentNotEffective));
-        let before = account.progress();
+        totals.add(&failed("c0.i0", Reason::ImpairmentNotEffective));
+        let before = totals.progress();
         let measured = TrialRecord {
             links: Some(LinkCheck {
                 network: "wan".to_owned(),
@@ -106,12 +106,12 @@ mod tests {
             }),
             ..completed("c0.i1")
         };
-        let mut continued = account.continued();
+        let mut continued = totals.continued();
         continued.add(&measured);
-        assert_eq!(account.progress(), before);
+        assert_eq!(totals.progress(), before);
         // A brief record says nothing about links.
-        account.join(&[measured.brief()], continued);
-        let Progress { counts, links } = account.progress();
+        totals.join(&[measured.brief()], continued);
+        let Progress { counts, links } = totals.progress();
         assert_eq!((counts.completed, counts.failed), (1, 1));
         assert_eq!(links.condition(1).unwrap().0, Status::True);
     }

@@ -9,15 +9,15 @@ use perfrun_contract::{
 };
 use perfrun_link::probe::{Delivery, Judgement, Measurement, Quantity, QuantityFinding};
 use perfrun_report::{
+    differences::{Difference, Field, differences, differences_table},
     runs::shared,
-    unlike::{Difference, Field, differences, differences_table},
 };
 
 use perfrun_test_kit::results::run;
 
 /// What differs between two runs, each as the name of the field and of what has it.
 fn differ(baseline: &Results, candidate: &Results) -> Vec<String> {
-    let (a, b) = (baseline.account(), candidate.account());
+    let (a, b) = (baseline.reported_run(), candidate.reported_run());
     let plan = shared(from_ref(&a), from_ref(&b));
     let found = differences(&plan, &[&a, &b]);
     found
@@ -124,7 +124,7 @@ fn pods_have_the_same_settings_wherever_they_run() {
 fn of_a_topology_only_what_differs_is_shown() {
     let (one, mut two) = (pings("env: {}"), pings("env: {}"));
     two.plan.cells[0].peers_per_client += 1;
-    let (a, b) = (one.account(), two.account());
+    let (a, b) = (one.reported_run(), two.reported_run());
     let found = differences(&shared(from_ref(&a), from_ref(&b)), &[&a, &b]);
     let texts = ["peersPerClient: 1", "peersPerClient: 2"].map(|text| Some(text.to_owned()));
     assert_eq!((found.len(), &found[0].values[..]), (1, &texts[..]));
@@ -142,7 +142,7 @@ fn limits_that_differ_by_a_byte_are_not_rounded_to_the_same() {
     };
     let [usual, more] = [[4 << 20, 4 << 20], [4 << 20, (4 << 20) + 1]].map(with);
     assert_eq!(differ(&usual, &with([4 << 20, 4 << 20])), NOTHING);
-    let (a, b) = (usual.account(), more.account());
+    let (a, b) = (usual.reported_run(), more.reported_run());
     let found = differences(&shared(from_ref(&a), from_ref(&b)), &[&a, &b]);
     let texts = ["4 MiB", "receive 4 MiB, send 4194305 B"];
     let expected = [Field::TcpWindows, Field::UdpBuffers].map(|field| Difference {

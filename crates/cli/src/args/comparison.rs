@@ -122,9 +122,9 @@ mod tests {
             let Command::Plan(plan) = Cli::parse_from(words).command else {
                 panic!("{line}")
             };
-            let versus = plan.versus.of_document();
+            let comparison = plan.comparison.of_document();
             assert_eq!(
-                (versus.compared, versus.expect.len()),
+                (comparison.compared, comparison.expect.len()),
                 (compared, expected),
                 "{line}"
             );

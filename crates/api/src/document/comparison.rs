@@ -239,13 +239,13 @@ mod tests {
 
     use perfrun_contract::{metric::Metric, plan::Plan};
 
-    use super::{super::parse_versus, *};
+    use super::{super::parse_compared, *};
     use crate::planning::plan;
 
-    const AA: ComparisonOverride = versus(ComparedSides::Itself);
-    const CANDIDATE_ONLY: ComparisonOverride = versus(ComparedSides::Programs);
+    const AA: ComparisonOverride = comparison(ComparedSides::Itself);
+    const CANDIDATE_ONLY: ComparisonOverride = comparison(ComparedSides::Programs);
 
-    const fn versus(compared: ComparedSides) -> ComparisonOverride {
+    const fn comparison(compared: ComparedSides) -> ComparisonOverride {
         ComparisonOverride {
             compared: Some(compared),
             expect: vec![],
@@ -253,20 +253,20 @@ mod tests {
     }
 
     /// The plans of the text of documents with these options, or why there are none.
-    fn plans(text: &str, versus: &ComparisonOverride) -> Result<Vec<Plan>, String> {
-        let runs = parse_versus(text, versus).map_err(|error| error.to_string())?;
+    fn plans(text: &str, comparison: &ComparisonOverride) -> Result<Vec<Plan>, String> {
+        let runs = parse_compared(text, comparison).map_err(|error| error.to_string())?;
         let plans = runs
             .iter()
             .map(|run| plan(&run.spec).map_err(|error| error.to_string()));
         plans.collect()
     }
 
-    fn planned(spec: &str, versus: &ComparisonOverride) -> Result<Plan, String> {
+    fn planned(spec: &str, comparison: &ComparisonOverride) -> Result<Plan, String> {
         let text = format!(
             "{{apiVersion: perfrun.io/v1alpha1, kind: PerfRun, metadata: {{name: a}}, spec: {{workload: {{ping: {{}}}}, \
              {spec}}}}}"
         );
-        plans(&text, versus).map(|mut plans| plans.remove(0))
+        plans(&text, comparison).map(|mut plans| plans.remove(0))
     }
 
     fn ids(plan: &Plan) -> Vec<&str> {
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn the_stack_of_the_matrix_becomes_a_baseline_and_a_candidate() {
-        for versus in [AA, CANDIDATE_ONLY] {
-            let plan = planned(LITEP2P, &versus).unwrap();
+        for comparison in [AA, CANDIDATE_ONLY] {
+            let plan = planned(LITEP2P, &comparison).unwrap();
             assert_eq!(
                 ids(&plan),
                 ["base.base.tcp.ping-1000", "candidate.candidate.tcp.ping-1000"]
@@ -450,8 +450,8 @@ mod tests {
         let expects = format!(
             "{LITEP2P}, iterations: 10, maxIterations: 40, expect: [{{metric: roundTripP50, maxRegression: 10%}}]"
         );
-        for versus in [AA, CANDIDATE_ONLY] {
-            let plan = planned(&expects, &versus).unwrap();
+        for comparison in [AA, CANDIDATE_ONLY] {
+            let plan = planned(&expects, &comparison).unwrap();
             assert_eq!(plan.judging.expect.len(), 1);
             assert_eq!(plan.judging.interim_checks, [10, 20, 40]);
         }
@@ -480,11 +480,11 @@ mod tests {
             compared: None,
             expect,
         };
-        let versus = ComparisonOverride {
+        let comparison = ComparisonOverride {
             compared: Some(ComparedSides::Programs),
             ..without.clone()
         };
-        let plan = planned(LITEP2P, &versus).unwrap();
+        let plan = planned(LITEP2P, &comparison).unwrap();
         let expected = &plan.judging.expect;
         assert_eq!(expected.len(), 2);
         assert!(
@@ -497,8 +497,8 @@ mod tests {
 
     #[test]
     fn a_stack_that_does_not_exist_is_refused_by_its_rule() {
-        for versus in [AA, CANDIDATE_ONLY] {
-            let refused = planned("matrix: {clients: [litp2p], servers: [litp2p]}", &versus).unwrap_err();
+        for comparison in [AA, CANDIDATE_ONLY] {
+            let refused = planned("matrix: {clients: [litp2p], servers: [litp2p]}", &comparison).unwrap_err();
             assert!(
                 refused.contains("spec.matrix: must name only built-in stacks"),
                 "{refused}"

@@ -71,8 +71,8 @@ pub(super) fn all_or_first_failure<T>(
     for answer in answers {
         match (answer, &mut first) {
             (Ok(answer), _) => good.push(answer),
-            (Err(unready), Some(first)) => first.lost.extend(unready.lost),
-            (Err(unready), None) => first = Some(unready),
+            (Err(not_ready), Some(first)) => first.lost.extend(not_ready.lost),
+            (Err(not_ready), None) => first = Some(not_ready),
         }
     }
     first.map_or(Ok(good), Err)
