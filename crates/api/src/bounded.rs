@@ -31,8 +31,8 @@ pub fn size(value: &Value) -> usize {
     bytes.max(BYTES_MIN)
 }
 
-/// Any value of JSON that counts at most this number of bytes by [`size`]. `None` stands for a larger one, which is read to
-/// its end, so that what follows it can be read, and is not kept.
+/// Any value of JSON that counts at most this number of bytes by [`size`]. `None` stands for a larger one,
+/// which is read to its end, so that what follows it can be read, and is not kept.
 #[derive(Clone, Debug)]
 pub struct Bounded<const MOST: usize>(pub Option<Value>);
 

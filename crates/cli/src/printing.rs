@@ -42,8 +42,8 @@ pub(crate) struct PrintedResults<'a> {
     pub verdict_of_whole_run: Option<&'a str>,
 }
 
-/// Results in a format for printing. `options` has what tables for this terminal have besides them. Findings for
-/// GitHub go to standard error.
+/// Results in a format for printing. `options` has what tables for this terminal have besides them. Findings
+/// for GitHub go to standard error.
 pub(crate) fn rendered(
     printed: PrintedResults<'_>,
     shown: args::OutputOptions,

@@ -3,8 +3,8 @@
 //! [`markdown`], [`html()`] and [`terminal`] draw the same tables, which `tables` builds without knowing how
 //! they are drawn; [`parts`] has those of Markdown one by one. [`plots`], [`summary_csv`], [`samples_csv`]
 //! and [`history_csv`] are for pictures and for other programs. [`select_cells`] restricts results to some
-//! cells before they are drawn. [`runs`] compares several runs, and [`differences`] decides whether they may be
-//! compared. Nothing here reads a file, a clock or the environment, and nothing panics on results that are
+//! cells before they are drawn. [`runs`] compares several runs, and [`differences`] decides whether they may
+//! be compared. Nothing here reads a file, a clock or the environment, and nothing panics on results that are
 //! empty or end early: that is when people need to see what was measured.
 
 #![warn(missing_docs)]

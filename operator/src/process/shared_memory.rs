@@ -54,8 +54,8 @@ impl SharedMemory {
         room(&self.specs, bytes.saturating_mul(SPEC_FACTOR))
     }
 
-    /// Waits for room to reconcile a run or a schedule whose spec is not kept, and holds it until the permit is
-    /// dropped.
+    /// Waits for room to reconcile a run or a schedule whose spec is not kept, and holds it until the permit
+    /// is dropped.
     pub(crate) async fn for_unkept(&self) -> OwnedSemaphorePermit {
         let room = self.unkept.clone().acquire_owned().await;
         room.expect("nobody closes it")

@@ -45,8 +45,8 @@ pub(crate) struct Starts(BTreeMap<String, NodeStarts>);
 struct NodeStarts {
     /// The incarnation of the pod that was created last.
     latest: u32,
-    /// When that pod was created, by the clock of this process. Of a pod that another operator has created, the
-    /// API server says it.
+    /// When that pod was created, by the clock of this process. Of a pod that another operator has created,
+    /// the API server says it.
     since: Instant,
     /// Whether the watch has shown that pod.
     is_shown: bool,

@@ -1,5 +1,5 @@
-//! When runs have entered their stages, by the clock of this process, and how often reconciling them has failed
-//! in a row.
+//! When runs have entered their stages, by the clock of this process, and how often reconciling them has
+//! failed in a row.
 //!
 //! The status of a run shows the same, unless nobody can write it. Then the run ends in its time all the
 //! same, and lets others begin.

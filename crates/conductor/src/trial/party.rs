@@ -231,8 +231,8 @@ pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     .await
 }
 
-/// Cancels a trial at a node and waits for what it has measured until then; not longer than [`GRACE_TIMEOUT`]. `None`
-/// if the node finished in the meantime and has forgotten the trial.
+/// Cancels a trial at a node and waits for what it has measured until then; not longer than
+/// [`GRACE_TIMEOUT`]. `None` if the node finished in the meantime and has forgotten the trial.
 async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
     // Deleting a finished trial would drop its result.
     let status = node.status(id).await?;
