@@ -313,7 +313,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         format!(
             "neighbouring samples of {trials} trials are merged: the results have about {bytes} bytes at most \
              (--max-result-bytes of the operator), and the operator keeps a limited amount of what nodes measure. \
-             Metrics are computed from all samples that it has kept"
+             Metrics that come from samples are computed from all for which it had room"
         )
     });
     let (results, kept) = journal.close(results).await;

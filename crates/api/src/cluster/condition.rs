@@ -21,7 +21,8 @@ pub enum Type {
     /// Only of runs that compare or expect something: whether all that is expected is proved to hold. The
     /// message has the evidence.
     Verdict,
-    /// Only of runs that measured more than the operator keeps of a run: the results have fewer samples.
+    /// Only of runs that measured more than the operator keeps of a run, or had room for: the results have
+    /// fewer samples.
     SamplesMerged,
     /// Only of runs whose pods had containers that perfrun did not make. The message names them.
     ContainersInjected,
@@ -134,8 +135,9 @@ pub enum Reason {
     /// `maxIterations`, a quieter machine or a larger bound.
     NotPrecise,
     /// Neighbouring samples of trials are merged, so that the results fit, or because the operator had no
-    /// room for all; the message says of how many. Metrics are computed from all samples for which it had
-    /// room. `--max-result-bytes` of the operator keeps more.
+    /// room for all; the message says of how many. Where only what is kept is merged, metrics are complete.
+    /// Where the operator had no room, metrics that come from samples (of `echo` and `relayStress`) are
+    /// computed from the merged ones. `--max-result-bytes` of the operator keeps more.
     ResultsTooLarge,
     /// Something added containers to pods of the run, for example a service mesh. They may carry the traffic
     /// that is measured, and use CPU time. Leave them out, with labels or annotations in `spec.template`.
