@@ -6,7 +6,7 @@
 mod comparison;
 mod schema;
 
-use std::{borrow::Cow, collections::BTreeSet, fmt, sync::LazyLock};
+use std::{borrow::Cow, collections::BTreeSet, fmt, slice::from_ref, sync::LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -22,6 +22,7 @@ use thiserror::Error;
 pub use self::comparison::{BASE, CANDIDATE, ComparedSides, ComparisonOverride};
 use crate::{
     bounded::{Bounded, SPEC_BYTES},
+    nearest::did_you_mean,
     schedule::PerfSchedule,
     spec::{PerfRun, PerfRunSpec},
 };
@@ -36,12 +37,12 @@ pub enum Error {
     #[error("the file has no document: a PerfRun begins with apiVersion: {API_VERSION}, kind: PerfRun")]
     Empty,
     /// The document is of another kind.
-    #[error("document {index} is not a {kind} of {API_VERSION}: {actual}")]
+    #[error("document {index} is {} of {API_VERSION}: {actual}", none_of(.kinds))]
     Kind {
         /// Position in the stream, from 1.
         index: usize,
-        /// What it should be.
-        kind: Cow<'static, str>,
+        /// What it should be: one of these.
+        kinds: Vec<Cow<'static, str>>,
         /// What it is instead.
         actual: String,
     },
@@ -89,6 +90,13 @@ const API_VERSION: &str = "perfrun.io/v1alpha1";
 
 /// Most values that aliases of YAML may repeat in a file. Its few KiB could otherwise become 100 MB.
 const REPEATED_MAX: usize = 1 << 16;
+
+fn none_of(kinds: &[Cow<'static, str>]) -> String {
+    match kinds {
+        [kind] => format!("not a {kind}"),
+        _ => format!("neither a {}", kinds.join(" nor a ")),
+    }
+}
 
 fn list(problems: &[FieldProblem]) -> String {
     problems
@@ -145,6 +153,7 @@ pub fn parse_schedules(text: &str) -> Result<Vec<PerfSchedule>, Error> {
 /// Reads and validates every document of a stream of PerfRuns and PerfSchedules.
 pub fn parse_any(text: &str) -> Result<Vec<Document>, Error> {
     stream(text, |index, value| {
+        check_kind(index, &value, &[PerfRun::kind(&()), PerfSchedule::kind(&())])?;
         if value["kind"] == *PerfSchedule::kind(&()) {
             let (label, schedule) = read(index, value, &SCHEDULE)?;
             Ok((label, Document::Schedule(Box::new(schedule))))
@@ -206,9 +215,7 @@ impl SchemaValid {
         K: Resource<DynamicType = ()>,
     {
         let kind = K::kind(&());
-        if let Some(actual) = other_kind(&value, &kind) {
-            return Err(Error::Kind { index, kind, actual });
-        }
+        check_kind(index, &value, from_ref(&kind))?;
         let label = match value.pointer("/metadata/name").and_then(Value::as_str) {
             None | Some("") => format!("document {index}"),
             Some(name) => format!("{}/{name}", kind.to_lowercase()),
@@ -257,19 +264,40 @@ fn refuse_if_any(name: &str, problems: Vec<FieldProblem>) -> Result<(), Error> {
     }
 }
 
-/// What a document is, if it is not of the expected kind.
-fn other_kind(value: &Value, expected: &str) -> Option<String> {
+/// Refuses a document that is of none of the expected kinds.
+fn check_kind(index: usize, value: &Value, expected: &[Cow<'static, str>]) -> Result<(), Error> {
+    match other_kind(value, expected) {
+        None => Ok(()),
+        Some(actual) => Err(Error::Kind {
+            index,
+            kinds: expected.to_vec(),
+            actual,
+        }),
+    }
+}
+
+/// What a document is, if it is of none of the expected kinds.
+fn other_kind(value: &Value, expected: &[Cow<'static, str>]) -> Option<String> {
+    let is_expected = |kind: &str| expected.iter().any(|one| one == kind);
     let actual = match value {
         Value::Object(fields) => {
             match ["apiVersion", "kind"].map(|key| fields.get(key).and_then(Value::as_str)) {
-                [Some(API_VERSION), Some(kind)] if kind == expected => return None,
+                [Some(API_VERSION), Some(kind)] if is_expected(kind) => return None,
+                [Some(API_VERSION), Some(kind)] if expected.len() > 1 => {
+                    format!(
+                        "it is a {kind}{}",
+                        did_you_mean(kind, expected.iter().map(AsRef::as_ref))
+                    )
+                }
                 [Some(API_VERSION), Some(kind)] if kind == PerfSchedule::kind(&()) => {
                     format!("it is a {kind}, which a cluster runs: apply it with `kubectl apply -f FILE`")
                 }
                 [Some(version), Some(kind)] => {
-                    format!(
-                        "it is a {kind} of {version}: write apiVersion: {API_VERSION} and kind: {expected}"
-                    )
+                    let right = match is_expected(kind) {
+                        true => kind.to_owned(),
+                        false => expected.join(" or "),
+                    };
+                    format!("it is a {kind} of {version}: write apiVersion: {API_VERSION} and kind: {right}")
                 }
                 [None, _] => "it has no apiVersion".to_owned(),
                 [_, None] => "it has no kind".to_owned(),

@@ -2,7 +2,7 @@
 //! others.
 
 use perfrun_api::{
-    document::{Error, parse},
+    document::{Error, parse, parse_any},
     spec::{PerfRun, Placement},
 };
 use perfrun_contract::{
@@ -72,6 +72,41 @@ fn every_fault_is_refused_with_a_message_that_names_it() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn where_both_kinds_are_read_a_misspelt_one_is_answered_with_the_nearest() {
+    for (version, kind, actual) in [
+        (
+            "perfrun.io/v1alpha1",
+            "PerfSchedul",
+            "a PerfSchedul; did you mean PerfSchedule?",
+        ),
+        (
+            "perfrun.io/v1alpha1",
+            "PerfRum",
+            "a PerfRum; did you mean PerfRun?",
+        ),
+        ("perfrun.io/v1alpha1", "Pod", "a Pod"),
+        (
+            "perfrun.io/v2",
+            "PerfSchedule",
+            "a PerfSchedule of perfrun.io/v2: write apiVersion: perfrun.io/v1alpha1 and kind: PerfSchedule",
+        ),
+        (
+            "apps/v1",
+            "Deployment",
+            "a Deployment of apps/v1: write apiVersion: perfrun.io/v1alpha1 and kind: PerfRun or PerfSchedule",
+        ),
+    ] {
+        let document = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: bad}}\n");
+        assert_eq!(
+            parse_any(&document).unwrap_err().to_string(),
+            format!(
+                "document 1 is neither a PerfRun nor a PerfSchedule of perfrun.io/v1alpha1: it is {actual}"
+            )
+        );
+    }
 }
 
 #[test]
