@@ -166,6 +166,11 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 /// it.
 pub fn runs_in(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let is_run = |folder: &Path| results_in(folder).is_some();
+    if matches!(path.try_exists(), Ok(false)) {
+        return Err(Error::NoRuns {
+            folder: path.to_owned(),
+        });
+    }
     if !path.is_dir() || is_run(path) {
         return Ok(vec![path.to_owned()]);
     }

@@ -572,9 +572,12 @@ fn history_is_a_line_for_each_run_cell_and_metric() {
         "{csv}"
     );
     assert!(!last.contains(&unmeasured), "{csv}");
+    let no_runs = "unable to read nowhere: neither it nor a folder in it has a results.json: name the results folder of \
+                   a run, or the folder with those of several, such as results";
+    refused(scratch.call(&["history", "nowhere"]), no_runs);
     refused(
-        scratch.call(&["history", "nowhere"]),
-        "unable to read nowhere: name the results folder",
+        scratch.call(&["compare", "--history", "nowhere", "kept/few"]),
+        no_runs,
     );
 }
 
