@@ -42,6 +42,9 @@ const BELOW_PACE: &str = "Stacks that did not achieve the pace of an echo are no
 /// What follows a share of raw.
 const OF_RAW: &str = " of raw";
 
+/// What follows a share of the proxy that raw has in the place of a relay.
+const OF_PROXY: &str = " of the raw proxy";
+
 /// The value of a pair of stacks, with its 95 % confidence interval.
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
@@ -121,7 +124,8 @@ pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
     sentences.extend(has_medians.then(|| NO_ORDER.to_owned()));
     sentences.extend((!shown.is_empty() && shown.len() < cases.len()).then(|| SELECTED.to_owned()));
     sentences.extend(shown.iter().map(|case| case.sentence()));
-    let has_shares = sentences.iter().any(|sentence| sentence.contains(OF_RAW));
+    let is_share = |sentence: &String| sentence.contains(OF_RAW) || sentence.contains(OF_PROXY);
+    let has_shares = sentences.iter().any(is_share);
     let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());
     let is_below_pace = source.limited(Flag::BelowNominal) > 0;
     let explained = [
@@ -272,10 +276,14 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
         let raw = source.plan().cells.get(source.plan().raw_of(cell)?)?;
         source.value(&mut Notes::default(), raw, metric, Style::Scaled)
     };
+    let (of_reference, reference) = match cell.parameters.is_relayed() {
+        true => (OF_PROXY, "the raw proxy"),
+        false => (OF_RAW, "raw"),
+    };
     let beside = match (share, cell.is_raw()) {
-        (Some(share), _) => format!("{}{OF_RAW}", share.text),
+        (Some(share), _) => format!("{}{of_reference}", share.text),
         (None, true) => String::new(),
-        (None, false) => raw().map_or_else(String::new, |raw| format!("raw {}", raw.text)),
+        (None, false) => raw().map_or_else(String::new, |raw| format!("{reference} {}", raw.text)),
     };
     let sign = match metric.better() {
         Better::Lower => -1.0,
