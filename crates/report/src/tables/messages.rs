@@ -120,7 +120,7 @@ fn method(cells: &[&Cell]) -> String {
             each => format!("one message in {each}, which an acknowledgement names"),
         };
         format!(
-            "Mode stream has {} messages in flight. Round trips are of {timed}",
+            "Mode stream has {} messages in flight, and its round trips are of {timed}",
             load.window
         )
     });
