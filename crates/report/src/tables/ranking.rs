@@ -36,6 +36,9 @@ const SELECTED: &str = "One case of each transport follows: the largest differen
 /// What "of raw" means, for those who divide the values of a table.
 const SHARES: &str = "Shares of raw are estimated from the ratios within iterations (Hodges and Lehmann), and may differ from the ratio of the medians.";
 
+/// Where the medians of substreams are: the first table has means, as the published tools do.
+const MEDIANS: &str = "Median times to open a substream are in the table Substreams in detail, as p50.";
+
 /// What is left out of the sentences.
 const BELOW_PACE: &str = "Stacks that did not achieve the pace of an echo are not compared.";
 
@@ -127,10 +130,12 @@ pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
     let is_share = |sentence: &String| sentence.contains(OF_RAW) || sentence.contains(OF_PROXY);
     let has_shares = sentences.iter().any(is_share);
     let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());
+    let is_of_medians = !sentences.is_empty() && cases.iter().any(|case| case.metric == Metric::OpenP50);
     let is_below_pace = source.limited(Flag::BelowNominal) > 0;
     let explained = [
         (has_alternatives, ALTERNATIVES),
         (has_shares, SHARES),
+        (is_of_medians, MEDIANS),
         (is_below_pace, BELOW_PACE),
     ];
     let explained = explained.into_iter().filter(|(is_due, _)| *is_due);
