@@ -153,7 +153,7 @@ pub fn parse_schedules(text: &str) -> Result<Vec<PerfSchedule>, Error> {
 /// Reads and validates every document of a stream of PerfRuns and PerfSchedules.
 pub fn parse_any(text: &str) -> Result<Vec<Document>, Error> {
     stream(text, |index, value| {
-        check_kind(index, &value, &[PerfRun::kind(&()), PerfSchedule::kind(&())])?;
+        check_kind(index, &value, &kinds())?;
         if value["kind"] == *PerfSchedule::kind(&()) {
             let (label, schedule) = read(index, value, &SCHEDULE)?;
             Ok((label, Document::Schedule(Box::new(schedule))))
@@ -264,6 +264,11 @@ fn refuse_if_any(name: &str, problems: Vec<FieldProblem>) -> Result<(), Error> {
     }
 }
 
+/// All kinds of this API version.
+fn kinds() -> [Cow<'static, str>; 2] {
+    [PerfRun::kind(&()), PerfSchedule::kind(&())]
+}
+
 /// Refuses a document that is of none of the expected kinds.
 fn check_kind(index: usize, value: &Value, expected: &[Cow<'static, str>]) -> Result<(), Error> {
     match other_kind(value, expected) {
@@ -278,15 +283,17 @@ fn check_kind(index: usize, value: &Value, expected: &[Cow<'static, str>]) -> Re
 
 /// What a document is, if it is of none of the expected kinds.
 fn other_kind(value: &Value, expected: &[Cow<'static, str>]) -> Option<String> {
+    let known = kinds();
     let is_expected = |kind: &str| expected.iter().any(|one| one == kind);
+    let is_known = |kind: &str| known.iter().any(|one| one == kind);
     let actual = match value {
         Value::Object(fields) => {
             match ["apiVersion", "kind"].map(|key| fields.get(key).and_then(Value::as_str)) {
                 [Some(API_VERSION), Some(kind)] if is_expected(kind) => return None,
-                [Some(API_VERSION), Some(kind)] if expected.len() > 1 => {
+                [Some(API_VERSION), Some(kind)] if !is_known(kind) => {
                     format!(
                         "it is a {kind}{}",
-                        did_you_mean(kind, expected.iter().map(AsRef::as_ref))
+                        did_you_mean(kind, known.iter().map(AsRef::as_ref))
                     )
                 }
                 [Some(API_VERSION), Some(kind)] if kind == PerfSchedule::kind(&()) => {

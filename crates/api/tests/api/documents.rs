@@ -75,7 +75,7 @@ fn every_fault_is_refused_with_a_message_that_names_it() {
 }
 
 #[test]
-fn where_both_kinds_are_read_a_misspelt_one_is_answered_with_the_nearest() {
+fn where_both_kinds_are_read_a_misspelt_kind_is_answered_with_the_nearest() {
     for (version, kind, actual) in [
         (
             "perfrun.io/v1alpha1",
