@@ -36,6 +36,7 @@ use crate::{
         health::Health,
         lease::Leadership,
         metrics::Metrics,
+        orphans::report_orphaned,
         shared_memory::SharedMemory,
         signal::stop_signal,
         watch::{note_failure, watch},
@@ -250,7 +251,7 @@ impl Process<'_> {
                 note_failure(result, metrics);
                 future::ready(())
             });
-        join!(runs, schedules, recheck(&context), note_listed(&context, health));
+        join!(runs, schedules, recheck(&context), follow_lists(&context, health));
     }
 
     /// The services of a term. `client` is that of the term.
@@ -306,14 +307,16 @@ fn watch_runs(
         .applied_objects()
 }
 
-/// Notes that the operator knows all runs and their pods. No run is reconciled before.
-async fn note_listed(context: &Context, health: &Health) {
+/// Notes that the operator knows all runs and their pods: no run is reconciled before. From then on, reports
+/// pods whose run no longer exists.
+async fn follow_lists(context: &Context, health: &Health) {
     let (runs, pods) = (&context.turns.runs, &context.services.pods);
     if runs.wait_until_ready().await.is_ok() && pods.wait_until_ready().await.is_ok() {
         // Nothing else sets it.
         let _ = context.is_listed.set(());
         health.note_listed();
         context.services.metrics.note_listed();
+        report_orphaned(runs, pods).await;
     }
 }
 

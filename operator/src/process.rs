@@ -1,4 +1,5 @@
-//! The process: leadership, watches, metrics, the room that journals share, the signal to stop.
+//! The process: leadership, watches, metrics, pods without a run, the room that journals share, the signal to
+//! stop.
 
 pub(crate) mod admin;
 pub(crate) mod clock;
@@ -6,6 +7,7 @@ pub(crate) mod fence;
 pub(crate) mod health;
 pub(crate) mod lease;
 pub(crate) mod metrics;
+pub(crate) mod orphans;
 pub(crate) mod shared_memory;
 pub(crate) mod signal;
 pub(crate) mod watch;

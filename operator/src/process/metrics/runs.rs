@@ -5,14 +5,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     fmt,
     sync::Arc,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Resource, ResourceExt, runtime::reflector::Store};
+use kube::{ResourceExt, runtime::reflector::Store};
 use parking_lot::Mutex;
 use perfrun_api::{
     cluster::condition,
@@ -23,7 +23,10 @@ use perfrun_contract::{metrics::operator, plan::Cell, run::Phase};
 use perfrun_metrics::{NO_LABELS, RunView, encode_runs, encode_samples};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
-use crate::api::watched::{WatchedPod, WatchedRun};
+use crate::{
+    api::watched::{WatchedPod, WatchedRun},
+    process::orphans::orphaned,
+};
 
 /// The largest number of exported rows and cells, about 10 MiB of text. Those of the latest runs come first.
 const ROWS_MAX: usize = 10_000;
@@ -72,7 +75,7 @@ impl Collector for Runs {
         };
         let (runs, pods) = (runs.state(), pods.state());
         let orphaned = match watched.is_listed {
-            true => orphaned(&runs, &pods),
+            true => orphaned(&runs, &pods).len(),
             false => 0,
         };
         let runs = runs.iter().filter_map(|run| run.readable()).collect();
@@ -84,16 +87,6 @@ impl Collector for Runs {
         encode_samples(encoder, &operator::ORPHANED_PODS, [(NO_LABELS, orphaned as f64)])?;
         encode_runs(encoder, &views, Timestamp::now().as_duration().as_secs_f64())
     }
-}
-
-/// The number of pods whose run no longer exists.
-fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<WatchedPod>]) -> usize {
-    let living: HashSet<&str> = runs.iter().filter_map(|run| run.meta().uid.as_deref()).collect();
-    let is_orphaned = |pod: &&Arc<WatchedPod>| {
-        let mut owners = pod.owner_references().iter();
-        !owners.any(|owner| living.contains(owner.uid.as_str()))
-    };
-    pods.iter().filter(is_orphaned).count()
 }
 
 fn by_phase(runs: &[RunView]) -> impl Iterator<Item = ([(&'static str, String); 1], f64)> {
@@ -263,21 +256,6 @@ mod tests {
         refused.status.as_mut().unwrap().trials.total = 0;
         views(vec![&active, &refused], ROWS_MAX, &mut known);
         assert_eq!(known.0.len(), 0);
-    }
-
-    #[test]
-    fn pods_without_a_living_run_are_counted() {
-        let mut run = named("a-run");
-        run.metadata.uid = Some("living".to_owned());
-        let pod = |owner: &str| {
-            let owner = json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "a-run", "uid": owner});
-            let pod = json!({"metadata": {"ownerReferences": [owner]}});
-            Arc::new(serde_json::from_value(pod).unwrap())
-        };
-        let runs = [Arc::new(watched(run))];
-        let nobodys = Arc::new(serde_json::from_value(json!({"metadata": {}})).unwrap());
-        let pods = [pod("living"), pod("deleted"), nobodys];
-        assert_eq!(orphaned(&runs, &pods), 2);
     }
 
     #[test]
