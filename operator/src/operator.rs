@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, mem, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use error_reporter::Report;
-use futures::{Stream, StreamExt, TryStreamExt, future, join};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future, join};
 use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::{
     Client, ResourceExt,
@@ -227,6 +227,7 @@ impl Process<'_> {
             plans: Plans::default(),
             times: Times::default(),
             conductors: Conductors::default(),
+            are_runs_listed: SetOnce::new(),
             is_listed: SetOnce::new(),
         });
         let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
@@ -242,9 +243,14 @@ impl Process<'_> {
                 }
             })
             .touched_objects();
+        let begun = context.clone();
+        let pods_seen = async move {
+            begun.are_runs_listed.wait().await;
+            pods_seen
+        };
         let runs = Controller::for_stream(runs_seen, runs)
             .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
-            .owns_stream(pods_seen)
+            .owns_stream(pods_seen.flatten_stream())
             .reconcile_on(UnboundedReceiverStream::new(woken))
             .run(reconcile, after_error, context.clone())
             .for_each(|result| {
@@ -298,7 +304,11 @@ fn watch_runs(
             match event {
                 watcher::Event::Init => listed.clear(),
                 watcher::Event::InitApply(run) => listed.extend(run.uid()),
-                watcher::Event::InitDone => context.remove_all_except(&mem::take(&mut listed)),
+                watcher::Event::InitDone => {
+                    context.remove_all_except(&mem::take(&mut listed));
+                    // A later list changes nothing.
+                    let _ = context.are_runs_listed.set(());
+                }
                 watcher::Event::Apply(_) => {}
                 watcher::Event::Delete(run) => context.remove(&run.uid().unwrap_or_default()),
             }
@@ -367,6 +377,19 @@ mod tests {
         );
         sleep(Duration::from_secs(120)).await;
         assert_eq!(health.check_ready(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_are_listed_after_all_runs() {
+        let server = server();
+        server.script_times(1, Method::GET, "/perfruns", Answer::DoLate(60));
+        let client = server.client();
+        tokio::spawn(async move { lead(&args(), client, &Arc::new(Metrics::new()), &Arc::default()).await });
+        let are_pods_listed = || !server.unused_rights().contains(&"pods list".to_owned());
+        sleep(Duration::from_secs(30)).await;
+        assert!(!are_pods_listed());
+        sleep(Duration::from_secs(120)).await;
+        assert!(are_pods_listed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,9 @@ pub(crate) struct Context {
     pub(crate) plans: Plans,
     pub(crate) times: Times,
     pub(crate) conductors: Conductors,
+    /// Set when all runs have been listed. Pods are listed after them, because two lists take more memory at
+    /// the same time.
+    pub(crate) are_runs_listed: SetOnce<()>,
     /// Set when all runs and their pods have been listed. The stores themselves wake only one of the tasks
     /// that wait for them.
     pub(crate) is_listed: SetOnce<()>,

@@ -90,6 +90,7 @@ impl Scene {
             plans: Plans::default(),
             times: Times::default(),
             conductors: Conductors::default(),
+            are_runs_listed: SetOnce::new_with(Some(())),
             is_listed: SetOnce::new_with(Some(())),
         };
         Self {
