@@ -164,6 +164,20 @@ impl Operators {
         self.await_ready().await
     }
 
+    /// Scales the Deployment to nothing, does some work, and scales it back, even if the work failed.
+    pub async fn without_any<T>(&self, work: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+        let replicas = self.deployment().await?.spec.replicas.unwrap_or(1);
+        let done = async {
+            self.scale(0).await?;
+            work().await
+        }
+        .await;
+        let restored = self.scale(replicas).await;
+        let done = done?;
+        restored?;
+        Ok(done)
+    }
+
     /// The most memory that the process of an operator has had, in MiB. Processes that are not on this
     /// computer do not count.
     pub async fn most_memory(&self) -> Result<u64> {

@@ -19,7 +19,7 @@ use perfrun_api::{
 use perfrun_contract::run::Phase;
 use serde_json::Value;
 
-use crate::{Scene, until};
+use crate::{Scene, seconds, until};
 
 /// A run of three trials that each take some milliseconds.
 pub const TINY: &str = "
@@ -98,6 +98,19 @@ impl Scene {
             describe(&run)
         );
         Ok(run)
+    }
+
+    /// Waits until two runs have succeeded, and checks that the second began after the first had ended.
+    pub async fn succeeded_in_turn(&self, first: &str, second: &str) -> Result<()> {
+        let first = self.succeeded(first, seconds(90)).await?;
+        let second = self.succeeded(second, seconds(90)).await?;
+        let ended = condition(&first, Type::Complete).map(|condition| &condition.last_transition_time);
+        let began = condition(&second, Type::Provisioned).map(|condition| &condition.last_transition_time);
+        ensure!(
+            began >= ended,
+            "the second was ready at {began:?}, the first ended at {ended:?}"
+        );
+        Ok(())
     }
 
     /// Waits until a run is in progress and a number of its trials have ended.

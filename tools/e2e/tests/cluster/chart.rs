@@ -88,36 +88,39 @@ fn releases_of_different_namespaces_need_no_rights_outside_them() {
         let Some(helms) = helms(scene) else { return Ok(()) };
         let (first, second) = (scene.another(RESTRICTED).await?, scene.another(RESTRICTED).await?);
         // Together with the operator of all namespaces, each run would be run twice.
-        let replicas = scene.operators().deployment().await?.spec.replicas;
-        scene.operators().scale(0).await?;
-        let ran = async {
-            // Each is in its own namespace. The first also watches another one.
-            let watched = [vec![&first, scene], vec![&second]];
-            for ((place, watched), helm) in [&first, &second].into_iter().zip(&watched).zip(&helms) {
-                install_for(helm, place, watched).await?;
-                for place in watched {
-                    place.create("own", TINY).await?;
+        let operators = scene.operators();
+        operators
+            .without_any(async || {
+                let ran = run_side_by_side(scene, [&first, &second], &helms).await;
+                if ran.is_err() {
+                    first.explain().await;
+                    second.explain().await;
                 }
-            }
-            for ((place, watched), helm) in [&first, &second].into_iter().zip(&watched).zip(&helms) {
-                for place in watched {
-                    let run = place.succeeded("own", seconds(60)).await?;
-                    check_every_trial_once(&run, &place.results(&run).await?)?;
-                }
-                leads_itself(place).await?;
-                test_upgrade_and_uninstall(helm, place).await?;
-            }
-            Ok(())
-        }
-        .await;
-        if ran.is_err() {
-            first.explain().await;
-            second.explain().await;
-        }
-        let removed = first.remove().await.and(second.remove().await);
-        scene.operators().scale(replicas.unwrap_or(2)).await?;
-        ran.and(removed)
+                let removed = first.remove().await.and(second.remove().await);
+                ran.and(removed)
+            })
+            .await
     });
+}
+
+async fn run_side_by_side(scene: &Scene, places: [&Scene; 2], helms: &[Helm; 2]) -> Result<()> {
+    // Each is in its own namespace. The first also watches another one.
+    let watched = [vec![places[0], scene], vec![places[1]]];
+    for ((place, watched), helm) in places.into_iter().zip(&watched).zip(helms) {
+        install_for(helm, place, watched).await?;
+        for place in watched {
+            place.create("own", TINY).await?;
+        }
+    }
+    for ((place, watched), helm) in places.into_iter().zip(&watched).zip(helms) {
+        for place in watched {
+            let run = place.succeeded("own", seconds(60)).await?;
+            check_every_trial_once(&run, &place.results(&run).await?)?;
+        }
+        leads_itself(place).await?;
+        test_upgrade_and_uninstall(helm, place).await?;
+    }
+    Ok(())
 }
 
 /// Installs a release whose operator has rights in some namespaces only, with the images of the existing

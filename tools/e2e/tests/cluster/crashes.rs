@@ -1,20 +1,24 @@
 //! The operator, or the API server, is killed, stopped or cut off at the worst moments. Another operator
 //! takes over: no trial is lost, and none is measured twice.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use perfrun_api::cluster::condition::Type;
+use perfrun_api::cluster::{ROLE_LABEL, condition::Type};
+use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::{NAMESPACE, cut_off, without},
     results::{check_every_trial_once, failures},
-    run::{LONG, TINY, is},
-    seconds,
+    run::{LONG, TINY, describe, is, phase, reason},
+    seconds, until,
 };
 use perfrun_test_kit::{Need, skip};
 use tokio::time::sleep;
+
+/// A label of Kubernetes nodes.
+const LABEL: &str = "example.com/e2e";
 
 #[test]
 fn an_operator_killed_while_pods_start_is_replaced() {
@@ -172,6 +176,68 @@ fn two_operators_that_lead_at_the_same_time_disturb_nothing() {
         // The first wakes up within its term: its own clock lets it write.
         ends_without_a_trace(scene, "twice-led").await
     });
+}
+
+/// Takes about two minutes: the operators end and start eight times. Before operators waited for the list of
+/// pods, the second run began in one of eight tries.
+#[test]
+fn an_exclusive_run_waits_for_one_that_was_starting_while_no_operator_ran() {
+    e2e(async |scene| {
+        let here = &scene.namespace;
+        // Its client starts when a Kubernetes node has the label.
+        let selector = format!("{LABEL}: {here}");
+        let first = TINY.to_owned()
+            + "timeouts: {provision: 10m}\n\
+               template: {client: {nodeSelector: {"
+            + &selector
+            + "}}}\n";
+        scene.create("first", &first).await?;
+        until("the first run has its pods", seconds(60), async || {
+            Ok((scene.pods("first").await?.len() == 2).then_some(()))
+        })
+        .await?;
+        for _ in 0..8 {
+            another_waits_after_an_outage(scene).await?;
+        }
+        let server = scene.pod("first", ROLE_LABEL, "server").await?;
+        let node = server.spec.and_then(|spec| spec.node_name);
+        let node = node.context("the server has no Kubernetes node")?;
+        let label = async |label: &str| scene.kubectl(&["label", "nodes", &node, label]).await;
+        label(&format!("{LABEL}={here}")).await?;
+        let ran = scene.succeeded_in_turn("first", "second").await;
+        label(&format!("{LABEL}-")).await?;
+        ran
+    });
+}
+
+/// Applies an exclusive run while no operator runs, and checks that the first one keeps it waiting.
+async fn another_waits_after_an_outage(scene: &Scene) -> Result<()> {
+    scene
+        .operators()
+        .without_any(async || {
+            let before = ["delete", "perfruns", "second", "--ignore-not-found"];
+            scene.kubectl(&before).await?;
+            scene.create("second", TINY).await
+        })
+        .await?;
+    scene
+        .run_until("second", "waits", seconds(60), |run| {
+            reason(run, Type::Provisioned) == "WaitingForOtherRuns"
+        })
+        .await?;
+    let first = scene.run("first").await?;
+    ensure!(
+        phase(&first) == Some(Phase::Provisioning),
+        "the first is {}",
+        describe(&first)
+    );
+    let pods = scene.pods("second").await?;
+    ensure!(
+        pods.is_empty(),
+        "the second has begun: it has {} pods",
+        pods.len()
+    );
+    Ok(())
 }
 
 /// Starts a run, and waits for the middle of a trial. Returns the leader's process; `None` if it is not on

@@ -6,7 +6,7 @@ use perfrun_contract::run::{Phase, RunState};
 use perfrun_e2e::{
     Scene, e2e,
     results::check_every_trial_once,
-    run::{LONG, TINY, condition, describe, message, phase, reason},
+    run::{LONG, TINY, describe, message, phase, reason},
     seconds, shared, until,
 };
 use serde_json::json;
@@ -166,15 +166,7 @@ fn exclusive_runs_wait_for_one_another_with_a_reason() {
             describe(&held)
         );
         ensure!(phase(&held) == Some(Phase::Pending), "it is {}", describe(&held));
-        let first = scene.succeeded("first", seconds(60)).await?;
-        let second = scene.succeeded("second", seconds(60)).await?;
-        let ended = condition(&first, Type::Complete).map(|condition| &condition.last_transition_time);
-        let began = condition(&second, Type::Provisioned).map(|condition| &condition.last_transition_time);
-        ensure!(
-            began >= ended,
-            "the second was ready at {began:?}, the first ended at {ended:?}"
-        );
-        Ok(())
+        scene.succeeded_in_turn("first", "second").await
     });
 }
 
