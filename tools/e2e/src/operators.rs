@@ -26,6 +26,7 @@ use crate::{Cluster, program, seconds, until};
 pub const NAMESPACE: &str = "perfrun-system";
 /// The operator's program, Deployment, Lease and service account.
 pub const NAME: &str = "perfrun-operator";
+const METRICS_PORT: u16 = 8080;
 const SELECTOR: &str = "app.kubernetes.io/name=perfrun-operator";
 /// Exit codes of a panic and of an abort.
 const FAULTS: [i32; 2] = [101, 134];
@@ -176,6 +177,24 @@ impl Operators {
         let done = done?;
         restored?;
         Ok(done)
+    }
+
+    /// A metric without labels, as the leader exports it.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let pod = self.leader().await?.name_any();
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics");
+        let page = program::output(self.cluster.kubectl().args(["get", "--raw", &path])).await?;
+        let mut lines = page.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = value.with_context(|| format!("the leader does not export {name}"))?;
+        Ok(value.parse()?)
+    }
+
+    /// What the leader has logged.
+    pub async fn log(&self) -> Result<String> {
+        let pod = self.leader().await?.name_any();
+        let log = self.pods.logs(&pod, &LogParams::default()).await;
+        log.with_context(|| format!("failed to get the log of {pod}"))
     }
 
     /// The most memory that the process of an operator has had, in MiB. Processes that are not on this

@@ -11,7 +11,7 @@ use perfrun_e2e::{
     lab::Lab,
     operators::{NAMESPACE, cut_off, without},
     results::{check_every_trial_once, failures},
-    run::{LONG, TINY, describe, is, phase, reason},
+    run::{ENDLESS, LONG, TINY, describe, is, phase, reason},
     seconds, until,
 };
 use perfrun_test_kit::{Need, skip};
@@ -207,6 +207,54 @@ fn an_exclusive_run_waits_for_one_that_was_starting_while_no_operator_ran() {
         let ran = scene.succeeded_in_turn("first", "second").await;
         label(&format!("{LABEL}-")).await?;
         ran
+    });
+}
+
+/// Takes less than a minute. It does not wait until the pods end at their deadline, which takes more than 15
+/// minutes.
+#[test]
+fn pods_of_a_run_that_was_deleted_without_them_are_counted_and_named() {
+    e2e(async |scene| {
+        scene.create("orphaned", ENDLESS).await?;
+        scene.measuring("orphaned", 0, seconds(60)).await?;
+        let operators = scene.operators();
+        // One that runs may delete the pods before the garbage collector disowns them.
+        operators
+            .without_any(async || {
+                let only = [
+                    "delete",
+                    "perfruns",
+                    "orphaned",
+                    "--cascade=orphan",
+                    "--timeout=1m",
+                ];
+                scene.kubectl(&only).await
+            })
+            .await?;
+        let pods = scene.pods("orphaned").await?;
+        let deadlines = pods
+            .iter()
+            .filter_map(|pod| pod.spec.as_ref()?.active_deadline_seconds);
+        ensure!(
+            pods.len() == 2 && deadlines.count() == 2,
+            "not each of the two pods has a deadline: {pods:?}"
+        );
+        until("the leader counts both", seconds(60), async || {
+            let number = operators.metric("perfrun_operator_orphaned_pods").await?;
+            ensure!(number >= 2.0, "it counts {number}");
+            Ok(Some(()))
+        })
+        .await?;
+        until("the leader has named each once", seconds(60), async || {
+            let log = operators.log().await?;
+            for name in pods.iter().map(ResourceExt::name_any) {
+                let lines = log.lines().filter(|line| line.contains("no longer exist"));
+                let times = lines.filter(|line| line.contains(&name)).count();
+                ensure!(times == 1, "it has named {name} {times} times");
+            }
+            Ok(Some(()))
+        })
+        .await
     });
 }
 
