@@ -12,10 +12,7 @@ use crate::{names::INCARNATIONS_MAX, pods::NodePod, process::clock::elapsed};
 /// How many pods in a row may end without having been ready. After that, another is unlikely to start.
 const NEVER_READY_MAX: u32 = 5;
 
-/// A bound of the pause before a node gets another pod, if its last one was never ready. With five such pods
-/// the longest pause is 15 s.
-const START_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The longest pause if its last one has been ready.
+/// The longest pause before a node gets another pod, if its last one has been ready.
 const LOSS_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a loss makes the next pause longer.
@@ -242,16 +239,15 @@ impl NodeStarts {
 
     /// The pause between the latest pod and the next. The first loss of a node is made good immediately.
     fn pause(&self, now: Instant) -> Duration {
+        let growing = |exponent| Duration::from_secs(2_u64.saturating_pow(exponent) - 1);
+        if !self.was_ready {
+            // Less than `NEVER_READY_MAX`, so that the pause is short.
+            return growing(self.never_ready);
+        }
         let losses = self.losses.iter();
         let losses = losses.filter(|at| now - **at < LOSS_COUNTS_FOR).count();
-        let (exponent, longest) = if self.was_ready {
-            let losses = u32::try_from(losses).unwrap_or(u32::MAX);
-            (losses.saturating_sub(1), LOSS_PAUSE_MAX)
-        } else {
-            (self.never_ready, START_PAUSE_MAX)
-        };
-        let seconds = 2_u64.saturating_pow(exponent) - 1;
-        Duration::from_secs(seconds).min(longest)
+        let losses = u32::try_from(losses).unwrap_or(u32::MAX);
+        growing(losses.saturating_sub(1)).min(LOSS_PAUSE_MAX)
     }
 }
 
