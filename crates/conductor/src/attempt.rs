@@ -1,6 +1,6 @@
 //! An attempt at a trial, and the nodes that it is made with.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
 use perfrun_contract::{
     node::Info,
@@ -11,6 +11,39 @@ use crate::{
     client::{AgentClient, NodeClient},
     clock::NodeClock,
 };
+
+/// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left
+/// there, and one with another id never does.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RunId(String);
+
+impl RunId {
+    /// A new one.
+    pub fn random() -> Self {
+        Self(format!("{:08x}", rand::random::<u32>()))
+    }
+}
+
+impl FromStr for RunId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if (1..=63).contains(&text.len()) && text.chars().all(allowed) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "{text:?} is not the id of a run: use 1 to 63 lower-case letters, digits and '-'"
+            ))
+        }
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// A node of the run.
 #[derive(Debug)]
@@ -26,8 +59,8 @@ pub(crate) struct Node {
 /// One attempt at a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt<'a> {
-    /// What the nodes know it by.
-    pub id: String,
+    /// The run that it is of.
+    pub run_id: RunId,
     pub trial: &'a Trial,
     pub cell: &'a Cell,
     pub attempt: u32,
@@ -45,4 +78,17 @@ pub(crate) struct Attempt<'a> {
     pub at: Duration,
     /// How often progress is reported.
     pub progress_interval: Duration,
+}
+
+impl Attempt<'_> {
+    /// What the nodes know it by.
+    pub(crate) fn id(&self) -> String {
+        format!("{}-{}.a{}", self.run_id, self.trial.id, self.attempt)
+    }
+
+    /// Whether this is what nodes know an attempt of the same run by.
+    pub(crate) fn is_of_same_run(&self, id: &str) -> bool {
+        let rest = id.strip_prefix(self.run_id.0.as_str());
+        rest.is_some_and(|rest| rest.starts_with('-'))
+    }
 }

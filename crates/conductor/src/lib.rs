@@ -9,7 +9,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `attempt` | one attempt at a trial, and its nodes |
+//! | `attempt` | one attempt at a trial, what nodes know it by, and its nodes |
 //! | [`client`] | the calls of the node contract over HTTP |
 //! | [`clock`] | offsets between nodes' clocks and ours |
 //! | `trial` | one trial: the order of calls, and what is done when one fails |
@@ -33,7 +33,8 @@ pub mod run;
 mod traits;
 mod trial;
 
+pub use attempt::RunId;
 pub use client::{AgentClient, NodeClient};
 pub use progress::{Event, OnEvent};
-pub use run::{ATTEMPTS, Conductor, RunEnd, RunId, RunOptions};
+pub use run::{ATTEMPTS, Conductor, RunEnd, RunOptions};
 pub use traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason};

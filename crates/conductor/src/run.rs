@@ -4,7 +4,7 @@ mod next;
 mod nodes;
 mod suitability;
 
-use std::{collections::BTreeMap, fmt, mem, str::FromStr, time::Duration};
+use std::{collections::BTreeMap, mem, time::Duration};
 
 use perfrun_contract::{
     network::NetworkImpairments,
@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::next::ATTEMPTS;
 use self::next::{Next, Progress};
 use crate::{
-    attempt::{Attempt, Node},
+    attempt::{Attempt, Node, RunId},
     clock::LocalClock,
     links::{Counting, Links, LinksNotReady},
     progress::{Event, OnEvent},
@@ -35,39 +35,6 @@ const PREPARE_ATTEMPTS: u32 = 2;
 
 /// How long nodes may take, at the end, to forget the last trial.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left
-/// there, and one with another id never does.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct RunId(String);
-
-impl RunId {
-    /// A new one.
-    pub fn random() -> Self {
-        Self(format!("{:08x}", rand::random::<u32>()))
-    }
-}
-
-impl FromStr for RunId {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if (1..=63).contains(&text.len()) && text.chars().all(allowed) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(format!(
-                "{text:?} is not the id of a run: use 1 to 63 lower-case letters, digits and '-'"
-            ))
-        }
-    }
-}
-
-impl fmt::Display for RunId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -295,7 +262,7 @@ impl Session<'_> {
         })?;
         let network = plan.networks.iter().find(|network| network.name == cell.network);
         let task = Attempt {
-            id: format!("{}-{}.a{attempt}", options.run_id, trial.id),
+            run_id: options.run_id.clone(),
             trial,
             cell,
             attempt,

@@ -87,7 +87,7 @@ pub(crate) async fn run(
     on_event: &OnEvent<'_>,
     stop: &CancellationToken,
 ) -> Ended {
-    let span = tracing::debug_span!("trial", id = task.id);
+    let span = tracing::debug_span!("trial", id = task.id());
     Driver::new(task, nodes, clock, on_event, stop)
         .run()
         .instrument(span)
@@ -105,7 +105,7 @@ pub(crate) fn not_run(task: &Attempt<'_>, not_ready: LinksNotReady) -> Ended {
         record: Box::new(record),
         lost,
         leftover: Leftover {
-            id: task.id.as_str().into(),
+            id: task.id().into(),
             nodes: vec![],
         },
         room: vec![],
@@ -125,9 +125,10 @@ pub(crate) enum KnownState {
 
 /// Asks nodes what they know of this attempt.
 pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> KnownState {
+    let id = &task.id();
     let states = party::parties(task.cell, nodes)
         .into_iter()
-        .map(|party| async move { party.node.status(&task.id).await.ok().map(|status| status.state) });
+        .map(|party| async move { party.node.status(id).await.ok().map(|status| status.state) });
     let states = join_all(states).await;
     if states.iter().all(|state| *state == Some(TrialState::Finished)) {
         KnownState::Ended
@@ -140,7 +141,7 @@ pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Nod
 
 /// Makes nodes forget this attempt, wherever it is in progress.
 pub(crate) async fn forget(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) {
-    party::forget_all(&party::parties(task.cell, nodes), &task.id).await;
+    party::forget_all(&party::parties(task.cell, nodes), &task.id()).await;
 }
 
 /// Whether nodes know the trial with another request: an earlier session prepared them for nodes that were
@@ -188,7 +189,7 @@ impl<'a> Driver<'a> {
         let now = Instant::now();
         let parties = party::parties(task.cell, nodes);
         Self {
-            id: task.id.as_str().into(),
+            id: task.id().into(),
             began: now,
             parties,
             nodes,
@@ -379,13 +380,10 @@ impl<'a> Driver<'a> {
     /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node
     /// with what it knew of the trials between. Returns whether there were any.
     async fn end_leftovers(&self, prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
-        let own = format!("-{}.a{}", self.task.trial.id, self.task.attempt);
-        let run = self.id.strip_suffix(&own).unwrap_or(&self.id);
-        let is_ours = |trial: &str| trial.strip_prefix(run).is_some_and(|rest| rest.starts_with('-'));
         let leftovers: BTreeSet<&str> = prepared
             .iter()
             .filter_map(|(_, answer)| match answer {
-                Err(Error::Busy(trial)) if is_ours(trial) => Some(trial.as_str()),
+                Err(Error::Busy(trial)) if self.task.is_of_same_run(trial) => Some(trial.as_str()),
                 _ => None,
             })
             .collect();
