@@ -17,6 +17,7 @@
 
 pub mod age;
 pub mod condition;
+mod name;
 mod part;
 mod place;
 
@@ -30,7 +31,10 @@ use perfrun_contract::{newer, record::TrialRecord};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-pub use self::part::PartKind;
+pub use self::{
+    name::{SUFFIX_MAX, object_name},
+    part::PartKind,
+};
 use crate::{memory::Memory, results::Results};
 
 /// Label of all objects of a run: the name of the run.

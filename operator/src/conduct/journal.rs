@@ -45,7 +45,6 @@ use super::{Job, Shared, Wake, totals::RecordTotals};
 use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
-    names,
     process::{metrics::Metrics, shared_memory::SharedMemory},
 };
 
@@ -397,7 +396,7 @@ impl NumberedParts {
         let kind = pending.kind;
         let number = self.next.entry(kind).or_default();
         loop {
-            let name = names::part(&self.run.name, &self.run.uid, kind, *number);
+            let name = kind.name(&self.run.name, &self.run.uid, *number);
             let attempt = || self.store.put(&name, part, pending.previous.as_deref());
             let is_new = match retries {
                 None => attempt().await,

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Instant};
 use axum::{body::Bytes, response::Response};
 use http::Method;
 use parking_lot::Mutex;
+use perfrun_api::cluster::PartKind;
 use perfrun_contract::node::{CONTRACT, Clock, Measured, Outcome, TrialState, TrialStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -83,7 +84,7 @@ impl Nodes {
             }),
             ("GET", ["parts"]) => {
                 let (run, _) = pod.name.split_once("-store-").unwrap();
-                let names = (0..PARTS).map(|number| format!("{run}-trials-{number}"));
+                let names = (0..PARTS).map(|number| format!("{run}-{}", PartKind::Trials.suffix(number)));
                 json_of(&names.collect::<Vec<_>>())
             }
             ("GET", ["parts", _]) => {

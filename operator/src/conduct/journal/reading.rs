@@ -15,7 +15,7 @@ use perfrun_contract::{plan::Plan, record::TrialRecord, text};
 use tokio::task::spawn_blocking;
 
 use super::{super::totals::RecordTotals, Budget, Error, NumberedParts};
-use crate::{build::RunIdentity, names};
+use crate::build::RunIdentity;
 
 /// Parts with greater numbers are not the operator's: it writes less than one for each trial.
 const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
@@ -112,7 +112,7 @@ impl NumberedParts {
 
 /// The parts with records among all of the run.
 fn numbered(run: &RunIdentity, all: Vec<(String, Option<String>)>) -> Parts {
-    let number = |name: &str| names::part_number(&run.name, &run.uid, PartKind::Trials, name);
+    let number = |name: &str| PartKind::Trials.number(&run.name, &run.uid, name);
     let parts = all.into_iter().filter_map(|(name, previous)| {
         let continues = previous.and_then(|previous| number(&previous));
         let number = number(&name).filter(|number| *number as u64 <= NUMBER_MAX)?;

@@ -23,7 +23,6 @@ use perfrun_e2e::{Scene, run::in_yaml};
 use perfrun_test_kit::grammar::{RUN, overlay, value};
 use rand::{Rng, RngExt as _, seq::IndexedRandom};
 use serde_json::{Value, from_value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{counts::SoakCounts, document};
 
@@ -152,12 +151,9 @@ fn part(run: &DynamicObject, random: &mut impl Rng) -> Result<ConfigMap> {
         random.fill_bytes(&mut bytes[10..]);
     }
     let (name, uid) = (run.name_any(), run.uid().context("a run has a UID")?);
-    let digest = Sha256::digest(uid.as_bytes());
-    let id: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let part = format!("{name}-{}-{}", &id[..5], PartKind::Trials.suffix(0));
     Ok(ConfigMap {
         metadata: ObjectMeta {
-            name: Some(part),
+            name: Some(PartKind::Trials.name(&name, &uid, 0)),
             labels: Some([(RUN_LABEL.to_owned(), name)].into()),
             owner_references: run.owner_ref(&resource()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
