@@ -62,26 +62,12 @@ mod tests {
         compare::{Finding, JudgedExpectation},
         metric::Metric,
     };
+    use perfrun_test_kit::records::comparison;
 
     use super::*;
 
     fn compared(candidate: &str, finding: Finding) -> Comparison {
-        Comparison {
-            baseline: "main".to_owned(),
-            candidate: candidate.to_owned(),
-            metric: Metric::UploadGoodput,
-            pairs: 20,
-            excluded_pairs: 0,
-            failed: [0, 0],
-            tolerance: 0.05,
-            medians: None,
-            ratio: None,
-            p_adjusted: None,
-            finding,
-            reason: None,
-            detectable_difference: None,
-            pairs_needed: None,
-        }
+        comparison(candidate, Metric::UploadGoodput, finding)
     }
 
     #[test]

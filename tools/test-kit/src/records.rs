@@ -1,10 +1,12 @@
-//! Plans, nodes and records of trials, as tests need them. Trials are named as in plans: `c0.i3` is
-//! iteration 3 of cell 0, and `c0.w1` is warm-up 1.
+//! Plans, nodes, records of trials and comparisons, as tests need them. Trials are named as in plans: `c0.i3`
+//! is iteration 3 of cell 0, and `c0.w1` is warm-up 1.
 
 use std::collections::BTreeMap;
 
 use perfrun_contract::{
+    compare::{Comparison, Finding},
     matrix::{IpFamily, Negotiation, Protocol, Stack, StackName, StackSettings, Transport},
+    metric::Metric,
     node::{Info, Reason},
     parameters::{Amount, Bandwidth, Parameters},
     plan::{Cell, Names, Plan, Trial},
@@ -149,4 +151,24 @@ pub fn failed(id: &str, reason: Reason) -> TrialRecord {
 /// The same record, of the second attempt.
 pub fn retried(record: TrialRecord) -> TrialRecord {
     TrialRecord { attempt: 1, ..record }
+}
+
+/// A comparison of a candidate with `main`, of which only the finding is known.
+pub fn comparison(candidate: &str, metric: Metric, finding: Finding) -> Comparison {
+    Comparison {
+        baseline: "main".to_owned(),
+        candidate: candidate.to_owned(),
+        metric,
+        pairs: 20,
+        excluded_pairs: 0,
+        failed: [0, 0],
+        tolerance: 0.05,
+        medians: None,
+        ratio: None,
+        p_adjusted: None,
+        finding,
+        reason: None,
+        detectable_difference: None,
+        pairs_needed: None,
+    }
 }

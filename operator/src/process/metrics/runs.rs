@@ -200,6 +200,7 @@ mod tests {
         record::Flag,
         summary::SummaryRow,
     };
+    use perfrun_test_kit::records::comparison;
     use serde_json::json;
 
     use super::*;
@@ -285,23 +286,12 @@ mod tests {
         let cell = planning::cells(&run.spec).unwrap().remove(0).id;
         let compared = Comparison {
             baseline: "a-baseline".to_owned(),
-            candidate: cell.clone(),
-            metric: Metric::RoundTripP50,
-            pairs: 10,
-            excluded_pairs: 0,
-            failed: [0, 0],
-            tolerance: 0.05,
-            medians: None,
             ratio: Some(Ratio {
                 value: 0.5,
                 low: Some(0.25),
                 high: None,
             }),
-            p_adjusted: None,
-            finding: Finding::Better,
-            reason: None,
-            detectable_difference: None,
-            pairs_needed: None,
+            ..comparison(&cell, Metric::RoundTripP50, Finding::Better)
         };
         run.status = Some(PerfRunStatus {
             completion_time: Some(Time(Timestamp::now())),

@@ -7,6 +7,7 @@ use perfrun_contract::{
     compare::{Comparison, Finding, Judged, JudgedExpectation, NoFinding, Verdict},
     metric::Metric,
 };
+use perfrun_test_kit::records;
 
 use super::*;
 
@@ -38,22 +39,7 @@ fn found(finding: Finding, reason: Option<NoFinding>, gates: &[(usize, &str, Ver
 }
 
 fn comparison(candidate: &str, finding: Finding) -> Comparison {
-    Comparison {
-        baseline: "main".to_owned(),
-        candidate: candidate.to_owned(),
-        metric: Metric::RoundTripP50,
-        pairs: 20,
-        excluded_pairs: 0,
-        failed: [0, 0],
-        tolerance: 0.05,
-        medians: None,
-        ratio: None,
-        p_adjusted: None,
-        finding,
-        reason: None,
-        detectable_difference: None,
-        pairs_needed: None,
-    }
+    records::comparison(candidate, Metric::RoundTripP50, finding)
 }
 
 #[test]
