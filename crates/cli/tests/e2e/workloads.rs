@@ -170,18 +170,7 @@ fn every_message_arrives_on_every_stack() {
         // {libp2p, litep2p}² and raw on tcp and on quic, commonware on tcp; in one process, each with itself.
         assert_eq!(results.plan.cells.len(), 2 * (11 + 11 + 7));
         for (cell, record) in records(&results) {
-            let Parameters::Messages(load) = cell.parameters else {
-                panic!("{cell:?}")
-            };
-            let due = 40 * load.message_bytes.0;
-            let (client, server) = ends(record);
-            assert_eq!(
-                (client.bytes_sent, server.bytes_received),
-                (due, due),
-                "{}",
-                cell.id
-            );
-            let (times, distribution) = match load.mode {
+            let (times, distribution) = match assert_messages_arrived(cell, record, 40) {
                 MessageMode::Serial => (40, Distribution::OneWay),
                 MessageMode::SerialAck => (40, Distribution::RoundTrip),
                 // One in a quarter of the window is timed.
@@ -218,17 +207,7 @@ fn every_notification_arrives_in_every_mode() {
     for results in in_all_modes(&document) {
         assert_eq!(results.plan.cells.len(), 3 * 4 * 2);
         for (cell, record) in records(&results) {
-            let Parameters::Messages(load) = cell.parameters else {
-                panic!("{cell:?}")
-            };
-            let due = 40 * load.message_bytes.0;
-            let (client, server) = ends(record);
-            assert_eq!(
-                (client.bytes_sent, server.bytes_received),
-                (due, due),
-                "{}",
-                cell.id
-            );
+            assert_messages_arrived(cell, record, 40);
         }
     }
 }
@@ -539,6 +518,22 @@ fn ends(record: &TrialRecord) -> (&Measured, &Measured) {
         &node.measured
     };
     (of(Role::Client), of(Role::Server))
+}
+
+/// Checks that this number of messages has arrived. Returns how they were sent.
+fn assert_messages_arrived(cell: &Cell, record: &TrialRecord, count: u64) -> MessageMode {
+    let Parameters::Messages(load) = cell.parameters else {
+        panic!("{cell:?}")
+    };
+    let due = count * load.message_bytes.0;
+    let (client, server) = ends(record);
+    assert_eq!(
+        (client.bytes_sent, server.bytes_received),
+        (due, due),
+        "{}",
+        cell.id
+    );
+    load.mode
 }
 
 fn samples(record: &TrialRecord, distribution: Distribution) -> u64 {
