@@ -52,6 +52,19 @@ pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
 /// The title of the table, whose intervals are those of differences.
 pub(crate) const TITLE: &str = "Comparisons";
 
+/// A column of the table.
+struct Column<'a> {
+    name: &'a str,
+    cell: Box<dyn Fn(&Comparison) -> table::Cell + 'a>,
+}
+
+impl<'a> Column<'a> {
+    fn new(name: &'a str, cell: impl Fn(&Comparison) -> table::Cell + 'a) -> Self {
+        let cell = Box::new(cell);
+        Self { name, cell }
+    }
+}
+
 /// `cell_of` finds a cell by its id.
 pub(crate) fn comparisons<'a>(
     plan: &Plan,
@@ -76,34 +89,29 @@ pub(crate) fn comparisons<'a>(
         true => text.replace(" → ", " →\n").replace(", ", ",\n"),
         false => text,
     };
-    let columns = [
-        (true, "load"),
-        (true, "metric"),
-        (has_baseline, "baseline"),
-        (has_candidate, "candidate"),
-        (true, "medians"),
-        (true, "difference"),
-        (true, "finding"),
-        (true, counted),
+    let keys = [
+        Some(Column::new("load", |row| {
+            broken(load(cell_of(&row.baseline), &row.baseline)).into()
+        })),
+        Some(Column::new("metric", |row| row.metric.as_ref().into())),
+        has_baseline.then_some(Column::new("baseline", |row| {
+            broken(pair_of(&row.baseline)).into()
+        })),
+        has_candidate.then_some(Column::new("candidate", |row| {
+            broken(pair_of(&row.candidate)).into()
+        })),
     ];
-    let row = |comparison: &Comparison| -> Vec<table::Cell> {
-        let fields: [table::Cell; 8] = [
-            broken(load(cell_of(&comparison.baseline), &comparison.baseline)).into(),
-            comparison.metric.as_ref().into(),
-            broken(pair_of(&comparison.baseline)).into(),
-            broken(pair_of(&comparison.candidate)).into(),
-            broken(medians(comparison)).into(),
-            difference(comparison.ratio),
-            finding(comparison).into(),
-            comparison.pairs.to_string().into(),
-        ];
-        let fields = fields.into_iter().zip(columns);
-        let shown = fields.filter(|(_, (is_shown, _))| *is_shown);
-        shown.map(|(field, _)| field).collect()
-    };
-    let rows = judged.comparisons.iter().map(row);
-    let shown = columns.iter().filter(|(is_shown, _)| *is_shown);
-    let names: Vec<&str> = shown.map(|(_, name)| *name).collect();
+    let keys: Vec<Column<'_>> = keys.into_iter().flatten().collect();
+    let values = [
+        Column::new("medians", |row| broken(medians(row)).into()),
+        Column::new("difference", |row| difference(row.ratio)),
+        Column::new("finding", |row| finding(row).into()),
+        Column::new(counted, |row| row.pairs.to_string().into()),
+    ];
+    let rows = judged.comparisons.iter().map(|comparison| {
+        let columns = keys.iter().chain(&values);
+        columns.map(|column| (column.cell)(comparison)).collect()
+    });
     let of_all = [
         ("baseline", &baselines, names_baselines && !has_baseline),
         ("candidate", &candidates, !has_candidate),
@@ -118,9 +126,9 @@ pub(crate) fn comparisons<'a>(
         names if names.is_empty() => names,
         names => format!("{names}; "),
     };
-    let keys = 2 + usize::from(has_baseline) + usize::from(has_candidate);
-    let (keys, others) = names.split_at(keys);
-    Table::new(Kind::Main, keys, others.iter().copied(), rows)
+    let key_names: Vec<&str> = keys.iter().map(|column| column.name).collect();
+    let value_names = values.iter().map(|column| column.name);
+    Table::new(Kind::Main, &key_names, value_names, rows)
         .called(
             TITLE,
             format!("{of}medians, baseline → candidate; {difference_of}"),
