@@ -62,15 +62,22 @@ func (w messages) check() error {
 	return checkAmount(w.Amount)
 }
 
+// peerExchange is what a peer exchanges with its servers.
+type peerExchange struct {
+	messengers []*wire.Messenger
+	// server is the other end, where the client itself has it.
+	server    *handed
+	exchanged wire.Exchanged
+	times     *hdrhistogram.Histogram
+}
+
 // run the exchanges, which are open before the clock starts.
 func (w messages) run(ctx context.Context, c *Client) error {
 	load := wire.Load{Parameters: w.Parameters}
-	exchanged := make([]wire.Exchanged, len(c.peers))
-	times := make([]*hdrhistogram.Histogram, len(c.peers))
-	all, servers, err := w.exchanges(ctx, c)
+	all, err := w.exchanges(ctx, c)
 	defer func() {
-		for _, messengers := range all {
-			for _, m := range messengers {
+		for _, e := range all {
+			for _, m := range e.messengers {
 				if m != nil {
 					m.Close()
 				}
@@ -81,42 +88,39 @@ func (w messages) run(ctx context.Context, c *Client) error {
 		return err
 	}
 	distribution := roundTrip
-	var run func(i int) error
+	var run func(e *peerExchange) error
 	switch w.Mode {
 	case "broadcast":
-		run = func(i int) error {
-			sent, took, err := wire.Broadcast(all[i], load, c.setup.counters())
-			toAll := sent * uint64(len(all[i]))
-			exchanged[i] = wire.Exchanged{Bytes: toAll * uint64(w.MessageBytes), Took: took}
+		run = func(e *peerExchange) error {
+			sent, took, err := wire.Broadcast(e.messengers, load, c.setup.counters())
+			toAll := sent * uint64(len(e.messengers))
+			e.exchanged = wire.Exchanged{Bytes: toAll * uint64(w.MessageBytes), Took: took}
 			return err
 		}
 	case "serial":
 		distribution = oneWay
-		run = func(i int) (err error) {
+		run = func(e *peerExchange) (err error) {
 			var arrival wire.Arrival
-			exchanged[i], arrival, err = wire.Serial(all[i][0], servers[i].messenger, load, c.setup.counters(),
-				servers[i].counters, times[i])
-			servers[i].arrived <- arrival
+			e.exchanged, arrival, err = wire.Serial(e.messengers[0], e.server.messenger, load, c.setup.counters(),
+				e.server.counters, e.times)
+			e.server.arrived <- arrival
 			return err
 		}
 	default:
-		run = func(i int) (err error) {
-			exchanged[i], err = all[i][0].Run(load, c.setup.counters(), times[i])
+		run = func(e *peerExchange) (err error) {
+			e.exchanged, err = e.messengers[0].Run(load, c.setup.counters(), e.times)
 			return err
 		}
 	}
-	for i := range times {
-		times[i] = observe.NewHistogram()
-	}
-	if err := parallel(len(all), run); err != nil {
+	if err := parallel(len(all), func(i int) error { return run(all[i]) }); err != nil {
 		return err
 	}
 	upload := &contract.Transfer{}
-	for i, of := range exchanged {
-		upload.Bytes += of.Bytes
-		upload.Seconds = max(upload.Seconds, of.Took.Seconds())
-		if times[i].TotalCount() > 0 {
-			c.setup.Measurements.add(distribution, times[i])
+	for _, e := range all {
+		upload.Bytes += e.exchanged.Bytes
+		upload.Seconds = max(upload.Seconds, e.exchanged.Took.Seconds())
+		if e.times.TotalCount() > 0 {
+			c.setup.Measurements.add(distribution, e.times)
 		}
 	}
 	c.setup.Measurements.keep(func() { c.setup.Measurements.upload = upload })
@@ -125,30 +129,29 @@ func (w messages) run(ctx context.Context, c *Client) error {
 
 // exchanges of each peer with its servers, with message 0 acknowledged. Where the client itself has the other
 // ends, they are opened one after the other, so that each comes with its own.
-func (w messages) exchanges(ctx context.Context, c *Client) (all [][]*wire.Messenger, servers []*handed, err error) {
-	all = make([][]*wire.Messenger, len(c.peers))
+func (w messages) exchanges(ctx context.Context, c *Client) (all []*peerExchange, err error) {
+	all = make([]*peerExchange, len(c.peers))
 	for i, d := range c.peers {
-		all[i] = make([]*wire.Messenger, len(d.reached))
+		all[i] = &peerExchange{messengers: make([]*wire.Messenger, len(d.reached)), times: observe.NewHistogram()}
 	}
 	if !w.isInProcess() {
 		err = c.each(func(i int, d *dialler) error {
 			return parallel(len(d.reached), func(j int) (err error) {
-				all[i][j], err = w.exchange(ctx, c, d.reached[j])
+				all[i].messengers[j], err = w.exchange(ctx, c, d.reached[j])
 				return err
 			})
 		})
-		return all, nil, err
+		return all, err
 	}
-	servers = make([]*handed, len(c.peers))
 	for i, d := range c.peers {
-		if all[i][0], err = w.exchange(ctx, c, d.reached[0]); err == nil {
-			servers[i], err = c.take(ctx)
+		if all[i].messengers[0], err = w.exchange(ctx, c, d.reached[0]); err == nil {
+			all[i].server, err = c.take(ctx)
 		}
 		if err != nil {
-			return all, nil, err
+			return all, err
 		}
 	}
-	return all, servers, nil
+	return all, nil
 }
 
 func (w messages) exchange(ctx context.Context, c *Client, server reached) (*wire.Messenger, error) {
