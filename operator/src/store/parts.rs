@@ -5,9 +5,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use futures::{StreamExt, TryStreamExt, future};
 use object_store::{Error, GetResult, ObjectStore, ObjectStoreExt, PutMode, Result, path::Path};
-
-/// Most parts that are listed. The operator writes less than one for each trial.
-const PARTS_MAX: usize = 100_000;
+use perfrun_api::pod::store::PARTS_MAX;
 
 /// The folder of a run.
 #[derive(Clone, Debug)]

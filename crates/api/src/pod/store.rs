@@ -18,6 +18,8 @@ pub const OPERATOR_IMAGE: &str = concat!("perfrun.invalid/operator:", env!("CARG
 /// Most bytes of one part in a store. Records are compressed together from some MiB on, each of which has at
 /// most 16 MiB, and the results without their trials are smaller.
 pub const STORED_PART_BYTES: usize = 64 << 20;
+/// Most parts that a store lists. The operator writes less than one for each trial.
+pub const PARTS_MAX: usize = 100_000;
 /// The path of all parts. That of one ends with its name.
 pub const PARTS: &str = "/v1/parts";
 

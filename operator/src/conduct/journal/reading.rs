@@ -67,7 +67,7 @@ impl NumberedParts {
         let (next, groups) = sorted.await.expect("sorting parts does not panic");
         let mut contents = Contents::new(plan, next);
         for names in groups {
-            // A slow store keeps no other run waiting.
+            // A slow store keeps no other run waiting. Its answers have the bounds of those of nodes.
             let early = match self.store.is_prompt() {
                 true => Some(self.memory.for_reading().await),
                 false => None,

@@ -9,7 +9,7 @@ use perfrun_api::{
     cluster::Part,
     pod::{
         CONTROL_PORT, PodState,
-        store::{PARTS, STORE_NODE, STORED_PART_BYTES},
+        store::{PARTS, PARTS_MAX, STORE_NODE, STORED_PART_BYTES},
     },
 };
 use perfrun_conductor::client::{BoxError, Method, Reading, Request, Response};
@@ -27,7 +27,7 @@ use crate::{
 
 /// How long a call may take. The pod itself repeats requests to the store.
 const CALL_TIMEOUT: Duration = Duration::from_secs(90);
-/// Most bytes of a list: 100,000 names of 63 letters as JSON.
+/// Most bytes of a list: [`PARTS_MAX`] names of 63 letters as JSON.
 const LIST_BYTES: usize = 8 << 20;
 /// Most bytes of a part that is read, which is less than a store keeps, because authors choose stores.
 /// Samples are most of a part that the operator writes, and it has 5 MiB if gzip makes them four times
@@ -40,6 +40,8 @@ pub(super) struct StorePod {
     run: RunIdentity,
     pods: Store<WatchedPod>,
     access: Access,
+    /// The room for answers, which are as long as an author likes.
+    reading: Reading,
     token: String,
     term: Term,
 }
@@ -50,6 +52,7 @@ impl StorePod {
             run: job.run.clone(),
             pods: job.services.pods.clone(),
             access: job.services.access.clone(),
+            reading: job.services.reading.of_run(),
             token: job.store_token(),
             term: job.services.term.clone(),
         }
@@ -85,7 +88,7 @@ impl StorePod {
             epoch: self.term.epoch,
             timeout: CALL_TIMEOUT,
             most_bytes,
-            reading: Reading::default(),
+            reading: self.reading.clone(),
         };
         let answer = program.map_err(failed)?.request(request).await;
         answer.map_err(|error| match error.is::<LengthLimitError>() {
@@ -122,6 +125,16 @@ impl PartStore for StorePod {
         let answer = self.call(Method::Get, PARTS, None, LIST_BYTES).await?;
         if answer.status != 200 {
             return Err(refused(&answer));
+        }
+        // A name of few bytes takes tens of them in memory. No name has a comma.
+        let commas = answer.body.iter().filter(|byte| **byte == b',').count();
+        if commas >= PARTS_MAX {
+            return Err(Error::Store {
+                message: format!(
+                    "the pod that keeps results lists more than {PARTS_MAX} parts, which perfrun does not write"
+                ),
+                is_final: true,
+            });
         }
         let names: Vec<String> = serde_json::from_slice(&answer.body)
             .map_err(|error| temporary(&format!("the pod that keeps results lists no names: {error}")))?;

@@ -3,6 +3,7 @@
 use std::{convert::Infallible, sync::Arc};
 
 use axum::{Json, Router, body::Body, response::IntoResponse};
+use futures::{StreamExt, stream};
 use http::{Method, Request, StatusCode, Uri};
 use kube::{
     Client,
@@ -13,7 +14,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{PART_BYTES, RESULTS_KEY, TRIALS_KEY, results_from_parts},
-    pod::store::{PARTS, STORED_PART_BYTES},
+    pod::store::{PARTS, PARTS_MAX, STORED_PART_BYTES},
 };
 use perfrun_conductor::{Durability, RecordSink, RunEnd, client::read_within};
 use perfrun_contract::{run::RunState, tally::EndReason};
@@ -269,6 +270,30 @@ async fn a_part_of_more_than_is_compressed_together_is_neither_read_whole_nor_wa
     let events = scene.server.objects("/events");
     let note = events[0]["note"].as_str().unwrap();
     assert!(note.contains("an answer of more than 8388608 bytes"), "{note}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_more_parts_than_perfrun_writes_is_refused_before_it_is_parsed() {
+    // It is no JSON.
+    let answer = async |_: Request<Body>| format!("[{}?]", "\"\",".repeat(PARTS_MAX));
+    let scene = Scene::of(Router::new().fallback(answer));
+    let start = Instant::now();
+    let opened = Journal::open(&scene.job, Arc::default(), &CancellationToken::new()).await;
+    let why = opened.err().unwrap();
+    assert!(why.contains("lists more than 100000 parts"), "{why}");
+    assert_eq!(start.elapsed().as_secs(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_answer_of_a_store_takes_its_room_as_briefly_as_that_of_a_node() {
+    let answer = async |_: Request<Body>| {
+        let begin = stream::once(async { Ok::<_, Infallible>(vec![b' '; 4096]) });
+        Body::from_stream(begin.chain(stream::pending()))
+    };
+    let scene = Scene::of(Router::new().fallback(answer));
+    let start = Instant::now();
+    of(&scene.job).list().await.unwrap_err();
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
