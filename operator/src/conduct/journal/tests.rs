@@ -660,7 +660,7 @@ async fn no_trial_begins_when_nodes_are_about_to_be_full() {
         Answer::Refuse(500, "failed calling webhook"),
     );
     let start = Instant::now();
-    for trial in 1..UNKEPT_MAX {
+    for trial in 1..UNKEPT_RECORDS_MAX {
         let record = record(&trial.to_string(), 0, None);
         assert_eq!(journal.record(&record).await.unwrap(), Durability::InMemory);
     }
