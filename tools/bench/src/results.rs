@@ -92,14 +92,14 @@ pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
             let judged = perfrun_report::judged(&results.plan, &results.trials, &results.environment.nodes);
             serde_json::to_string(&judged)?
         }
-        "html" => perfrun_report::html(&results.account()),
+        "html" => perfrun_report::html(&results.reported_run()),
         _ => {
             let form = perfrun_report::TerminalOptions {
                 width: WIDTH,
                 is_all: true,
                 ..Default::default()
             };
-            perfrun_report::terminal(&results.account(), &form)
+            perfrun_report::terminal(&results.reported_run(), &form)
         }
     };
     let seconds = begun.elapsed().as_secs_f64();

@@ -145,7 +145,7 @@ pub fn shape(results: &Results) -> Vec<String> {
         .iter()
         .map(|row| format!("{} {} {}", row.cell, row.metric, row.unit))
         .collect();
-    let report = perfrun_report::markdown(&results.account());
+    let report = perfrun_report::markdown(&results.reported_run());
     let (measurements, _) = report.split_once("\n## Environment").unwrap_or((&report, ""));
     // The alignment in the line below a header shows which columns hold values.
     let mut keys = 0;

@@ -61,17 +61,20 @@ pub(crate) fn results(bytes: &[u8]) {
     let Some(results) = json::<Results>(bytes) else {
         return;
     };
-    let account = results.account();
+    let reported_run = results.reported_run();
     let form = perfrun_report::TerminalOptions {
         width: 100,
         is_all: true,
         ..Default::default()
     };
-    let printed = perfrun_report::terminal(&account, &form);
+    let printed = perfrun_report::terminal(&reported_run, &form);
     assert!(
         !printed.contains(|c: char| c.is_control() && c != '\n'),
         "{printed:?}"
     );
-    let (page, text) = (perfrun_report::html(&account), perfrun_report::markdown(&account));
+    let (page, text) = (
+        perfrun_report::html(&reported_run),
+        perfrun_report::markdown(&reported_run),
+    );
     assert!(!text.contains('\x1b') && !page.contains('\x1b'));
 }

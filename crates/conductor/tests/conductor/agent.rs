@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     Late,
     /// Its machine is busy during this number of measurements of links that it impairs.
     Slow(u32),
+    /// Its machine is busy during this number of measurements of links that it does not impair.
+    SlowBefore(u32),
     /// It is gone once a link was set.
     Vanishes,
     /// It measures for somebody else at the first two requests.
@@ -71,8 +73,8 @@ struct Agent {
     request: LinkRequest,
     status_calls: u64,
     probes: u32,
-    /// Measurements of links that it impairs.
-    impaired_probes: u32,
+    /// Measurements that its fault has slowed down.
+    slow_probes: u32,
     /// Calls for its status before packets were counted for the first time over a link that it impairs.
     counting_since: Option<u64>,
     gone: bool,
@@ -210,13 +212,16 @@ impl Agent {
     /// How much longer than usual round trips of this measurement take.
     fn lateness(&mut self, request: &ProbeRequest) -> Duration {
         let is_impaired = !self.towards(request.server.ip()).delay.is_zero();
-        match self.fault {
-            Fault::Slow(busy) if is_impaired && request.plan.echoes > 0 => {
-                self.impaired_probes += 1;
-                Duration::from_millis(if self.impaired_probes <= busy { 7 } else { 0 })
-            }
-            _ => Duration::ZERO,
+        let (busy, is_slowed) = match self.fault {
+            Fault::Slow(busy) => (busy, is_impaired),
+            Fault::SlowBefore(busy) => (busy, !is_impaired),
+            _ => return Duration::ZERO,
+        };
+        if !is_slowed || request.plan.echoes == 0 || self.slow_probes == busy {
+            return Duration::ZERO;
         }
+        self.slow_probes += 1;
+        Duration::from_millis(7)
     }
 
     fn status(&self) -> LinkStatus {

@@ -283,6 +283,28 @@ async fn a_link_of_a_busy_machine_is_measured_again_when_the_machine_may_be_quie
 }
 
 #[tokio::test]
+async fn a_path_that_was_slow_while_it_was_measured_is_measured_again() {
+    let bench = on(&["lat10"], Fault::None, Fault::SlowBefore(2));
+    let out = bench.run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
+    let leg = &out.records[0].links.as_ref().unwrap().legs[0];
+    assert_eq!((leg.base_round_trip_seconds, leg.attempts), (0.0001, 1));
+    let calls = bench.world.calls();
+    let is_base = |at: usize| at == 0 || calls[at - 1] == "client-0 0ns";
+    let bases = (0..calls.len()).filter(|at| calls[*at] == "client-0 probes server-0" && is_base(*at));
+    assert_eq!(bases.count(), 3);
+}
+
+#[tokio::test]
+async fn a_path_that_stays_slow_while_it_is_measured_is_given_up_and_measured_with_the_next_trial() {
+    let out = on(&["lat10"], Fault::None, Fault::SlowBefore(3)).run().await;
+    assert_eq!(out.outline(), ["c0.i0.a0 failed", "c0.i1.a0 completed"]);
+    let message = &out.records[0].failure.as_ref().unwrap().message;
+    let words = "median round trip (ms): 10.100, expected 16.8";
+    assert!(message.contains(words), "{message}");
+}
+
+#[tokio::test]
 async fn a_network_waits_once_for_a_machine_that_stays_busy() {
     let bench = on(&["lat10"], Fault::None, Fault::Slow(u32::MAX))
         .node("client-1", at(3))

@@ -344,7 +344,7 @@ fn a_lost_node_is_replaced_while_trials_are_in_progress() {
 #[test]
 fn a_node_that_ends_at_every_start_ends_the_run() {
     let mut life = Life::new();
-    for _ in 0..STARTS_MAX {
+    for _ in 0..CRASHES_MAX {
         let decision = life.later(8).reconcile();
         life.create(&decision, &ready());
         life.pods.last_mut().unwrap().state = gone();

@@ -274,7 +274,7 @@ async fn a_part_of_more_than_is_compressed_together_is_neither_read_whole_nor_wa
 
 #[tokio::test(start_paused = true)]
 async fn a_list_of_more_parts_than_perfrun_writes_is_refused_before_it_is_parsed() {
-    // It is no JSON.
+    // The answer is not valid JSON.
     let answer = async |_: Request<Body>| format!("[{}?]", "\"\",".repeat(PARTS_MAX));
     let scene = Scene::of(Router::new().fallback(answer));
     let start = Instant::now();

@@ -112,7 +112,7 @@ fn a_store_that_cannot_be_used_ends_the_run_before_any_trial() {
     let mut life = Life::with_store();
     let mut decision = life.reconcile();
     life.create(&decision, &ready());
-    for _ in 0..STARTS_MAX {
+    for _ in 0..CRASHES_MAX {
         life.create_store(&decision, gone());
         decision = life.later(8).reconcile();
     }
