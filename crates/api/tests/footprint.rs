@@ -2,11 +2,6 @@
 //! it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
 use flate2::read::MultiGzDecoder;
 use perfrun_api::{
     bounded::{Bounded, SPEC_BYTES},
@@ -17,6 +12,10 @@ use perfrun_api::{
     results::Results,
     spec::PerfRunSpec,
 };
+use perfrun_test_kit::memory::{Counting, peak_during};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// Most bytes for making a plan, including the plan.
 const PLAN_MAX: isize = 50_000_000;
@@ -36,48 +35,6 @@ const RESULTS_MAX: isize = 256 << 20;
 /// The shortest record of a trial.
 const RECORD: &str = r#"{"trial":{"id":"c0.i0","cell":0,"iteration":0,"warmup":false},"attempt":0,"atSeconds":1.0,"overheadSeconds":0.5,"nodes":{}}"#;
 
-/// Counts the bytes of each thread separately, since tests run in several.
-struct Counting;
-
-thread_local! {
-    static NOW: Cell<isize> = const { Cell::new(0) };
-    static PEAK: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(bytes: isize) {
-    // The counters of a thread are gone before its last deallocations.
-    let _ = NOW.try_with(|now| {
-        now.set(now.get() + bytes);
-        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now.get())));
-    });
-}
-
-// SAFETY: every call is passed on to the system's allocator as it is; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size().cast_signed());
-        // SAFETY: the caller keeps what the trait asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        count(-layout.size().cast_signed());
-        // SAFETY: the caller keeps what the trait asks for.
-        unsafe { System.dealloc(place, layout) };
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// The peak of allocated bytes during a function, above those before it.
-fn peak<T>(work: impl FnOnce() -> T) -> (isize, T) {
-    let before = NOW.get();
-    PEAK.set(before);
-    let made = work();
-    (PEAK.get() - before, made)
-}
-
 fn specs(text: &str) -> Vec<PerfRunSpec> {
     let runs = document::parse(text).unwrap();
     runs.into_iter().map(|run| run.spec).collect()
@@ -87,7 +44,7 @@ fn specs(text: &str) -> Vec<PerfRunSpec> {
 fn a_spec_that_is_too_large_is_skipped_in_eight_mebibytes() {
     for item in ["{}", "[]", "0", r#""""#, r#"{"":0}"#] {
         let text = format!("[{}]", vec![item; 1_400_000 / (item.len() + 1)].join(","));
-        let (took, read) = peak(|| serde_json::from_str::<Bounded<SPEC_BYTES>>(&text));
+        let (took, read) = peak_during(|| serde_json::from_str::<Bounded<SPEC_BYTES>>(&text));
         assert!(matches!(read, Ok(Bounded(None))), "{item}");
         assert!(took < SPEC_MAX, "{item} takes {took} bytes");
     }
@@ -98,7 +55,7 @@ fn the_largest_plans_are_small() {
     let specs = specs(include_str!("api/largest.yaml"));
     let mut sizes = vec![];
     for spec in &specs {
-        let (peak, plan) = peak(|| plan(spec).unwrap());
+        let (peak, plan) = peak_during(|| plan(spec).unwrap());
         sizes.push((plan.cells.len(), plan.trials.len(), plan.nodes.len()));
         assert!(peak < PLAN_MAX, "{peak} bytes for {sizes:?}");
         // The counter works: it includes what the plan holds.
@@ -112,7 +69,7 @@ fn the_largest_plans_are_small() {
 #[test]
 fn a_document_that_requests_too_much_is_refused_before_it_is_planned() {
     let specs = specs(include_str!("api/too-large.yaml"));
-    let (peak, refused) = peak(|| plan(&specs[0]));
+    let (peak, refused) = peak_during(|| plan(&specs[0]));
     assert_eq!(refused, Err(Error::TooManyCells(96_768)));
     assert!(peak < REFUSAL_MAX, "{peak} bytes");
 }
@@ -126,7 +83,7 @@ fn a_part_takes_the_memory_of_one_record_whatever_it_decompresses_to() {
         let (_, compressed) = &parts[0];
         let compressed = compressed.repeat(PART_BYTES / compressed.len());
         let mut records = 0;
-        let (peak, refused) = peak(|| {
+        let (peak, refused) = peak_during(|| {
             read_trials(&compressed, &mut JsonBytesLeft(64 << 20), |_| {
                 records += 1;
             })
@@ -144,7 +101,7 @@ fn a_gigabyte_of_results_is_refused_in_256_mebibytes() {
     let mebibyte = compressed(&record.repeat((1 << 20) / record.len()));
     let text = [compressed("{\"trials\":["), mebibyte.repeat(1 << 10)].concat();
     let memory = Memory::of_results();
-    let (peak, read) = peak(|| memory.read::<Results>(MultiGzDecoder::new(text.as_slice())));
+    let (peak, read) = peak_during(|| memory.read::<Results>(MultiGzDecoder::new(text.as_slice())));
     assert!(read.is_err() && memory.is_exceeded(), "{read:?}");
     assert!(peak < RESULTS_MAX, "{peak} bytes");
     // What counts is not much more than what is there.

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod api_server;
-mod counting;
 mod nodes;
 mod place;
 
@@ -19,6 +18,7 @@ use std::{
 use clap::Parser;
 use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
 use perfrun_operator::{args::Args, operator};
+use perfrun_test_kit::memory::{self, Counting};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::{
@@ -32,6 +32,9 @@ use self::{
     nodes::{HOSTILE, Hostile},
     place::Place,
 };
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// Most bytes that the operator allocates, whatever its tenants do.
 const OPERATOR_MEMORY_MAX: usize = 128 << 20;
@@ -166,7 +169,7 @@ fn an_operator_is_a_process_of_its_own() {
         }
     });
     // The name of the test may be on this line.
-    println!("\n{PEAK}{}", counting::peak());
+    println!("\n{PEAK}{}", memory::peak());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

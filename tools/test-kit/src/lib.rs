@@ -3,6 +3,7 @@
 pub mod dashboards;
 pub mod documents;
 pub mod grammar;
+pub mod memory;
 pub mod records;
 pub mod remains;
 pub mod results;
