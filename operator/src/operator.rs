@@ -350,22 +350,13 @@ mod tests {
     use super::*;
     use crate::test_server::{Answer, TestServer};
 
-    /// An API server that has a version.
-    fn server() -> TestServer {
-        let server = TestServer::new();
-        let version = json!({"major": "1", "minor": "33", "gitVersion": "", "gitCommit": "", "gitTreeState": "",
-            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-        server.put("/version", version);
-        server
-    }
-
     fn args() -> Args {
         <Args as clap::Parser>::parse_from(["perfrun-operator", "--node-access=direct"])
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_operator_is_not_ready_before_it_knows_the_pods_of_runs() {
-        let server = server();
+        let server = TestServer::new();
         server.script_times(1, Method::GET, "/api/v1/pods", Answer::DoLate(60));
         let (client, health) = (server.client(), Arc::new(Health::default()));
         let led = health.clone();
@@ -381,7 +372,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pods_are_listed_after_all_runs() {
-        let server = server();
+        let server = TestServer::new();
         server.script_times(1, Method::GET, "/perfruns", Answer::DoLate(60));
         let client = server.client();
         tokio::spawn(async move { lead(&args(), client, &Arc::new(Metrics::new()), &Arc::default()).await });
@@ -394,7 +385,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_cut_off_from_the_api_server_is_replaced_and_creates_nothing_twice() {
-        let server = server();
+        let server = TestServer::new();
         let create = |name: &str| {
             let spec = json!({"workload": {"ping": {}}, "topology": {"exclusive": false},
                 "matrix": {"clients": ["libp2p"], "servers": ["libp2p"], "rawReference": false}});

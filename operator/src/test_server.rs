@@ -1,10 +1,10 @@
-//! An API server for tests: it stores objects, watches included, and answers by script. The operator has the
-//! rights that the chart grants.
+//! An API server in the process of a test. It may answer by script, and the operator has the rights that the
+//! chart grants.
 
 mod rights;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     convert::Infallible,
     sync::{
         Arc,
@@ -14,8 +14,8 @@ use std::{
 };
 
 use axum::body::Body;
-use futures::{StreamExt, future, stream};
-use http::{Method, Request, Response, StatusCode, header::ACCEPT};
+use futures::{StreamExt, future};
+use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use kube::{
@@ -24,11 +24,10 @@ use kube::{
 };
 use parking_lot::Mutex;
 use perfrun_api::cluster::MANAGER;
+use perfrun_test_kit::api_server::{Call, Objects, failure};
 use serde_json::{Value, json};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep},
-};
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::service_fn;
 
 use self::rights::Rights;
@@ -42,36 +41,21 @@ pub(crate) const SYSTEM: &str = "perfrun-system";
 /// The name of operators' Lease there.
 pub(crate) const LEASE: &str = "perfrun-operator";
 
-/// An API server that stores objects by their paths.
+/// An API server. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct TestServer(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    objects: BTreeMap<String, Value>,
+    objects: Objects,
     calls: Vec<Call>,
     script: Vec<Line>,
-    watches: Vec<(String, mpsc::UnboundedSender<Value>)>,
     /// Rights that the operator has used.
     used: BTreeSet<String>,
     /// Names of the pods that it has created.
     pods: Vec<String>,
-    version: u64,
     /// Most objects that an answer has had.
     largest_page: usize,
-    /// `None` if all objects are created at the same time.
-    clock: Option<TimeSource>,
-}
-
-/// A request that the server has received.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) method: Method,
-    pub(crate) path: String,
-    query: String,
-    /// Whether the client accepts nothing but the metadata of an object.
-    pub(crate) wants_metadata: bool,
-    pub(crate) body: Value,
 }
 
 /// A scripted answer to some requests.
@@ -130,14 +114,7 @@ impl TestServer {
                 }
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
-                let accepted = head.headers.get(ACCEPT).map(|types| types.to_str().unwrap());
-                let call = Call {
-                    wants_metadata: accepted.is_some_and(|types| types.contains("as=PartialObjectMetadata;")),
-                    method: head.method,
-                    path: head.uri.path().to_owned(),
-                    query: head.uri.query().unwrap_or_default().to_owned(),
-                    body: serde_json::from_slice(&body).unwrap_or_default(),
-                };
+                let call = Call::new(head, &body);
                 let right = Rights::of_chart().right(&call);
                 let right = right.unwrap_or_else(|| panic!("the chart does not grant {call:?}"));
                 server.0.lock().used.insert(right);
@@ -178,7 +155,7 @@ impl TestServer {
 
     /// Stores an object, as another client would.
     pub(crate) fn put(&self, path: &str, object: Value) {
-        self.0.lock().store(path, object);
+        self.0.lock().objects.store(path, object);
     }
 
     /// Changes an object, as another client would.
@@ -189,7 +166,7 @@ impl TestServer {
     }
 
     pub(crate) fn remove(&self, path: &str) {
-        self.0.lock().remove(path);
+        self.0.lock().objects.remove(path);
     }
 
     pub(crate) fn object(&self, path: &str) -> Option<Value> {
@@ -198,12 +175,7 @@ impl TestServer {
 
     /// Objects of a collection, for example `/pods`, in all namespaces.
     pub(crate) fn objects(&self, collection: &str) -> Vec<Value> {
-        let state = self.0.lock();
-        let objects = state.objects.iter();
-        objects
-            .filter(|(path, _)| collection_of(path).ends_with(collection))
-            .map(|(_, object)| object.clone())
-            .collect()
+        self.0.lock().objects.of(collection).cloned().collect()
     }
 
     /// The requests that change something, except events, since the last time.
@@ -227,7 +199,7 @@ impl TestServer {
 
     /// Objects are created at the time of this clock from now on.
     pub(crate) fn set_clock(&self, clock: TimeSource) {
-        self.0.lock().clock = Some(clock);
+        self.0.lock().objects.set_clock(clock);
     }
 
     /// Rights that the chart grants and the operator has not used.
@@ -245,18 +217,14 @@ impl TestServer {
         reasons.collect()
     }
 
-    /// Ends all watches, as a server does after some time.
+    /// See [`Objects::end_watches`].
     pub(crate) fn end_watches(&self) {
-        self.0.lock().watches.clear();
+        self.0.lock().objects.end_watches();
     }
 
-    /// Ends all watches with the error that the client has fallen behind.
+    /// See [`Objects::expire_watches`].
     pub(crate) fn expire_watches(&self) {
-        for (_, watch) in self.0.lock().watches.drain(..) {
-            let gone =
-                json!({"type": "ERROR", "object": failure(410, "Expired", "too old resource version")});
-            let _ = watch.send(gone);
-        }
+        self.0.lock().objects.expire_watches();
     }
 
     /// The answer, and how late it is. `None` if the server never answers.
@@ -272,254 +240,42 @@ impl TestServer {
             line.answer
         });
         let mut delay = Duration::ZERO;
-        let answer = match answer {
+        let (code, body) = match answer {
             Some(Answer::Silence) => return None,
             Some(Answer::DoSilently) => {
                 state.serve(&call);
                 return None;
             }
-            Some(Answer::Refuse(code, message)) => response(code, &failure(code, "", message)),
+            Some(Answer::Refuse(code, message)) => failure(code, "", message),
             Some(Answer::DoLate(seconds)) => {
                 delay = Duration::from_secs(seconds);
-                let (code, body) = state.serve(&call);
-                response(code, &body)
+                state.serve(&call)
             }
-            None if call.query.contains("watch=true") => state.watch(&call),
-            None => {
-                let (code, body) = state.serve(&call);
-                response(code, &body)
+            None if call.is_watch() => {
+                let lines = UnboundedReceiverStream::new(state.objects.watch(&call));
+                let body = Body::from_stream(lines.map(Ok::<_, Infallible>));
+                return Some((delay, Response::new(body)));
             }
+            None => state.serve(&call),
         };
-        Some((delay, answer))
+        let mut response = Response::new(Body::from(body.to_string()));
+        *response.status_mut() = StatusCode::from_u16(code).unwrap();
+        Some((delay, response))
     }
 }
 
 impl State {
-    fn store(&mut self, path: &str, mut object: Value) -> Value {
-        self.version += 1;
-        let metadata = &mut object["metadata"];
-        metadata["resourceVersion"] = self.version.to_string().into();
-        if metadata["uid"].is_null() {
-            metadata["uid"] = format!("uid-{}", self.version).into();
-        }
-        if metadata["creationTimestamp"].is_null() {
-            let time = self.clock.as_ref().map(|clock| json!(clock()));
-            metadata["creationTimestamp"] = time.unwrap_or_else(|| "2026-01-01T00:00:00Z".into());
-        }
-        let before = self.objects.insert(path.to_owned(), object.clone());
-        let type_ = if before.is_some() { "MODIFIED" } else { "ADDED" };
-        self.emit(path, type_, &object);
-        object
-    }
-
-    fn remove(&mut self, path: &str) -> Option<Value> {
-        let object = self.objects.remove(path)?;
-        self.version += 1;
-        self.emit(path, "DELETED", &object);
-        Some(object)
-    }
-
-    fn emit(&mut self, path: &str, type_: &str, object: &Value) {
-        for (collection, watch) in &self.watches {
-            if is_in(collection, path) {
-                let _ = watch.send(json!({"type": type_, "object": object}));
-            }
-        }
-    }
-
-    fn watch(&mut self, call: &Call) -> Response<Body> {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        // What has changed since the version that the client has.
-        let mut parameters = call.query.split('&');
-        let since = parameters.find_map(|parameter| parameter.strip_prefix("resourceVersion="));
-        let since: u64 = since.and_then(|version| version.parse().ok()).unwrap_or(0);
-        for (_, object) in self.objects.iter().filter(|(path, _)| is_in(&call.path, path)) {
-            let version = object["metadata"]["resourceVersion"].as_str();
-            if version.is_some_and(|version| version.parse::<u64>().unwrap() > since) {
-                let _ = sender.send(json!({"type": "MODIFIED", "object": object}));
-            }
-        }
-        self.watches.push((call.path.clone(), sender));
-        let lines = stream::unfold(receiver, async |mut receiver: mpsc::UnboundedReceiver<Value>| {
-            let event = receiver.recv().await?;
-            Some((event.to_string() + "\n", receiver))
-        });
-        Response::new(Body::from_stream(lines.map(Ok::<_, Infallible>)))
-    }
-
+    /// Answers as an API server, and counts.
     fn serve(&mut self, call: &Call) -> (u16, Value) {
-        match self.serve_whole(call) {
-            (code @ ..300, object) if call.wants_metadata && object["kind"] != "Status" => (
-                code,
-                json!({"kind": "PartialObjectMetadata", "metadata": object["metadata"]}),
-            ),
-            whole => whole,
+        let (code, body) = self.objects.serve(call);
+        if code == 201 && call.path.ends_with("/pods") {
+            let name = body["metadata"]["name"].as_str();
+            self.pods.extend(name.map(str::to_owned));
         }
+        let items = body["items"].as_array().map_or(0, Vec::len);
+        self.largest_page = self.largest_page.max(items);
+        (code, body)
     }
-
-    fn serve_whole(&mut self, call: &Call) -> (u16, Value) {
-        let path = call.path.as_str();
-        let is_object = self.objects.contains_key(path);
-        match call.method {
-            Method::GET if is_object => (200, self.objects[path].clone()),
-            Method::GET if is_collection(path) => (200, self.list(call)),
-            Method::POST => self.create(call),
-            Method::PUT if is_object => {
-                let expected = &call.body["metadata"]["resourceVersion"];
-                if *expected == self.objects[path]["metadata"]["resourceVersion"] {
-                    (200, self.store(path, call.body.clone()))
-                } else {
-                    (409, failure(409, "Conflict", "the object has been modified"))
-                }
-            }
-            Method::PATCH => self.patch_status(call),
-            Method::DELETE if is_object => self.delete(call),
-            _ => (404, failure(404, "NotFound", &format!("{path} not found"))),
-        }
-    }
-
-    fn create(&mut self, call: &Call) -> (u16, Value) {
-        let name = call.body["metadata"]["name"].as_str();
-        let name = name.map_or_else(|| format!("generated-{}", self.version), str::to_owned);
-        let path = format!("{}/{name}", call.path);
-        if self.objects.contains_key(&path) {
-            return (
-                409,
-                failure(409, "AlreadyExists", &format!("{name} already exists")),
-            );
-        }
-        if path.contains("/pods/") {
-            self.pods.push(name);
-        }
-        (201, self.store(&path, call.body.clone()))
-    }
-
-    /// Deletes an object, unless another one has its name. A pod has some time to end.
-    fn delete(&mut self, call: &Call) -> (u16, Value) {
-        let path = call.path.as_str();
-        let uid = &call.body["preconditions"]["uid"];
-        let mut object = self.objects[path].clone();
-        if !uid.is_null() && *uid != object["metadata"]["uid"] {
-            return (
-                409,
-                failure(409, "Conflict", "the UID in the precondition is another"),
-            );
-        }
-        if collection_of(path).ends_with("/pods") && call.body["gracePeriodSeconds"] != 0 {
-            object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-            self.store(path, object);
-        } else {
-            self.remove(path);
-        }
-        (200, json!({"kind": "Status", "status": "Success"}))
-    }
-
-    /// Server-side apply of a status: the operator owns all of it, another manager only the conditions that
-    /// it names.
-    fn patch_status(&mut self, call: &Call) -> (u16, Value) {
-        let path = call.path.trim_end_matches("/status");
-        let Some(mut object) = self.objects.get(path).cloned() else {
-            return (404, failure(404, "NotFound", "not found"));
-        };
-        let version = &call.body["metadata"]["resourceVersion"];
-        if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
-            return (409, failure(409, "Conflict", "the object has been modified"));
-        }
-        let applied = call.body["status"].clone();
-        if call.query.contains("fieldManager=perfrun-operator&") || call.query.ends_with("perfrun-operator") {
-            object["status"] = applied;
-        } else {
-            let before = object["status"]["conditions"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default();
-            let applied = applied["conditions"].as_array().cloned().unwrap_or_default();
-            let others = before
-                .into_iter()
-                .filter(|old| applied.iter().all(|new| new["type"] != old["type"]));
-            let conditions: Vec<_> = others.chain(applied.clone()).collect();
-            object["status"]["conditions"] = conditions.into();
-        }
-        (200, self.store(path, object))
-    }
-
-    /// A page of a list. All pages have the version of the first: a watch shows what has changed since.
-    fn list(&mut self, call: &Call) -> Value {
-        let query = call.query.replace("%2F", "/");
-        let parameter = |name: &str| {
-            query
-                .split('&')
-                .find_map(|parameter| parameter.strip_prefix(name))
-        };
-        let page_before = parameter("continue=").and_then(|token| token.split_once('-'));
-        let (version, last) = match page_before {
-            Some((version, last)) => (version.to_owned(), last),
-            None => (self.version.to_string(), ""),
-        };
-        let mut paths = self.selected(call);
-        paths.retain(|path| path.as_str() > last);
-        let limit = parameter("limit=").map_or(usize::MAX, |limit| limit.parse().unwrap());
-        let page = &paths[..limit.min(paths.len())];
-        let more = page.last().filter(|_| page.len() < paths.len());
-        let token = more.map(|last| format!("{version}-{last}"));
-        self.largest_page = self.largest_page.max(page.len());
-        let items: Vec<_> = page.iter().map(|path| self.objects[path].clone()).collect();
-        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version, "continue": token},
-            "items": items})
-    }
-
-    /// Paths of the objects of a collection that the selectors of a request select.
-    fn selected(&self, call: &Call) -> Vec<String> {
-        let query = call.query.replace("%2F", "/").replace("%3D", "=");
-        let mut parameters = query.split('&');
-        let selector = parameters.find_map(|parameter| parameter.strip_prefix("labelSelector="));
-        let label = selector.and_then(|selector| selector.split_once('='));
-        let mut parameters = query.split('&');
-        let name = parameters.find_map(|parameter| parameter.strip_prefix("fieldSelector=metadata.name="));
-        let objects = self.objects.iter().filter(|(path, object)| {
-            is_in(&call.path, path)
-                && label.is_none_or(|(key, value)| object["metadata"]["labels"][key] == value)
-                && name.is_none_or(|name| object["metadata"]["name"] == name)
-        });
-        objects.map(|(path, _)| path.clone()).collect()
-    }
-}
-
-fn is_collection(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    [
-        "pods",
-        "configmaps",
-        "perfruns",
-        "perfschedules",
-        "networkpolicies",
-    ]
-    .contains(&name)
-}
-
-fn collection_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(collection, _)| collection)
-}
-
-/// Whether a collection, of one namespace or of all, has the object.
-fn is_in(collection: &str, path: &str) -> bool {
-    let own = collection_of(path);
-    let (group, resource) = collection.rsplit_once('/').unwrap_or_default();
-    own == collection
-        || !collection.contains("/namespaces/")
-            && own.starts_with(&format!("{group}/namespaces/"))
-            && own.ends_with(&format!("/{resource}"))
-}
-
-fn failure(code: u16, reason: &str, message: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code,
-        "message": message})
-}
-
-fn response(code: u16, body: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.to_string()));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap();
-    response
 }
 
 /// A clock that follows tokio's, which tests pause.

@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use http::Method;
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use perfrun_test_kit::api_server::Call;
 use serde_json::Value;
 
-use super::{Call, LEASE, SYSTEM};
+use super::{LEASE, SYSTEM};
 
 const TEMPLATE: &str = include_str!("../../../charts/perfrun/templates/rbac.yaml");
 
@@ -92,7 +93,7 @@ impl<'a> Attributes<'a> {
         let (resource, name) = (parts.next()?, parts.next());
         let verb = match (&call.method, name) {
             (&Method::GET, Some(_)) => "get",
-            (&Method::GET, None) if call.query.contains("watch=true") => "watch",
+            (&Method::GET, None) if call.is_watch() => "watch",
             (&Method::GET, None) => "list",
             (&Method::POST, _) => "create",
             (&Method::PUT, _) => "update",

@@ -7,7 +7,6 @@
 
 mod api_server;
 mod nodes;
-mod place;
 
 use std::{
     env,
@@ -28,9 +27,8 @@ use tokio::{
 };
 
 use self::{
-    api_server::{ApiServer, BULK},
+    api_server::{ApiServer, BULK, running},
     nodes::{HOSTILE, Hostile},
-    place::Place,
 };
 
 #[global_allocator]
@@ -62,7 +60,7 @@ struct Scene {
 impl Scene {
     /// Begins with an honest run beside what the server has.
     async fn begin(server: ApiServer) -> Self {
-        server.put(Place::new("perfruns", HONEST, HONEST), run(json!({})));
+        server.put(&run_path(HONEST, HONEST), run(json!({})));
         let address = server.start().await;
         let kubeconfig = NamedTempFile::new().unwrap();
         let cluster = json!({"name": "test", "cluster": {"server": format!("http://{address}")}});
@@ -113,6 +111,10 @@ impl Scene {
         // The counter works: what lists and answers bring is in it.
         assert!((1 << 20..OPERATOR_MEMORY_MAX).contains(&peak), "{peak} bytes");
     }
+}
+
+fn run_path(namespace: &str, name: &str) -> String {
+    format!("/apis/perfrun.io/v1alpha1/namespaces/{namespace}/perfruns/{name}")
 }
 
 /// A run of one server and one client, with these fields of its spec.
@@ -182,18 +184,14 @@ async fn two_hundred_nodes_that_answer_8_mib_each_stop_no_operator_and_no_other_
     };
     let server = ApiServer::new(String::new(), hostile);
     let topology = json!({"servers": 100, "clients": 100, "placement": "Any", "exclusive": false});
-    server.put(
-        Place::new("perfruns", HOSTILE, "run"),
-        run(json!({"topology": topology})),
-    );
+    server.put(&run_path(HOSTILE, "run"), run(json!({"topology": topology})));
     let mut scene = Scene::begin(server).await;
     let answers = |server: &ApiServer| server.nodes().counts().hostile_answers;
     scene
         .wait_until("hostile answers", |server| answers(server) > 0)
         .await;
     // It begins while hostile answers are read.
-    let late = Place::new("perfruns", HONEST, "late");
-    scene.server.put(late, run(json!({})));
+    scene.server.put(&run_path(HONEST, "late"), run(json!({})));
     scene
         .wait_until("the end of the hostile run", |server| has_ended(server, HOSTILE))
         .await;
@@ -208,8 +206,7 @@ async fn ten_suspended_documents_of_1_4_mb_stop_no_operator_and_no_other_run() {
     let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": BULK}});
     let fields = json!({"suspend": true, "template": {"client": {"affinity": affinity}}});
     for number in 0..10 {
-        let place = Place::new("perfruns", HOSTILE, &format!("run-{number}"));
-        server.put(place, run(fields.clone()));
+        server.put(&run_path(HOSTILE, &format!("run-{number}")), run(fields.clone()));
     }
     let mut scene = Scene::begin(server).await;
     // An operator that reads them whole accepts them.
@@ -227,8 +224,9 @@ async fn two_thousand_foreign_pods_with_256_kib_of_annotations_each_stop_no_oper
     let server = ApiServer::new(text.to_string(), Hostile::default());
     let metadata = json!({"labels": {MANAGED_BY_LABEL: MANAGER}, "annotations": {"a": BULK}});
     for number in 0..2000 {
-        let place = Place::new("pods", HOSTILE, &format!("pod-{number:04}"));
-        server.put(place, json!({"metadata": metadata, "spec": {"containers": []}}));
+        let path = format!("/api/v1/namespaces/{HOSTILE}/pods/pod-{number:04}");
+        let pod = json!({"metadata": metadata, "spec": {"containers": []}, "status": running()});
+        server.put(&path, pod);
     }
     // A run begins after the operator knows all pods.
     Scene::begin(server).await.end().await;
@@ -242,10 +240,7 @@ async fn a_store_that_lists_parts_of_64_mib_stops_no_operator_and_no_other_run()
     };
     let server = ApiServer::new(String::new(), hostile);
     let store = json!({"store": {"volume": {"claim": "a"}}});
-    server.put(
-        Place::new("perfruns", HOSTILE, "run"),
-        run(json!({"results": store})),
-    );
+    server.put(&run_path(HOSTILE, "run"), run(json!({"results": store})));
     let mut scene = Scene::begin(server).await;
     scene
         .wait_until("the end of the hostile run", |server| has_ended(server, HOSTILE))

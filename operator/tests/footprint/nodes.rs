@@ -2,15 +2,16 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use axum::{body::Bytes, response::Response};
-use http::Method;
+use axum::{
+    body::{Body, Bytes},
+    response::Response,
+};
+use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use perfrun_api::cluster::PartKind;
 use perfrun_contract::node::{CONTRACT, Clock, Measured, Outcome, TrialState, TrialStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use crate::place::{Place, response};
 
 /// The namespace of those who want to stop the operator.
 pub(crate) const HOSTILE: &str = "hostile";
@@ -25,6 +26,22 @@ pub(crate) struct Hostile {
     pub(crate) status: Option<Bytes>,
     /// What a store answers for each part.
     pub(crate) part: Bytes,
+}
+
+/// A pod, as a path of the proxy names it: its name ends with its port.
+#[derive(Clone, Copy)]
+pub(crate) struct Pod<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Pod<'a> {
+    /// Reads the path of a call of a pod. Returns what follows `/v1/`, too.
+    pub(crate) fn read(path: &'a str) -> Option<(Self, &'a str)> {
+        let (pod, call) = path.split_once("/proxy/v1/")?;
+        let (namespace, name) = pod.strip_prefix("/api/v1/namespaces/")?.split_once("/pods/")?;
+        Some((Self { namespace, name }, call))
+    }
 }
 
 /// All nodes and stores.
@@ -72,7 +89,7 @@ impl Nodes {
     }
 
     /// The answer to a call of a pod. `path` follows `/v1/`.
-    pub(crate) fn answer(&self, pod: &Place, method: &Method, path: &str, body: &Value) -> Response {
+    pub(crate) fn answer(&self, pod: Pod<'_>, method: &Method, path: &str, body: &Value) -> Response {
         let nothing = || response(204, "");
         let segments: Vec<&str> = path.split('/').collect();
         match (method.as_str(), segments.as_slice()) {
@@ -115,7 +132,7 @@ impl Nodes {
         }
     }
 
-    fn prepare(&self, pod: &Place, id: &str, request: &Value) {
+    fn prepare(&self, pod: Pod<'_>, id: &str, request: &Value) {
         let mut state = self.state.lock();
         let is_client = request["side"]["client"].is_object();
         state.are_clients_hostile |= is_client && pod.namespace == HOSTILE;
@@ -128,13 +145,13 @@ impl Nodes {
     }
 
     /// The trial takes no time.
-    fn finish(&self, pod: &Place, id: &str, started: Option<u64>) {
+    fn finish(&self, pod: Pod<'_>, id: &str, started: Option<u64>) {
         if let Some(trial) = self.state.lock().trials.get_mut(&key(pod, id)) {
             (trial.state, trial.started) = (TrialState::Finished, started);
         }
     }
 
-    fn status(&self, pod: &Place, id: &str) -> Response {
+    fn status(&self, pod: Pod<'_>, id: &str) -> Response {
         let mut state = self.state.lock();
         if let Some(status) = &self.hostile.status
             && state.are_clients_hostile
@@ -168,11 +185,17 @@ impl Nodes {
     }
 }
 
-/// The key of a trial at a pod. In a path of the proxy, the name of a pod ends with its port.
-fn key(pod: &Place, id: &str) -> [String; 3] {
-    [&*pod.namespace, &*pod.name, id].map(str::to_owned)
+/// The key of a trial at a pod.
+fn key(pod: Pod<'_>, id: &str) -> [String; 3] {
+    [pod.namespace, pod.name, id].map(str::to_owned)
 }
 
 fn json_of(value: &impl Serialize) -> Response {
     response(200, serde_json::to_string(value).unwrap())
+}
+
+pub(crate) fn response(code: u16, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap();
+    response
 }

@@ -1,5 +1,6 @@
-//! What tests of several crates share. Only tests and benchmarks depend on this crate.
+//! What several test programs share. Only tests and benchmarks depend on this crate.
 
+pub mod api_server;
 pub mod dashboards;
 pub mod documents;
 pub mod grammar;

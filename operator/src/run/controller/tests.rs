@@ -18,6 +18,7 @@ use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::controller::Action;
 use perfrun_api::{cluster::condition::Type, schedule::run_name};
+use perfrun_test_kit::api_server::Call;
 use serde_json::{Value, json};
 
 use self::scene::{POD, Scene, is_created};
@@ -28,7 +29,7 @@ use crate::{
     names,
     policy::Policy,
     process::lease::Leadership,
-    test_server::{Answer, Call, LEASE, SYSTEM},
+    test_server::{Answer, LEASE, SYSTEM},
     token::KEY_SECRET,
 };
 
