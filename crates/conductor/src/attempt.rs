@@ -12,13 +12,13 @@ use crate::{
     clock::NodeClock,
 };
 
-/// Names a run at its nodes: a conductor that comes back with the same id finds the trials that it left
-/// there, and one with another id never does.
+/// Names a run at its nodes. A conductor that resumes the run with the same id finds the trials that an earlier
+/// conductor left there, and one with another id never does.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RunId(String);
 
 impl RunId {
-    /// A new one.
+    /// An id that no other run has.
     pub fn random() -> Self {
         Self(format!("{:08x}", rand::random::<u32>()))
     }
@@ -59,34 +59,35 @@ pub(crate) struct Node {
 /// One attempt at a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt<'a> {
-    /// The run that it is of.
+    /// The run of the trial.
     pub run_id: RunId,
     pub trial: &'a Trial,
     pub cell: &'a Cell,
-    pub attempt: u32,
-    /// Whether it was tried before and a node was lost.
+    /// 0 for the first attempt at the trial, 1 for the second.
+    pub number: u32,
+    /// Whether an earlier attempt has lost a node.
     pub after_loss: bool,
     /// The session of the run.
     pub session: u32,
     /// After this time the nodes end the attempt.
     pub timeout: Duration,
-    /// What its network adds to a round trip.
+    /// What the network of the cell adds to a round trip.
     pub round_trip: Duration,
-    /// What it lets a connection carry at most, in bit/s, if it has a rate.
+    /// The most that the network lets a connection carry, in bit/s. `None` without a rate.
     pub rate: Option<f64>,
-    /// When it was begun, since the start of the run.
+    /// When the attempt began, since the start of the run.
     pub at: Duration,
     /// How often progress is reported.
     pub progress_interval: Duration,
 }
 
 impl Attempt<'_> {
-    /// What the nodes know it by.
+    /// The id by which nodes know the attempt.
     pub(crate) fn id(&self) -> String {
-        format!("{}-{}.a{}", self.run_id, self.trial.id, self.attempt)
+        format!("{}-{}.a{}", self.run_id, self.trial.id, self.number)
     }
 
-    /// Whether this is what nodes know an attempt of the same run by.
+    /// Whether nodes know an attempt of the same run by this id.
     pub(crate) fn is_of_same_run(&self, id: &str) -> bool {
         let rest = id.strip_prefix(self.run_id.0.as_str());
         rest.is_some_and(|rest| rest.starts_with('-'))

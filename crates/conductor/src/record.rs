@@ -108,13 +108,13 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     /// The observations of a trial that failed before any node knew it.
-    pub(crate) fn without_nodes(task: &Attempt<'a>, failure: TrialFailure) -> Self {
+    pub(crate) fn without_nodes(attempt: &Attempt<'a>, failure: TrialFailure) -> Self {
         Self {
-            trial: task.trial,
-            cell: task.cell,
-            attempt: task.attempt,
-            after_loss: task.after_loss,
-            session: task.session,
+            trial: attempt.trial,
+            cell: attempt.cell,
+            attempt: attempt.number,
+            after_loss: attempt.after_loss,
+            session: attempt.session,
             seen: Observations {
                 failures: vec![failure],
                 ..Observations::default()
@@ -124,7 +124,7 @@ impl<'a> Facts<'a> {
             server_clock_uncertainty: None,
             debug_build: false,
             window_limit: None,
-            at: task.at,
+            at: attempt.at,
             took: Duration::ZERO,
         }
     }

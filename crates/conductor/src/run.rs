@@ -261,11 +261,11 @@ impl Session<'_> {
             )
         })?;
         let network = plan.networks.iter().find(|network| network.name == cell.network);
-        let task = Attempt {
+        let attempt = Attempt {
             run_id: options.run_id.clone(),
             trial,
             cell,
-            attempt,
+            number: attempt,
             after_loss,
             session: self.number,
             timeout: options.timeouts.trial + cell.parameters.duration(),
@@ -282,7 +282,7 @@ impl Session<'_> {
             lost,
             leftover,
             room: _room,
-        } = self.measure(task).await
+        } = self.measure(attempt).await
         else {
             return Err(Stop::Interrupted);
         };
@@ -312,22 +312,26 @@ impl Session<'_> {
     }
 
     /// Runs a trial over links that are as it needs them.
-    async fn measure(&mut self, task: Attempt<'_>) -> Ended {
+    async fn measure(&mut self, attempt: Attempt<'_>) -> Ended {
         let Attempt {
-            trial, cell, attempt, ..
-        } = task;
+            trial, cell, number, ..
+        } = attempt;
         let stop = self.stop.clone();
         let prepared = tokio::select! {
-            prepared = self.prepare_links(&task) => prepared,
+            prepared = self.prepare_links(&attempt) => prepared,
             () = stop.cancelled() => return Ended::Interrupted,
         };
         let (check, counting) = match prepared {
             Ok(prepared) => prepared,
-            Err(not_ready) => return trial::not_run(&task, not_ready),
+            Err(not_ready) => return trial::not_run(&attempt, not_ready),
         };
         let on_event = self.conductor.on_event;
-        on_event(Event::TrialStarted { trial, cell, attempt });
-        let mut ended = trial::run(task, &mut self.nodes, self.clock, on_event, &stop).await;
+        on_event(Event::TrialStarted {
+            trial,
+            cell,
+            attempt: number,
+        });
+        let mut ended = trial::run(attempt, &mut self.nodes, self.clock, on_event, &stop).await;
         if let Ended::Recorded { record, lost, .. } = &mut ended {
             record.links = check;
             lost.append(&mut self.links.add_packet_counts(record, &counting).await);
@@ -341,15 +345,15 @@ impl Session<'_> {
     /// its packets.
     async fn prepare_links(
         &mut self,
-        task: &Attempt<'_>,
+        attempt: &Attempt<'_>,
     ) -> Result<(Option<LinkCheck>, Counting), LinksNotReady> {
-        let Attempt { trial, cell, .. } = task;
+        let Attempt { trial, cell, .. } = attempt;
         let names: Vec<&String> = cell.nodes().collect();
         if self.conductor.plan.networks.is_empty() {
             return Ok((None, Counting::default()));
         }
         if self.takes_over {
-            if let Some(counting) = self.take_over(task, &names).await {
+            if let Some(counting) = self.take_over(attempt, &names).await {
                 return Ok((None, counting));
             }
             self.takes_over = false;
@@ -368,16 +372,16 @@ impl Session<'_> {
     /// Takes over a trial that an earlier session of this run began, over links that the session had
     /// measured. Links are not changed before the last of those trials has ended. `None` if this trial has
     /// not begun.
-    async fn take_over(&mut self, task: &Attempt<'_>, names: &[&String]) -> Option<Counting> {
-        match trial::known_state(task, &self.nodes).await {
+    async fn take_over(&mut self, attempt: &Attempt<'_>, names: &[&String]) -> Option<Counting> {
+        match trial::known_state(attempt, &self.nodes).await {
             trial::KnownState::Nothing => None,
             // If its links count packets now, they are those of a later trial.
             trial::KnownState::Ended => Some(Counting::default()),
             trial::KnownState::Begun => {
-                if self.links.take_over(task.trial, &task.cell.network).await {
+                if self.links.take_over(attempt.trial, &attempt.cell.network).await {
                     return Some(Counting::taken_over(names));
                 }
-                trial::forget(task, &self.nodes).await;
+                trial::forget(attempt, &self.nodes).await;
                 None
             }
         }

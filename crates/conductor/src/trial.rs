@@ -81,31 +81,31 @@ impl Leftover {
 
 /// Runs one attempt.
 pub(crate) async fn run(
-    task: Attempt<'_>,
+    attempt: Attempt<'_>,
     nodes: &mut BTreeMap<String, Node>,
     clock: LocalClock,
     on_event: &OnEvent<'_>,
     stop: &CancellationToken,
 ) -> Ended {
-    let span = tracing::debug_span!("trial", id = task.id());
-    Driver::new(task, nodes, clock, on_event, stop)
+    let span = tracing::debug_span!("trial", id = attempt.id());
+    Driver::new(attempt, nodes, clock, on_event, stop)
         .run()
         .instrument(span)
         .await
 }
 
 /// The record of a trial that could not be begun.
-pub(crate) fn not_run(task: &Attempt<'_>, not_ready: LinksNotReady) -> Ended {
+pub(crate) fn not_run(attempt: &Attempt<'_>, not_ready: LinksNotReady) -> Ended {
     let LinksNotReady { failure, check, lost } = not_ready;
     let record = TrialRecord {
         links: check.map(|check| *check),
-        ..record(Facts::without_nodes(task, failure))
+        ..record(Facts::without_nodes(attempt, failure))
     };
     Ended::Recorded {
         record: Box::new(record),
         lost,
         leftover: Leftover {
-            id: task.id().into(),
+            id: attempt.id().into(),
             nodes: vec![],
         },
         room: vec![],
@@ -124,9 +124,9 @@ pub(crate) enum KnownState {
 }
 
 /// Asks nodes what they know of this attempt.
-pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> KnownState {
-    let id = &task.id();
-    let states = party::parties(task.cell, nodes)
+pub(crate) async fn known_state(attempt: &Attempt<'_>, nodes: &BTreeMap<String, Node>) -> KnownState {
+    let id = &attempt.id();
+    let states = party::parties(attempt.cell, nodes)
         .into_iter()
         .map(|party| async move { party.node.status(id).await.ok().map(|status| status.state) });
     let states = join_all(states).await;
@@ -140,8 +140,8 @@ pub(crate) async fn known_state(task: &Attempt<'_>, nodes: &BTreeMap<String, Nod
 }
 
 /// Makes nodes forget this attempt, wherever it is in progress.
-pub(crate) async fn forget(task: &Attempt<'_>, nodes: &BTreeMap<String, Node>) {
-    party::forget_all(&party::parties(task.cell, nodes), &task.id()).await;
+pub(crate) async fn forget(attempt: &Attempt<'_>, nodes: &BTreeMap<String, Node>) {
+    party::forget_all(&party::parties(attempt.cell, nodes), &attempt.id()).await;
 }
 
 /// Whether nodes know the trial with another request: an earlier session prepared them for nodes that were
@@ -160,7 +160,7 @@ enum Halt {
 }
 
 struct Driver<'a> {
-    task: Attempt<'a>,
+    attempt: Attempt<'a>,
     id: Arc<str>,
     began: Instant,
     /// Relays first, then servers, then clients, each in the order of the cell.
@@ -180,16 +180,16 @@ struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     fn new(
-        task: Attempt<'a>,
+        attempt: Attempt<'a>,
         nodes: &'a mut BTreeMap<String, Node>,
         clock: LocalClock,
         on_event: &'a OnEvent<'a>,
         stop: &'a CancellationToken,
     ) -> Self {
         let now = Instant::now();
-        let parties = party::parties(task.cell, nodes);
+        let parties = party::parties(attempt.cell, nodes);
         Self {
-            id: task.id().into(),
+            id: attempt.id().into(),
             began: now,
             parties,
             nodes,
@@ -202,7 +202,7 @@ impl<'a> Driver<'a> {
             on_event,
             progress_reported: now,
             stop,
-            task,
+            attempt,
         }
     }
 
@@ -215,17 +215,17 @@ impl<'a> Driver<'a> {
             }
         }
         let offsets = self.offsets();
-        let server_clock_uncertainty = match self.task.cell.parameters.is_stamped() {
+        let server_clock_uncertainty = match self.attempt.cell.parameters.is_stamped() {
             true => self.clock_uncertainty(),
             false => None,
         };
         let leftover = self.leftover();
         let facts = Facts {
-            trial: self.task.trial,
-            cell: self.task.cell,
-            attempt: self.task.attempt,
-            after_loss: self.task.after_loss,
-            session: self.task.session,
+            trial: self.attempt.trial,
+            cell: self.attempt.cell,
+            attempt: self.attempt.number,
+            after_loss: self.attempt.after_loss,
+            session: self.attempt.session,
             requested_starts: self.requested_starts,
             offsets,
             server_clock_uncertainty,
@@ -237,10 +237,10 @@ impl<'a> Driver<'a> {
                 self.parties
                     .iter()
                     .filter_map(|party| self.nodes[&party.name].info.tcp_window_limits_bytes),
-                self.task.round_trip,
+                self.attempt.round_trip,
             )
-            .filter(|limit| self.task.rate.is_none_or(|rate| *limit < rate)),
-            at: self.task.at,
+            .filter(|limit| self.attempt.rate.is_none_or(|rate| *limit < rate)),
+            at: self.attempt.at,
             took: self.began.elapsed(),
             seen: self.seen,
         };
@@ -282,7 +282,7 @@ impl<'a> Driver<'a> {
     /// Relays listen, then servers, perhaps behind a relay. In the meantime the clocks of clients are read.
     async fn prepare_listeners(&mut self) -> Result<KnownTrial, Halt> {
         // The nodes that are prepared first show what an earlier session has left.
-        let cell = self.task.cell;
+        let cell = self.attempt.cell;
         let (first, side, then) = if cell.is_in_process() {
             let peers = cell.peers_per_client;
             (Role::Client, Side::Both { peers }, None)
@@ -320,11 +320,11 @@ impl<'a> Driver<'a> {
             let relays = self.addresses(first)?;
             let side = Side::Source {
                 relay: relays.into_iter().next().unwrap_or_default(),
-                peers: self.task.cell.sources_per_server(),
+                peers: self.attempt.cell.sources_per_server(),
             };
             let mut prepared = self.request_listeners(then, &side).await;
             if is_outdated(&prepared) {
-                let behind = &self.parties[self.task.cell.relays.len()..];
+                let behind = &self.parties[self.attempt.cell.relays.len()..];
                 party::forget_all(behind, &self.id).await;
                 prepared = self.request_listeners(then, &side).await;
             }
@@ -335,7 +335,7 @@ impl<'a> Driver<'a> {
     }
 
     async fn request_listeners(&self, role: Role, side: &Side) -> Vec<(usize, Result<Prepared, Error>)> {
-        let request = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.task);
+        let request = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.attempt);
         let prepared = request().await;
         if self.end_leftovers(&prepared).await {
             request().await
@@ -347,8 +347,8 @@ impl<'a> Driver<'a> {
     /// The addresses that the nodes of a role reported: one of each peer. Of a stress test's sources a relay
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
-        let may_be_refused = role == Role::Server && self.task.cell.parameters.may_be_cut_off();
-        let peers = party::dialled(self.task.cell, role);
+        let may_be_refused = role == Role::Server && self.attempt.cell.parameters.may_be_cut_off();
+        let peers = party::dialled(self.attempt.cell, role);
         let mut all = vec![];
         for party in self.parties.iter_mut().filter(|party| party.role == role) {
             party.limits.dialled = 0;
@@ -383,7 +383,7 @@ impl<'a> Driver<'a> {
         let leftovers: BTreeSet<&str> = prepared
             .iter()
             .filter_map(|(_, answer)| match answer {
-                Err(Error::Busy(trial)) if self.task.is_of_same_run(trial) => Some(trial.as_str()),
+                Err(Error::Busy(trial)) if self.attempt.is_of_same_run(trial) => Some(trial.as_str()),
                 _ => None,
             })
             .collect();
@@ -413,21 +413,21 @@ impl<'a> Driver<'a> {
 
     /// Clients are given the servers' addresses, and set themselves up.
     async fn prepare_clients(&mut self) -> Result<(), Halt> {
-        if self.task.cell.is_in_process() {
+        if self.attempt.cell.is_in_process() {
             // They are their own servers, and ready.
             return Ok(());
         }
         let addresses = self.addresses(Role::Server)?;
-        let peers = self.task.cell.peers_per_client;
-        let most = match self.task.cell.parameters.sinks_and_sources() {
+        let peers = self.attempt.cell.peers_per_client;
+        let most = match self.attempt.cell.parameters.sinks_and_sources() {
             // Each sink dials one source.
             Some(_) => peers as usize,
             // Hosts of handshakes are more than the peers, and messages go to all servers.
             None => usize::MAX,
         };
         let servers_of = |client: usize| {
-            let clocks = match self.task.cell.parameters.is_stamped() {
-                true => self.server_clocks(&self.task.cell.clients[client]),
+            let clocks = match self.attempt.cell.parameters.is_stamped() {
+                true => self.server_clocks(&self.attempt.cell.clients[client]),
                 false => None,
             };
             let clocks = clocks.unwrap_or_default();
@@ -437,7 +437,7 @@ impl<'a> Driver<'a> {
                 servers_for(client, peers, most, &clocks),
             )
         };
-        let prepare = || party::prepare_clients(&self.parties, &self.id, &self.task, servers_of);
+        let prepare = || party::prepare_clients(&self.parties, &self.id, &self.attempt, servers_of);
         let mut prepared = prepare().await;
         let is_outdated = is_outdated(&prepared);
         if is_outdated {
@@ -488,8 +488,8 @@ impl<'a> Driver<'a> {
     /// Waits until all prepared nodes are past a state. When the last client has finished, so have the
     /// servers, and they receive the request to finish.
     async fn watch(&mut self, after: TrialState) -> Result<(), Halt> {
-        let deadline = self.began + self.task.timeout + GRACE_TIMEOUT;
-        let wait = self.task.progress_interval;
+        let deadline = self.began + self.attempt.timeout + GRACE_TIMEOUT;
+        let wait = self.attempt.progress_interval;
         let poll = |party: &Party, i| party.poll(i, self.id.clone(), after, wait);
         let mut calls = FuturesUnordered::new();
         for (i, party) in self

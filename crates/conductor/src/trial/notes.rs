@@ -15,7 +15,7 @@ use crate::{
 impl Driver<'_> {
     /// The indices of the clients in `parties`.
     pub(super) fn clients(&self) -> Range<usize> {
-        self.parties.len() - self.task.cell.clients.len()..self.parties.len()
+        self.parties.len() - self.attempt.cell.clients.len()..self.parties.len()
     }
 
     /// How far the clocks of all servers are ahead of a client's, in the order of the servers, with the
@@ -23,7 +23,7 @@ impl Driver<'_> {
     pub(super) fn server_clocks(&self, client: &str) -> Option<Vec<Offset>> {
         let now = self.clock.nanoseconds();
         let client = &self.nodes[client];
-        let servers = self.task.cell.servers.iter().map(|name| &self.nodes[name]);
+        let servers = self.attempt.cell.servers.iter().map(|name| &self.nodes[name]);
         servers
             .map(|server| match (&server.info.clock, &client.info.clock) {
                 (Some(server), Some(client)) if server == client => Some(Offset::default()),
@@ -36,7 +36,7 @@ impl Driver<'_> {
     /// has never been read.
     pub(super) fn clock_uncertainty(&self) -> Option<f64> {
         let mut most = 0;
-        for client in self.task.cell.clients.iter() {
+        for client in self.attempt.cell.clients.iter() {
             let offsets = self.server_clocks(client)?;
             most = offsets
                 .iter()
@@ -50,7 +50,7 @@ impl Driver<'_> {
     pub(super) fn offsets(&self) -> BTreeMap<String, Offset> {
         let now = self.clock.nanoseconds();
         let of = |name: &String| Some((name.clone(), self.nodes[name].clock.offset(now)?));
-        self.task.cell.clients.iter().filter_map(of).collect()
+        self.attempt.cell.clients.iter().filter_map(of).collect()
     }
 
     /// Nodes that still have to forget the trial.
@@ -169,7 +169,7 @@ impl Driver<'_> {
 
     pub(super) fn report_progress(&mut self) {
         let Some(started) = self.started else { return };
-        if self.progress_reported.elapsed() < self.task.progress_interval.mul_f64(0.9) {
+        if self.progress_reported.elapsed() < self.attempt.progress_interval.mul_f64(0.9) {
             return;
         }
         self.progress_reported = Instant::now();
@@ -179,9 +179,9 @@ impl Driver<'_> {
             .progress_reported
             .saturating_duration_since(started)
             .as_secs_f64();
-        let fraction = fraction(self.task.cell, bytes, seconds);
+        let fraction = fraction(self.attempt.cell, bytes, seconds);
         (self.on_event)(Event::TrialProgress {
-            trial: self.task.trial,
+            trial: self.attempt.trial,
             bytes,
             fraction,
         });

@@ -145,11 +145,11 @@ pub(super) async fn prepare_listeners(
     role: Role,
     side: &Side,
     id: &str,
-    task: &Attempt<'_>,
+    attempt: &Attempt<'_>,
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
     join_all(listeners.map(|(i, party)| async move {
-        let request = request(task, party, side.clone());
+        let request = request(attempt, party, side.clone());
         (i, party.node.prepare(id, &request).await)
     }))
     .await
@@ -160,7 +160,7 @@ pub(super) async fn prepare_listeners(
 pub(super) async fn prepare_clients(
     parties: &[Party],
     id: &str,
-    task: &Attempt<'_>,
+    attempt: &Attempt<'_>,
     servers: impl Fn(usize) -> (Vec<String>, Vec<i64>),
 ) -> Vec<(usize, Result<Prepared, Error>)> {
     let clients = parties
@@ -174,22 +174,22 @@ pub(super) async fn prepare_clients(
         let (servers, clocks) = servers(number);
         let side = Side::Client {
             servers,
-            peers: task.cell.peers_per_client,
+            peers: attempt.cell.peers_per_client,
             clocks,
         };
-        let request = request(task, party, side);
+        let request = request(attempt, party, side);
         (i, party.node.prepare(id, &request).await)
     }))
     .await
 }
 
-fn request(task: &Attempt<'_>, party: &Party, side: Side) -> TrialRequest {
-    let cell = task.cell;
+fn request(attempt: &Attempt<'_>, party: &Party, side: Side) -> TrialRequest {
+    let cell = attempt.cell;
     let timeout = match party.role {
-        Role::Client => task.timeout,
+        Role::Client => attempt.timeout,
         // Prepared before the clients they would end before them, which would find a broken stream and not a
         // lack of time.
-        Role::Server | Role::Relay => task.timeout + GRACE_TIMEOUT / 2,
+        Role::Server | Role::Relay => attempt.timeout + GRACE_TIMEOUT / 2,
     };
     TrialRequest {
         stack: party.stack.clone(),
