@@ -22,9 +22,9 @@ pub fn record_of(
     info: &Info,
 ) -> TrialRecord {
     let names: Vec<String> = outcomes.iter().map(|(name, ..)| name.clone()).collect();
-    let mut seen = Observations::default();
+    let mut observations = Observations::default();
     for (name, role, outcome) in outcomes {
-        seen.add_outcome(&name, role, outcome);
+        observations.add_outcome(&name, role, outcome);
     }
     let mut record = record(Facts {
         trial,
@@ -32,7 +32,7 @@ pub fn record_of(
         attempt: 0,
         after_loss: false,
         session: 0,
-        seen,
+        observations,
         requested_starts: names.iter().map(|name| (name.clone(), 0)).collect(),
         offsets: names
             .iter()

@@ -13,7 +13,7 @@
 //! | [`client`] | the calls of the node contract over HTTP |
 //! | [`clock`] | offsets between nodes' clocks and ours |
 //! | `trial` | one trial: the order of calls, and what is done when one fails |
-//! | `record` | from what was seen to a record: pure |
+//! | `record` | from what was observed to a record: pure |
 //! | `links` | setting and measuring the links that trials run over |
 //! | [`run`] | all trials, lost nodes, resuming, limits |
 //! | `traits` | what a run needs from the program that conducts it |

@@ -1,4 +1,4 @@
-//! From what was seen of a trial to its record. Pure.
+//! From what was observed of a trial to its record. Pure.
 
 mod disturbance;
 #[cfg(test)]
@@ -89,7 +89,7 @@ pub(crate) struct Facts<'a> {
     pub after_loss: bool,
     /// The session of the run.
     pub session: u32,
-    pub seen: Observations,
+    pub observations: Observations,
     /// The start requested of each client, in its own clock. Empty if an earlier session requested it.
     pub requested_starts: BTreeMap<String, u64>,
     /// Offsets of the clients' clocks.
@@ -115,7 +115,7 @@ impl<'a> Facts<'a> {
             attempt: attempt.number,
             after_loss: attempt.after_loss,
             session: attempt.session,
-            seen: Observations {
+            observations: Observations {
                 failures: vec![failure],
                 ..Observations::default()
             },
@@ -140,16 +140,16 @@ pub(crate) fn window_limit(windows: impl IntoIterator<Item = [u64; 2]>, round_tr
 
 /// Makes the record.
 pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
-    let failure = failure(facts.cell, &facts.seen);
+    let failure = failure(facts.cell, &facts.observations);
     let starts = Starts::new(&facts);
     let longest = facts
-        .seen
+        .observations
         .nodes
         .values()
         .map(|node| node.measured.seconds)
         .fold(0.0, f64::max);
     let mut metrics = match failure {
-        None => measure::metrics(facts.cell, &facts.seen.nodes),
+        None => measure::metrics(facts.cell, &facts.observations.nodes),
         Some(_) => BTreeMap::new(),
     };
     if metrics.contains_key(&Metric::OneWayP50) {
@@ -174,13 +174,13 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         standstill: None,
         links: None,
         merged_samples: None,
-        nodes: facts.seen.nodes,
+        nodes: facts.observations.nodes,
     }
 }
 
 /// Why the trial failed, if it did.
-fn failure(cell: &Cell, seen: &Observations) -> Option<TrialFailure> {
-    if let Some(cause) = seen.cause() {
+fn failure(cell: &Cell, observations: &Observations) -> Option<TrialFailure> {
+    if let Some(cause) = observations.cause() {
         return Some(cause.clone());
     }
     let failed = |node: Option<&String>, reason, message| TrialFailure {
@@ -188,14 +188,14 @@ fn failure(cell: &Cell, seen: &Observations) -> Option<TrialFailure> {
         reason,
         message,
     };
-    if let Some(name) = cell.nodes().find(|name| !seen.nodes.contains_key(*name)) {
+    if let Some(name) = cell.nodes().find(|name| !observations.nodes.contains_key(*name)) {
         return Some(failed(
             Some(name),
             Reason::Internal,
             format!("{name} reported nothing"),
         ));
     }
-    let mismatch = measure::count_mismatch(cell, &seen.nodes)?;
+    let mismatch = measure::count_mismatch(cell, &observations.nodes)?;
     Some(failed(None, Reason::CountMismatch, mismatch))
 }
 
@@ -213,7 +213,7 @@ struct Starts {
 impl Starts {
     fn new(facts: &Facts<'_>) -> Self {
         let started: Vec<(&String, u64)> = facts
-            .seen
+            .observations
             .nodes
             .iter()
             .filter_map(|(name, node)| Some((name, node.measured.started_nanoseconds?)))
@@ -243,8 +243,8 @@ impl Starts {
 }
 
 fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap<Metric, f64>) -> Vec<Flag> {
-    let any = |what: fn(&NodeRecord) -> bool| facts.seen.nodes.values().any(what);
-    let most = |time: fn(&NodeRecord) -> f64| facts.seen.nodes.values().map(time).fold(0.0, f64::max);
+    let any = |what: fn(&NodeRecord) -> bool| facts.observations.nodes.values().any(what);
+    let most = |time: fn(&NodeRecord) -> f64| facts.observations.nodes.values().map(time).fold(0.0, f64::max);
     let seconds = most(|node| node.measured.seconds);
     let throttled = most(|node| node.measured.resources.throttled_seconds.unwrap_or(0.0));
     [

@@ -167,8 +167,8 @@ struct Driver<'a> {
     parties: Vec<Party>,
     nodes: &'a mut BTreeMap<String, Node>,
     clock: LocalClock,
-    seen: Observations,
-    /// What the outcomes in `seen` take.
+    observations: Observations,
+    /// What the outcomes in `observations` take.
     room: Vec<Kept>,
     merged_samples: Option<u32>,
     requested_starts: BTreeMap<String, u64>,
@@ -194,7 +194,7 @@ impl<'a> Driver<'a> {
             parties,
             nodes,
             clock,
-            seen: Observations::default(),
+            observations: Observations::default(),
             room: vec![],
             merged_samples: None,
             requested_starts: BTreeMap::new(),
@@ -242,9 +242,9 @@ impl<'a> Driver<'a> {
             .filter(|limit| self.attempt.rate.is_none_or(|rate| *limit < rate)),
             at: self.attempt.at,
             took: self.began.elapsed(),
-            seen: self.seen,
+            observations: self.observations,
         };
-        let lost = facts.seen.lost.clone();
+        let lost = facts.observations.lost.clone();
         let record = TrialRecord {
             merged_samples: self.merged_samples,
             ..record(facts)
@@ -353,9 +353,9 @@ impl<'a> Driver<'a> {
         for party in self.parties.iter_mut().filter(|party| party.role == role) {
             party.limits.dialled = 0;
             let addresses = party
-                .seen
+                .last_status
                 .as_mut()
-                .map(|seen| std::mem::take(&mut seen.addresses));
+                .map(|status| std::mem::take(&mut status.addresses));
             let addresses = addresses.unwrap_or_default();
             if addresses.len() < peers && !may_be_refused {
                 let message = format!(
@@ -363,7 +363,7 @@ impl<'a> Driver<'a> {
                     party.name,
                     addresses.len()
                 );
-                self.seen
+                self.observations
                     .add_failure(Some(&party.name), Reason::Internal, message);
                 return Err(Halt::Failed);
             }
@@ -371,7 +371,7 @@ impl<'a> Driver<'a> {
         }
         if all.is_empty() {
             let message = "the relay refused every source a reservation".to_owned();
-            self.seen.add_failure(None, Reason::Refused, message);
+            self.observations.add_failure(None, Reason::Refused, message);
             return Err(Halt::Failed);
         }
         Ok(all)
@@ -556,7 +556,7 @@ impl<'a> Driver<'a> {
                         let why = format!(
                             "it did not end the trial within {GRACE_TIMEOUT:?} after the request to do so"
                         );
-                        self.seen.add_lost(&party.name, &why);
+                        self.observations.add_lost(&party.name, &why);
                     }
                 }
                 Err(error) => self.note_failed_call(i, &error),

@@ -14,7 +14,7 @@ use super::*;
 
 #[test]
 fn a_completed_trial_has_metrics_and_no_flags() {
-    let record = record(facts(&cell(1), seen([server(900), client(900)])));
+    let record = record(facts(&cell(1), observations([server(900), client(900)])));
     assert_eq!(record.failure, None);
     assert_eq!(record.flags, []);
     assert_eq!(record.metrics[&Metric::UploadSeconds], 2.0);
@@ -27,7 +27,7 @@ fn skew_is_by_our_clock_and_lateness_by_the_nodes() {
     let cell = cell(2);
     let mut facts = facts(
         &cell,
-        seen([
+        observations([
             server(900),
             started("client-0", 1_004_000_000),
             started("client-1", 60_000_000),
@@ -66,7 +66,7 @@ fn conditions_that_limit_trust_in_a_trial_are_flagged() {
     late.2.measured.failures = 3;
     late.2.measured.resources.throttled_seconds = Some(0.02);
     let cell = cell(1);
-    let mut facts = facts(&cell, seen([server(900), late]));
+    let mut facts = facts(&cell, observations([server(900), late]));
     facts.requested_starts = BTreeMap::from([("client-0".into(), 1_000_000)]);
     facts.after_loss = true;
     facts.debug_build = true;
@@ -95,7 +95,10 @@ fn udp_buffers_below_what_the_stack_wants_are_flagged() {
             receive_bytes: receive,
             send_bytes: send,
         });
-        assert_eq!(record(facts(&cell, seen([server(0), client]))).flags, flags);
+        assert_eq!(
+            record(facts(&cell, observations([server(0), client]))).flags,
+            flags
+        );
     }
 }
 
@@ -113,7 +116,7 @@ fn delays_of_less_than_a_hundredth_of_a_trial_are_not_flagged() {
         client.2.measured.seconds = seconds;
         client.2.measured.resources.throttled_seconds = Some(throttled);
         let cell = cell(1);
-        let mut facts = facts(&cell, seen([server(900), client]));
+        let mut facts = facts(&cell, observations([server(900), client]));
         facts.requested_starts = BTreeMap::from([("client-0".into(), 1_000_000)]);
         assert_eq!(record(facts).flags, flags, "{late_nanoseconds} ns of {seconds} s");
     }
@@ -176,15 +179,15 @@ fn an_echo_below_its_pace_is_flagged() {
             round_trips,
             ..Plateau::default()
         });
-        let record = record(facts(&cell, seen([server(0), client])));
+        let record = record(facts(&cell, observations([server(0), client])));
         assert_eq!((record.failure, record.flags.as_slice()), (None, flags));
     }
 }
 
 #[test]
 fn a_failed_trial_keeps_what_was_measured_and_has_no_metrics() {
-    let seen = seen([server(400), failing("client-0", Reason::StreamFailed)]);
-    let record = record(facts(&cell(1), seen));
+    let observations = observations([server(400), failing("client-0", Reason::StreamFailed)]);
+    let record = record(facts(&cell(1), observations));
     assert_eq!(record.failure, Some(caused_by("client-0", Reason::StreamFailed)));
     assert_eq!(record.metrics, BTreeMap::new());
     assert_eq!(record.nodes["server-0"].measured.bytes_received, 400);
@@ -192,9 +195,9 @@ fn a_failed_trial_keeps_what_was_measured_and_has_no_metrics() {
 
 #[test]
 fn a_dial_that_failed_because_the_server_is_dead_is_the_servers_failure() {
-    let mut seen = seen([failing("client-0", Reason::DialFailed)]);
-    seen.add_lost("server-0", "connection refused");
-    let failure = record(facts(&cell(1), seen)).failure.unwrap();
+    let mut observations = observations([failing("client-0", Reason::DialFailed)]);
+    observations.add_lost("server-0", "connection refused");
+    let failure = record(facts(&cell(1), observations)).failure.unwrap();
     assert_eq!(
         (failure.node.as_deref(), failure.reason),
         (Some("server-0"), Reason::NodeLost)
@@ -204,12 +207,12 @@ fn a_dial_that_failed_because_the_server_is_dead_is_the_servers_failure() {
 
 #[test]
 fn a_fault_of_a_server_is_the_cause_before_a_failure_of_a_client() {
-    let seen = seen([
+    let observations = observations([
         failing("client-0", Reason::TooFewBytes),
         failing("server-0", Reason::Internal),
     ]);
     assert_eq!(
-        record(facts(&cell(1), seen)).failure,
+        record(facts(&cell(1), observations)).failure,
         Some(caused_by("server-0", Reason::Internal))
     );
 }
@@ -221,19 +224,19 @@ fn of_equal_failures_the_first_by_name_counts_and_never_a_cancellation() {
         failing("client-1", Reason::TooFewBytes),
         failing("client-0", Reason::StreamFailed),
     ];
-    let record = record(facts(&cell(2), seen(nodes)));
+    let record = record(facts(&cell(2), observations(nodes)));
     assert_eq!(record.failure, Some(caused_by("client-1", Reason::TooFewBytes)));
 }
 
 #[test]
 fn a_node_that_is_stopped_is_lost() {
-    let seen = seen([failing("server-0", Reason::Stopped)]);
-    assert_eq!(seen.lost, BTreeSet::from(["server-0".to_owned()]));
+    let observations = observations([failing("server-0", Reason::Stopped)]);
+    assert_eq!(observations.lost, BTreeSet::from(["server-0".to_owned()]));
 }
 
 #[test]
 fn ends_that_counted_differently_fail_the_trial() {
-    let failure = record(facts(&cell(1), seen([server(899), client(900)])))
+    let failure = record(facts(&cell(1), observations([server(899), client(900)])))
         .failure
         .unwrap();
     assert_eq!((failure.node, failure.reason), (None, Reason::CountMismatch));
@@ -245,7 +248,7 @@ fn ends_that_counted_differently_fail_the_trial() {
 
 #[test]
 fn a_node_without_a_result_fails_the_trial() {
-    let failure = record(facts(&cell(2), seen([server(900), client(900)])))
+    let failure = record(facts(&cell(2), observations([server(900), client(900)])))
         .failure
         .unwrap();
     assert_eq!(
@@ -257,7 +260,7 @@ fn a_node_without_a_result_fails_the_trial() {
 #[test]
 fn a_result_of_an_earlier_session_has_no_overhead_and_no_lateness() {
     let cell = cell(1);
-    let mut facts = facts(&cell, seen([server(900), started("client-0", 17)]));
+    let mut facts = facts(&cell, observations([server(900), started("client-0", 17)]));
     facts.took = Duration::from_millis(3);
     let record = record(facts);
     assert_eq!(
@@ -268,14 +271,14 @@ fn a_result_of_an_earlier_session_has_no_overhead_and_no_lateness() {
 
 type Party = (&'static str, Role, NodeRecord, Option<Reason>);
 
-fn seen<const N: usize>(parties: [Party; N]) -> Observations {
-    let mut seen = Observations::default();
+fn observations<const N: usize>(parties: [Party; N]) -> Observations {
+    let mut observations = Observations::default();
     for (name, role, record, reason) in parties {
         let failure = reason.map(|reason| Failure {
             reason,
             message: format!("{name}: {reason}"),
         });
-        seen.add_outcome(
+        observations.add_outcome(
             name,
             role,
             Outcome {
@@ -285,7 +288,7 @@ fn seen<const N: usize>(parties: [Party; N]) -> Observations {
             },
         );
     }
-    seen
+    observations
 }
 
 fn server(received: u64) -> Party {
@@ -381,7 +384,7 @@ fn cell(clients: u64) -> Cell {
     }
 }
 
-fn facts(cell: &Cell, seen: Observations) -> Facts<'_> {
+fn facts(cell: &Cell, observations: Observations) -> Facts<'_> {
     static TRIAL: Trial = Trial {
         id: String::new(),
         cell: 0,
@@ -394,7 +397,7 @@ fn facts(cell: &Cell, seen: Observations) -> Facts<'_> {
         attempt: 0,
         after_loss: false,
         session: 0,
-        seen,
+        observations,
         requested_starts: BTreeMap::new(),
         offsets: BTreeMap::new(),
         server_clock_uncertainty: None,

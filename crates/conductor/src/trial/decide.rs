@@ -47,7 +47,7 @@ pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<R
     let at_least = |state: TrialState| {
         move |report: &Option<Report>| {
             let report = report.as_ref();
-            report.is_some_and(|report| report.seen.state >= state && !failed(report))
+            report.is_some_and(|report| report.status.state >= state && !failed(report))
         }
     };
     if servers.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running)) {
@@ -62,7 +62,7 @@ mod tests {
     use perfrun_contract::node::{Failure, Measured, Outcome, Reason};
 
     use super::*;
-    use crate::{client::Kept, trial::report::Seen};
+    use crate::{client::Kept, trial::report::BriefStatus};
 
     #[test]
     fn the_lead_covers_slow_control_links_and_many_clients() {
@@ -147,7 +147,7 @@ mod tests {
             served: None,
         });
         Some(Report {
-            seen: Seen {
+            status: BriefStatus {
                 state,
                 bytes: 0,
                 addresses: vec![],

@@ -58,7 +58,7 @@ impl Driver<'_> {
         let accepted = self
             .parties
             .iter()
-            .filter(|party| party.has_accepted && !self.seen.lost.contains(&party.name));
+            .filter(|party| party.has_accepted && !self.observations.lost.contains(&party.name));
         let nodes = accepted
             .map(|party| (party.name.clone(), party.node.clone()))
             .collect();
@@ -70,7 +70,7 @@ impl Driver<'_> {
 
     /// An error if anything has failed so far.
     pub(super) fn check_failures(&self) -> Result<(), Halt> {
-        if self.seen.failures.is_empty() {
+        if self.observations.failures.is_empty() {
             Ok(())
         } else {
             Err(Halt::Failed)
@@ -106,8 +106,8 @@ impl Driver<'_> {
     /// Notes what a node reports, and the outcome if there is one.
     pub(super) fn note_report(&mut self, i: usize, report: Report) {
         let party = &mut self.parties[i];
-        let has_ended = report.seen.state == TrialState::Finished;
-        party.seen = Some(report.seen);
+        let has_ended = report.status.state == TrialState::Finished;
+        party.last_status = Some(report.status);
         if !has_ended {
             return;
         }
@@ -116,11 +116,11 @@ impl Driver<'_> {
             Some(outcome) => {
                 self.room.push(report.room);
                 self.merged_samples = self.merged_samples.max(report.merged_samples);
-                self.seen.add_outcome(&party.name, party.role, outcome);
+                self.observations.add_outcome(&party.name, party.role, outcome);
             }
             None => {
                 let message = format!("{} finished without an outcome", party.name);
-                self.seen
+                self.observations
                     .add_failure(Some(&party.name), Reason::Internal, message);
             }
         }
@@ -133,13 +133,13 @@ impl Driver<'_> {
             return;
         }
         match error {
-            Error::Unreachable(_) => self.seen.add_lost(&party.name, &error.describe()),
+            Error::Unreachable(_) => self.observations.add_lost(&party.name, &error.describe()),
             // The node knew the trial and the token before: another process answers at this address now.
             Error::NotFound => self
-                .seen
+                .observations
                 .add_lost(&party.name, "it was restarted and has forgotten the trial"),
             Error::Unauthorized => self
-                .seen
+                .observations
                 .add_lost(&party.name, "another node answers in its place"),
             Error::Conflict(_)
             | Error::Busy(_)
@@ -148,7 +148,7 @@ impl Driver<'_> {
             | Error::NoRoom
             | Error::Malformed(_) => {
                 let message = format!("{}: {}", party.name, error.describe());
-                self.seen
+                self.observations
                     .add_failure(Some(&party.name), Reason::Internal, message);
             }
         }
@@ -163,7 +163,7 @@ impl Driver<'_> {
             .find(|party| party.is_open())
             .map(|party| party.name.clone());
         let message = format!("not done after {:?}", self.began.elapsed());
-        self.seen
+        self.observations
             .add_failure(waiting.as_deref(), Reason::Timeout, message);
     }
 
@@ -173,8 +173,10 @@ impl Driver<'_> {
             return;
         }
         self.progress_reported = Instant::now();
-        let clients = self.clients().filter_map(|i| self.parties[i].seen.as_ref());
-        let bytes = clients.map(|seen| seen.bytes).sum();
+        let clients = self
+            .clients()
+            .filter_map(|i| self.parties[i].last_status.as_ref());
+        let bytes = clients.map(|status| status.bytes).sum();
         let seconds = self
             .progress_reported
             .saturating_duration_since(started)

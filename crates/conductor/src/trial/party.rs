@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     GRACE_TIMEOUT,
-    report::{Limits, Report, Seen},
+    report::{BriefStatus, Limits, Report},
 };
 use crate::{
     attempt::{Attempt, Node},
@@ -42,10 +42,10 @@ pub(super) struct Party {
     pub node: NodeClient,
     /// The name of the stack that it speaks in the trial.
     pub stack: String,
-    /// Whether it has accepted its part.
+    /// Whether it has accepted the request to prepare the trial.
     pub has_accepted: bool,
-    /// What it has answered last.
-    pub seen: Option<Seen>,
+    /// What is kept of the status that it has answered last.
+    pub last_status: Option<BriefStatus>,
     /// Whether it has nothing more to report.
     pub has_ended: bool,
     /// How much of its answers is kept.
@@ -75,7 +75,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             node: nodes[name].client.clone(),
             stack: nodes[name].external.clone().unwrap_or_else(|| stack.to_string()),
             has_accepted: false,
-            seen: None,
+            last_status: None,
             has_ended: false,
             limits: Limits::new(cell.nodes().count(), dialled(cell, role)),
         };
@@ -98,7 +98,11 @@ impl Party {
 
     /// Whether the conductor waits for it until it is past a state.
     pub(super) fn is_watched(&self, after: TrialState) -> bool {
-        self.is_open() && self.seen.as_ref().is_none_or(|seen| seen.state <= after)
+        self.is_open()
+            && self
+                .last_status
+                .as_ref()
+                .is_none_or(|status| status.state <= after)
     }
 
     /// What is kept of a status.
@@ -124,7 +128,7 @@ impl Party {
             let called = Instant::now();
             let answer = node.status_after(&id, after, wait).await;
             let answer = answer.and_then(|status| limits.report(status, node.reading()));
-            if answer.as_ref().is_ok_and(|report| report.seen.state <= after) {
+            if answer.as_ref().is_ok_and(|report| report.status.state <= after) {
                 sleep_until(called + wait.min(POLL_PAUSE)).await;
             }
             (i, answer.map(Some))
@@ -298,7 +302,7 @@ mod tests {
             node: NodeClient::over(Hasty(state)),
             stack: "libp2p".to_owned(),
             has_accepted: true,
-            seen: None,
+            last_status: None,
             has_ended: false,
             limits: Limits::new(1, 1),
         }

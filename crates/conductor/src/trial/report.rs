@@ -20,9 +20,9 @@ const TRIAL_OUTCOMES_MAX: usize = 4 << 20;
 const MAP_BYTES: usize = 300;
 const MAP_ENTRIES: usize = 5;
 
-/// What is kept of the last status of a node.
+/// What is kept of any status of a node, until the next one comes.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct BriefStatus {
     pub state: TrialState,
     /// Payload sent and received so far.
     pub bytes: u64,
@@ -33,7 +33,7 @@ pub(super) struct Seen {
 /// What is kept of a status.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub seen: Seen,
+    pub status: BriefStatus,
     /// How the trial ended, if it has.
     pub outcome: Option<Outcome>,
     /// The room that the outcome takes.
@@ -71,7 +71,7 @@ impl Limits {
         addresses.shrink_to_fit();
         let has_ended = status.state == TrialState::Finished;
         let mut report = Report {
-            seen: Seen {
+            status: BriefStatus {
                 state: status.state,
                 bytes: status.bytes_sent + status.bytes_received,
                 addresses,
@@ -251,8 +251,8 @@ mod tests {
             ..long()
         };
         let report = Limits::new(NODES, 3).report(early, &Reading::of_process());
-        let Report { seen, outcome, .. } = report.expect("it is small");
-        assert_eq!((seen.addresses.len(), seen.bytes), (3, 3));
-        assert!(seen.addresses.capacity() < 100 && outcome.is_none());
+        let Report { status, outcome, .. } = report.expect("it is small");
+        assert_eq!((status.addresses.len(), status.bytes), (3, 3));
+        assert!(status.addresses.capacity() < 100 && outcome.is_none());
     }
 }
