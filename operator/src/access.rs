@@ -123,8 +123,10 @@ impl Requester for PodProxy {
             .header(EPOCH_HEADER, request.epoch)
             .body(Body::from(request.body.unwrap_or_default()))?;
         let call = async { self.client.send(sent).await.map_err(BoxError::from) };
-        let reading = &request.reading;
-        reading.answer(request.timeout, request.most_bytes, call).await
+        let answer_budget = &request.answer_budget;
+        answer_budget
+            .read_answer(request.timeout, request.most_bytes, call)
+            .await
     }
 }
 

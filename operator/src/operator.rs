@@ -17,7 +17,7 @@ use kube::{
     },
 };
 use perfrun_api::cluster::{MANAGED_BY_LABEL, MANAGER};
-use perfrun_conductor::client::Reading;
+use perfrun_conductor::client::AnswerBudget;
 use tokio::sync::{SetOnce, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
@@ -272,7 +272,7 @@ impl Process<'_> {
             term: term.clone(),
             clock: clock::system(),
             access: Access::new(args.node_access, client.clone()),
-            reading: Reading::of_process(),
+            answer_budget: AnswerBudget::of_process(),
             key: self.key.clone(),
             pod_defaults: self.pod_defaults.clone(),
             operators: args.lease_namespace.clone(),

@@ -6,7 +6,7 @@ use kube::{
     Client,
     runtime::{events::Recorder, reflector::Store},
 };
-use perfrun_conductor::client::Reading;
+use perfrun_conductor::client::AnswerBudget;
 
 use crate::{
     access::Access,
@@ -26,7 +26,7 @@ pub(crate) struct Services {
     /// How nodes are reached.
     pub(crate) access: Access,
     /// The room for answers of nodes, of all runs.
-    pub(crate) reading: Reading,
+    pub(crate) answer_budget: AnswerBudget,
     /// The key that tokens of runs are derived from.
     pub(crate) key: TokenKey,
     pub(crate) pod_defaults: PodDefaults,

@@ -1,8 +1,8 @@
 //! The calls of the node contract (`perfrun_contract::node`).
 
+mod answer_budget;
 mod epoch;
 mod http;
-mod reading;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -27,9 +27,9 @@ use strum::IntoStaticStr;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
-pub(crate) use self::reading::Kept;
-pub use self::{epoch::Epoch, reading::Reading};
-use self::{http::Http, reading::Waited};
+pub(crate) use self::answer_budget::OutcomePermit;
+pub use self::{answer_budget::AnswerBudget, epoch::Epoch};
+use self::{answer_budget::FailedAfterWait, http::Http};
 
 /// How long a call may take, not counting the wait that the request contains.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,8 +56,8 @@ const WAITS_MAX: u32 = 10;
 /// Carries requests to one node: the one thing that differs between a node next door and one behind a proxy.
 #[async_trait]
 pub trait Requester: Send + Sync {
-    /// Sends one request and reads the whole answer with [`Reading::answer`], whatever its status. Adds
-    /// authorization.
+    /// Sends one request and reads the whole answer with [`AnswerBudget::read_answer`], whatever its status.
+    /// Adds authorization.
     async fn request(&self, request: Request<'_>) -> Result<Response, BoxError>;
 }
 
@@ -88,8 +88,8 @@ pub struct Request<'a> {
     pub timeout: Duration,
     /// Most bytes of the answer's body. The author of the run chooses the program of the node.
     pub most_bytes: usize,
-    /// Where there is room for the body.
-    pub reading: Reading,
+    /// Bounds the room for the body.
+    pub answer_budget: AnswerBudget,
 }
 
 /// Reads a body. One that is longer than `most` bytes is an error, and is not read to its end.
@@ -117,14 +117,14 @@ pub enum Method {
     Delete,
 }
 
-/// What a [`Requester`] brings back. It takes room of a [`Reading`] until it is dropped.
+/// What a [`Requester`] brings back. It takes room of an [`AnswerBudget`] until it is dropped.
 #[derive(Debug)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
     /// JSON, mostly; metrics are text.
     pub body: Vec<u8>,
-    held: Option<reading::Held>,
+    permit: Option<answer_budget::AnswerPermit>,
 }
 
 impl Response {
@@ -133,7 +133,7 @@ impl Response {
         Self {
             status,
             body,
-            held: None,
+            permit: None,
         }
     }
 }
@@ -210,7 +210,7 @@ struct Caller {
     requester: Arc<dyn Requester>,
     retry_for: Duration,
     epoch: Option<Epoch>,
-    reading: Reading,
+    answer_budget: AnswerBudget,
 }
 
 impl AgentClient {
@@ -225,7 +225,7 @@ impl AgentClient {
             requester: Arc::new(requester),
             retry_for: RETRY_AGENT_TIMEOUT,
             epoch: None,
-            reading: Reading::default(),
+            answer_budget: AnswerBudget::default(),
         })
     }
 
@@ -237,8 +237,11 @@ impl AgentClient {
 
     /// Reads answers where there is room for them.
     #[must_use]
-    pub fn with_reading(self, reading: Reading) -> Self {
-        Self(Caller { reading, ..self.0 })
+    pub fn with_answer_budget(self, answer_budget: AnswerBudget) -> Self {
+        Self(Caller {
+            answer_budget,
+            ..self.0
+        })
     }
 
     /// What the agent can do, and what it does.
@@ -292,7 +295,7 @@ impl NodeClient {
             requester: Arc::new(requester),
             retry_for: RETRY_TIMEOUT,
             epoch: None,
-            reading: Reading::default(),
+            answer_budget: AnswerBudget::default(),
         })
     }
 
@@ -304,12 +307,15 @@ impl NodeClient {
 
     /// Reads answers where there is room for them.
     #[must_use]
-    pub fn with_reading(self, reading: Reading) -> Self {
-        Self(Caller { reading, ..self.0 })
+    pub fn with_answer_budget(self, answer_budget: AnswerBudget) -> Self {
+        Self(Caller {
+            answer_budget,
+            ..self.0
+        })
     }
 
-    pub(crate) fn reading(&self) -> &Reading {
-        &self.0.reading
+    pub(crate) fn answer_budget(&self) -> &AnswerBudget {
+        &self.0.answer_budget
     }
 
     /// What the node is.
@@ -426,7 +432,7 @@ impl Caller {
             epoch: self.epoch.as_ref().map_or(0, Epoch::number),
             timeout,
             most_bytes: most_bytes(path),
-            reading: self.reading.clone(),
+            answer_budget: self.answer_budget.clone(),
         };
         let most = request.most_bytes;
         let answer = self.requester.request(request).await;
@@ -476,7 +482,7 @@ impl Caller {
             let Err(Error::Unreachable(error)) = answer else {
                 return answer;
             };
-            if error.is::<Waited>() && waits < WAITS_MAX {
+            if error.is::<FailedAfterWait>() && waits < WAITS_MAX {
                 waits += 1;
                 continue;
             }

@@ -281,7 +281,7 @@ impl Session<'_> {
             mut record,
             lost,
             leftover,
-            room: _room,
+            permits: _permits,
         } = self.measure(attempt).await
         else {
             return Err(Stop::Interrupted);

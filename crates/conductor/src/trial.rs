@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     attempt::{Attempt, Node},
-    client::{Error, Kept, NodeClient, Prepared},
+    client::{Error, NodeClient, OutcomePermit, Prepared},
     clock::LocalClock,
     links::LinksNotReady,
     progress::OnEvent,
@@ -53,7 +53,7 @@ pub(crate) enum Ended {
         lost: BTreeSet<String>,
         leftover: Leftover,
         /// What the record takes until it is dropped.
-        room: Vec<Kept>,
+        permits: Vec<OutcomePermit>,
     },
     /// It was stopped on request, and nothing is left of it.
     Interrupted,
@@ -108,7 +108,7 @@ pub(crate) fn not_run(attempt: &Attempt<'_>, not_ready: LinksNotReady) -> Ended 
             id: attempt.id().into(),
             nodes: vec![],
         },
-        room: vec![],
+        permits: vec![],
     }
 }
 
@@ -169,7 +169,7 @@ struct Driver<'a> {
     clock: LocalClock,
     observations: Observations,
     /// What the outcomes in `observations` take.
-    room: Vec<Kept>,
+    permits: Vec<OutcomePermit>,
     merged_samples: Option<u32>,
     requested_starts: BTreeMap<String, u64>,
     started: Option<Instant>,
@@ -195,7 +195,7 @@ impl<'a> Driver<'a> {
             nodes,
             clock,
             observations: Observations::default(),
-            room: vec![],
+            permits: vec![],
             merged_samples: None,
             requested_starts: BTreeMap::new(),
             started: None,
@@ -253,7 +253,7 @@ impl<'a> Driver<'a> {
             record: Box::new(record),
             lost,
             leftover,
-            room: self.room,
+            permits: self.permits,
         }
     }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use perfrun_api::pod::PodState;
 use perfrun_conductor::{
     NodeHandle, NodeProvider, ReplaceReason,
-    client::{BoxError, Epoch, Reading},
+    client::{AnswerBudget, BoxError, Epoch},
 };
 use tokio::time::{Instant, sleep};
 
@@ -45,7 +45,7 @@ const DELETE_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct PodNodes<'a> {
     job: &'a Job,
     epoch: Epoch,
-    reading: Reading,
+    answer_budget: AnswerBudget,
     shared: Arc<Shared>,
     /// The places of nodes in the plan.
     places: HashMap<&'a str, usize>,
@@ -60,7 +60,7 @@ impl<'a> PodNodes<'a> {
         Self {
             job,
             epoch,
-            reading: job.services.reading.of_run(),
+            answer_budget: job.services.answer_budget.of_run(),
             shared,
             places: nodes.map(|(place, node)| (node.name.as_str(), place)).collect(),
             snapshot: Mutex::default(),
@@ -126,11 +126,15 @@ impl<'a> PodNodes<'a> {
         let has_agents = !self.job.plan.networks.is_empty();
         let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));
         let agent = agent.transpose()?;
-        let (epoch, reading) = (&self.epoch, &self.reading);
+        let (epoch, answer_budget) = (&self.epoch, &self.answer_budget);
         let node = access.node(pod, port, token)?.with_epoch(epoch.clone());
         Ok(NodeHandle {
-            node: node.with_reading(reading.clone()),
-            agent: agent.map(|agent| agent.with_epoch(epoch.clone()).with_reading(reading.clone())),
+            node: node.with_answer_budget(answer_budget.clone()),
+            agent: agent.map(|agent| {
+                agent
+                    .with_epoch(epoch.clone())
+                    .with_answer_budget(answer_budget.clone())
+            }),
         })
     }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector;
 use perfrun_api::spec::{PerfRun, PerfRunSpec};
-use perfrun_conductor::{NodeProvider, ReplaceReason, client::Reading};
+use perfrun_conductor::{NodeProvider, ReplaceReason, client::AnswerBudget};
 use perfrun_contract::record::TrialRecord;
 use perfrun_test_kit::records::{completed, failed};
 use tokio::{sync::mpsc, time::Instant};
@@ -122,7 +122,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         term: Term::endless(),
         clock: clock.clone(),
         access: Access::Direct,
-        reading: Reading::of_process(),
+        answer_budget: AnswerBudget::of_process(),
         key: TokenKey::fixed(),
         pod_defaults: PodDefaults::fixed(),
         operators: SYSTEM.to_owned(),

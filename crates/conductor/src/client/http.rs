@@ -99,9 +99,11 @@ impl Requester for Http {
             let answer = http::Response::from(answer);
             Ok::<_, BoxError>(answer.map(|body| body.map_err(reqwest::Error::without_url)))
         };
-        let reading = &request.reading;
-        let answer = reading.answer(request.timeout, request.most_bytes, call).await?;
-        if answer.held.is_some() && answer.body.len() > BUFFERED_BYTES {
+        let answer_budget = &request.answer_budget;
+        let answer = answer_budget
+            .read_answer(request.timeout, request.most_bytes, call)
+            .await?;
+        if answer.permit.is_some() && answer.body.len() > BUFFERED_BYTES {
             self.reconnect();
         }
         Ok(answer)
@@ -116,7 +118,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::client::Reading;
+    use crate::client::AnswerBudget;
 
     #[tokio::test]
     async fn a_long_answer_is_not_lost_if_the_next_call_cannot_have_a_client_of_its_own() {
@@ -139,7 +141,7 @@ mod tests {
             epoch: 1,
             timeout: Duration::from_secs(60),
             most_bytes: 8 << 20,
-            reading: Reading::of_process(),
+            answer_budget: AnswerBudget::of_process(),
         };
         let answer = http.request(request).await.unwrap();
         assert_eq!(answer.body.len(), 1 << 20);

@@ -62,7 +62,7 @@ mod tests {
     use perfrun_contract::node::{Failure, Measured, Outcome, Reason};
 
     use super::*;
-    use crate::{client::Kept, trial::report::BriefStatus};
+    use crate::{client::OutcomePermit, trial::report::BriefStatus};
 
     #[test]
     fn the_lead_covers_slow_control_links_and_many_clients() {
@@ -153,7 +153,7 @@ mod tests {
                 addresses: vec![],
             },
             outcome,
-            room: Kept::default(),
+            permit: OutcomePermit::default(),
             merged_samples: None,
         })
     }

@@ -114,7 +114,7 @@ impl Driver<'_> {
         party.has_ended = true;
         match report.outcome {
             Some(outcome) => {
-                self.room.push(report.room);
+                self.permits.push(report.permit);
                 self.merged_samples = self.merged_samples.max(report.merged_samples);
                 self.observations.add_outcome(&party.name, party.role, outcome);
             }

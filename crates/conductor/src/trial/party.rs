@@ -107,7 +107,7 @@ impl Party {
 
     /// What is kept of a status.
     pub(super) fn report(&self, status: TrialStatus) -> Result<Report, Error> {
-        self.limits.report(status, self.node.reading())
+        self.limits.report(status, self.node.answer_budget())
     }
 
     /// What it knows of a trial.
@@ -127,7 +127,7 @@ impl Party {
         let call = async move {
             let called = Instant::now();
             let answer = node.status_after(&id, after, wait).await;
-            let answer = answer.and_then(|status| limits.report(status, node.reading()));
+            let answer = answer.and_then(|status| limits.report(status, node.answer_budget()));
             if answer.as_ref().is_ok_and(|report| report.status.state <= after) {
                 sleep_until(called + wait.min(POLL_PAUSE)).await;
             }

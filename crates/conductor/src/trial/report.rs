@@ -11,7 +11,7 @@ use perfrun_contract::{
     node::{Measured, Outcome, Sample, TrialState, TrialStatus},
 };
 
-use crate::client::{Error, Kept, Reading};
+use crate::client::{AnswerBudget, Error, OutcomePermit};
 
 /// What the outcomes of all nodes of a trial may always occupy together.
 const TRIAL_OUTCOMES_MAX: usize = 4 << 20;
@@ -37,7 +37,7 @@ pub(super) struct Report {
     /// How the trial ended, if it has.
     pub outcome: Option<Outcome>,
     /// The room that the outcome takes.
-    pub room: Kept,
+    pub permit: OutcomePermit,
     /// How many neighbouring samples were merged into each one, if that was necessary.
     pub merged_samples: Option<u32>,
 }
@@ -65,7 +65,7 @@ impl Limits {
     /// # Errors
     ///
     /// If the outcome does not fit, even with only one sample.
-    pub(super) fn report(self, status: TrialStatus, reading: &Reading) -> Result<Report, Error> {
+    pub(super) fn report(self, status: TrialStatus, answer_budget: &AnswerBudget) -> Result<Report, Error> {
         let mut addresses = status.addresses;
         addresses.truncate(self.dialled);
         addresses.shrink_to_fit();
@@ -77,35 +77,39 @@ impl Limits {
                 addresses,
             },
             outcome: status.outcome.filter(|_| has_ended),
-            room: Kept::default(),
+            permit: OutcomePermit::default(),
             merged_samples: None,
         };
         if let Some(outcome) = &mut report.outcome {
-            (report.room, report.merged_samples) = self.room_for(outcome, reading)?;
+            (report.permit, report.merged_samples) = self.reserve_room(outcome, answer_budget)?;
         }
         Ok(report)
     }
 
-    fn room_for(self, outcome: &mut Outcome, reading: &Reading) -> Result<(Kept, Option<u32>), Error> {
+    fn reserve_room(
+        self,
+        outcome: &mut Outcome,
+        answer_budget: &AnswerBudget,
+    ) -> Result<(OutcomePermit, Option<u32>), Error> {
         parts(outcome).for_each(|measured| measured.samples.shrink_to_fit());
         let most = self.outcome_bytes;
         let whole = bytes(outcome);
         if whole <= most {
-            return Ok((Kept::default(), None));
+            return Ok((OutcomePermit::default(), None));
         }
-        if let Some(room) = reading.keep(whole) {
-            return Ok((room, None));
+        if let Some(permit) = answer_budget.reserve_outcome(whole) {
+            return Ok((permit, None));
         }
         let mut step = 1;
         while bytes(outcome) > most && merge_pairs(outcome) {
             step *= 2;
         }
         let left = bytes(outcome);
-        let room = match left <= most {
-            true => Kept::default(),
-            false => reading.keep(left).ok_or(Error::NoRoom)?,
+        let permit = match left <= most {
+            true => OutcomePermit::default(),
+            false => answer_budget.reserve_outcome(left).ok_or(Error::NoRoom)?,
         };
-        Ok((room, (step > 1).then_some(step)))
+        Ok((permit, (step > 1).then_some(step)))
     }
 }
 
@@ -194,8 +198,8 @@ mod tests {
 
     #[test]
     fn outcomes_that_nothing_has_room_for_have_merged_samples() {
-        let (process, limits) = (Reading::of_process(), Limits::new(NODES, 1));
-        let reports = |run: &Reading| -> Vec<Report> {
+        let (process, limits) = (AnswerBudget::of_process(), Limits::new(NODES, 1));
+        let reports = |run: &AnswerBudget| -> Vec<Report> {
             let all = (0..NODES).map(|_| limits.report(long(), run).expect("samples can be merged"));
             all.collect()
         };
@@ -219,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_outcome_that_is_too_large_without_samples_needs_room() {
-        let (run, limits) = (Reading::of_process(), Limits::new(NODES, 1));
+        let (run, limits) = (AnswerBudget::of_process(), Limits::new(NODES, 1));
         let text = serde_json::Value::String("A".repeat(1 << 20));
         let histogram: Histogram = serde_json::from_value(text).expect("a histogram is text");
         let large = || {
@@ -238,7 +242,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_every_outcome_is_kept_as_it_is() {
-        let (any, limits) = (Reading::default(), Limits::new(NODES, 1));
+        let (any, limits) = (AnswerBudget::default(), Limits::new(NODES, 1));
         let all = (0..20).map(|_| limits.report(long(), &any).expect("nothing bounds it"));
         let reports: Vec<Report> = all.collect();
         assert!(reports.iter().all(|report| report.merged_samples.is_none()));
@@ -250,7 +254,7 @@ mod tests {
             state: TrialState::Running,
             ..long()
         };
-        let report = Limits::new(NODES, 3).report(early, &Reading::of_process());
+        let report = Limits::new(NODES, 3).report(early, &AnswerBudget::of_process());
         let Report { status, outcome, .. } = report.expect("it is small");
         assert_eq!((status.addresses.len(), status.bytes), (3, 3));
         assert!(status.addresses.capacity() < 100 && outcome.is_none());

@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use perfrun_conductor::{
     AgentClient, NodeClient,
-    client::{BoxError, Epoch, Error, Reading, Request, Requester, Response},
+    client::{AnswerBudget, BoxError, Epoch, Error, Request, Requester, Response},
 };
 use perfrun_contract::node::ProbeRequest;
 use perfrun_link::{Impairment, probe::ProbePlan};
@@ -222,7 +222,7 @@ async fn talkative(listener: TcpListener, connections: Arc<AtomicUsize>) {
 async fn a_connection_with_a_long_answer_is_not_used_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = NodeClient::new(&format!("http://{}", listener.local_addr().unwrap()), "x").unwrap();
-    let client = client.with_reading(Reading::of_process());
+    let client = client.with_answer_budget(AnswerBudget::of_process());
     let connections = Arc::new(AtomicUsize::new(0));
     tokio::spawn(talkative(listener, connections.clone()));
     for calls in 1..=5 {

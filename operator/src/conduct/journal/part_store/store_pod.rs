@@ -12,7 +12,7 @@ use perfrun_api::{
         store::{PARTS, PARTS_MAX, STORE_NODE, STORED_PART_BYTES},
     },
 };
-use perfrun_conductor::client::{BoxError, Method, Reading, Request, Response};
+use perfrun_conductor::client::{AnswerBudget, BoxError, Method, Request, Response};
 use perfrun_contract::{node::Problem, text};
 
 use super::{Error, PartStore};
@@ -41,7 +41,7 @@ pub(super) struct StorePod {
     pods: Store<WatchedPod>,
     access: Access,
     /// The room for answers, which are as long as an author likes.
-    reading: Reading,
+    answer_budget: AnswerBudget,
     token: String,
     term: Term,
 }
@@ -52,7 +52,7 @@ impl StorePod {
             run: job.run.clone(),
             pods: job.services.pods.clone(),
             access: job.services.access.clone(),
-            reading: job.services.reading.of_run(),
+            answer_budget: job.services.answer_budget.of_run(),
             token: job.store_token(),
             term: job.services.term.clone(),
         }
@@ -88,7 +88,7 @@ impl StorePod {
             epoch: self.term.epoch,
             timeout: CALL_TIMEOUT,
             most_bytes,
-            reading: self.reading.clone(),
+            answer_budget: self.answer_budget.clone(),
         };
         let answer = program.map_err(failed)?.request(request).await;
         answer.map_err(|error| match error.is::<LengthLimitError>() {

@@ -7,7 +7,7 @@ use kube::runtime::{
     watcher::Event,
 };
 use perfrun_api::cluster::{NODE_LABEL, RUN_LABEL};
-use perfrun_conductor::client::Reading;
+use perfrun_conductor::client::AnswerBudget;
 use tokio::{
     sync::{
         SetOnce,
@@ -74,7 +74,7 @@ impl Scene {
             clock,
             term,
             access: Access::Proxy(server.client()),
-            reading: Reading::of_process(),
+            answer_budget: AnswerBudget::of_process(),
             key: server.key().await,
             pod_defaults: PodDefaults::fixed(),
             operators: SYSTEM.to_owned(),

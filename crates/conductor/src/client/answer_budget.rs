@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Room for answers that are longer than what a node says during a trial. The default is without a bound.
 /// Clones share the room.
 #[derive(Clone, Debug, Default)]
-pub struct Reading(Option<Room>);
+pub struct AnswerBudget(Option<Room>);
 
 #[derive(Clone, Debug)]
 struct Room {
@@ -55,22 +55,22 @@ struct Room {
 /// An answer could not be read after it had waited for room. The node is not at fault, and answers again.
 #[derive(Debug, Error)]
 #[error("failed to read an answer that has waited for others")]
-pub(super) struct Waited(#[source] BoxError);
+pub(super) struct FailedAfterWait(#[source] BoxError);
 
 /// The room that an outcome takes until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct OutcomePermit {
     _room: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 /// The room that an answer takes until it is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct AnswerPermit {
     _of_run: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
 }
 
-impl Reading {
+impl AnswerBudget {
     /// The room of a process.
     pub fn of_process() -> Self {
         Self(Some(Room {
@@ -94,13 +94,13 @@ impl Reading {
     }
 
     /// Room for an outcome. `None` if there is too little now. Nobody waits for it: trials last for hours.
-    pub(crate) fn keep(&self, bytes: usize) -> Option<Kept> {
+    pub(crate) fn reserve_outcome(&self, bytes: usize) -> Option<OutcomePermit> {
         let Some(room) = &self.0 else {
-            return Some(Kept::default());
+            return Some(OutcomePermit::default());
         };
         let bytes = u32::try_from(bytes).ok()?;
         let take = |room: &Arc<Semaphore>| room.clone().try_acquire_many_owned(bytes).ok();
-        Some(Kept {
+        Some(OutcomePermit {
             _room: Some([take(&room.outcomes_of_run)?, take(&room.outcomes)?]),
         })
     }
@@ -111,7 +111,7 @@ impl Reading {
     /// # Errors
     ///
     /// If no answer arrives in time, or its body is longer than `most` bytes or cannot be read.
-    pub async fn answer<B>(
+    pub async fn read_answer<B>(
         &self,
         within: Duration,
         most: usize,
@@ -136,13 +136,13 @@ impl Reading {
                 .and_then(|bytes| usize::try_from(bytes).ok());
             let rest = rest.unwrap_or(most);
             let began = Instant::now();
-            answer.held = Some(room.enter(answer.body.len() + rest).await?);
+            answer.permit = Some(room.reserve_answer(answer.body.len() + rest).await?);
             let has_waited = began.elapsed() >= PATIENCE;
             // A buffer that grows as needed would take up to twice that.
             answer.body.reserve_exact(rest);
             let end = timeout(READ_TIMEOUT, read(body, &mut answer.body, usize::MAX)).await?;
             end.map_err(|error| match has_waited && !error.is::<LengthLimitError>() {
-                true => BoxError::from(Waited(error)),
+                true => BoxError::from(FailedAfterWait(error)),
                 false => error,
             })?;
         }
@@ -151,11 +151,11 @@ impl Reading {
 }
 
 impl Room {
-    async fn enter(&self, bytes: usize) -> Result<Held, AcquireError> {
+    async fn reserve_answer(&self, bytes: usize) -> Result<AnswerPermit, AcquireError> {
         // In this order: who waits for bytes is the only one of its run.
         let of_run = self.of_run.clone().acquire_owned().await?;
         let bytes = u32::try_from(bytes.min(ROOM_BYTES)).unwrap_or(u32::MAX);
-        Ok(Held {
+        Ok(AnswerPermit {
             _of_run: of_run,
             _bytes: self.bytes.clone().acquire_many_owned(bytes).await?,
         })
@@ -200,7 +200,7 @@ mod tests {
 
     /// Reads an answer of some chunks, of unknown length, which may not end. Counts the second chunk.
     async fn answered(
-        reading: &Reading,
+        answer_budget: &AnswerBudget,
         chunks: usize,
         ends: bool,
         begun: &AtomicUsize,
@@ -215,24 +215,26 @@ mod tests {
         };
         let body = StreamBody::new(chunks.chain(rest));
         let call = async { Ok(http::Response::new(body)) };
-        reading.answer(Duration::from_secs(10), 8 << 20, call).await
+        answer_budget
+            .read_answer(Duration::from_secs(10), 8 << 20, call)
+            .await
     }
 
     #[tokio::test(start_paused = true)]
     async fn long_answers_of_all_runs_are_read_two_at_a_time() {
-        let (process, begun) = (Reading::of_process(), AtomicUsize::new(0));
-        let runs: Vec<Reading> = (0..200).map(|_| process.of_run()).collect();
+        let (process, begun) = (AnswerBudget::of_process(), AtomicUsize::new(0));
+        let runs: Vec<AnswerBudget> = (0..200).map(|_| process.of_run()).collect();
         let all = join_all(runs.iter().map(|run| answered(run, 2, false, &begun)));
         assert!(timeout(READ_TIMEOUT / 2, all).await.is_err());
         assert_eq!(begun.load(Ordering::Relaxed), 2);
         // What nodes say during a trial waits for nobody.
         let small = answered(&runs[0], 0, true, &begun).await.expect("it ends");
-        assert!(small.held.is_none());
+        assert!(small.permit.is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn large_answers_of_one_run_do_not_delay_those_of_another_for_long() {
-        let (process, begun) = (Reading::of_process(), AtomicUsize::new(0));
+        let (process, begun) = (AnswerBudget::of_process(), AtomicUsize::new(0));
         let (hostile, honest) = (process.of_run(), process.of_run());
         let began = Instant::now();
         let stalled = join_all((0..200).map(|_| answered(&hostile, 2, false, &begun)));
@@ -248,7 +250,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn room_is_taken_until_an_answer_is_dropped() {
-        let (run, begun) = (Reading::of_process(), AtomicUsize::new(0));
+        let (run, begun) = (AnswerBudget::of_process(), AtomicUsize::new(0));
         let first = answered(&run, 2, true, &begun).await.expect("it ends");
         let hour = Duration::from_secs(3600);
         assert!(timeout(hour, answered(&run, 2, true, &begun)).await.is_err());
@@ -260,7 +262,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_long_answer_that_stalls_is_given_up() {
-        let (run, begun) = (Reading::of_process(), AtomicUsize::new(0));
+        let (run, begun) = (AnswerBudget::of_process(), AtomicUsize::new(0));
         let began = Instant::now();
         answered(&run, 2, false, &begun).await.expect_err("it never ends");
         assert!(began.elapsed() < 2 * READ_TIMEOUT, "{:?}", began.elapsed());
@@ -285,16 +287,18 @@ mod tests {
             });
             let body = StreamBody::new(begin.chain(rest));
             let call = async { Ok(http::Response::new(body)) };
-            let reading = &request.reading;
-            reading.answer(request.timeout, request.most_bytes, call).await
+            let answer_budget = &request.answer_budget;
+            answer_budget
+                .read_answer(request.timeout, request.most_bytes, call)
+                .await
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_a_node_has_given_up_while_others_were_read_is_requested_again() {
-        let (run, begun) = (Reading::of_process(), AtomicUsize::new(0));
+        let (run, begun) = (AnswerBudget::of_process(), AtomicUsize::new(0));
         let requests = Arc::new(AtomicUsize::new(0));
-        let client = NodeClient::over(Impatient(requests.clone())).with_reading(run.clone());
+        let client = NodeClient::over(Impatient(requests.clone())).with_answer_budget(run.clone());
         let other = answered(&run, 2, true, &begun).await.expect("it ends");
         let later = async {
             sleep(Duration::from_secs(60)).await;
@@ -307,7 +311,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_bound_an_answer_has_that_of_its_call_only() {
-        let (any, begun) = (Reading::default(), AtomicUsize::new(0));
+        let (any, begun) = (AnswerBudget::default(), AtomicUsize::new(0));
         let answer = answered(&any, 2048, true, &begun).await.expect("it ends");
         assert_eq!(answer.body.len(), 8 << 20);
         let error = answered(&any, 2049, true, &begun)
