@@ -190,7 +190,7 @@ where
         + Serialize,
 {
     create_object(object, "run", &run.uid, existing, &context.services.client).await?;
-    context.turns.begin(run);
+    context.turns.note_begun(run);
     Ok(())
 }
 

@@ -28,17 +28,17 @@ pub(crate) struct Context {
 impl Context {
     /// The run has ended, and its status shows it. The watch may not: that is remembered before another run
     /// is woken. `keeps_pods` is whether its pods stay.
-    pub(crate) fn end(&self, uid: &str, keeps_pods: bool) {
+    pub(crate) fn note_end(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
         self.times.remove(uid);
         self.conductors.forget(uid);
-        self.turns.end(uid, keeps_pods);
+        self.turns.note_end(uid, keeps_pods);
     }
 
     /// Nobody can write the end of the run. It lets others begin, and its end is still to be written.
-    pub(crate) fn stand_back(&self, uid: &str) {
+    pub(crate) fn note_stood_back(&self, uid: &str) {
         self.conductors.forget(uid);
-        self.turns.stand_back(uid);
+        self.turns.note_stood_back(uid);
     }
 
     /// The run has ended before, is being deleted, or cannot be read. `keeps_pods` is whether it has ended

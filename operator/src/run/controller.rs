@@ -169,11 +169,11 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     let (now, instant) = (inputs.now, inputs.instant);
     context
         .times
-        .note(&uid, &decision.stage, is_written, now, instant);
+        .note_stage(&uid, &decision.stage, is_written, now, instant);
     match decision.stage {
         Stage::Over => context.forget(&uid, keeps && !inputs.deleting),
-        Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.end(&uid, keeps),
-        Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.stand_back(&uid),
+        Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.note_end(&uid, keeps),
+        Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.note_stood_back(&uid),
         Stage::Held(_) => context.give_up_turn(&uid),
         _ => {}
     }

@@ -77,8 +77,8 @@ impl Starts {
             let has_room = self.0.len() < NODES_KNOWN_MAX;
             match self.0.get_mut(*node) {
                 Some(starts) if starts.latest < newest.incarnation => {
-                    starts.end(now);
-                    starts.begin(newest.incarnation, since);
+                    starts.note_ended(now);
+                    starts.note_created(newest.incarnation, since);
                 }
                 Some(_) => {}
                 // Another operator has created them.
@@ -109,10 +109,10 @@ impl Starts {
                 Some(state @ PodState::Gone(_)) => {
                     let is_new = !starts.has_ended;
                     starts.crashed += u32::from(is_new && has_crashed(state));
-                    starts.end(now);
+                    starts.note_ended(now);
                 }
                 None if starts.is_awaited() => {}
-                None => starts.end(now),
+                None => starts.note_ended(now),
             }
         }
     }
@@ -121,8 +121,8 @@ impl Starts {
     pub(crate) fn note_created(&mut self, node: &str, incarnation: u32, now: Instant) {
         match self.0.get_mut(node) {
             Some(starts) if starts.latest < incarnation => {
-                starts.end(now);
-                starts.begin(incarnation, now);
+                starts.note_ended(now);
+                starts.note_created(incarnation, now);
             }
             Some(_) => {}
             None => {
@@ -135,7 +135,7 @@ impl Starts {
     /// Notes that the latest pod of a node no longer exists, though the watch has never shown it.
     pub(crate) fn note_vanished(&mut self, node: &str, now: Instant) {
         if let Some(starts) = self.0.get_mut(node) {
-            starts.end(now);
+            starts.note_ended(now);
         }
     }
 
@@ -212,7 +212,7 @@ impl NodeStarts {
     }
 
     /// The node has another pod.
-    fn begin(&mut self, incarnation: u32, since: Instant) {
+    fn note_created(&mut self, incarnation: u32, since: Instant) {
         (self.latest, self.since) = (incarnation, since);
         (self.is_shown, self.was_ready, self.has_ended) = (false, false, false);
     }
@@ -223,7 +223,7 @@ impl NodeStarts {
     }
 
     /// The latest pod has ended, perhaps a while ago.
-    fn end(&mut self, now: Instant) {
+    fn note_ended(&mut self, now: Instant) {
         if self.has_ended {
             return;
         }

@@ -54,7 +54,7 @@ impl OwnTimes {
 
     /// Notes the stage that a reconciliation has decided on, and whether the status shows it. `time` is the
     /// time of day.
-    pub(crate) fn note(&mut self, stage: &Stage, is_written: bool, time: Timestamp, now: Instant) {
+    pub(crate) fn note_stage(&mut self, stage: &Stage, is_written: bool, time: Timestamp, now: Instant) {
         match stage {
             Stage::Provisioning { .. } => {
                 self.provisioning_since.get_or_insert(now);
@@ -96,13 +96,20 @@ impl Times {
         own.clone()
     }
 
-    /// See [`OwnTimes::note`].
-    pub(crate) fn note(&self, uid: &str, stage: &Stage, is_written: bool, time: Timestamp, now: Instant) {
+    /// See [`OwnTimes::note_stage`].
+    pub(crate) fn note_stage(
+        &self,
+        uid: &str,
+        stage: &Stage,
+        is_written: bool,
+        time: Timestamp,
+        now: Instant,
+    ) {
         let mut times = self.0.lock();
         times
             .entry(uid.to_owned())
             .or_default()
-            .note(stage, is_written, time, now);
+            .note_stage(stage, is_written, time, now);
     }
 
     /// See [`Starts::note_created`].

@@ -23,9 +23,9 @@ pub(crate) struct Entries {
     /// The runs that this process has reconciled.
     reconciled: BTreeSet<String>,
     /// The last turn of each namespace of which a run has begun.
-    turns: BTreeMap<String, u64>,
+    last_turns: BTreeMap<String, u64>,
     /// The number of turns so far.
-    last: u64,
+    turn_count: u64,
 }
 
 impl Entries {
@@ -41,12 +41,12 @@ impl Entries {
 
     /// The number of the turn in which a run of the namespace began last, in this process. 0 if none has.
     pub(crate) fn last_turn(&self, namespace: &str) -> u64 {
-        self.turns.get(namespace).copied().unwrap_or(0)
+        self.last_turns.get(namespace).copied().unwrap_or(0)
     }
 }
 
-/// Holds the turn of a run during one reconciliation. The run keeps the turn only if [`TurnStates::begin`] is
-/// called before the reservation is dropped.
+/// Holds the turn of a run during one reconciliation. The run keeps the turn only if
+/// [`TurnStates::note_begun`] is called before the reservation is dropped.
 pub(crate) struct Reservation<'a> {
     turn_states: &'a TurnStates,
     uid: String,
@@ -87,14 +87,14 @@ impl TurnStates {
 
     /// The run has objects: it keeps its turn, and is the last of its namespace that had one. Returns whether
     /// the run had no objects before.
-    pub(crate) fn begin(&self, uid: &str, namespace: &str) -> bool {
+    pub(crate) fn note_begun(&self, uid: &str, namespace: &str) -> bool {
         let mut entries = self.0.lock();
         let before = entries.turn_states.insert(uid.to_owned(), TurnState::Active);
         let is_new = before != Some(TurnState::Active);
         if is_new {
-            entries.last += 1;
-            let turn = entries.last;
-            entries.turns.insert(namespace.to_owned(), turn);
+            entries.turn_count += 1;
+            let turn = entries.turn_count;
+            entries.last_turns.insert(namespace.to_owned(), turn);
         }
         is_new
     }
@@ -115,7 +115,7 @@ impl TurnStates {
     }
 
     /// The end of the run has been written. Until the watch shows it, the run must not restart.
-    pub(crate) fn end(&self, uid: &str) {
+    pub(crate) fn note_end(&self, uid: &str) {
         let mut entries = self.0.lock();
         entries.turn_states.insert(uid.to_owned(), TurnState::Ended);
         entries.ended.insert(uid.to_owned(), Instant::now());
@@ -129,7 +129,7 @@ impl TurnStates {
     }
 
     /// Nobody can write the end of the run. Returns whether it stands back only now.
-    pub(crate) fn stand_back(&self, uid: &str) -> bool {
+    pub(crate) fn note_stood_back(&self, uid: &str) -> bool {
         let mut entries = self.0.lock();
         let before = entries.turn_states.insert(uid.to_owned(), TurnState::StoodBack);
         before != Some(TurnState::StoodBack)

@@ -88,7 +88,7 @@ impl Turns {
             self.leftovers.add(&uid, None);
         }
         if is_running(status) && !is_over && !is_deleted {
-            self.turn_states.begin(&uid, &namespace);
+            self.turn_states.note_begun(&uid, &namespace);
         }
         if run.spec.suspend || run.spec.cancel || is_deleted || is_over {
             self.turn_states.note_reconciled(&uid);
@@ -109,7 +109,7 @@ impl Turns {
             self.check_leftovers(run)
         })?;
         if is_begun {
-            self.turn_states.begin(&uid, &namespace);
+            self.turn_states.note_begun(&uid, &namespace);
         }
         self.leftovers.note_turn(&uid, &run.spec.timeouts);
         Ok(Some(reservation))
@@ -130,8 +130,8 @@ impl Turns {
     }
 
     /// The run has an object: from its first one on, it keeps others waiting, and another one goes first.
-    pub(crate) fn begin(&self, run: &RunIdentity) {
-        if self.turn_states.begin(&run.uid, &run.namespace) {
+    pub(crate) fn note_begun(&self, run: &RunIdentity) {
+        if self.turn_states.note_begun(&run.uid, &run.namespace) {
             self.wake_first();
         }
     }
@@ -148,17 +148,17 @@ impl Turns {
 
     /// The end of the run has been written, and another run may start. The watch may not show it yet.
     /// `keeps_pods` is whether its pods stay: they do nothing.
-    pub(crate) fn end(&self, uid: &str, keeps_pods: bool) {
+    pub(crate) fn note_end(&self, uid: &str, keeps_pods: bool) {
         let living = if keeps_pods { Duration::ZERO } else { STOP_TIMEOUT };
         self.leave_pods(uid, Some(living));
-        self.turn_states.end(uid);
+        self.turn_states.note_end(uid);
         self.wake_first();
     }
 
     /// Nobody can write the end of the run, and another run may start.
-    pub(crate) fn stand_back(&self, uid: &str) {
+    pub(crate) fn note_stood_back(&self, uid: &str) {
         self.leave_pods(uid, Some(STOP_TIMEOUT));
-        if self.turn_states.stand_back(uid) {
+        if self.turn_states.note_stood_back(uid) {
             self.wake_first();
         }
     }
@@ -175,7 +175,7 @@ impl Turns {
 
     /// The end of the run is still written, and the watch has more time to show it.
     pub(crate) fn renew_end(&self, uid: &str) {
-        self.turn_states.end(uid);
+        self.turn_states.note_end(uid);
     }
 
     /// Whether the watch has not shown the end of a run in time. If the API server does not show it either,

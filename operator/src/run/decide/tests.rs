@@ -128,7 +128,7 @@ impl Life {
         let next = status::next(&inputs, Some(1), &decision.stage);
         self.events = status::events(&self.status, &next, outline, &decision.stage);
         self.own
-            .note(&decision.stage, self.is_written, self.now, self.instant);
+            .note_stage(&decision.stage, self.is_written, self.now, self.instant);
         if self.is_written {
             self.status = next;
         }
