@@ -44,7 +44,7 @@ use crate::{
         events::{event, publish_event},
         objects::{self, Existing},
         publish::{self, next_action, publish},
-        watched::{LargeParts, WatchedRun, WatchedSchedule},
+        watched::{LargeFields, WatchedRun, WatchedSchedule},
     },
     process::{
         clock::TimeSource,
@@ -137,7 +137,7 @@ fn owner(run: &WatchedRun) -> Option<ObjectRef<WatchedSchedule>> {
 async fn reconcile(watched: Arc<WatchedSchedule>, context: Arc<Context>) -> Result<Action, publish::Error> {
     let result = match &watched.0 {
         Ok(schedule) if schedule.metadata.deletion_timestamp.is_none() => match watched.1 {
-            LargeParts::LeftOut => reconcile_unkept(schedule, &context).await,
+            LargeFields::LeftOut => reconcile_unkept(schedule, &context).await,
             _ => reconcile_readable(schedule, &context).await,
         },
         left_alone => {

@@ -55,19 +55,19 @@ impl<const MOST: usize> Default for Bounded<MOST> {
 impl<'de, const MOST: usize> Deserialize<'de> for Bounded<MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let left = Cell::new(Some(MOST));
-        let value = Part { left: &left }.deserialize(deserializer)?;
+        let value = BoundedReader { left: &left }.deserialize(deserializer)?;
         Ok(Self(left.get().map(|_| value)))
     }
 }
 
-/// Reads a part of a value, or skips it if nothing is left.
+/// Reads a value or what is in it, or skips it if nothing is left.
 #[derive(Clone, Copy)]
-struct Part<'l> {
+struct BoundedReader<'l> {
     /// Bytes that the value may still have.
     left: &'l Cell<Option<usize>>,
 }
 
-impl Part<'_> {
+impl BoundedReader<'_> {
     fn count(self, bytes: usize) {
         let left = self.left.get();
         let left = left.and_then(|left| left.checked_sub(bytes.max(BYTES_MIN)));
@@ -81,7 +81,7 @@ impl Part<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Part<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -89,7 +89,7 @@ impl<'de> DeserializeSeed<'de> for Part<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Part<'_> {
+impl<'de> Visitor<'de> for BoundedReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,13 +11,13 @@ use perfrun_contract::text::plain;
 const CONDITION_TEXT_MAX: usize = 2000;
 
 /// Status, reason and message of a condition.
-pub(crate) type ConditionParts<'a> = (Status, Reason, Cow<'a, str>);
+pub(crate) type ConditionValues<'a> = (Status, Reason, Cow<'a, str>);
 
 /// A condition. Its last transition is the previous one as long as its status stays.
 pub(crate) fn condition(
     previous: &[Condition],
     type_: Type,
-    (status, reason, message): ConditionParts<'_>,
+    (status, reason, message): ConditionValues<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> Condition {

@@ -47,20 +47,20 @@ const API: &str = "perfrun.io/";
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedSchedule(
     pub(crate) Result<PerfSchedule, InvalidObject>,
-    pub(crate) LargeParts,
+    pub(crate) LargeFields,
 );
 
 /// A PerfRun of any version.
 #[derive(Clone, Debug)]
 pub(crate) enum WatchedRun {
-    Readable(Box<PerfRun>, LargeParts),
+    Readable(Box<PerfRun>, LargeFields),
     Unreadable(Box<UnreadableRun>),
 }
 
-/// The parts of a spec that may be large, and that only pods need: the template, and environments and
+/// The fields of a spec that may be large, and that only pods need: the template, and environments and
 /// commands of stacks. Of a schedule, they are those of its runs, and the metadata of these.
 #[derive(Clone, Debug)]
-pub(crate) enum LargeParts {
+pub(crate) enum LargeFields {
     /// They count this number of bytes, and no memory is reserved for them yet.
     Counted(usize),
     /// There is room for them.
@@ -75,20 +75,20 @@ pub(crate) struct UnreadableRun {
     pub(crate) metadata: ObjectMeta,
     /// Conditions of the status, as far as they can be read.
     pub(crate) conditions: Vec<Condition>,
-    pub(crate) part: Part,
-    /// Why the part cannot be read.
+    pub(crate) field: UnreadableField,
+    /// Why the field cannot be read.
     pub(crate) error: String,
 }
 
-/// The part of a PerfRun that cannot be read. `Spec` if neither can.
+/// The field of a PerfRun that cannot be read. `Spec` if neither can.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum UnreadableField {
     Spec,
     Status,
 }
 
 impl WatchedRun {
-    /// The run, if this version can read all of it. Its spec may lack the [large parts](LargeParts).
+    /// The run, if this version can read all of it. Its spec may lack the [large fields](LargeFields).
     pub(crate) fn readable(&self) -> Option<&PerfRun> {
         match self {
             Self::Readable(run, _) => Some(run),
@@ -96,7 +96,7 @@ impl WatchedRun {
         }
     }
 
-    /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
+    /// Leaves the large fields out of the spec if there is no room for the number of bytes that they count.
     pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
         if let Self::Readable(run, large) = self
             && !large.reserve_room(room)
@@ -121,7 +121,7 @@ impl WatchedRun {
 }
 
 impl WatchedSchedule {
-    /// Leaves the large parts out of the spec if there is no room for the number of bytes that they count.
+    /// Leaves the large fields out of the spec if there is no room for the number of bytes that they count.
     pub(crate) fn keep_within(&mut self, room: impl FnOnce(usize) -> Option<OwnedSemaphorePermit>) {
         if let Self(Ok(schedule), large) = self
             && !large.reserve_room(room)
@@ -146,11 +146,11 @@ impl WatchedSchedule {
     }
 }
 
-impl LargeParts {
+impl LargeFields {
     /// What they count in the spec of a run.
     fn of(spec: &Value) -> usize {
-        let parts = ["template", "stacks"].map(|part| spec.get(part).map_or(0, size));
-        parts.iter().sum()
+        let sizes = ["template", "stacks"].map(|field| spec.get(field).map_or(0, size));
+        sizes.iter().sum()
     }
 
     /// Whether there is room for them.
@@ -200,29 +200,29 @@ impl<'de> Deserialize<'de> for WatchedRun {
         } = Raw::deserialize(deserializer)?;
         let metadata = used(metadata);
         let conditions = readable_conditions(status.0.as_ref());
-        let large = spec.0.as_ref().map_or(0, LargeParts::of);
-        let unreadable = |metadata, part, error| {
+        let large = spec.0.as_ref().map_or(0, LargeFields::of);
+        let unreadable = |metadata, field, error| {
             Self::Unreadable(Box::new(UnreadableRun {
                 metadata,
                 conditions,
-                part,
+                field,
                 error,
             }))
         };
         let spec: PerfRunSpec = match parse(spec) {
             Ok(spec) => spec,
-            Err(error) => return Ok(unreadable(metadata, Part::Spec, error)),
+            Err(error) => return Ok(unreadable(metadata, UnreadableField::Spec, error)),
         };
         let status: Option<PerfRunStatus> = match parse(status) {
             Ok(status) => status,
-            Err(error) => return Ok(unreadable(metadata, Part::Status, error)),
+            Err(error) => return Ok(unreadable(metadata, UnreadableField::Status, error)),
         };
         let run = PerfRun {
             metadata,
             spec,
             status,
         };
-        Ok(Self::Readable(Box::new(run), LargeParts::Counted(large)))
+        Ok(Self::Readable(Box::new(run), LargeFields::Counted(large)))
     }
 }
 
@@ -235,9 +235,9 @@ impl<'de> Deserialize<'de> for WatchedSchedule {
         } = Raw::deserialize(deserializer)?;
         let metadata = used(metadata);
         let template = spec.0.as_ref().and_then(|spec| spec.get("runTemplate"));
-        let large = template.map_or(0, |run| size(&run["metadata"]) + LargeParts::of(&run["spec"]));
-        let parts = parse(spec).and_then(|spec| Ok((spec, parse(status)?)));
-        let schedule = match parts {
+        let large = template.map_or(0, |run| size(&run["metadata"]) + LargeFields::of(&run["spec"]));
+        let parsed = parse(spec).and_then(|spec| Ok((spec, parse(status)?)));
+        let schedule = match parsed {
             Ok((spec, status)) => Ok(PerfSchedule {
                 metadata,
                 spec,
@@ -245,12 +245,12 @@ impl<'de> Deserialize<'de> for WatchedSchedule {
             }),
             Err(error) => Err(InvalidObject { error, metadata }),
         };
-        Ok(Self(schedule, LargeParts::Counted(large)))
+        Ok(Self(schedule, LargeFields::Counted(large)))
     }
 }
 
-fn parse<T: DeserializeOwned, const MOST: usize>(part: Bounded<MOST>) -> Result<T, String> {
-    let value = part
+fn parse<T: DeserializeOwned, const MOST: usize>(field: Bounded<MOST>) -> Result<T, String> {
+    let value = field
         .0
         .ok_or_else(|| format!("it {}", Bounded::<MOST>::refusal()))?;
     serde_json::from_value(value).map_err(|error| text::message(&error.to_string()))
@@ -373,7 +373,7 @@ mod tests {
         ] {
             let status = json!({"phase": phase, "conditions": conditions});
             let run = unreadable(watched(json!({"workload": {"ping": {}}}), status));
-            assert_eq!((run.part, run.conditions.len()), (Part::Status, 1));
+            assert_eq!((run.field, run.conditions.len()), (UnreadableField::Status, 1));
             assert!(run.has_ended());
             assert!(run.error.contains(error), "{}", run.error);
         }
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn a_spec_of_another_version_is_reported_before_the_status() {
         let run = unreadable(watched(json!({"workload": 42}), json!({"phase": 42})));
-        assert_eq!((run.part, run.has_ended()), (Part::Spec, false));
+        assert_eq!((run.field, run.has_ended()), (UnreadableField::Spec, false));
         assert_eq!(run.metadata.name.as_deref(), Some("run"));
     }
 
@@ -405,7 +405,7 @@ mod tests {
     fn a_spec_above_128_kib_is_refused_and_not_kept() {
         let large = json!({"workload": {"ping": {}}, "template": {"relay": {"tolerations": vec![json!({}); 40_000]}}});
         let run = unreadable(watched(large.clone(), json!({"conditions": [complete()]})));
-        assert_eq!((run.part, run.has_ended()), (Part::Spec, true));
+        assert_eq!((run.field, run.has_ended()), (UnreadableField::Spec, true));
         assert_eq!(
             run.error,
             "it is larger than 128 KiB as JSON, where each value counts 8 bytes or more"
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn large_parts_of_a_spec_that_there_is_no_room_for_are_left_out() {
+    fn large_fields_of_a_spec_that_there_is_no_room_for_are_left_out() {
         let large = "x".repeat(1000);
         let template = json!({"client": {"nodeSelector": {"a": large}}});
         let stacks = json!([{"name": "mine", "stack": "libp2p", "env": {"A": large}, "command": [large]}]);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perfrun_api::cluster::condition::{self, Status};
 use perfrun_contract::{node::Reason, record::TrialRecord, tally::EndReason};
 
-use crate::api::conditions::ConditionParts;
+use crate::api::conditions::ConditionValues;
 
 /// Reason of the condition about links that are not as configured.
 pub(crate) const NOT_EFFECTIVE: condition::Reason = condition::Reason::End(EndReason::ImpairmentNotEffective);
@@ -36,7 +36,7 @@ impl Links {
 
     /// Status, reason and message of the condition of a run with this number of networks. `None` if none was
     /// measured.
-    pub(crate) fn condition(&self, of: usize) -> Option<ConditionParts<'static>> {
+    pub(crate) fn condition(&self, of: usize) -> Option<ConditionValues<'static>> {
         if self.networks.is_empty() {
             return None;
         }

@@ -7,7 +7,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 /// Most KiB of compressed records that no store has taken.
 const UNWRITTEN_KIB: usize = 16 << 10;
-/// Most KiB of the parts of specs that may be large.
+/// Most KiB of the fields of specs that may be large.
 const SPECS_KIB: usize = 24 << 10;
 /// What a byte that a spec counts takes, on average. Lists of empty objects, which the CRD keeps short, take
 /// 25.
@@ -48,7 +48,7 @@ impl SharedMemory {
         room(&self.unwritten, bytes)
     }
 
-    /// Room for the large parts of a spec, which have this number of bytes, until the permit is dropped.
+    /// Room for the large fields of a spec, which have this number of bytes, until the permit is dropped.
     /// `None` if there is not enough.
     pub(crate) fn for_spec(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         room(&self.specs, bytes.saturating_mul(SPEC_FACTOR))

@@ -47,7 +47,7 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Applied {
     All,
     /// The time of the reconciliation was over, or a pod has vanished. The next one carries out the rest.
-    Part,
+    Partly,
 }
 
 /// Carries out a decision. Commands to the conductor are given even if an object cannot be created.
@@ -135,7 +135,7 @@ async fn create_objects(
     for (number, new) in pods.iter().enumerate() {
         // One is created however slow the API server is.
         if number > 0 && Instant::now() >= deadline {
-            return Ok(Applied::Part);
+            return Ok(Applied::Partly);
         }
         let pod = build::pod::pod(identity, &run.spec, plan, new, pod_defaults);
         let created = create_pod(identity, &new.node.name, new.incarnation, pod, context).await?;
@@ -143,7 +143,7 @@ async fn create_objects(
     }
     if let Some((incarnation, store)) = store.zip(run.spec.store()) {
         if !pods.is_empty() && Instant::now() >= deadline {
-            return Ok(Applied::Part);
+            return Ok(Applied::Partly);
         }
         if incarnation == 0 {
             let name = names::store_token(&identity.name, &identity.uid);
@@ -178,7 +178,7 @@ async fn create_pod(
         return Ok(Applied::All);
     }
     times.note_vanished(&run.uid, node);
-    Ok(Applied::Part)
+    Ok(Applied::Partly)
 }
 
 async fn create<K>(run: &RunIdentity, object: K, existing: Existing, context: &Context) -> Result<(), Error>
@@ -202,7 +202,7 @@ async fn delete_all(run: &RunIdentity, pods: &[&NodePod], context: &Context) -> 
     let (mut applied, mut all) = (Applied::All, Ok(()));
     for some in due.chunks(DELETIONS_AT_ONCE) {
         if Instant::now() >= deadline {
-            applied = Applied::Part;
+            applied = Applied::Partly;
             break;
         }
         let mut deletions = vec![];

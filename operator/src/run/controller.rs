@@ -32,7 +32,7 @@ use crate::{
         events::{event, publish_event},
         objects,
         publish::{self, Published, next_action, publish},
-        watched::{LargeParts, WatchedRun},
+        watched::{LargeFields, WatchedRun},
     },
     run::{
         apply::{Applied, apply},
@@ -77,7 +77,7 @@ pub(crate) async fn reconcile(watched: Arc<WatchedRun>, context: Arc<Context>) -
     let began = tokio::time::Instant::now();
     let uid = watched.uid().unwrap_or_default();
     let result = match &*watched {
-        WatchedRun::Readable(run, LargeParts::LeftOut) => reconcile_afresh(run, &context).await,
+        WatchedRun::Readable(run, LargeFields::LeftOut) => reconcile_afresh(run, &context).await,
         WatchedRun::Readable(run, _) if context.turns.is_end_overdue(&uid) => {
             reconcile_afresh(run, &context).await
         }
@@ -150,7 +150,7 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
     let mut decision = decide(inputs);
     match apply(run, &observed, &decision, context).await {
         Ok(Applied::All) => {}
-        Ok(Applied::Part) => decision.wake = Some(Duration::ZERO),
+        Ok(Applied::Partly) => decision.wake = Some(Duration::ZERO),
         Err(error) => {
             context.services.metrics.count_error(error.category());
             report(&error, &identity.label());

@@ -15,7 +15,7 @@ use perfrun_contract::{compare::Judged, metric::Metric, summary::SummaryRow, tal
 
 use crate::{
     api::{
-        conditions::{ConditionParts, condition},
+        conditions::{ConditionValues, condition},
         events::event,
     },
     conduct::{NOT_EFFECTIVE, Progress},
@@ -70,8 +70,8 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
         }),
         ..previous.clone()
     };
-    for (type_, parts) in conditions(inputs, stage) {
-        let condition = condition(&previous.conditions, type_, parts, generation, now);
+    for (type_, values) in conditions(inputs, stage) {
+        let condition = condition(&previous.conditions, type_, values, generation, now);
         let mut present = status.conditions.iter_mut();
         match present.find(|old| old.type_ == condition.type_) {
             Some(old) => *old = condition,
@@ -120,7 +120,7 @@ pub(crate) fn smaller(status: &PerfRunStatus) -> Vec<PerfRunStatus> {
 }
 
 /// The conditions that a stage sets, in the order in which the status has them.
-fn conditions<'a>(inputs: &'a Inputs<'_>, stage: &'a Stage) -> Vec<(Type, ConditionParts<'a>)> {
+fn conditions<'a>(inputs: &'a Inputs<'_>, stage: &'a Stage) -> Vec<(Type, ConditionValues<'a>)> {
     let (previous, outline) = (inputs.status, inputs.planned.outline());
     let mut all = vec![
         (Type::Accepted, accepted(outline, stage)),
@@ -134,18 +134,18 @@ fn conditions<'a>(inputs: &'a Inputs<'_>, stage: &'a Stage) -> Vec<(Type, Condit
         all.push((Type::Verdict, verdict(expected, stage)));
     }
     if let Some(message) = merged(stage) {
-        let parts = (Status::True, Reason::ResultsTooLarge, message.into());
-        all.push((Type::SamplesMerged, parts));
+        let values = (Status::True, Reason::ResultsTooLarge, message.into());
+        all.push((Type::SamplesMerged, values));
     }
     if let Some(message) = injected_containers(&inputs.pods) {
-        let parts = (Status::True, Reason::ForeignContainers, message.into());
-        all.push((Type::ContainersInjected, parts));
+        let values = (Status::True, Reason::ForeignContainers, message.into());
+        all.push((Type::ContainersInjected, values));
     }
     all.push((Type::Complete, complete(stage)));
     all
 }
 
-fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionParts<'a> {
+fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionValues<'a> {
     match (stage, outline) {
         (Stage::Rejected(trouble), _) => (Status::False, trouble.reason, Cow::from(&trouble.message)),
         (_, Some(outline)) => {
@@ -173,7 +173,7 @@ fn provisioned<'a>(
     previous: &PerfRunStatus,
     outline: Option<&Outline>,
     stage: &'a Stage,
-) -> ConditionParts<'a> {
+) -> ConditionValues<'a> {
     let all_ready = || (Status::True, Reason::Ready, "all nodes have been ready".into());
     match stage {
         Stage::Held(trouble) => (Status::Unknown, trouble.reason, Cow::from(&trouble.message)),
@@ -203,7 +203,7 @@ fn provisioned<'a>(
     }
 }
 
-fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionParts<'a> {
+fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionValues<'a> {
     match stage {
         Stage::Running(_) => (Status::True, Reason::Measuring, "trials are in progress".into()),
         Stage::Ended { .. } if since(previous, Type::Running, Status::Unknown).is_none() => {
@@ -217,7 +217,7 @@ fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionParts<'a>
     }
 }
 
-fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> ConditionParts<'a> {
+fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> ConditionValues<'a> {
     let progress = match stage {
         Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
             return (Status::False, UNSUPPORTED, Cow::from(message));
@@ -226,8 +226,8 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
         Stage::Running(progress) => Some(progress),
         _ => None,
     };
-    if let Some(parts) = progress.and_then(|Progress { links, .. }| links.condition(networks)) {
-        return parts;
+    if let Some(values) = progress.and_then(|Progress { links, .. }| links.condition(networks)) {
+        return values;
     }
     // An operator that takes over has not read the journal yet.
     let last = find(&previous.conditions, Type::LinksVerified);
@@ -243,7 +243,7 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
     }
 }
 
-fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionParts<'a> {
+fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionValues<'a> {
     match (judged(stage), stage) {
         (Some(judged), _) => verdict::condition(judged, expected),
         (None, Stage::Ended { .. }) => (
@@ -291,7 +291,7 @@ fn injected_containers(pods: &[NodePod]) -> Option<String> {
     })
 }
 
-fn complete(stage: &Stage) -> ConditionParts<'_> {
+fn complete(stage: &Stage) -> ConditionValues<'_> {
     match stage {
         Stage::Ended { reason, message, .. } => (Status::True, *reason, Cow::from(message)),
         Stage::Rejected(trouble) => (Status::True, trouble.reason, Cow::from(&trouble.message)),

@@ -12,7 +12,7 @@ use crate::{
         conditions::condition,
         events::{event, publish_event},
         publish::{Error, Published, write_status},
-        watched::{Part, UnreadableRun},
+        watched::{UnreadableField, UnreadableRun},
     },
     services::Services,
 };
@@ -29,24 +29,24 @@ pub(crate) async fn report_unreadable(
     services: &Services,
 ) -> Result<Published, Error> {
     let error = &run.error;
-    match run.part {
-        Part::Spec if run.has_ended() => Ok(Published::Yes),
-        Part::Spec => {
+    match run.field {
+        UnreadableField::Spec if run.has_ended() => Ok(Published::Yes),
+        UnreadableField::Spec => {
             let message = format!(
                 "this version of perfrun cannot read the spec: {error}. Another version wrote it, it was edited, or \
                  it is too large"
             );
-            let parts = (Status::False, Reason::Malformed, message.into());
+            let values = (Status::False, Reason::Malformed, message.into());
             let generation = run.metadata.generation;
             let now = (services.clock)();
-            let accepted = condition(&run.conditions, Type::Accepted, parts, generation, now);
+            let accepted = condition(&run.conditions, Type::Accepted, values, generation, now);
             if run.conditions.contains(&accepted) {
                 return Ok(Published::Yes);
             }
             let status = json!({"conditions": [accepted]});
             write_status::<PerfRun>(&run.metadata, READER, &status, &services.client).await
         }
-        Part::Status => {
+        UnreadableField::Status => {
             let message =
                 format!("this version of perfrun cannot read the status and leaves the run alone: {error}");
             let event = event(false, Reason::StatusUnreadable, &message, "Read");

@@ -9,7 +9,7 @@ use perfrun_contract::{
     metric::Metric,
 };
 
-use crate::api::{conditions::ConditionParts, events::event};
+use crate::api::{conditions::ConditionValues, events::event};
 
 /// The largest number of rows in `status.comparisons`.
 const ROWS_MAX: usize = 64;
@@ -41,7 +41,7 @@ impl Expected {
 }
 
 /// Status, reason and message of the condition of a run that has ended.
-pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionParts<'static> {
+pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionValues<'static> {
     let first = judged
         .gates
         .iter()

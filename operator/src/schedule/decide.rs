@@ -21,7 +21,7 @@ use perfrun_api::{
 use perfrun_contract::{compare::Verdict, run::Phase};
 
 use crate::api::{
-    conditions::{ConditionParts, condition},
+    conditions::{ConditionValues, condition},
     events::event,
 };
 
@@ -279,8 +279,8 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize,
     let since = last.map_or(now, |last| last.0.min(now));
     let Some(due) = timetable.until(now).filter(|due| *due > since) else {
         if find(&decision.status, Type::Scheduled).is_none() {
-            let parts = (Status::Unknown, Reason::NotDue, "no run has been due".into());
-            set(&mut decision.status, Type::Scheduled, parts, inputs);
+            let values = (Status::Unknown, Reason::NotDue, "no run has been due".into());
+            set(&mut decision.status, Type::Scheduled, values, inputs);
         }
         return;
     };
@@ -300,13 +300,13 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize,
         .map(|seconds| now - SignedDuration::from_secs(seconds.into()));
     if deadline.is_some_and(|deadline| due < deadline) {
         let message = format!("the run that was due at {at} is missed: spec.startingDeadlineSeconds is over");
-        let parts = (Status::False, Reason::DeadlineMissed, message.into());
-        return set(&mut decision.status, Type::Scheduled, parts, inputs);
+        let values = (Status::False, Reason::DeadlineMissed, message.into());
+        return set(&mut decision.status, Type::Scheduled, values, inputs);
     }
     if let Some(awaited) = awaited(spec.concurrency_policy, runs) {
         let message = format!("the run that was due at {at} waits until {awaited}");
-        let parts = (Status::False, Reason::RunActive, message.into());
-        return set(&mut decision.status, Type::Scheduled, parts, inputs);
+        let values = (Status::False, Reason::RunActive, message.into());
+        return set(&mut decision.status, Type::Scheduled, values, inputs);
     }
     if inputs.is_paused {
         // The status has the reason.
@@ -350,14 +350,14 @@ fn awaited(policy: ConcurrencyPolicy, runs: &[OwnedRun]) -> Option<String> {
 fn wait_for_deletions(decision: &mut Decision, at: &str, inputs: &Inputs<'_>) {
     decision.waits_for_deletions = true;
     let message = format!("the run that was due at {at} waits until earlier runs are deleted");
-    let parts = (Status::False, Reason::RunsNotDeleted, message.into());
-    set(&mut decision.status, Type::Scheduled, parts, inputs);
+    let values = (Status::False, Reason::RunsNotDeleted, message.into());
+    set(&mut decision.status, Type::Scheduled, values, inputs);
 }
 
 fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
     decision.status.last_schedule_time = Some(Time(due));
-    let parts = (Status::True, Reason::RunCreated, message.into());
-    set(&mut decision.status, Type::Scheduled, parts, inputs);
+    let values = (Status::True, Reason::RunCreated, message.into());
+    set(&mut decision.status, Type::Scheduled, values, inputs);
 }
 
 /// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
@@ -410,9 +410,9 @@ fn find(status: &PerfScheduleStatus, type_: Type) -> Option<&Condition> {
     condition::find(&status.conditions, type_)
 }
 
-fn set(status: &mut PerfScheduleStatus, type_: Type, parts: ConditionParts<'_>, inputs: &Inputs<'_>) {
+fn set(status: &mut PerfScheduleStatus, type_: Type, values: ConditionValues<'_>, inputs: &Inputs<'_>) {
     let generation = inputs.schedule.metadata.generation;
-    let condition = condition(&inputs.status.conditions, type_, parts, generation, inputs.now);
+    let condition = condition(&inputs.status.conditions, type_, values, generation, inputs.now);
     status.conditions.retain(|old| old.type_ != type_.as_ref());
     status.conditions.push(condition);
     status.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));

@@ -204,7 +204,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::watched::LargeParts;
+    use crate::api::watched::LargeFields;
 
     #[test]
     fn the_results_of_the_latest_runs_are_exported_when_there_are_too_many() {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn watched(run: PerfRun) -> WatchedRun {
-        WatchedRun::Readable(Box::new(run), LargeParts::LeftOut)
+        WatchedRun::Readable(Box::new(run), LargeFields::LeftOut)
     }
 
     /// A run of two cells that has ended, with results.

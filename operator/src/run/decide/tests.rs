@@ -170,16 +170,16 @@ impl Life {
 
     /// Status, reason and message of the condition LinksVerified.
     fn links(&self) -> (&str, &str, &str) {
-        self.parts(Type::LinksVerified)
+        self.values(Type::LinksVerified)
     }
 
     /// Status, reason and message of the condition Verdict.
     fn verdict(&self) -> (&str, &str, &str) {
-        self.parts(Type::Verdict)
+        self.values(Type::Verdict)
     }
 
     /// Status, reason and message of a condition.
-    fn parts(&self, type_: Type) -> (&str, &str, &str) {
+    fn values(&self, type_: Type) -> (&str, &str, &str) {
         let condition = self.condition(type_);
         (&condition.status, &condition.reason, &condition.message)
     }
@@ -646,7 +646,7 @@ fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
     life.pods[0].foreign_containers = vec!["istio-proxy".to_owned()];
     life.reconcile();
     assert_eq!(life.reasons(), ["ForeignContainers"]);
-    let (status, _, message) = life.parts(Type::ContainersInjected);
+    let (status, _, message) = life.values(Type::ContainersInjected);
     assert!(
         status == "True" && message.contains("did not make: istio-proxy. "),
         "{message}"
@@ -654,7 +654,7 @@ fn containers_of_others_in_the_pods_of_a_run_are_a_warning_that_stays() {
     life.pods[0].foreign_containers.clear();
     life.reconcile();
     assert!(life.reasons().is_empty());
-    assert_eq!(life.parts(Type::ContainersInjected).0, "True");
+    assert_eq!(life.values(Type::ContainersInjected).0, "True");
 }
 
 #[test]
