@@ -5,7 +5,7 @@
 
 mod job;
 mod journal;
-mod links;
+mod measured_networks;
 mod outcome;
 mod pods;
 mod totals;
@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
     job::{Job, Wake},
-    links::{Links, NOT_EFFECTIVE},
+    measured_networks::{MeasuredNetworks, NOT_EFFECTIVE},
     outcome::{ConductorState, RunOutcome},
     totals::Progress,
 };

@@ -1,4 +1,4 @@
-//! How far a run is: its trials and its links.
+//! How far a run is: its trials, and the networks that were measured.
 
 use std::sync::Arc;
 
@@ -9,59 +9,59 @@ use perfrun_contract::{
     tally::{Counts, Tally},
 };
 
-use super::links::Links;
+use super::measured_networks::MeasuredNetworks;
 
 /// How far a run's trials are.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Progress {
     pub(crate) counts: Counts,
-    /// Empty if this process has measured no links.
-    pub(crate) links: Links,
+    /// Empty if this process has measured none.
+    pub(crate) measured_networks: MeasuredNetworks,
 }
 
 /// What the records of a run amount to so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RecordTotals {
     trials: Tally,
-    links: Links,
+    measured_networks: MeasuredNetworks,
     /// The network of each cell. Empty if the run does not impair links.
-    networks: Arc<[String]>,
+    network_of_cell: Arc<[String]>,
 }
 
 impl RecordTotals {
-    /// The account of a plan without any record.
+    /// The totals of a plan without any record.
     pub(super) fn new(plan: &Plan) -> Self {
         let impairs = !plan.networks.is_empty();
         let cells = plan.cells.iter().filter(|_| impairs);
         Self {
             trials: Tally::of(plan, []),
-            links: Links::default(),
-            networks: cells.map(|cell| cell.network.clone()).collect(),
+            measured_networks: MeasuredNetworks::default(),
+            network_of_cell: cells.map(|cell| cell.network.clone()).collect(),
         }
     }
 
     /// Adds an attempt. Attempts are added in the order in which they ended.
     pub(super) fn add(&mut self, record: &TrialRecord) {
         self.trials.add(record);
-        if let Some(network) = self.networks.get(record.trial.cell) {
-            self.links.add(network, record);
+        if let Some(network) = self.network_of_cell.get(record.trial.cell) {
+            self.measured_networks.add(network, record);
         }
     }
 
-    /// A small account of no attempt, which continues the links of this one: a copy of this one would have
+    /// Small totals of no attempt, which continue the measured networks of these: a copy of these would have
     /// all attempts so far.
     pub(super) fn continued(&self) -> Self {
         Self {
             trials: Tally::default(),
-            links: self.links.clone(),
-            networks: self.networks.clone(),
+            measured_networks: self.measured_networks.clone(),
+            network_of_cell: self.network_of_cell.clone(),
         }
     }
 
-    /// Adds these attempts, which are those of an account that [continued](Self::continued) this one.
+    /// Adds these attempts, which are those of totals that [continued](Self::continued) these.
     pub(super) fn join(&mut self, records: &[TrialRecord], continued: Self) {
         records.iter().for_each(|record| self.trials.add(record));
-        self.links = continued.links;
+        self.measured_networks = continued.measured_networks;
     }
 
     /// See [`Tally::leave_out`].
@@ -76,7 +76,7 @@ impl RecordTotals {
     pub(super) fn progress(&self) -> Progress {
         Progress {
             counts: self.trials.counts(),
-            links: self.links.clone(),
+            measured_networks: self.measured_networks.clone(),
         }
     }
 }
@@ -90,9 +90,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_of_a_continued_account_count_once_it_has_joined() {
+    fn attempts_of_continued_totals_count_once_they_have_joined() {
         let mut totals = RecordTotals {
-            networks: ["wan".to_owned()].into(),
+            network_of_cell: ["wan".to_owned()].into(),
             ..RecordTotals::default()
         };
         totals.add(&failed("c0.i0", Reason::ImpairmentNotEffective));
@@ -111,8 +111,11 @@ mod tests {
         assert_eq!(totals.progress(), before);
         // A brief record says nothing about links.
         totals.join(&[measured.brief()], continued);
-        let Progress { counts, links } = totals.progress();
+        let Progress {
+            counts,
+            measured_networks,
+        } = totals.progress();
         assert_eq!((counts.completed, counts.failed), (1, 1));
-        assert_eq!(links.condition(1).unwrap().0, Status::True);
+        assert_eq!(measured_networks.condition(1).unwrap().0, Status::True);
     }
 }

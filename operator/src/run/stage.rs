@@ -2,7 +2,7 @@
 
 use perfrun_api::{cluster::condition::Reason, pod::Trouble, spec::PerfRunStatus};
 
-use crate::conduct::{Links, Progress, RunOutcome};
+use crate::conduct::{MeasuredNetworks, Progress, RunOutcome};
 
 /// Where a run stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,6 @@ impl Stage {
 pub(crate) fn last_progress(status: &PerfRunStatus) -> Progress {
     Progress {
         counts: status.trials.counts(),
-        links: Links::default(),
+        measured_networks: MeasuredNetworks::default(),
     }
 }

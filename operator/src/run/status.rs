@@ -18,7 +18,7 @@ use crate::{
         conditions::{ConditionValues, condition},
         events::event,
     },
-    conduct::{NOT_EFFECTIVE, Progress},
+    conduct::NOT_EFFECTIVE,
     pods::NodePod,
     run::{
         conditions::{has_ended, phase, since},
@@ -226,7 +226,7 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
         Stage::Running(progress) => Some(progress),
         _ => None,
     };
-    if let Some(values) = progress.and_then(|Progress { links, .. }| links.condition(networks)) {
+    if let Some(values) = progress.and_then(|progress| progress.measured_networks.condition(networks)) {
         return values;
     }
     // An operator that takes over has not read the journal yet.

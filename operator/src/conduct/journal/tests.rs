@@ -31,7 +31,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     conduct::{
-        Links, RunOutcome, keep_results,
+        MeasuredNetworks, RunOutcome, keep_results,
         tests::{job, record, urgent},
     },
     test_server::{Answer, TestServer},
@@ -211,9 +211,9 @@ async fn an_operator_that_takes_over_knows_the_measured_links() {
     record.nodes.insert("client-0".to_owned(), node);
     let mut journal = open(&job).await;
     journal.record(&record).await.unwrap();
-    let links = journal.totals().progress().links;
-    assert_ne!(links, Links::default());
-    assert_eq!(open(&job).await.totals().progress().links, links);
+    let networks = journal.totals().progress().measured_networks;
+    assert_ne!(networks, MeasuredNetworks::default());
+    assert_eq!(open(&job).await.totals().progress().measured_networks, networks);
 }
 
 #[tokio::test(start_paused = true)]

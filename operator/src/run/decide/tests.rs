@@ -21,7 +21,7 @@ use perfrun_contract::{
 
 use super::*;
 use crate::{
-    conduct::Links,
+    conduct::MeasuredNetworks,
     run::{plans::Outline, status},
 };
 
@@ -218,7 +218,7 @@ fn going(completed: usize, failed: usize) -> Progress {
             failed,
             not_needed: 0,
         },
-        links: Links::default(),
+        measured_networks: MeasuredNetworks::default(),
     }
 }
 

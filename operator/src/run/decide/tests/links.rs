@@ -23,10 +23,10 @@ fn links_are_verified_network_by_network() {
         life.links(),
         ("Unknown", "NotMeasured", "no link has been measured yet")
     );
-    let mut links = Links::default();
-    links.add("none", &checked(None));
+    let mut networks = MeasuredNetworks::default();
+    networks.add("none", &checked(None));
     let mut progress = Progress {
-        links: links.clone(),
+        measured_networks: networks.clone(),
         ..Progress::default()
     };
     life.conductor = ConductorState::Running(progress.clone());
@@ -43,8 +43,8 @@ fn links_are_verified_network_by_network() {
     assert_eq!(life.links(), ("True", "AsConfigured", message));
 
     let wrong = "network wan, client-0 to server-0: median round trip (ms): 0.100, expected 59 to 61";
-    links.add("wan", &checked(Some(wrong)));
-    progress.links = links;
+    networks.add("wan", &checked(Some(wrong)));
+    progress.measured_networks = networks;
     life.conductor = ConductorState::Running(progress.clone());
     life.reconcile();
     assert_eq!(life.links(), ("False", "ImpairmentNotEffective", wrong));
@@ -56,7 +56,7 @@ fn links_are_verified_network_by_network() {
     let ConductorState::Ended(mut outcome) = outcome(EndReason::ImpairmentNotEffective, 1, 1) else {
         panic!()
     };
-    outcome.progress.links = progress.links;
+    outcome.progress.measured_networks = progress.measured_networks;
     life.conductor = ConductorState::Ended(outcome);
     life.reconcile();
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentNotEffective"));

@@ -1,5 +1,5 @@
-//! The state of a run's links according to the records of its trials: which networks were measured, and
-//! whether each was as configured the last time.
+//! The networks of a run according to the records of its trials: which were measured, and whether each was
+//! as configured the last time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ pub(crate) const NOT_EFFECTIVE: condition::Reason = condition::Reason::End(EndRe
 
 /// The networks of a run that were measured.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Links {
+pub(crate) struct MeasuredNetworks {
     /// By name: why the network was not as configured the last time. `None` if it was.
     networks: BTreeMap<String, Option<String>>,
     /// The backends that impaired links in any trial.
     backends: BTreeSet<String>,
 }
 
-impl Links {
+impl MeasuredNetworks {
     /// Adds the record of a trial on a network. Records are added in the order of the trials.
     pub(crate) fn add(&mut self, network: &str, record: &TrialRecord) {
         let failure = record.failure.as_ref();
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn networks_are_counted_as_they_are_measured() {
-        let mut links = Links::default();
-        assert_eq!(links.condition(2), None);
-        links.add("none", &measured("none", None));
-        let first = links.condition(2).unwrap();
+        let mut networks = MeasuredNetworks::default();
+        assert_eq!(networks.condition(2), None);
+        networks.add("none", &measured("none", None));
+        let first = networks.condition(2).unwrap();
         assert_eq!(
             first,
             (
@@ -87,10 +87,10 @@ mod tests {
                 "1 of 2 networks were measured and are as configured".into()
             )
         );
-        links.add("wan", &measured("wan", None));
-        links.add("wan", &completed("c1.i1"));
-        links.add("wan", &failed("c1.i2", Reason::Timeout));
-        assert!(links.condition(2).unwrap().2.starts_with("2 of 2"));
+        networks.add("wan", &measured("wan", None));
+        networks.add("wan", &completed("c1.i1"));
+        networks.add("wan", &failed("c1.i2", Reason::Timeout));
+        assert!(networks.condition(2).unwrap().2.starts_with("2 of 2"));
     }
 
     #[test]
@@ -108,9 +108,9 @@ mod tests {
         };
         let mut record = measured("wan", None);
         record.nodes = [("client-0".to_owned(), node)].into();
-        let mut links = Links::default();
-        links.add("wan", &record);
-        let message = links.condition(1).unwrap().2;
+        let mut networks = MeasuredNetworks::default();
+        networks.add("wan", &record);
+        let message = networks.condition(1).unwrap().2;
         assert!(
             message.ends_with("as configured; impaired by: userspace"),
             "{message}"
@@ -119,13 +119,13 @@ mod tests {
 
     #[test]
     fn the_last_measurement_of_a_network_counts() {
-        let mut links = Links::default();
-        links.add(
+        let mut networks = MeasuredNetworks::default();
+        networks.add(
             "wan",
             &measured("wan", Some("wan, client-0 to server-0: too fast")),
         );
-        links.add("none", &measured("none", None));
-        let wrong = links.condition(2).unwrap();
+        networks.add("none", &measured("none", None));
+        let wrong = networks.condition(2).unwrap();
         assert_eq!(
             wrong,
             (
@@ -135,10 +135,10 @@ mod tests {
             )
         );
         // Not measured again, and not to be used.
-        links.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
-        assert_eq!(links.condition(2).unwrap().0, Status::False);
-        links.add("wan", &measured("wan", None));
-        assert_eq!(links.condition(2).unwrap().0, Status::True);
+        networks.add("wan", &failed("c1.i0", Reason::ImpairmentNotEffective));
+        assert_eq!(networks.condition(2).unwrap().0, Status::False);
+        networks.add("wan", &measured("wan", None));
+        assert_eq!(networks.condition(2).unwrap().0, Status::True);
     }
 
     fn measured(network: &str, wrong: Option<&str>) -> TrialRecord {
