@@ -52,7 +52,7 @@ impl Access {
     }
 
     /// The node in a pod.
-    pub(crate) fn node(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<NodeClient, BoxError> {
+    pub(crate) fn node(&self, pod: &PodAddress<'_>, port: u16, token: &str) -> Result<NodeClient, BoxError> {
         match self {
             Self::Direct => NodeClient::new(&pod.base(port), token),
             Self::Proxy(client) => Ok(NodeClient::over(PodProxy::new(client, pod, port, token))),
@@ -62,7 +62,7 @@ impl Access {
     /// Another program of perfrun in a pod.
     pub(crate) fn program(
         &self,
-        pod: &Address<'_>,
+        pod: &PodAddress<'_>,
         port: u16,
         token: &str,
     ) -> Result<Arc<dyn Requester>, BoxError> {
@@ -73,7 +73,12 @@ impl Access {
     }
 
     /// The link agent in a pod.
-    pub(crate) fn agent(&self, pod: &Address<'_>, port: u16, token: &str) -> Result<AgentClient, BoxError> {
+    pub(crate) fn agent(
+        &self,
+        pod: &PodAddress<'_>,
+        port: u16,
+        token: &str,
+    ) -> Result<AgentClient, BoxError> {
         match self {
             Self::Direct => AgentClient::new(&pod.base(port), token),
             Self::Proxy(client) => Ok(AgentClient::over(PodProxy::new(client, pod, port, token))),
@@ -83,13 +88,13 @@ impl Access {
 
 /// The address of a pod, by either way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Address<'a> {
+pub(crate) struct PodAddress<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     pub(crate) ip: IpAddr,
 }
 
-impl Address<'_> {
+impl PodAddress<'_> {
     fn base(&self, port: u16) -> String {
         format!("http://{}", SocketAddr::new(self.ip, port))
     }
@@ -102,8 +107,8 @@ struct PodProxy {
 }
 
 impl PodProxy {
-    fn new(client: &Client, pod: &Address<'_>, port: u16, token: &str) -> Self {
-        let Address { namespace, name, .. } = pod;
+    fn new(client: &Client, pod: &PodAddress<'_>, port: u16, token: &str) -> Self {
+        let PodAddress { namespace, name, .. } = pod;
         Self {
             client: client.clone(),
             base: format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy"),
@@ -144,7 +149,7 @@ mod tests {
         let serve = |_: http::Request<Body>| async {
             Ok::<_, Infallible>(Response::new(Body::from(vec![b' '; 1 << 20])))
         };
-        let pod = Address {
+        let pod = PodAddress {
             namespace: "bench",
             name: "pod",
             ip: Ipv4Addr::LOCALHOST.into(),

@@ -56,12 +56,12 @@ struct Handle {
 }
 
 /// What the task of a conductor and the reconciler of its run share.
-pub(crate) type Shared = Mutex<State>;
+pub(crate) type Shared = Mutex<SharedState>;
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct SharedState {
     progress: Progress,
-    end: Option<End>,
+    end: Option<TaskEnd>,
     lost_on: BTreeMap<String, String>,
     /// Why the API server did not create the run's missing pods. `None` if it did.
     refused: Option<String>,
@@ -70,7 +70,7 @@ pub(crate) struct State {
 }
 
 /// How a task ended.
-enum End {
+enum TaskEnd {
     Outcome(Box<RunOutcome>),
     /// It panicked with this message.
     Panic(String),
@@ -86,8 +86,8 @@ impl Conductors {
         let shared = handle.shared.lock();
         let state = match &shared.end {
             None => ConductorState::Running(shared.progress.clone()),
-            Some(End::Outcome(outcome)) => ConductorState::Ended(outcome.clone()),
-            Some(End::Panic(message)) => ConductorState::Panicked {
+            Some(TaskEnd::Outcome(outcome)) => ConductorState::Ended(outcome.clone()),
+            Some(TaskEnd::Panic(message)) => ConductorState::Panicked {
                 times: handle.earlier_panics + 1,
                 message: message.clone(),
             },
@@ -118,27 +118,27 @@ impl Conductors {
         let (earlier_panics, lost_on) = match handles.remove(&run.uid) {
             Some(handle) => {
                 let mut shared = handle.shared.lock();
-                let panicked = matches!(shared.end, Some(End::Panic(_)));
+                let panicked = matches!(shared.end, Some(TaskEnd::Panic(_)));
                 let lost_on = std::mem::take(&mut shared.lost_on);
                 (handle.earlier_panics + u32::from(panicked), lost_on)
             }
             None => (0, BTreeMap::new()),
         };
-        let shared = Arc::new(Mutex::new(State {
+        let shared = Arc::new(Mutex::new(SharedState {
             progress,
             lost_on,
-            ..State::default()
+            ..SharedState::default()
         }));
         let cancel = CancellationToken::new();
         let conducted = AssertUnwindSafe(conduct(shared.clone(), cancel.clone())).catch_unwind();
         let (ended, label) = (shared.clone(), run.label());
         let task = tokio::spawn(async move {
             let end = match conducted.await {
-                Ok(outcome) => End::Outcome(Box::new(outcome)),
+                Ok(outcome) => TaskEnd::Outcome(Box::new(outcome)),
                 Err(panic) => {
                     let message = panic_message(&*panic);
                     tracing::error!(run = label, message, "the conductor panicked");
-                    End::Panic(message)
+                    TaskEnd::Panic(message)
                 }
             };
             ended.lock().end = Some(end);

@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
-const FLUSH_FIRST: Duration = Duration::from_secs(10);
+const FLUSH_PAUSE_MIN: Duration = Duration::from_secs(10);
 const FLUSH_SHARE: u32 = 4;
 /// Records with this much JSON are flushed regardless of the time: compressed, it about fills a ConfigMap.
 const FLUSH_BYTES: usize = 4 << 20;
@@ -62,12 +62,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 const UNKEPT_RECORDS_MAX: usize = HELD_TRIALS_MAX / 4 * 3;
 /// Pause between two reports of progress at first. Later it is a share of the time since the journal was
 /// opened.
-const REPORT_FIRST: Duration = Duration::from_secs(1);
+const REPORT_PAUSE_MIN: Duration = Duration::from_secs(1);
 const REPORT_SHARE: u32 = 20;
-const REPORT_LAST: Duration = Duration::from_secs(30);
+const REPORT_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Pauses between attempts to reach the API server.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_LAST: Duration = Duration::from_secs(15);
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(15);
 /// How long a run that is over waits for its records to be read, and one that is cancelled for its records to
 /// be read or kept.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -229,7 +229,7 @@ impl Journal {
         record.failure.as_ref().is_some_and(has_lost_node)
             || self.pending.len() >= FLUSH_BYTES
             || self.pending_records >= FLUSH_RECORDS
-            || self.flushed.elapsed() >= FLUSH_FIRST.max(self.opened.elapsed() / FLUSH_SHARE)
+            || self.flushed.elapsed() >= FLUSH_PAUSE_MIN.max(self.opened.elapsed() / FLUSH_SHARE)
     }
 
     /// Takes room for what is compressed and not kept. Returns whether all runs together have enough.
@@ -241,7 +241,7 @@ impl Journal {
 
     fn publish_progress(&mut self) {
         self.shared.lock().progress = self.totals.progress();
-        let pause = (self.opened.elapsed() / REPORT_SHARE).clamp(REPORT_FIRST, REPORT_LAST);
+        let pause = (self.opened.elapsed() / REPORT_SHARE).clamp(REPORT_PAUSE_MIN, REPORT_PAUSE_MAX);
         if self.reported.elapsed() >= pause {
             self.reported = Instant::now();
             (self.wake)();
@@ -463,11 +463,11 @@ async fn read_in_time(
     }
 }
 
-/// Pauses that double up to [`RETRY_LAST`], without a limit of their number.
+/// Pauses that double up to [`RETRY_PAUSE_MAX`], without a limit of their number.
 fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::default()
-        .with_min_delay(RETRY_FIRST)
-        .with_max_delay(RETRY_LAST)
+        .with_min_delay(RETRY_PAUSE_MIN)
+        .with_max_delay(RETRY_PAUSE_MAX)
         .without_max_times()
 }
 

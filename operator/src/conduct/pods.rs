@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Job, Shared};
 use crate::{
-    access::Address,
+    access::PodAddress,
     api::{objects::delete, watched::WatchedPod},
     build::{LINK_PORT, control_port},
     pods::{self, NodePod, live_pod},
@@ -111,7 +111,7 @@ impl<'a> PodNodes<'a> {
             return None;
         }
         let index = *self.places.get(name)?;
-        let address = Address {
+        let address = PodAddress {
             namespace: &job.run.namespace,
             name: &pod.name,
             ip,
@@ -121,7 +121,7 @@ impl<'a> PodNodes<'a> {
         Some(handle.map_err(|error| format!("unable to reach pod {}: {error}", pod.name)))
     }
 
-    fn handle(&self, pod: &Address<'_>, port: u16) -> Result<NodeHandle, BoxError> {
+    fn handle(&self, pod: &PodAddress<'_>, port: u16) -> Result<NodeHandle, BoxError> {
         let (access, token) = (&self.job.services.access, &self.job.token());
         let has_agents = !self.job.plan.networks.is_empty();
         let agent = has_agents.then(|| access.agent(pod, LINK_PORT, token));

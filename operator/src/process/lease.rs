@@ -76,12 +76,12 @@ impl Leadership {
             self.health.note_lease_attempt();
             let requested = Instant::now();
             match self.attempt(ATTEMPT_TIMEOUT).await {
-                Ok(Attempt::Leads) => {
+                Ok(ElectionOutcome::Leads) => {
                     let (sender, term) = Term::begin(self.election.epoch(), requested);
                     self.term = Some(sender);
                     return term;
                 }
-                Ok(Attempt::Waits | Attempt::Lost) => {}
+                Ok(ElectionOutcome::Waits | ElectionOutcome::Lost) => {}
                 Err(error) => {
                     tracing::warn!(lease = self.election.name, %error, "failed to acquire the lease");
                 }
@@ -104,8 +104,8 @@ impl Leadership {
                 return;
             }
             match self.attempt(left.min(ATTEMPT_TIMEOUT)).await {
-                Ok(Attempt::Leads) => drop(term.send_replace(requested)),
-                Ok(Attempt::Waits | Attempt::Lost) => return,
+                Ok(ElectionOutcome::Leads) => drop(term.send_replace(requested)),
+                Ok(ElectionOutcome::Waits | ElectionOutcome::Lost) => return,
                 Err(error) => tracing::warn!(lease = self.election.name, %error, "failed to renew the lease"),
             }
         }
@@ -128,15 +128,15 @@ impl Leadership {
     }
 
     /// Reads the Lease, and writes it if this operator may lead.
-    async fn attempt(&mut self, limit: Duration) -> Result<Attempt, CallError> {
+    async fn attempt(&mut self, limit: Duration) -> Result<ElectionOutcome, CallError> {
         let Self { api, election, .. } = self;
         let attempt = async {
             let current = api.get_opt(&election.name).await?;
             let exists = current.is_some();
             let lease = match election.decide(current, Instant::now(), Timestamp::now()) {
                 Step::Write(lease) => lease,
-                Step::Wait => return Ok(Attempt::Waits),
-                Step::Lost => return Ok(Attempt::Lost),
+                Step::Wait => return Ok(ElectionOutcome::Waits),
+                Step::Lost => return Ok(ElectionOutcome::Lost),
             };
             let written = if exists {
                 api.replace(&election.name, &PostParams::default(), &lease).await
@@ -146,10 +146,10 @@ impl Leadership {
             match written {
                 Ok(lease) => {
                     election.remember(lease, Instant::now());
-                    Ok(Attempt::Leads)
+                    Ok(ElectionOutcome::Leads)
                 }
                 // Another operator was faster.
-                Err(kube::Error::Api(status)) if status.code == 409 => Ok(Attempt::Lost),
+                Err(kube::Error::Api(status)) if status.code == 409 => Ok(ElectionOutcome::Lost),
                 Err(error) => Err(error),
             }
         };
@@ -162,7 +162,7 @@ impl Leadership {
 
 /// How an attempt to lead ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Attempt {
+enum ElectionOutcome {
     Leads,
     Waits,
     Lost,

@@ -26,7 +26,7 @@ use crate::{
         plans::{Need, Planned},
         refusal::{REFUSALS, Refusal},
         stage::{Stage, last_progress},
-        starts::Start,
+        starts::NextStart,
         times::OwnTimes,
     },
 };
@@ -43,8 +43,8 @@ const PANICS_MAX: u32 = 3;
 
 /// Pause before an object that was not created is requested again. It doubles: the run waits as long as it
 /// has waited.
-const RETRY_FIRST: Duration = Duration::from_secs(2);
-const RETRY_LAST: Duration = Duration::from_secs(15);
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(2);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Pause between reconciliations of a run whose `timeouts.run` is over while its conductor still keeps the
 /// results.
@@ -249,12 +249,12 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         ),
         ConductorState::Panicked { .. } | ConductorState::None => match inputs.running_since() {
             Some(_) if spec.cancel => Decision {
-                create_store: Missing::default().store(inputs),
+                create_store: Missing::default().due_incarnation_of_store(inputs),
                 command: ConductorCommand::Conclude,
                 wake: Some(OVERTIME_PAUSE),
                 ..Decision::new(Stage::Running(last_progress(inputs.status)))
             },
-            Some(_) => take_over(plan, inputs),
+            Some(_) => resume(plan, inputs),
             None if spec.cancel => Decision::end(EndReason::Cancelled, "cancelled before it started"),
             None => provision(plan, inputs),
         },
@@ -264,7 +264,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
 /// The decision after the API server did not carry out all of a decision. `refusal` says why an object of the
 /// run was not created; `None` if something else failed.
 pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs: &Inputs<'_>) -> Decision {
-    let pause = inputs.time_provisioning().clamp(RETRY_FIRST, RETRY_LAST);
+    let pause = inputs.time_provisioning().clamp(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
     match (decision.stage, refusal) {
         (Stage::Provisioning { .. }, Some(Refusal::Final(trouble))) => {
             Decision::end(trouble.reason, trouble.message)
@@ -330,7 +330,7 @@ fn finish(outcome: &RunOutcome) -> Decision {
 }
 
 /// Resumes a run whose trials were in progress, and whose conductor no longer exists.
-fn take_over(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
+fn resume(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
     let left = inputs.run_time_left();
     let all_ready = count_ready(plan, &inputs.pods) == plan.nodes.len() && is_store_ready(inputs);
     let missing = Missing::of(plan, inputs);
@@ -466,7 +466,7 @@ impl Missing {
     fn of(plan: &Plan, inputs: &Inputs<'_>) -> Self {
         let mut missing = Self::default();
         for node in &plan.nodes {
-            if let Some(incarnation) = missing.start(&node.name, inputs) {
+            if let Some(incarnation) = missing.due_incarnation(&node.name, inputs) {
                 missing.create.push(NewPod {
                     node: node.clone(),
                     incarnation,
@@ -475,25 +475,27 @@ impl Missing {
             }
         }
         missing.create.sort_by_key(|pod| pod.node.role == Role::Client);
-        missing.create_store = missing.store(inputs);
+        missing.create_store = missing.due_incarnation_of_store(inputs);
         missing
     }
 
     /// The incarnation to create now of the pod that keeps results.
-    fn store(&mut self, inputs: &Inputs<'_>) -> Option<u32> {
+    fn due_incarnation_of_store(&mut self, inputs: &Inputs<'_>) -> Option<u32> {
         let is_needed = inputs.spec.store().is_some() && !has_lost_store(inputs);
-        is_needed.then(|| self.start(STORE_NODE, inputs)).flatten()
+        is_needed
+            .then(|| self.due_incarnation(STORE_NODE, inputs))
+            .flatten()
     }
 
     /// The incarnation of a node to create now. `None` if it needs none now.
-    fn start(&mut self, node: &str, inputs: &Inputs<'_>) -> Option<u32> {
+    fn due_incarnation(&mut self, node: &str, inputs: &Inputs<'_>) -> Option<u32> {
         if live_pod(&inputs.pods, node).is_some() {
             return None;
         }
         match inputs.own.starts.next(node, inputs.instant) {
-            Start::Now(incarnation) => return Some(incarnation),
-            Start::In(pause) => self.due = self.due.into_iter().chain([pause]).min(),
-            Start::Never => {
+            NextStart::Now(incarnation) => return Some(incarnation),
+            NextStart::In(pause) => self.due = self.due.into_iter().chain([pause]).min(),
+            NextStart::Never => {
                 let why = match latest_pod(&inputs.pods, node).map(|pod| &pod.state) {
                     Some(PodState::Gone(trouble)) => trouble.clone(),
                     _ => Trouble::new(

@@ -36,11 +36,11 @@ pub(crate) struct Leftovers {
 /// What is known of runs, by their UIDs.
 #[derive(Default)]
 struct Known {
-    left: BTreeMap<String, Left>,
+    left: BTreeMap<String, LeftPods>,
     /// How long the turn of a run may last.
     longest_turns: BTreeMap<String, Duration>,
     /// The pods that this process has created last.
-    created: BTreeMap<String, Vec<Created>>,
+    created: BTreeMap<String, Vec<CreatedPod>>,
 }
 
 impl Known {
@@ -52,13 +52,13 @@ impl Known {
 }
 
 /// A pod that the watch may not show yet.
-struct Created {
+struct CreatedPod {
     namespace: String,
     name: String,
     awaited_until: Instant,
 }
 
-impl Created {
+impl CreatedPod {
     fn is(&self, pod: &WatchedPod) -> bool {
         let WatchedPod { metadata, .. } = pod;
         metadata.name.as_ref() == Some(&self.name) && metadata.namespace.as_ref() == Some(&self.namespace)
@@ -70,18 +70,18 @@ impl Created {
 }
 
 /// What a run has left behind.
-struct Left {
+struct LeftPods {
     /// UIDs of its pods.
     pods: BTreeSet<String>,
     /// Pods of the run that the watch did not show yet when the run gave up its turn.
-    unseen: Vec<Created>,
+    unseen: Vec<CreatedPod>,
     /// Until when pods count that are being deleted.
     stopping_until: Instant,
     /// Until when pods count that nobody has deleted.
     living_until: Instant,
 }
 
-impl Left {
+impl LeftPods {
     fn counts(&self, pod: &WatchedPod, now: Instant) -> bool {
         let uid = pod.metadata.uid.as_ref();
         let is_own = uid.is_some_and(|uid| self.pods.contains(uid));
@@ -126,7 +126,7 @@ impl Leftovers {
         let mut known = self.known.lock();
         let created = known.created.entry(uid.to_owned()).or_default();
         created.retain(|pod| now < pod.awaited_until);
-        created.push(Created {
+        created.push(CreatedPod {
             namespace: namespace.to_owned(),
             name,
             awaited_until: now + SHOWN_TIMEOUT,
@@ -146,7 +146,7 @@ impl Leftovers {
         let mut unseen = known.created.remove(uid).unwrap_or_default();
         unseen.retain(|pod| now < pod.awaited_until && !pod.is_in(&shown));
         if !pods.is_empty() || !unseen.is_empty() {
-            let left = Left {
+            let left = LeftPods {
                 pods,
                 unseen,
                 stopping_until: now + STOP_TIMEOUT,
@@ -172,7 +172,7 @@ impl Leftovers {
             is_near(pod.metadata.namespace.as_deref()) && (is_new && is_stopping(pod) || is_known())
         };
         let mut unseen = known.left.values().flat_map(|left| &left.unseen);
-        let is_awaited = |pod: &Created| {
+        let is_awaited = |pod: &CreatedPod| {
             is_near(Some(pod.namespace.as_str())) && now < pod.awaited_until && !pod.is_in(&shown)
         };
         shown.iter().any(counts) || unseen.any(is_awaited)

@@ -24,7 +24,7 @@ const NODES_KNOWN_MAX: usize = NODES_MAX as usize + 1;
 
 /// When a node gets its next pod.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Start {
+pub(crate) enum NextStart {
     /// Now, under this incarnation.
     Now(u32),
     /// After this pause.
@@ -147,22 +147,22 @@ impl Starts {
 
     /// When a node without a live pod gets one. The incarnation may be of a pod that the watch does not show
     /// yet.
-    pub(crate) fn next(&self, node: &str, now: Instant) -> Start {
+    pub(crate) fn next(&self, node: &str, now: Instant) -> NextStart {
         let incarnation = self.next_incarnation(node);
         let Some(starts) = self.0.get(node) else {
-            return Start::Now(incarnation);
+            return NextStart::Now(incarnation);
         };
         if starts.is_awaited() {
-            return Start::Now(incarnation);
+            return NextStart::Now(incarnation);
         }
         if starts.never_ready >= NEVER_READY_MAX || incarnation > INCARNATIONS_MAX {
-            return Start::Never;
+            return NextStart::Never;
         }
         let left = starts.pause(now).saturating_sub(now - starts.since);
         if left.is_zero() {
-            Start::Now(incarnation)
+            NextStart::Now(incarnation)
         } else {
-            Start::In(left)
+            NextStart::In(left)
         }
     }
 

@@ -50,7 +50,7 @@ pub(crate) enum TurnState {
 
 /// How many runs may be active together, and which.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits<'a> {
+pub(crate) struct TurnLimits<'a> {
     /// The largest number of active runs.
     pub(crate) max_active: usize,
     pub(crate) policy: &'a Policy,
@@ -66,7 +66,7 @@ pub(crate) struct Limits<'a> {
 pub(crate) fn may_begin(
     run: &QueuedRun<'_>,
     others: &[QueuedRun<'_>],
-    limits: Limits<'_>,
+    limits: TurnLimits<'_>,
 ) -> Result<(), String> {
     let others: Vec<_> = others.iter().filter(|other| other.uid != run.uid).collect();
     let active: Vec<_> = others.iter().copied().filter(|other| other.is_active()).collect();
@@ -88,7 +88,7 @@ pub(crate) fn may_begin(
 pub(crate) fn may_continue(
     run: &QueuedRun<'_>,
     others: &[QueuedRun<'_>],
-    limits: Limits<'_>,
+    limits: TurnLimits<'_>,
 ) -> Result<(), String> {
     let others = others.iter().filter(|other| other.uid != run.uid);
     let active: Vec<_> = others.filter(|other| other.is_active()).collect();
@@ -97,7 +97,10 @@ pub(crate) fn may_continue(
 
 /// The waiting run that comes first: [`may_begin`] refuses all others. `None` if none waits, or if each that
 /// waits does so for its own namespace.
-pub(crate) fn first_waiting<'a>(runs: &'a [QueuedRun<'a>], limits: Limits<'_>) -> Option<&'a QueuedRun<'a>> {
+pub(crate) fn first_waiting<'a>(
+    runs: &'a [QueuedRun<'a>],
+    limits: TurnLimits<'_>,
+) -> Option<&'a QueuedRun<'a>> {
     let all: Vec<_> = runs.iter().collect();
     let active: Vec<_> = runs.iter().filter(|run| run.is_active()).collect();
     runs.iter()
@@ -116,7 +119,7 @@ fn is_behind_its_own(run: &QueuedRun<'_>, all: &[&QueuedRun<'_>]) -> bool {
     })
 }
 
-impl Limits<'_> {
+impl TurnLimits<'_> {
     fn check(self, run: &QueuedRun<'_>, active: &[&QueuedRun<'_>]) -> Result<(), String> {
         self.check_exclusive_runs(run, active)
             .and_then(|()| self.check_namespace(run, active))
@@ -208,12 +211,12 @@ mod tests {
 
     fn may_begin(run: &QueuedRun<'_>, others: &[QueuedRun<'_>], max_active: usize) -> Result<(), String> {
         let policy = &Policy::default();
-        super::may_begin(run, others, Limits { max_active, policy })
+        super::may_begin(run, others, TurnLimits { max_active, policy })
     }
 
     fn by_policy(run: &QueuedRun<'_>, others: &[QueuedRun<'_>], policy: &Policy) -> Result<(), String> {
         let max_active = 10;
-        super::may_begin(run, others, Limits { max_active, policy })
+        super::may_begin(run, others, TurnLimits { max_active, policy })
     }
 
     #[test]
@@ -361,7 +364,7 @@ mod tests {
             of("b", 2, waiting(4, false)),
         ];
         let max_active = 10;
-        let first = first_waiting(&all, Limits { max_active, policy });
+        let first = first_waiting(&all, TurnLimits { max_active, policy });
         assert_eq!(first.map(|run| run.name), Some("run-4"));
         let begins: Vec<_> = all[1..]
             .iter()
@@ -398,7 +401,7 @@ mod tests {
             (&Policy::default(), TurnState::Waiting, Some("run-1")),
         ] {
             let all = all(turn_state);
-            let limits = Limits {
+            let limits = TurnLimits {
                 max_active: 10,
                 policy,
             };
@@ -408,7 +411,7 @@ mod tests {
             assert_eq!(first_waiting(&all, limits).map(|run| run.name), expected);
             assert_eq!(free, Vec::from_iter(expected));
         }
-        let limits = Limits {
+        let limits = TurnLimits {
             max_active: 10,
             policy: &capped,
         };

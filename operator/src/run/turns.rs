@@ -19,7 +19,7 @@ use crate::{
     run::{
         conditions::{has_ended, is_provisioning, is_running, phase},
         leftovers::{Leftovers, STOP_TIMEOUT, longest_turn},
-        turn::{self, Limits, QueuedRun, TurnState},
+        turn::{self, QueuedRun, TurnLimits, TurnState},
         turn_states::{Entries, Reservation, TurnStates},
     },
 };
@@ -254,8 +254,8 @@ impl Turns {
         Some(ObjectRef::new(first.name).within(first.namespace))
     }
 
-    fn limits(&self) -> Limits<'_> {
-        Limits {
+    fn limits(&self) -> TurnLimits<'_> {
+        TurnLimits {
             max_active: self.max_active,
             policy: &self.policy,
         }

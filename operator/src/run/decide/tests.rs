@@ -550,7 +550,7 @@ fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
         );
         Some(Refusal::Temporary(Some(trouble)))
     };
-    assert_eq!(life.reconcile_with(full()).wake, Some(RETRY_FIRST));
+    assert_eq!(life.reconcile_with(full()).wake, Some(RETRY_PAUSE_MIN));
     let provisioned = life.condition(Type::Provisioned);
     assert_eq!(
         (provisioned.status.as_str(), provisioned.reason.as_str()),
@@ -585,7 +585,7 @@ fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
     let decision = life.reconcile_with(Some(Refusal::Final(trouble)));
     assert_eq!(
         (decision.command, decision.wake),
-        (ConductorCommand::None, Some(RETRY_FIRST))
+        (ConductorCommand::None, Some(RETRY_PAUSE_MIN))
     );
     assert_eq!(life.status.phase, Some(Phase::Running));
 }

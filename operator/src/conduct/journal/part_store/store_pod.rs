@@ -17,7 +17,7 @@ use perfrun_contract::{node::Problem, text};
 
 use super::{Error, PartStore};
 use crate::{
-    access::{Access, Address},
+    access::{Access, PodAddress},
     api::watched::WatchedPod,
     build::RunIdentity,
     conduct::Job,
@@ -75,7 +75,7 @@ impl StorePod {
             return Err(temporary("another operator may lead"));
         }
         let failed = |error: BoxError| temporary(&format!("failed to reach pod {}: {error}", pod.name));
-        let address = Address {
+        let address = PodAddress {
             namespace: &self.run.namespace,
             name: &pod.name,
             ip,
