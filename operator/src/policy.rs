@@ -109,10 +109,10 @@ impl Policy {
         operators: &str,
     ) -> Option<Trouble> {
         let what = self
-            .host_network(spec)
-            .or_else(|| self.affinity(spec))
-            .or_else(|| self.timeouts(spec))
-            .or_else(|| self.nodes(nodes))
+            .host_network_refusal(spec)
+            .or_else(|| self.affinity_refusal(spec))
+            .or_else(|| self.timeouts_refusal(spec))
+            .or_else(|| self.nodes_refusal(nodes))
             .or_else(|| {
                 let requests = requests(self, spec, capabilities);
                 requests.iter().find_map(Request::refusal)
@@ -123,13 +123,13 @@ impl Policy {
         Some(Trouble::new(Reason::NotAllowed, message))
     }
 
-    fn host_network(&self, spec: &PerfRunSpec) -> Option<String> {
+    fn host_network_refusal(&self, spec: &PerfRunSpec) -> Option<String> {
         let what = "spec.topology.hostNetwork is true, which the operator does not allow";
         (spec.topology.host_network && !self.allow_host_network)
             .then(|| format!("{what} (policy.allowHostNetwork)"))
     }
 
-    fn affinity(&self, spec: &PerfRunSpec) -> Option<String> {
+    fn affinity_refusal(&self, spec: &PerfRunSpec) -> Option<String> {
         if self.allow_cross_namespace_affinity {
             return None;
         }
@@ -147,7 +147,7 @@ impl Policy {
         })
     }
 
-    fn nodes(&self, nodes: usize) -> Option<String> {
+    fn nodes_refusal(&self, nodes: usize) -> Option<String> {
         let most = self.most_nodes;
         let what = "spec.matrix and spec.topology need";
         (most != 0 && nodes > most).then(|| {
@@ -155,7 +155,7 @@ impl Policy {
         })
     }
 
-    fn timeouts(&self, spec: &PerfRunSpec) -> Option<String> {
+    fn timeouts_refusal(&self, spec: &PerfRunSpec) -> Option<String> {
         let timeouts = [
             ("run", spec.timeouts.run, self.longest_run, "longestRun"),
             (

@@ -47,8 +47,8 @@ pub(super) struct PodNodes<'a> {
     epoch: Epoch,
     answer_budget: AnswerBudget,
     shared: Arc<Shared>,
-    /// The places of nodes in the plan.
-    places: HashMap<&'a str, usize>,
+    /// The indices of nodes in the plan.
+    indices: HashMap<&'a str, usize>,
     snapshot: Mutex<Option<Arc<PodsSnapshot>>>,
     /// UIDs of the pods that the conductor has been given, by node.
     given: Mutex<BTreeMap<String, String>>,
@@ -62,7 +62,7 @@ impl<'a> PodNodes<'a> {
             epoch,
             answer_budget: job.services.answer_budget.of_run(),
             shared,
-            places: nodes.map(|(place, node)| (node.name.as_str(), place)).collect(),
+            indices: nodes.map(|(index, node)| (node.name.as_str(), index)).collect(),
             snapshot: Mutex::default(),
             given: Mutex::default(),
         }
@@ -110,7 +110,7 @@ impl<'a> PodNodes<'a> {
         if pod.uid == except {
             return None;
         }
-        let index = *self.places.get(name)?;
+        let index = *self.indices.get(name)?;
         let address = PodAddress {
             namespace: &job.run.namespace,
             name: &pod.name,
@@ -148,8 +148,8 @@ impl<'a> PodNodes<'a> {
         }
     }
 
-    /// The pods of the run, as the watch showed them less than [`PAUSE`] ago: all nodes share a look, so that
-    /// many that wait do not each look through all pods.
+    /// The pods of the run, as the watch showed them less than [`PAUSE`] ago. All nodes share a snapshot, so
+    /// that those that wait do not each search all pods.
     fn snapshot(&self) -> Arc<PodsSnapshot> {
         let mut last = self.snapshot.lock();
         let recent = last.take().filter(|snapshot| snapshot.taken.elapsed() < PAUSE);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_nodes_share_one_look_at_the_pods_in_each_pause() {
+    async fn all_nodes_share_one_snapshot_of_the_pods_in_each_pause() {
         let mut job = job(&TestServer::new());
         let (pods, mut watched) = reflector::store();
         Arc::make_mut(&mut job.services).pods = pods;
@@ -342,7 +342,7 @@ mod tests {
         watched.apply_watcher_event(&Event::Apply(pod(&last.name)));
         sleep(PAUSE).await;
         let handles = nodes.ready_handles().unwrap();
-        assert_eq!(handles.len(), nodes.places.len());
+        assert_eq!(handles.len(), nodes.indices.len());
         let hosts = nodes.kubernetes_nodes();
         assert!(
             hosts.len() > 1 && hosts.values().all(|host| host == "worker"),

@@ -11,12 +11,12 @@ use kube::{Resource, ResourceExt, runtime::reflector::Store};
 
 use crate::api::watched::{WatchedPod, WatchedRun};
 
-/// Time between two looks at all pods.
+/// Pause between two checks of all pods.
 const PAUSE: Duration = Duration::from_secs(15);
 
-/// In how many looks in a row a pod has no run when it is reported. Kubernetes deletes the pods of a deleted
+/// In how many checks in a row a pod has no run when it is reported. Kubernetes deletes the pods of a deleted
 /// run within seconds.
-const LOOKS: u8 = 2;
+const CHECKS_UNTIL_REPORT: u8 = 2;
 
 /// Most pods that a message names. Anybody may give pods the label of the operator.
 const NAMED_MAX: usize = 20;
@@ -33,11 +33,11 @@ pub(crate) fn orphaned(runs: &[Arc<WatchedRun>], pods: &[Arc<WatchedPod>]) -> Ve
 
 /// Reports each pod whose run no longer exists once. Does not end on its own. Both must have been listed.
 pub(crate) async fn report_orphaned(runs: &Store<WatchedRun>, pods: &Store<WatchedPod>) {
-    let mut looks = Looks::default();
+    let mut checks = OrphanedChecks::default();
     let mut ticks = tokio::time::interval(PAUSE);
     loop {
         ticks.tick().await;
-        let due = looks.note(&orphaned(&runs.state(), &pods.state()));
+        let due = checks.note(&orphaned(&runs.state(), &pods.state()));
         if !due.is_empty() {
             let names = due[..due.len().min(NAMED_MAX)].join(", ");
             tracing::warn!(
@@ -49,24 +49,24 @@ pub(crate) async fn report_orphaned(runs: &Store<WatchedRun>, pods: &Store<Watch
     }
 }
 
-/// In how many looks in a row each pod has had no run, by its UID.
+/// In how many checks in a row each pod has had no run, by its UID.
 #[derive(Default)]
-struct Looks(HashMap<String, u8>);
+struct OrphanedChecks(HashMap<String, u8>);
 
-impl Looks {
+impl OrphanedChecks {
     /// Notes the pods that have no run. Returns the names of those to report.
     fn note(&mut self, orphaned: &[Arc<WatchedPod>]) -> Vec<String> {
-        let (mut looks, mut due) = (HashMap::new(), vec![]);
+        let (mut checks, mut due) = (HashMap::new(), vec![]);
         for pod in orphaned {
             let uid = pod.uid().unwrap_or_default();
             let number = self.0.get(&uid).map_or(1, |before| before.saturating_add(1));
-            if number == LOOKS {
+            if number == CHECKS_UNTIL_REPORT {
                 let namespace = pod.namespace().unwrap_or_default();
                 due.push(format!("{namespace}/{}", pod.name_any()));
             }
-            looks.insert(uid, number);
+            checks.insert(uid, number);
         }
-        self.0 = looks;
+        self.0 = checks;
         due
     }
 }
@@ -100,17 +100,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_reported_once_when_two_looks_have_shown_that_it_has_no_run() {
+    fn a_pod_is_reported_once_when_two_checks_have_shown_that_it_has_no_run() {
         let (first, second) = (pod("first", "deleted"), pod("second", "deleted"));
-        let mut looks = Looks::default();
-        assert!(looks.note(from_ref(&first)).is_empty());
-        assert_eq!(looks.note(&[first.clone(), second.clone()]), ["bench/first"]);
-        assert_eq!(looks.note(&[first.clone(), second]), ["bench/second"]);
+        let mut checks = OrphanedChecks::default();
+        assert!(checks.note(from_ref(&first)).is_empty());
+        assert_eq!(checks.note(&[first.clone(), second.clone()]), ["bench/first"]);
+        assert_eq!(checks.note(&[first.clone(), second]), ["bench/second"]);
         for _ in 0..300 {
-            assert!(looks.note(from_ref(&first)).is_empty());
+            assert!(checks.note(from_ref(&first)).is_empty());
         }
-        assert!(looks.note(&[]).is_empty());
-        assert!(looks.note(from_ref(&first)).is_empty(), "it is another pod now");
-        assert_eq!(looks.note(from_ref(&first)), ["bench/first"]);
+        assert!(checks.note(&[]).is_empty());
+        assert!(checks.note(from_ref(&first)).is_empty(), "it is another pod now");
+        assert_eq!(checks.note(from_ref(&first)), ["bench/first"]);
     }
 }

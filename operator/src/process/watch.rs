@@ -77,7 +77,7 @@ where
                 (index, Ok(event)) => merged.merge(index, event).into_iter().map(Ok).collect(),
                 (_, Err(error)) => vec![Err(error)],
             },
-            () = merged.wait_until_overdue() => merged.begin().into_iter().map(Ok).collect(),
+            () = merged.wait_until_overdue() => merged.list_all().into_iter().map(Ok).collect(),
         };
         Some((stream::iter(events), (each, merged)))
     });
@@ -107,7 +107,7 @@ struct Merged<K> {
     first: Option<Instant>,
     /// Whether every namespace has been listed once, or is not waited for, and all objects have been
     /// reported.
-    begun: bool,
+    is_listed: bool,
 }
 
 struct Namespace<K> {
@@ -131,7 +131,7 @@ impl<K: ResourceExt + Clone> Merged<K> {
         Self {
             namespaces: namespaces.iter().map(namespace).collect(),
             first: None,
-            begun: false,
+            is_listed: false,
         }
     }
 
@@ -139,7 +139,7 @@ impl<K: ResourceExt + Clone> Merged<K> {
     /// if none has been listed: then the API server is away.
     async fn wait_until_overdue(&self) {
         match self.first {
-            Some(first) if !self.begun => sleep_until(first + LIST_TIMEOUT).await,
+            Some(first) if !self.is_listed => sleep_until(first + LIST_TIMEOUT).await,
             _ => future::pending().await,
         }
     }
@@ -147,22 +147,22 @@ impl<K: ResourceExt + Clone> Merged<K> {
     /// The events of a watch of all namespaces, given one of the watch of a namespace.
     fn merge(&mut self, index: usize, event: Event<K>) -> Vec<Event<K>> {
         let changes = self.namespaces[index].changes(event);
-        if self.begun {
+        if self.is_listed {
             return changes;
         }
         if self.namespaces[index].listed {
             self.first.get_or_insert_with(Instant::now);
         }
         if self.namespaces.iter().all(|namespace| namespace.listed) {
-            self.begin()
+            self.list_all()
         } else {
             vec![]
         }
     }
 
     /// A list of all objects. A namespace that has not been listed has none, until it can be listed.
-    fn begin(&mut self) -> Vec<Event<K>> {
-        self.begun = true;
+    fn list_all(&mut self) -> Vec<Event<K>> {
+        self.is_listed = true;
         for Namespace { name, .. } in self.namespaces.iter().filter(|namespace| !namespace.listed) {
             tracing::warn!(
                 namespace = name,

@@ -206,12 +206,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn pods_whose_time_is_over_are_forgotten_at_each_look() {
-        let looks: [fn(&Leftovers) -> bool; 2] = [
+    async fn pods_whose_time_is_over_are_forgotten_at_each_call() {
+        let calls: [fn(&Leftovers) -> bool; 2] = [
             |leftovers| leftovers.are_in(None),
             |leftovers| leftovers.remove_pod("uid-of-a-pod"),
         ];
-        for looks in looks {
+        for call in calls {
             let (pods, mut writer) = reflector::store::<WatchedPod>();
             let owner =
                 json!({"apiVersion": "perfrun.io/v1alpha1", "kind": "PerfRun", "name": "a", "uid": "a"});
@@ -223,7 +223,7 @@ mod tests {
             leftovers.add("a", None);
             assert!(leftovers.are_in(None));
             tokio::time::advance(STOP_TIMEOUT).await;
-            assert!(!looks(&leftovers));
+            assert!(!call(&leftovers));
             assert!(leftovers.known.lock().left.is_empty());
         }
     }

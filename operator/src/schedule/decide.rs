@@ -92,7 +92,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let status = observed_status(inputs);
     let beyond = runs_beyond_limits(inputs);
     let is_written =
-        |run: &OwnedRun| has(&inputs.status.history, &run.name) || !has(&status.history, &run.name);
+        |run: &OwnedRun| has_run(&inputs.status.history, &run.name) || !has_run(&status.history, &run.name);
     let written = beyond.iter().filter(|run| !inputs.is_paused && is_written(run));
     let expire: Vec<_> = written.take(DELETIONS_MAX).cloned().collect();
     let mut decision = Decision {
@@ -107,7 +107,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let timetable = match accept(inputs) {
         Ok(timetable) => timetable,
         Err(Trouble { reason, message }) => {
-            set(
+            set_condition(
                 &mut decision.status,
                 Type::Accepted,
                 (Status::False, reason, message.into()),
@@ -129,7 +129,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
         }
         None => (Status::True, Reason::Valid, "no run is due any more".into()),
     };
-    set(&mut decision.status, Type::Accepted, accepted, inputs);
+    set_condition(&mut decision.status, Type::Accepted, accepted, inputs);
     decision.wake = Some(next.map_or(WAKE_MAX, |next| time_until(next, now).min(WAKE_MAX)));
     if !schedule.spec.suspend {
         let kept = inputs
@@ -150,7 +150,7 @@ pub(crate) fn after_failure(decision: Decision, trouble: Trouble, inputs: &Input
     };
     failed.status.last_schedule_time = inputs.status.last_schedule_time.clone();
     let Trouble { reason, message } = trouble;
-    set(
+    set_condition(
         &mut failed.status,
         Type::Scheduled,
         (Status::False, reason, message.into()),
@@ -163,7 +163,7 @@ pub(crate) fn after_failure(decision: Decision, trouble: Trouble, inputs: &Input
 pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<Event> {
     let mut events = vec![];
     for ended in decision.status.history.iter().rev() {
-        if !has(&previous.history, &ended.name) {
+        if !has_run(&previous.history, &ended.name) {
             let verdict = ended.verdict.map(|verdict| format!(", {verdict}"));
             let text = format!(
                 "{} ended as {}{}: {}",
@@ -198,7 +198,8 @@ pub(crate) fn events(previous: &PerfScheduleStatus, decision: &Decision) -> Vec<
         let (Ok(known), Ok(status)) = (type_.parse(), status.parse()) else {
             continue;
         };
-        let is_new = find(previous, known).is_none_or(|old| (&old.reason, &old.message) != (reason, message));
+        let is_new = find_condition(previous, known)
+            .is_none_or(|old| (&old.reason, &old.message) != (reason, message));
         match (known, status) {
             (Type::Accepted | Type::Scheduled, Status::False) if is_new => {
                 events.push(event(false, reason, message, type_));
@@ -221,7 +222,7 @@ fn observed_status(inputs: &Inputs<'_>) -> PerfScheduleStatus {
     let mut history = previous.history.clone();
     for ended in runs.iter().filter_map(|run| run.ended.as_ref()) {
         // A run that has ended does not change. A newer version may have written more of it.
-        if !has(&history, &ended.name) {
+        if !has_run(&history, &ended.name) {
             history.push(ended.clone());
         }
     }
@@ -258,7 +259,10 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
             && old.observed_generation == metadata.generation
             && metadata.generation.is_some()
     };
-    if find(inputs.status, Type::Accepted).filter(was_accepted).is_none() {
+    if find_condition(inputs.status, Type::Accepted)
+        .filter(was_accepted)
+        .is_none()
+    {
         plan(&spec.run_template.spec).map_err(|error| {
             Trouble::new(Reason::InvalidTemplate, format!("spec.runTemplate.spec: {error}"))
         })?;
@@ -278,15 +282,15 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize,
     // A time in the future was written when the clock was wrong.
     let since = last.map_or(now, |last| last.0.min(now));
     let Some(due) = timetable.until(now).filter(|due| *due > since) else {
-        if find(&decision.status, Type::Scheduled).is_none() {
+        if find_condition(&decision.status, Type::Scheduled).is_none() {
             let values = (Status::Unknown, Reason::NotDue, "no run has been due".into());
-            set(&mut decision.status, Type::Scheduled, values, inputs);
+            set_condition(&mut decision.status, Type::Scheduled, values, inputs);
         }
         return;
     };
     let name = run_name(&schedule.name_any(), due);
     let at = timetable.local(due);
-    if runs.iter().any(|run| run.name == name) || has(&decision.status.history, &name) {
+    if runs.iter().any(|run| run.name == name) || has_run(&decision.status.history, &name) {
         // The run was created, and the status was not written.
         return set_created(
             decision,
@@ -301,12 +305,12 @@ fn decide_due_run(decision: &mut Decision, timetable: &Timetable, beyond: usize,
     if deadline.is_some_and(|deadline| due < deadline) {
         let message = format!("the run that was due at {at} is missed: spec.startingDeadlineSeconds is over");
         let values = (Status::False, Reason::DeadlineMissed, message.into());
-        return set(&mut decision.status, Type::Scheduled, values, inputs);
+        return set_condition(&mut decision.status, Type::Scheduled, values, inputs);
     }
     if let Some(awaited) = awaited(spec.concurrency_policy, runs) {
         let message = format!("the run that was due at {at} waits until {awaited}");
         let values = (Status::False, Reason::RunActive, message.into());
-        return set(&mut decision.status, Type::Scheduled, values, inputs);
+        return set_condition(&mut decision.status, Type::Scheduled, values, inputs);
     }
     if inputs.is_paused {
         // The status has the reason.
@@ -351,13 +355,13 @@ fn wait_for_deletions(decision: &mut Decision, at: &str, inputs: &Inputs<'_>) {
     decision.waits_for_deletions = true;
     let message = format!("the run that was due at {at} waits until earlier runs are deleted");
     let values = (Status::False, Reason::RunsNotDeleted, message.into());
-    set(&mut decision.status, Type::Scheduled, values, inputs);
+    set_condition(&mut decision.status, Type::Scheduled, values, inputs);
 }
 
 fn set_created(decision: &mut Decision, due: Timestamp, message: &str, inputs: &Inputs<'_>) {
     decision.status.last_schedule_time = Some(Time(due));
     let values = (Status::True, Reason::RunCreated, message.into());
-    set(&mut decision.status, Type::Scheduled, values, inputs);
+    set_condition(&mut decision.status, Type::Scheduled, values, inputs);
 }
 
 /// Runs beyond the limits: the oldest ones that have ended, without those with a phase or a verdict of a
@@ -387,7 +391,7 @@ fn runs_beyond_limits(inputs: &Inputs<'_>) -> Vec<OwnedRun> {
 }
 
 /// Whether a history has the run of this name.
-fn has(history: &[EndedRun], name: &str) -> bool {
+fn has_run(history: &[EndedRun], name: &str) -> bool {
     history.iter().any(|ended| ended.name == name)
 }
 
@@ -406,11 +410,16 @@ fn reference(run: &OwnedRun, schedule: &PerfSchedule) -> ObjectReference {
     }
 }
 
-fn find(status: &PerfScheduleStatus, type_: Type) -> Option<&Condition> {
+fn find_condition(status: &PerfScheduleStatus, type_: Type) -> Option<&Condition> {
     condition::find(&status.conditions, type_)
 }
 
-fn set(status: &mut PerfScheduleStatus, type_: Type, values: ConditionValues<'_>, inputs: &Inputs<'_>) {
+fn set_condition(
+    status: &mut PerfScheduleStatus,
+    type_: Type,
+    values: ConditionValues<'_>,
+    inputs: &Inputs<'_>,
+) {
     let generation = inputs.schedule.metadata.generation;
     let condition = condition(&inputs.status.conditions, type_, values, generation, inputs.now);
     status.conditions.retain(|old| old.type_ != type_.as_ref());
@@ -419,8 +428,8 @@ fn set(status: &mut PerfScheduleStatus, type_: Type, values: ConditionValues<'_>
     let creates_none = |accepted: &&Condition| {
         !condition::has_status(accepted, Status::True) || accepted.reason == Reason::Suspended.as_ref()
     };
-    let accepted = find(status, Type::Accepted).filter(creates_none);
-    let main = accepted.or_else(|| find(status, Type::Scheduled));
+    let accepted = find_condition(status, Type::Accepted).filter(creates_none);
+    let main = accepted.or_else(|| find_condition(status, Type::Scheduled));
     status.reason = main.map(|main| main.reason.clone());
 }
 

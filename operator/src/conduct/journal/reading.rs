@@ -47,7 +47,8 @@ pub(super) struct Contents {
     pub(super) next: usize,
     /// Bytes of the readable parts.
     pub(super) compressed: u64,
-    seen: BTreeSet<(String, u32)>,
+    /// The trials and numbers of the attempts in `records`.
+    known_attempts: BTreeSet<(String, u32)>,
     bytes_left: JsonBytesLeft,
     brief_bytes: u64,
     brief_bytes_max: u64,
@@ -127,16 +128,16 @@ fn numbered(run: &RunIdentity, all: Vec<(String, Option<String>)>) -> Parts {
 fn groups(parts: Parts) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<String>> = vec![];
     // The group of each part, and the number of those before it there.
-    let mut places: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    let mut positions: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     for (number, (name, continues)) in parts {
-        let begun = continues.and_then(|previous| places.get(&previous));
+        let begun = continues.and_then(|previous| positions.get(&previous));
         let (group, before) = begun.map_or((groups.len(), 0), |(group, before)| (*group, before + 1));
         if group == groups.len() {
             groups.push(vec![]);
         }
         groups[group].truncate(before);
         groups[group].push(name);
-        places.insert(number, (group, before));
+        positions.insert(number, (group, before));
     }
     groups
 }
@@ -152,7 +153,7 @@ impl Contents {
             first_unreadable: None,
             next,
             compressed: 0,
-            seen: BTreeSet::new(),
+            known_attempts: BTreeSet::new(),
             bytes_left: JsonBytesLeft::default(),
             brief_bytes: 0,
             // All records of a run with few trials may be longer than the average.
@@ -173,12 +174,12 @@ impl Contents {
     /// Adds the records in parts whose data were compressed together: all of them or, if one cannot be
     /// read, none. A record in several parts counts once.
     fn add(&mut self, names: Vec<String>, compressed: &[u8]) {
-        let (mut fresh, mut seen, mut totals) = (vec![], BTreeSet::new(), self.totals.continued());
+        let (mut fresh, mut attempts, mut totals) = (vec![], BTreeSet::new(), self.totals.continued());
         let (mut bytes, mut refused) = (self.brief_bytes, None);
         let room = self.records_max - self.records.len();
         let read = read_trials(compressed, &mut self.bytes_left, |mut record| {
             let key = (record.trial.id.clone(), record.attempt);
-            if refused.is_some() || self.seen.contains(&key) || !seen.insert(key) {
+            if refused.is_some() || self.known_attempts.contains(&key) || !attempts.insert(key) {
                 return;
             }
             if let Some(failure) = &mut record.failure {
@@ -202,7 +203,7 @@ impl Contents {
                 self.names.extend(names);
                 self.totals.join(&fresh, totals);
                 self.records.append(&mut fresh);
-                self.seen.extend(seen);
+                self.known_attempts.extend(attempts);
                 self.compressed += compressed.len() as u64;
                 self.brief_bytes = bytes;
             }
@@ -244,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn four_hundred_thousand_parts_are_grouped_with_one_look_at_each() {
+    fn four_hundred_thousand_parts_are_grouped_and_each_is_read_once() {
         let parts: Parts = (0..400_000)
             .map(|number| (number, (String::new(), None)))
             .collect();
         let (done, grouped) = mpsc::channel();
         thread::spawn(move || done.send(groups(parts).len()));
-        // With a look at all earlier groups for each part, there would be 80,000 million looks.
+        // If all earlier groups were read for each part, 80,000 million would be read.
         assert_eq!(grouped.recv_timeout(Duration::from_secs(60)), Ok(400_000));
     }
 

@@ -90,7 +90,7 @@ impl Scene {
 
     /// Status, reason and message of a condition.
     fn condition(&self, type_: Type) -> (&str, &str, &str) {
-        let condition = find(&self.status, type_).unwrap();
+        let condition = find_condition(&self.status, type_).unwrap();
         (&condition.status, &condition.reason, &condition.message)
     }
 
