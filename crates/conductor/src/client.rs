@@ -491,7 +491,7 @@ impl Caller {
             if sent.elapsed() >= timeout || Instant::now() + pause >= give_up {
                 return Err(Error::Unreachable(error));
             }
-            tracing::debug!(method = method.as_ref(), path, %error, "trying again");
+            tracing::debug!(method = method.as_ref(), path, %error, "the call is retried");
             sleep(pause).await;
             pause *= 2;
         }

@@ -374,7 +374,7 @@ async fn the_next_run_replaces_an_active_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_the_api_server_refuses_shows_in_the_status_and_is_tried_again() {
+async fn a_run_that_the_api_server_refuses_shows_in_the_status_and_is_created_later() {
     let mut scene = Scene::new(json!({}));
     scene.later(60).await;
     let refused = Answer::Refuse(403, "exceeded quota: small");

@@ -38,7 +38,7 @@ impl Requester for Flaky {
 }
 
 #[tokio::test]
-async fn calls_are_tried_again_when_the_transport_fails() {
+async fn calls_are_retried_when_the_transport_fails() {
     let calls = Arc::new(AtomicUsize::new(0));
     NodeClient::over(Flaky(calls.clone(), 3, 204))
         .finish("x")

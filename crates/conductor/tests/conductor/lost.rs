@@ -25,7 +25,7 @@ fn working_until(until: &CancellationToken) -> Script {
 }
 
 #[tokio::test]
-async fn a_lost_client_is_replaced_and_the_trial_tried_again() {
+async fn a_lost_client_is_replaced_and_the_trial_repeated() {
     let bench = bench()
         .node("client-0", vanishing(TrialState::Running))
         .spare("client-0", Script::default());

@@ -541,7 +541,7 @@ fn a_run_that_ended_in_a_phase_of_a_newer_version_is_kept_with_its_pods() {
 }
 
 #[test]
-fn pods_that_are_refused_are_tried_again_until_it_takes_too_long() {
+fn pods_that_are_refused_are_requested_again_until_it_takes_too_long() {
     let mut life = Life::new();
     let full = || {
         let trouble = Trouble::new(

@@ -43,7 +43,7 @@ async fn a_reconciliation_that_sees_an_old_version_of_an_ended_run_changes_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_of_the_status_is_tried_again() {
+async fn a_conflict_of_the_status_is_retried() {
     let mut scene = Scene::new().await;
     scene.create("a", json!({}));
     scene.sync();
@@ -74,7 +74,7 @@ async fn a_conflict_at_the_end_of_a_run_deletes_no_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_cannot_be_written_is_an_error_that_is_tried_again() {
+async fn a_status_that_cannot_be_written_is_an_error_that_is_retried() {
     for answer in [
         Answer::Refuse(500, "etcd is away"),
         Answer::Refuse(429, "slow down"),
