@@ -42,7 +42,7 @@ pub struct Network {
     pub name: String,
     /// What happens to packets, in each of the directions that `direction` names.
     #[serde(flatten)]
-    pub way: DirectionImpairment,
+    pub impairment: DirectionImpairment,
     /// Impaired packets. `toServer`: those that clients send. `toClient`: those that servers send. `both`:
     /// all of them, so that a round trip takes twice the delay. Default: `both`.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -159,12 +159,12 @@ pub enum Directions {
 
 /// The figures of a network contradict each other.
 #[derive(Clone, Debug, Error, PartialEq)]
-#[error("network {name}, {way}: {problem}")]
+#[error("network {name}, {direction}: {problem}")]
 pub struct ImpossibleNetwork {
     /// Name of the network.
     pub name: String,
     /// The direction with these figures, in words.
-    pub way: &'static str,
+    pub direction: &'static str,
     /// What is wrong with the figures.
     pub problem: String,
 }
@@ -172,33 +172,35 @@ pub struct ImpossibleNetwork {
 impl Network {
     /// The figures of all links, with all defaults filled in.
     pub fn impairments(&self) -> Result<NetworkImpairments, ImpossibleNetwork> {
-        let checked = |way: &DirectionImpairment, words: &'static str| {
-            let impairment = way.impairment();
-            let checked = way
+        let checked = |configured: &DirectionImpairment, direction: &'static str| {
+            let impairment = configured.impairment();
+            let checked = configured
                 .check()
                 .and_then(|()| impairment.check().map_err(|bad| bad.to_string()));
             checked.map(|()| impairment).map_err(|problem| ImpossibleNetwork {
                 name: self.name.clone(),
-                way: words,
+                direction,
                 problem,
             })
         };
-        let way = |direction: Directions, own: &Option<DirectionImpairment>, words: &'static str| {
+        let of_direction = |direction: Directions, own: &Option<DirectionImpairment>, words: &'static str| {
             if self.direction != Directions::Both && self.direction != direction {
                 return Ok(Impairment::default());
             }
-            checked(&self.way.with(own), words)
+            checked(&self.impairment.with(own), words)
         };
         let of_relay = |own: fn(&RelayLinks) -> &Option<DirectionImpairment>, words: &'static str| {
-            let way = self.relay.as_ref().and_then(|links| own(links).as_ref());
-            way.map(|way| checked(way, words)).transpose()
+            let configured = self.relay.as_ref().and_then(|links| own(links).as_ref());
+            configured
+                .map(|configured| checked(configured, words))
+                .transpose()
         };
         Ok(NetworkImpairments {
             client_relay: of_relay(|links| &links.client, "between clients and relay")?,
             server_relay: of_relay(|links| &links.server, "between servers and relay")?,
             name: self.name.clone(),
-            to_server: way(Directions::ToServer, &self.to_server, "to servers")?,
-            to_client: way(Directions::ToClient, &self.to_client, "to clients")?,
+            to_server: of_direction(Directions::ToServer, &self.to_server, "to servers")?,
+            to_client: of_direction(Directions::ToClient, &self.to_client, "to clients")?,
             backend: self.backend,
         })
     }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::client::{self, NodeClient};
 
-/// Round trips that are remembered of a node.
-const REMEMBERED: usize = 16;
+/// Readings that are remembered of a node.
+const READINGS_MAX: usize = 16;
 
 /// How far two clocks may drift apart, in nanoseconds per second: 50 ppm each is what quartz is good for.
 const DRIFT_NANOSECONDS_PER_SECOND: i64 = 100_000;
@@ -79,7 +79,7 @@ impl ClockReading {
 /// What is known of a node's clock.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeClock {
-    trips: VecDeque<ClockReading>,
+    readings: VecDeque<ClockReading>,
 }
 
 /// The offset of a node's clock at some moment, in nanoseconds.
@@ -114,24 +114,34 @@ impl Offset {
 }
 
 impl NodeClock {
-    /// Adds a round trip. One that contradicts what was known means another clock (the node was restarted) or
+    /// Adds a reading. One that contradicts what was known means another clock (the node was restarted) or
     /// one that drifts faster than it should: then what was known is forgotten.
-    pub fn add(&mut self, trip: ClockReading) {
-        if let Some(known) = self.offset(trip.received) {
-            let apart = trip.offset().saturating_sub(known.nanoseconds).saturating_abs();
-            if apart > trip.uncertainty(trip.received).saturating_add(known.uncertainty) {
-                self.trips.clear();
+    pub fn add(&mut self, reading: ClockReading) {
+        if let Some(known) = self.offset(reading.received) {
+            let apart = reading
+                .offset()
+                .saturating_sub(known.nanoseconds)
+                .saturating_abs();
+            if apart
+                > reading
+                    .uncertainty(reading.received)
+                    .saturating_add(known.uncertainty)
+            {
+                self.readings.clear();
             }
         }
-        if self.trips.len() == REMEMBERED {
-            self.trips.pop_front();
+        if self.readings.len() == READINGS_MAX {
+            self.readings.pop_front();
         }
-        self.trips.push_back(trip);
+        self.readings.push_back(reading);
     }
 
     /// The offset at a moment of our clock. `None` if the node has never been measured.
     pub fn offset(&self, at: i64) -> Option<Offset> {
-        let best = self.trips.iter().min_by_key(|trip| trip.uncertainty(at))?;
+        let best = self
+            .readings
+            .iter()
+            .min_by_key(|reading| reading.uncertainty(at))?;
         Some(Offset {
             nanoseconds: best.offset(),
             uncertainty: best.uncertainty(at),
@@ -140,7 +150,7 @@ impl NodeClock {
 
     /// The median round-trip time: what a call to this node usually takes.
     pub fn round_trip(&self) -> Option<i64> {
-        let mut durations: Vec<i64> = self.trips.iter().map(ClockReading::duration).collect();
+        let mut durations: Vec<i64> = self.readings.iter().map(ClockReading::duration).collect();
         durations.sort_unstable();
         durations.get(durations.len() / 2).copied()
     }
@@ -152,17 +162,17 @@ pub async fn readings(
     clock: LocalClock,
     times: usize,
 ) -> Result<Vec<ClockReading>, client::Error> {
-    let mut trips = Vec::with_capacity(times);
+    let mut readings = Vec::with_capacity(times);
     for _ in 0..times {
         let sent = clock.nanoseconds();
-        let reading = node.clock().await?;
-        trips.push(ClockReading {
+        let answer = node.clock().await?;
+        readings.push(ClockReading {
             sent,
             received: clock.nanoseconds(),
-            node: reading.nanoseconds,
+            node: answer.nanoseconds,
         });
     }
-    Ok(trips)
+    Ok(readings)
 }
 
 #[cfg(test)]
@@ -172,7 +182,7 @@ mod tests {
     const HOUR: i64 = 3600 * 1_000_000_000;
     const MILLISECOND: i64 = 1_000_000;
 
-    fn trip(sent: i64, received: i64, node: i64) -> ClockReading {
+    fn reading(sent: i64, received: i64, node: i64) -> ClockReading {
         ClockReading {
             sent,
             received,
@@ -180,15 +190,15 @@ mod tests {
         }
     }
 
-    fn clock(trips: &[ClockReading]) -> NodeClock {
+    fn clock(readings: &[ClockReading]) -> NodeClock {
         let mut clock = NodeClock::default();
-        trips.iter().for_each(|trip| clock.add(*trip));
+        readings.iter().for_each(|reading| clock.add(*reading));
         clock
     }
 
     #[test]
     fn a_clock_an_hour_ahead_has_that_offset() {
-        let clock = clock(&[trip(1000, 3000, HOUR + 2000)]);
+        let clock = clock(&[reading(1000, 3000, HOUR + 2000)]);
         assert_eq!(
             clock.offset(2000),
             Some(Offset {
@@ -200,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_clock_an_hour_behind_has_that_offset() {
-        let clock = clock(&[trip(2 * HOUR, 2 * HOUR + 2000, HOUR + 1000)]);
+        let clock = clock(&[reading(2 * HOUR, 2 * HOUR + 2000, HOUR + 1000)]);
         let offset = clock.offset(2 * HOUR + 1000).unwrap();
         assert_eq!(
             offset,
@@ -215,8 +225,8 @@ mod tests {
 
     #[test]
     fn the_quickest_round_trip_counts() {
-        let slow = trip(0, 8 * MILLISECOND, HOUR + MILLISECOND);
-        let quick = trip(
+        let slow = reading(0, 8 * MILLISECOND, HOUR + MILLISECOND);
+        let quick = reading(
             10 * MILLISECOND,
             11 * MILLISECOND,
             HOUR + 10 * MILLISECOND + MILLISECOND / 2,
@@ -231,8 +241,8 @@ mod tests {
 
     #[test]
     fn a_new_round_trip_counts_more_than_an_old_one_that_was_quicker() {
-        let old = trip(0, 2000, 1000);
-        let new = trip(HOUR, HOUR + 20 * MILLISECOND, HOUR + 60 * MILLISECOND);
+        let old = reading(0, 2000, 1000);
+        let new = reading(HOUR, HOUR + 20 * MILLISECOND, HOUR + 60 * MILLISECOND);
         let drifted = Offset {
             nanoseconds: 50 * MILLISECOND,
             uncertainty: 10 * MILLISECOND,
@@ -247,8 +257,8 @@ mod tests {
 
     #[test]
     fn readings_from_before_a_restart_of_a_clock_do_not_count() {
-        let before = trip(0, 2000, HOUR);
-        let after = trip(MILLISECOND, MILLISECOND + 8000, 17);
+        let before = reading(0, 2000, HOUR);
+        let after = reading(MILLISECOND, MILLISECOND + 8000, 17);
         assert_eq!(clock(&[before, after]), clock(&[after]));
     }
 
@@ -266,11 +276,11 @@ mod tests {
 
     #[test]
     fn only_the_last_round_trips_are_remembered() {
-        let trips: Vec<_> = (0..100)
-            .map(|i| trip(i * 1000, i * 1000 + 10, i * 1000 + 5))
+        let readings: Vec<_> = (0..100)
+            .map(|i| reading(i * 1000, i * 1000 + 10, i * 1000 + 5))
             .collect();
-        let clock = clock(&trips);
-        assert_eq!(clock.trips, &trips[100 - REMEMBERED..]);
+        let clock = clock(&readings);
+        assert_eq!(clock.readings, &readings[100 - READINGS_MAX..]);
         assert_eq!(clock.round_trip(), Some(10));
     }
 }

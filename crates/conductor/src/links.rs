@@ -8,8 +8,8 @@ mod agents;
 mod available;
 mod counting;
 mod evidence;
-mod legs;
 mod measuring;
+mod node_pairs;
 mod not_ready;
 
 use std::{
@@ -26,7 +26,7 @@ use perfrun_contract::{
 
 use self::{
     agents::{Agent, Requests},
-    legs::NodePair,
+    node_pairs::NodePair,
 };
 pub(crate) use self::{
     counting::Counting,
@@ -41,7 +41,7 @@ pub(crate) struct Links<'a> {
     /// Median round trips of links that are not impaired.
     bases: BTreeMap<NodePair, Duration>,
     /// Networks that were not as configured the last time, although the machine had time to become quieter.
-    wrong: BTreeSet<String>,
+    failed_networks: BTreeSet<String>,
     current: Option<Current>,
 }
 
@@ -63,14 +63,14 @@ impl<'a> Links<'a> {
             plan,
             agents: BTreeMap::new(),
             bases: BTreeMap::new(),
-            wrong: BTreeSet::new(),
+            failed_networks: BTreeSet::new(),
             current: None,
         }
     }
 
     /// Forgets the agent of a node that was replaced. The links of the new node are not impaired, and other
     /// nodes must set theirs to it again.
-    pub(crate) fn forget(&mut self, name: &str) {
+    pub(crate) fn forget_agent(&mut self, name: &str) {
         self.agents.remove(name);
         self.bases
             .retain(|pair, _| pair.client != name && pair.server != name);
@@ -135,8 +135,8 @@ impl<'a> Links<'a> {
         outcome.map(Some)
     }
 
-    /// Takes over links that an earlier session has set, for a trial that it began; false, if they are not
-    /// what this network needs.
+    /// Takes over links that an earlier session has set, for a trial that it began. Returns `false` if they
+    /// are not what this network needs.
     pub(crate) async fn take_over(&mut self, trial: &Trial, network: &str) -> bool {
         let Some(impairments) = self.impairments(network) else {
             return true;
@@ -154,7 +154,7 @@ impl<'a> Links<'a> {
                 .map(|state| state.link)
                 .unwrap_or_default();
             let requested = requests.get(name).map(|request| &request.link);
-            Some(requested.is_some_and(|link| set == *link || !(set.impairs() || link.impairs())))
+            Some(requested.is_some_and(|links| set == *links || !(set.impairs() || links.impairs())))
         }))
         .await;
         if are_set.contains(&Some(false)) || are_set.contains(&None) {

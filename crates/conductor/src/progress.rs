@@ -71,9 +71,9 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
     let time = cell.parameters.duration();
     let done = match cell.parameters.transfer() {
         Some((direction, Amount::Count(size), streams)) => {
-            let ways = if direction == Direction::Both { 2.0 } else { 1.0 };
+            let directions = if direction == Direction::Both { 2.0 } else { 1.0 };
             let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
-            bytes as f64 / (size as f64 * f64::from(streams) * peers * ways)
+            bytes as f64 / (size as f64 * f64::from(streams) * peers * directions)
         }
         _ if !time.is_zero() => seconds / time.as_secs_f64(),
         _ => return None,

@@ -40,9 +40,9 @@ use crate::{
 /// Nodes end a trial that takes too long. The conductor ends it after this much more time.
 const GRACE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Round trips to each client's clock with every trial: enough to keep up with drift, too few to cost a
+/// How often each client's clock is read with every trial: enough to keep up with drift, too few to cost a
 /// millisecond.
-const CLOCK_ROUND_TRIPS: usize = 2;
+const CLOCK_READINGS: usize = 2;
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -298,7 +298,7 @@ impl<'a> Driver<'a> {
                 true => &[Role::Client, Role::Server],
                 false => &[Role::Client],
             };
-            let read = party::read_clocks(&self.parties, roles, self.clock, CLOCK_ROUND_TRIPS);
+            let read = party::read_clocks(&self.parties, roles, self.clock, CLOCK_READINGS);
             let (prepared, readings) = futures::join!(prepare, read);
             (prepared, self.note_clocks(readings))
         };

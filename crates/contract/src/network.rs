@@ -61,7 +61,7 @@ impl NetworkImpairments {
 
     /// The higher rate of both directions, in bit/s. `None` if one of them has no limit.
     pub fn rate(&self) -> Option<f64> {
-        let rates = [&self.to_server, &self.to_client].map(|way| way.rate_bits_per_second);
+        let rates = [&self.to_server, &self.to_client].map(|impairment| impairment.rate_bits_per_second);
         let [to_server, to_client] = rates.map(|rate| rate.map(|rate| rate.get() as f64));
         Some(to_server?.max(to_client?))
     }

@@ -298,8 +298,9 @@ impl Plan {
         let bytes = |network: &NetworkImpairments| {
             let rate = network
                 .all()
-                .map(|way| {
-                    way.rate_bits_per_second
+                .map(|impairment| {
+                    impairment
+                        .rate_bits_per_second
                         .map_or(UNLIMITED_BITS_PER_SECOND, NonZeroU64::get)
                 })
                 .fold(0, u64::max);

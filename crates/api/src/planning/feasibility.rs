@@ -61,13 +61,13 @@ fn check_metric(plan: &Plan, metric: Metric) -> Result<(), String> {
     ))
 }
 
-fn delivers_nothing(way: &Impairment) -> bool {
-    let corrupts_all = way
+fn delivers_nothing(impairment: &Impairment) -> bool {
+    let corrupts_all = impairment
         .corrupt
         .as_ref()
         .is_some_and(|chance| chance.ratio == Ratio::ONE);
     corrupts_all
-        || match way.loss {
+        || match impairment.loss {
             None => false,
             Some(Loss::Random { ratio, .. }) => ratio == Ratio::ONE,
             Some(Loss::GilbertElliott {
@@ -92,8 +92,9 @@ fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
         false => &[Client, Relay, Server],
     };
     let links = path.iter().zip(&path[1..]);
-    let ways = links.flat_map(|(near, far)| [network.between(*near, *far), network.between(*far, *near)]);
-    let round_trip: Duration = ways.flatten().map(|way| way.delay).sum();
+    let impairments =
+        links.flat_map(|(near, far)| [network.between(*near, *far), network.between(*far, *near)]);
+    let round_trip: Duration = impairments.flatten().map(|impairment| impairment.delay).sum();
     let round_trips = dial_round_trips(cell.client_stack, cell.transport);
     if round_trip * round_trips >= DIAL_TIMEOUT {
         return Err(Error::TooFarToDial {

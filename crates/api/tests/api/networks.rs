@@ -52,11 +52,11 @@ fn every_figure_of_a_preset_reads() {
         let network = &preset.network;
         let impairments = network.impairments().unwrap();
         let said = serde_json::to_value(network).unwrap();
-        for (way, impairment) in [
+        for (direction, impairment) in [
             (&said["toServer"], &impairments.to_server),
             (&said["toClient"], &impairments.to_client),
         ] {
-            let says = |field: &str| way.get(field).or(said.get(field)).is_some();
+            let says = |field: &str| direction.get(field).or(said.get(field)).is_some();
             let applies = !impairment.is_none();
             assert_eq!(says("rate") && applies, impairment.rate_bits_per_second.is_some());
             assert_eq!(says("jitter") && applies, impairment.jitter.is_some());
@@ -90,7 +90,7 @@ fn presets_of_home_lines_are_slower_to_the_server() {
     let rates = |name: &str| {
         let impairments = impairments(name);
         [impairments.to_server, impairments.to_client]
-            .map(|way| way.rate_bits_per_second.unwrap().get() / 1_000_000)
+            .map(|direction| direction.rate_bits_per_second.unwrap().get() / 1_000_000)
     };
     assert_eq!(rates("dsl"), [20, 100]);
     assert_eq!(rates("mobile4g"), [10, 40]);

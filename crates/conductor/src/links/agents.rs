@@ -18,8 +18,8 @@ use strum::IntoEnumIterator;
 
 use super::{
     Links,
-    legs::{NodePair, covering_pairs},
-    not_ready::{AgentError, LinksNotReady, all_or_first_failure, unsupported},
+    node_pairs::{NodePair, covering_pairs},
+    not_ready::{AgentError, LinksNotReady, all_or_first_failure, why_unsupported},
 };
 use crate::{attempt::Node, client::AgentClient};
 
@@ -61,7 +61,7 @@ impl Links<'_> {
         for answer in connected {
             let (name, client, ip, status) = answer?;
             for impairments in self.plan.networks.iter().filter(|network| !network.is_none()) {
-                unsupported(name, impairments, &status.capabilities).map_or(Ok(()), Err)?;
+                why_unsupported(name, impairments, &status.capabilities).map_or(Ok(()), Err)?;
             }
             // The plan has no links for other nodes.
             let Some(planned) = self.plan.nodes.iter().find(|node| node.name == *name) else {
@@ -126,12 +126,12 @@ impl Links<'_> {
     /// What agents are to do to what their nodes send.
     pub(super) fn requests(&self, impairments: &NetworkImpairments) -> Result<Requests, String> {
         let request = |(name, agent): (&String, &Agent)| {
-            let link = self.link(agent.role, impairments);
-            let link = link.map_err(|why| format!("network {} at {name}: {why}", impairments.name))?;
+            let links = self.outgoing_links(agent.role, impairments);
+            let links = links.map_err(|why| format!("network {} at {name}: {why}", impairments.name))?;
             Ok((
                 name.clone(),
                 LinkRequest {
-                    link,
+                    link: links,
                     backend: impairments.backend,
                     seed: None,
                 },
@@ -141,11 +141,14 @@ impl Links<'_> {
     }
 
     /// What happens to what a node of this role sends. Peers to whom the same happens share a link.
-    fn link(&self, role: Role, impairments: &NetworkImpairments) -> Result<OutgoingLinks, String> {
+    fn outgoing_links(&self, role: Role, impairments: &NetworkImpairments) -> Result<OutgoingLinks, String> {
         let ips: BTreeSet<(IpAddr, Role)> = self.agents.values().map(|peer| (peer.ip, peer.role)).collect();
         let mut routes: Vec<Route> = vec![];
         for (ip, peer) in ips {
-            let Some(impairment) = impairments.between(role, peer).filter(|way| !way.is_none()) else {
+            let Some(impairment) = impairments
+                .between(role, peer)
+                .filter(|impairment| !impairment.is_none())
+            else {
                 continue;
             };
             let peer = Prefix::try_from(ip).map_err(|bad| bad.to_string())?;

@@ -21,18 +21,18 @@ impl Links<'_> {
             if !kinds.insert(roles) {
                 continue;
             }
-            let Ok((to_server, to_client)) = self.ways(client, server, impairments) else {
+            let Ok((to_server, to_client)) = self.impairments_of_pair(client, server, impairments) else {
                 continue;
             };
-            let there = match leg.measured.rate {
+            let rate_to_server = match leg.measured.rate {
                 None => self.available_rate(client, server, to_server, to_client).await,
                 rate => rate,
             };
-            let back = match leg.rate_to_client {
+            let rate_to_client = match leg.rate_to_client {
                 None => self.available_rate(server, client, to_client, to_server).await,
                 rate => rate,
             };
-            (leg.measured.rate, leg.rate_to_client) = (there, back);
+            (leg.measured.rate, leg.rate_to_client) = (rate_to_server, rate_to_client);
         }
     }
 

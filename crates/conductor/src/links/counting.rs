@@ -12,7 +12,7 @@ use rand::{Rng as _, SeedableRng as _, rngs::Xoshiro256PlusPlus};
 use super::{
     Links,
     agents::Agent,
-    evidence::{add_evidence, fail},
+    evidence::{add_evidence, set_failure},
     not_ready::{LinksNotReady, all_or_first_failure},
 };
 
@@ -37,8 +37,8 @@ impl Links<'_> {
         names: &[&String],
     ) -> Result<Option<Counting>, LinksNotReady> {
         let seeded = self.current_of(names).map(|(name, agent, request)| {
-            let place = names.iter().position(|other| *other == name);
-            let seed = place.and_then(|place| self.seed(trial, place));
+            let index = names.iter().position(|other| *other == name);
+            let seed = index.and_then(|index| self.seed(trial, index));
             (
                 name,
                 agent,
@@ -98,7 +98,7 @@ impl Links<'_> {
                 }
                 Err(error) => {
                     let not_ready = LinksNotReady::of_call(&name, "report what happened to packets", &error);
-                    fail(record, not_ready.failure);
+                    set_failure(record, not_ready.failure);
                     lost.extend(not_ready.lost);
                 }
             }
@@ -108,7 +108,7 @@ impl Links<'_> {
 
     /// The seed of what a link does by chance in a trial. Trials of one iteration over one network have the
     /// same seeds, so that chance favours neither of two trials that are compared.
-    fn seed(&self, trial: &Trial, place: usize) -> Option<u64> {
+    fn seed(&self, trial: &Trial, index: usize) -> Option<u64> {
         let seed = self.plan.seed?;
         let network = &self.plan.cells.get(trial.cell)?.network;
         let network = self
@@ -120,7 +120,7 @@ impl Links<'_> {
             network as u64,
             trial.warmup.into(),
             trial.iteration.into(),
-            place as u64,
+            index as u64,
         ];
         let mix = |state, part| Xoshiro256PlusPlus::seed_from_u64(state ^ part).next_u64();
         Some(parts.into_iter().fold(seed.into(), mix))

@@ -32,28 +32,28 @@ pub(super) fn add_evidence(
                 "the link agent of {name}, or what impairs in it, was started again during the trial: its log says why"
             ),
         };
-        return fail(record, restarted);
+        return set_failure(record, restarted);
     }
     let Some(state) = status.state else {
         if requested.impairs() {
             let message = format!(
                 "the links of {name} were not impaired any more after the trial: did somebody else change its interface?"
             );
-            fail(record, failure(Some(name), message));
+            set_failure(record, failure(Some(name), message));
         }
         return;
     };
     add_flags(record, &state);
     let node = record.nodes.get(name).map(|node| &node.measured);
     if is_impaired(requested, peers)
-        && !passed(&state)
+        && !has_passed_packets(&state)
         && node.is_some_and(|measured| measured.bytes_sent + measured.bytes_received > 0)
     {
         let message = format!(
             "no packet that {name} sent in the trial passed its impaired link: do its peers see it at another address, or is \
              another interface on their way?"
         );
-        return fail(record, failure(Some(name), message));
+        return set_failure(record, failure(Some(name), message));
     }
     let LinkState {
         backend,
@@ -84,15 +84,15 @@ fn add_flags(record: &mut TrialRecord, state: &LinkState) {
     }
 }
 
-/// Whether a link impairs packets to one of these peers.
-fn is_impaired(link: &OutgoingLinks, peers: &[IpAddr]) -> bool {
-    let mut routes = link.routes().iter().filter(|route| !route.impairment.is_none());
+/// Whether one of these links impairs packets to one of these peers.
+fn is_impaired(links: &OutgoingLinks, peers: &[IpAddr]) -> bool {
+    let mut routes = links.routes().iter().filter(|route| !route.impairment.is_none());
     let is_peer = |prefix: &Prefix| peers.iter().any(|peer| prefix.contains(*peer));
     routes.any(|route| route.peers.iter().any(is_peer))
 }
 
-/// Whether a packet came to the link.
-fn passed(state: &LinkState) -> bool {
+/// Whether a packet came to the links of a node.
+fn has_passed_packets(state: &LinkState) -> bool {
     state.traffic.iter().any(|traffic| match traffic {
         Traffic::Userspace(tally) => tally.packets_in > 0,
         Traffic::Kernel {
@@ -106,7 +106,7 @@ fn passed(state: &LinkState) -> bool {
 
 /// Sets the failure of a trial, unless the trial has one that is closer to the cause: a link whose agent is
 /// gone lets nothing pass, for example, which fails streams.
-pub(super) fn fail(record: &mut TrialRecord, failure: TrialFailure) {
+pub(super) fn set_failure(record: &mut TrialRecord, failure: TrialFailure) {
     let is_closer = |known: &TrialFailure| failure.reason.remoteness() < known.reason.remoteness();
     if record.failure.as_ref().is_none_or(is_closer) {
         record.metrics.clear();

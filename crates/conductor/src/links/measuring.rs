@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Links,
     agents::Requests,
-    legs::{NodePair, rounds},
+    node_pairs::{NodePair, rounds},
     not_ready::LinksNotReady,
 };
 
@@ -79,7 +79,7 @@ impl Links<'_> {
             }
         };
         let Some((leg, finding)) = check.outside().next() else {
-            self.wrong.remove(&impairments.name);
+            self.failed_networks.remove(&impairments.name);
             self.add_available_rates(&mut check.legs, impairments).await;
             check.probe_seconds = began.elapsed().as_secs_f64() - check.set_seconds;
             return Ok(check);
@@ -90,7 +90,7 @@ impl Links<'_> {
             .outside()
             .any(|(leg, _)| leg.attempts as usize > 1 + PAUSES_AFTER_FAILURE)
         {
-            self.wrong.insert(impairments.name.clone());
+            self.failed_networks.insert(impairments.name.clone());
         }
         let message = format!(
             "network {}, {} to {}: {finding}, in {} measurements: is the machine busy, or the path between the nodes slower \
@@ -108,7 +108,7 @@ impl Links<'_> {
     ) -> Result<Vec<Leg>, LinksNotReady> {
         let rounds = rounds(pairs);
         let echo_time = (ECHO_TIME / rounds.len().max(1) as u32).max(ECHO_TIME_MIN);
-        let mut is_patient = !self.wrong.contains(&impairments.name);
+        let mut is_patient = !self.failed_networks.contains(&impairments.name);
         let mut legs = vec![];
         for round in rounds {
             let pauses = if is_patient {
@@ -163,8 +163,8 @@ impl Links<'_> {
         Ok(())
     }
 
-    /// What happens to packets from a client to a server, and back.
-    pub(super) fn ways<'b>(
+    /// The impairments of packets from a client to a server, and back.
+    pub(super) fn impairments_of_pair<'b>(
         &self,
         client: &str,
         server: &str,
@@ -185,26 +185,28 @@ impl Links<'_> {
         echo_time: Duration,
         pauses: &[Duration],
     ) -> Result<Leg, LinksNotReady> {
-        let (to_server, to_client) = self.ways(&pair.client, &pair.server, impairments)?;
+        let (to_server, to_client) = self.impairments_of_pair(&pair.client, &pair.server, impairments)?;
         let base = self.bases.get(&pair).copied().unwrap_or_default();
         let plan = probe::ProbePlan::with_echo_time(to_server, to_client, echo_time);
-        let back = probe::ProbePlan::rate_back(to_server, to_client, echo_time);
+        let backward_plan = probe::ProbePlan::rate_back(to_server, to_client, echo_time);
         let mut attempts = 0;
         loop {
             attempts += 1;
             // A pair that is measured again may be on a busy machine: then one direction after the other.
-            let beside = plan
-                .backward_fill_delay(&back, to_server, base)
+            let backward_delay = plan
+                .backward_fill_delay(&backward_plan, to_server, base)
                 .filter(|_| attempts == 1);
-            let (measured, filled) = self.measure_both_ways(&pair, &plan, &back, beside).await?;
-            let rate_to_client = filled.as_ref().and_then(|filled| filled.rate);
-            let filled = filled.map(|filled| (back.clone(), filled));
+            let (measured, backward) = self
+                .measure_both_directions(&pair, &plan, &backward_plan, backward_delay)
+                .await?;
+            let rate_to_client = backward.as_ref().and_then(|backward| backward.rate);
+            let backward = backward.map(|backward| (backward_plan.clone(), backward));
             let verdict = judge(
                 to_server,
                 to_client,
                 base,
                 (plan.clone(), measured.clone()),
-                filled,
+                backward,
             )
             .await?;
             let pause = pauses.get(attempts as usize - 1).filter(|pause| {
@@ -228,28 +230,31 @@ impl Links<'_> {
 
     /// Measures the link to the server and, if the plan needs it, the rate in the other direction: after the
     /// given delay, or else when the first measurement has ended.
-    async fn measure_both_ways(
+    async fn measure_both_directions(
         &self,
         NodePair { client, server }: &NodePair,
         plan: &probe::ProbePlan,
-        back: &probe::ProbePlan,
-        beside: Option<Duration>,
+        backward_plan: &probe::ProbePlan,
+        backward_delay: Option<Duration>,
     ) -> Result<(Measurement, Option<Measurement>), LinksNotReady> {
-        let there = self.measure(client, server, plan.clone());
-        let filled = async {
-            match back.fill {
+        let forward = self.measure(client, server, plan.clone());
+        let backward = async {
+            match backward_plan.fill {
                 None => Ok(None),
-                Some(_) => self.measure(server, client, back.clone()).await.map(Some),
+                Some(_) => self
+                    .measure(server, client, backward_plan.clone())
+                    .await
+                    .map(Some),
             }
         };
-        let Some(later) = beside else {
-            return Ok((there.await?, filled.await?));
+        let Some(later) = backward_delay else {
+            return Ok((forward.await?, backward.await?));
         };
-        let filled = async {
+        let backward = async {
             sleep(later).await;
-            filled.await
+            backward.await
         };
-        try_join(there, filled).await
+        try_join(forward, backward).await
     }
 
     pub(super) async fn measure(
@@ -300,13 +305,13 @@ async fn judge(
     to_client: &Impairment,
     base: Duration,
     (plan, measured): (probe::ProbePlan, Measurement),
-    back: Option<(probe::ProbePlan, Measurement)>,
+    backward_plan: Option<(probe::ProbePlan, Measurement)>,
 ) -> Result<ProbeVerdict, LinksNotReady> {
     let (to_server, to_client) = (to_server.clone(), to_client.clone());
     let judged = tokio::task::spawn_blocking(move || {
         let mut verdict = probe::judge(&to_server, &to_client, base, &plan, &measured);
         let rate_back =
-            back.and_then(|(plan, measured)| probe::judge_rate_back(&to_client, &plan, &measured));
+            backward_plan.and_then(|(plan, measured)| probe::judge_rate_back(&to_client, &plan, &measured));
         verdict.findings.extend(rate_back);
         verdict
     });

@@ -88,7 +88,7 @@ pub(crate) enum AgentError {
 }
 
 /// Why a node cannot impair as requested. `None` if it can.
-pub(super) fn unsupported(
+pub(super) fn why_unsupported(
     name: &str,
     impairments: &NetworkImpairments,
     capabilities: &Capabilities,

@@ -23,8 +23,8 @@ use crate::{
     traits::{NodeHandle, ReplaceReason},
 };
 
-/// Round trips to the clock of a node that is new to us.
-const CLOCK_ROUND_TRIPS: usize = 8;
+/// How often the clock of a node that is new to us is read.
+const CLOCK_READINGS: usize = 8;
 
 /// The longest pause between two attempts to reach a node that is being started.
 const READY_PAUSE: Duration = Duration::from_millis(500);
@@ -108,7 +108,7 @@ impl Session<'_> {
         for answer in replaced {
             let (name, node) = answer?;
             self.nodes.insert(name.clone(), node);
-            self.links.forget(name);
+            self.links.forget_agent(name);
             if why == ReplaceReason::Lost {
                 (self.conductor.on_event)(Event::NodeReplaced { name });
             }
@@ -174,7 +174,7 @@ async fn connect(
     let external = suitability::check(plan, name, &info).map_err(ConnectError::Unsuitable)?;
     // Not a property of the program or the machine.
     info.instance = None;
-    let trips = clock::readings(&client, clock, CLOCK_ROUND_TRIPS)
+    let readings = clock::readings(&client, clock, CLOCK_READINGS)
         .await
         .map_err(|error| failed(&error))?;
     let mut node = Node {
@@ -184,6 +184,6 @@ async fn connect(
         info,
         external,
     };
-    trips.into_iter().for_each(|trip| node.clock.add(trip));
+    readings.into_iter().for_each(|reading| node.clock.add(reading));
     Ok(node)
 }

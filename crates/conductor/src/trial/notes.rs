@@ -80,9 +80,9 @@ impl Driver<'_> {
     pub(super) fn note_clocks(&mut self, readings: Vec<(usize, Result<Vec<ClockReading>, Error>)>) {
         for (i, answer) in readings {
             match answer {
-                Ok(trips) => {
+                Ok(readings) => {
                     if let Some(node) = self.nodes.get_mut(&self.parties[i].name) {
-                        trips.into_iter().for_each(|trip| node.clock.add(trip));
+                        readings.into_iter().for_each(|reading| node.clock.add(reading));
                     }
                 }
                 Err(error) => self.note_failed_call(i, &error),

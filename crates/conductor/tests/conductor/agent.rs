@@ -287,8 +287,8 @@ fn measured(
 ) -> Measurement {
     let echoes = request.plan.echoes;
     let nanoseconds = 100_000 + (there.delay + back.delay + lateness).as_nanos() as u64;
-    let kept = |way: &Impairment| {
-        1.0 - way
+    let kept = |impairment: &Impairment| {
+        1.0 - impairment
             .loss
             .as_ref()
             .and_then(|loss| loss.ratio())

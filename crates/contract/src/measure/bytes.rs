@@ -17,19 +17,19 @@ pub fn count_mismatch(cell: &Cell, nodes: &BTreeMap<String, NodeRecord>) -> Opti
         Amount::Count(bytes) => Some(bytes.saturating_mul(u64::from(streams) * ends.peers)),
         Amount::Seconds(_) => None,
     };
-    let mismatch = |way: Direction, (sent, received): (u64, u64)| {
+    let mismatch = |direction: Direction, (sent, received): (u64, u64)| {
         if due.is_none() && received == 0 {
             return Some(format!(
-                "{way}: nothing arrived within `duration`, of {sent} bytes that were sent: use a longer duration"
+                "{direction}: nothing arrived within `duration`, of {sent} bytes that were sent: use a longer duration"
             ));
         }
         let complete = sent == received && due.is_none_or(|due| due == received);
         // A timed download ends when the receiver resets the stream, which loses the bytes in transit by
         // design.
-        let cut_off = way == Direction::Download && due.is_none() && sent >= received;
+        let cut_off = direction == Direction::Download && due.is_none() && sent >= received;
         (!complete && !cut_off).then(|| {
             let due = due.map(|due| format!(" of {due} due")).unwrap_or_default();
-            format!("{way}: {sent} bytes were sent, {received} received{due}")
+            format!("{direction}: {sent} bytes were sent, {received} received{due}")
         })
     };
     match direction {
