@@ -29,7 +29,7 @@ use self::{
     node_pairs::NodePair,
 };
 pub(crate) use self::{
-    counting::Counting,
+    counting::CountingAgents,
     not_ready::{AgentError, LinksNotReady},
 };
 use crate::progress::{Event, OnEvent};

@@ -19,15 +19,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::next::ATTEMPTS;
-use self::next::{Next, Progress};
+use self::next::{NextAttempt, Progress};
 use crate::{
     attempt::{Attempt, Node, RunId},
     clock::LocalClock,
-    links::{Counting, Links, LinksNotReady},
+    links::{CountingAgents, Links, LinksNotReady},
     progress::{Event, OnEvent},
     record::add_disturbance,
     traits::{Durability, NodeHandle, NodeProvider, RecordSink, ReplaceReason},
-    trial::{self, Ended, Leftover},
+    trial::{self, AttemptEnd, Leftover},
 };
 
 /// How often links are prepared when an agent restarted in the meantime.
@@ -247,9 +247,9 @@ impl Session<'_> {
     }
 
     /// Runs a trial once, and adds it to the progress of the run.
-    async fn attempt(&mut self, next: Next<'_>, progress: &mut Progress<'_>) -> Result<(), Stop> {
+    async fn attempt(&mut self, next: NextAttempt<'_>, progress: &mut Progress<'_>) -> Result<(), Stop> {
         let Conductor { plan, options, .. } = &self.conductor;
-        let Next {
+        let NextAttempt {
             trial,
             attempt,
             after_loss,
@@ -277,7 +277,7 @@ impl Session<'_> {
         if self.stop.is_cancelled() {
             return Err(Stop::Interrupted);
         }
-        let Ended::Recorded {
+        let AttemptEnd::Recorded {
             mut record,
             lost,
             leftover,
@@ -312,14 +312,14 @@ impl Session<'_> {
     }
 
     /// Runs a trial over links that are as it needs them.
-    async fn measure(&mut self, attempt: Attempt<'_>) -> Ended {
+    async fn measure(&mut self, attempt: Attempt<'_>) -> AttemptEnd {
         let Attempt {
             trial, cell, number, ..
         } = attempt;
         let stop = self.stop.clone();
         let prepared = tokio::select! {
             prepared = self.prepare_links(&attempt) => prepared,
-            () = stop.cancelled() => return Ended::Interrupted,
+            () = stop.cancelled() => return AttemptEnd::Interrupted,
         };
         let (check, counting) = match prepared {
             Ok(prepared) => prepared,
@@ -332,7 +332,7 @@ impl Session<'_> {
             attempt: number,
         });
         let mut ended = trial::run(attempt, &mut self.nodes, self.clock, on_event, &stop).await;
-        if let Ended::Recorded { record, lost, .. } = &mut ended {
+        if let AttemptEnd::Recorded { record, lost, .. } = &mut ended {
             record.links = check;
             lost.append(&mut self.links.add_packet_counts(record, &counting).await);
             let infos = self.nodes.iter().map(|(name, node)| (name.as_str(), &node.info));
@@ -346,11 +346,11 @@ impl Session<'_> {
     async fn prepare_links(
         &mut self,
         attempt: &Attempt<'_>,
-    ) -> Result<(Option<LinkCheck>, Counting), LinksNotReady> {
+    ) -> Result<(Option<LinkCheck>, CountingAgents), LinksNotReady> {
         let Attempt { trial, cell, .. } = attempt;
         let names: Vec<&String> = cell.nodes().collect();
         if self.conductor.plan.networks.is_empty() {
-            return Ok((None, Counting::default()));
+            return Ok((None, CountingAgents::default()));
         }
         if self.takes_over {
             if let Some(counting) = self.take_over(attempt, &names).await {
@@ -372,14 +372,14 @@ impl Session<'_> {
     /// Takes over a trial that an earlier session of this run began, over links that the session had
     /// measured. Links are not changed before the last of those trials has ended. `None` if this trial has
     /// not begun.
-    async fn take_over(&mut self, attempt: &Attempt<'_>, names: &[&String]) -> Option<Counting> {
+    async fn take_over(&mut self, attempt: &Attempt<'_>, names: &[&String]) -> Option<CountingAgents> {
         match trial::known_state(attempt, &self.nodes).await {
             trial::KnownState::Nothing => None,
             // If its links count packets now, they are those of a later trial.
-            trial::KnownState::Ended => Some(Counting::default()),
+            trial::KnownState::Ended => Some(CountingAgents::default()),
             trial::KnownState::Begun => {
                 if self.links.take_over(attempt.trial, &attempt.cell.network).await {
-                    return Some(Counting::taken_over(names));
+                    return Some(CountingAgents::taken_over(names));
                 }
                 trial::forget(attempt, &self.nodes).await;
                 None

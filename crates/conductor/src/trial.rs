@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use self::{
-    decide::{KnownTrial, decide_known_trial, lead, servers_for},
+    decide::{ResumeDecision, decide_known_trial, lead, servers_for},
     party::Party,
 };
 use crate::{
@@ -46,7 +46,7 @@ const CLOCK_READINGS: usize = 2;
 
 /// How an attempt ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum AttemptEnd {
     /// There is a record. The nodes keep what they know until [`Leftover::forget`].
     Recorded {
         record: Box<TrialRecord>,
@@ -86,7 +86,7 @@ pub(crate) async fn run(
     clock: LocalClock,
     on_event: &OnEvent<'_>,
     stop: &CancellationToken,
-) -> Ended {
+) -> AttemptEnd {
     let span = tracing::debug_span!("trial", id = attempt.id());
     Driver::new(attempt, nodes, clock, on_event, stop)
         .run()
@@ -95,13 +95,13 @@ pub(crate) async fn run(
 }
 
 /// The record of a trial that could not be begun.
-pub(crate) fn not_run(attempt: &Attempt<'_>, not_ready: LinksNotReady) -> Ended {
+pub(crate) fn not_run(attempt: &Attempt<'_>, not_ready: LinksNotReady) -> AttemptEnd {
     let LinksNotReady { failure, check, lost } = not_ready;
     let record = TrialRecord {
         links: check.map(|check| *check),
         ..record(Facts::without_nodes(attempt, failure))
     };
-    Ended::Recorded {
+    AttemptEnd::Recorded {
         record: Box::new(record),
         lost,
         leftover: Leftover {
@@ -206,12 +206,12 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn run(mut self) -> Ended {
+    async fn run(mut self) -> AttemptEnd {
         if let Err(halt) = self.drive().await {
             self.end_all().instrument(tracing::debug_span!("end")).await;
             if matches!(halt, Halt::Interrupted) || self.stop.is_cancelled() {
                 self.leftover().forget().await;
-                return Ended::Interrupted;
+                return AttemptEnd::Interrupted;
             }
         }
         let offsets = self.offsets();
@@ -249,7 +249,7 @@ impl<'a> Driver<'a> {
             merged_samples: self.merged_samples,
             ..record(facts)
         };
-        Ended::Recorded {
+        AttemptEnd::Recorded {
             record: Box::new(record),
             lost,
             leftover,
@@ -264,7 +264,7 @@ impl<'a> Driver<'a> {
             .instrument(tracing::debug_span!("servers"))
             .await?
         {
-            KnownTrial::StartOver => {
+            ResumeDecision::StartOver => {
                 self.prepare_clients()
                     .instrument(tracing::debug_span!("clients"))
                     .await?;
@@ -272,7 +272,7 @@ impl<'a> Driver<'a> {
                     .instrument(tracing::debug_span!("barrier"))
                     .await?;
             }
-            KnownTrial::TakeOver => tracing::debug!("an earlier session started this trial"),
+            ResumeDecision::TakeOver => tracing::debug!("an earlier session started this trial"),
         }
         self.watch(TrialState::Running)
             .instrument(tracing::debug_span!("workload"))
@@ -280,7 +280,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Relays listen, then servers, perhaps behind a relay. In the meantime the clocks of clients are read.
-    async fn prepare_listeners(&mut self) -> Result<KnownTrial, Halt> {
+    async fn prepare_listeners(&mut self) -> Result<ResumeDecision, Halt> {
         // The nodes that are prepared first show what an earlier session has left.
         let cell = self.attempt.cell;
         let (first, side, then) = if cell.is_in_process() {
@@ -306,8 +306,8 @@ impl<'a> Driver<'a> {
             matches!(answer, Ok(Prepared::Known) | Err(Error::Conflict(_)))
         };
         if prepared.iter().any(|(_, answer)| known(answer)) {
-            if self.examine_known_trial().await == KnownTrial::TakeOver {
-                return Ok(KnownTrial::TakeOver);
+            if self.examine_known_trial().await == ResumeDecision::TakeOver {
+                return Ok(ResumeDecision::TakeOver);
             }
             party::forget_all(&self.parties, &self.id).await;
             let again = self.request_listeners(first, &side).await;
@@ -331,7 +331,7 @@ impl<'a> Driver<'a> {
             self.note_prepared(prepared)?;
             self.watch(TrialState::Preparing).await?;
         }
-        Ok(KnownTrial::StartOver)
+        Ok(ResumeDecision::StartOver)
     }
 
     async fn request_listeners(&self, role: Role, side: &Side) -> Vec<(usize, Result<Prepared, Error>)> {
@@ -348,7 +348,7 @@ impl<'a> Driver<'a> {
     /// may have refused some, but not all.
     fn addresses(&mut self, role: Role) -> Result<Vec<String>, Halt> {
         let may_be_refused = role == Role::Server && self.attempt.cell.parameters.may_be_cut_off();
-        let peers = party::dialled(self.attempt.cell, role);
+        let peers = party::dialled_addresses(self.attempt.cell, role);
         let mut all = vec![];
         for party in self.parties.iter_mut().filter(|party| party.role == role) {
             party.limits.dialled = 0;
@@ -395,12 +395,12 @@ impl<'a> Driver<'a> {
     }
 
     /// What the nodes know of this trial from an earlier session.
-    async fn examine_known_trial(&mut self) -> KnownTrial {
+    async fn examine_known_trial(&mut self) -> ResumeDecision {
         let reports = join_all(self.parties.iter().map(|party| party.status(&self.id))).await;
         let reports: Vec<_> = reports.into_iter().map(Result::ok).collect();
         let (listeners, clients) = reports.split_at(self.clients().start);
         let found = decide_known_trial(listeners, clients);
-        if found == KnownTrial::TakeOver {
+        if found == ResumeDecision::TakeOver {
             for (i, report) in reports.into_iter().enumerate() {
                 self.parties[i].has_accepted = true;
                 if let Some(report) = report {

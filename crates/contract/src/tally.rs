@@ -24,7 +24,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     planned: usize,
-    trials: HashMap<String, Last>,
+    trials: HashMap<String, LastAttempt>,
     /// By cell.
     failed: HashMap<usize, usize>,
     recorded: usize,
@@ -33,11 +33,11 @@ pub struct Tally {
 
 /// The last attempt at a trial.
 #[derive(Clone, Debug)]
-struct Last {
+struct LastAttempt {
     attempt: u32,
     cell: usize,
-    /// Its place among all records.
-    place: usize,
+    /// Its position among all records.
+    position: usize,
     failure: Option<TrialFailure>,
 }
 
@@ -70,9 +70,9 @@ impl Counts {
 /// The record that counts of each trial, in running order.
 pub fn counting(records: &[TrialRecord]) -> impl Iterator<Item = &TrialRecord> {
     let tally = Tally::of(&Plan::default(), records);
-    let counts = move |(place, record): &(usize, &TrialRecord)| {
+    let counts = move |(position, record): &(usize, &TrialRecord)| {
         let last = tally.trials.get(&record.trial.id);
-        last.is_some_and(|last| last.place == *place)
+        last.is_some_and(|last| last.position == *position)
     };
     let numbered = records.iter().enumerate();
     numbered.filter(counts).map(|(_, record)| record)
@@ -186,10 +186,10 @@ impl Tally {
 
     /// Counts one more record.
     pub fn add(&mut self, record: &TrialRecord) {
-        let last = Last {
+        let last = LastAttempt {
             attempt: record.attempt,
             cell: record.trial.cell,
-            place: self.recorded,
+            position: self.recorded,
             failure: record.failure.clone(),
         };
         self.recorded += 1;
@@ -326,11 +326,11 @@ impl Tally {
     }
 
     fn first_failure(&self) -> Option<&str> {
-        let (_, first) = self.failures_by_trial().min_by_key(|(last, _)| last.place)?;
+        let (_, first) = self.failures_by_trial().min_by_key(|(last, _)| last.position)?;
         Some(&first.message)
     }
 
-    fn failures_by_trial(&self) -> impl Iterator<Item = (&Last, &TrialFailure)> {
+    fn failures_by_trial(&self) -> impl Iterator<Item = (&LastAttempt, &TrialFailure)> {
         let trials = self.trials.values();
         trials.filter_map(|last| Some((last, last.failure.as_ref()?)))
     }

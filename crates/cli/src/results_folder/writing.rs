@@ -309,7 +309,7 @@ impl RecordSink for ResultsFolder {
         &self.results.trials
     }
 
-    fn nodes(&mut self, nodes: BTreeMap<String, Info>) -> io::Result<()> {
+    fn keep_nodes(&mut self, nodes: BTreeMap<String, Info>) -> io::Result<()> {
         let known = &mut self.results.environment.nodes;
         let changed = |(name, node): &(&String, &Info)| {
             let digests = known.get(*name).and_then(|known| known.program_sha256.as_ref());

@@ -19,9 +19,9 @@ use super::{
 /// Agents that count what happens to a trial's packets, by node, with their instances. `None` for those that
 /// began in an earlier session.
 #[derive(Debug, Default)]
-pub(crate) struct Counting(BTreeMap<String, Option<u64>>);
+pub(crate) struct CountingAgents(BTreeMap<String, Option<u64>>);
 
-impl Counting {
+impl CountingAgents {
     /// Of agents that began to count in an earlier session.
     pub(crate) fn taken_over(names: &[&String]) -> Self {
         Self(names.iter().map(|name| ((*name).clone(), None)).collect())
@@ -35,7 +35,7 @@ impl Links<'_> {
         &mut self,
         trial: &Trial,
         names: &[&String],
-    ) -> Result<Option<Counting>, LinksNotReady> {
+    ) -> Result<Option<CountingAgents>, LinksNotReady> {
         let seeded = self.current_of(names).map(|(name, agent, request)| {
             let index = names.iter().position(|other| *other == name);
             let seed = index.and_then(|index| self.seed(trial, index));
@@ -60,7 +60,7 @@ impl Links<'_> {
         }))
         .await;
         let statuses = all_or_first_failure(answers)?;
-        let (mut counting, mut restarted) = (Counting::default(), false);
+        let (mut counting, mut restarted) = (CountingAgents::default(), false);
         for (name, status) in statuses {
             restarted |= self.update_agent(&name, &status);
             counting.0.insert(name, Some(status.instance));
@@ -77,7 +77,7 @@ impl Links<'_> {
     pub(crate) async fn add_packet_counts(
         &mut self,
         record: &mut TrialRecord,
-        counting: &Counting,
+        counting: &CountingAgents,
     ) -> BTreeSet<String> {
         let names: Vec<&String> = counting.0.keys().collect();
         let answers = join_all(self.current_of(&names).map(|(name, agent, request)| async move {

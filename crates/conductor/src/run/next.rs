@@ -25,7 +25,7 @@ const PAIRS_PER_RETRY: usize = 4;
 
 /// A trial to run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Next<'a> {
+pub(super) struct NextAttempt<'a> {
     pub trial: &'a Trial,
     pub attempt: u32,
     /// Whether it is a retry after the loss of a node.
@@ -37,7 +37,7 @@ pub(super) struct Next<'a> {
 pub(super) struct Progress<'a> {
     /// The trials of the plan, in running order. Those that are tried together are together.
     blocks: Vec<&'a [Trial]>,
-    trials: HashMap<String, Last>,
+    trials: HashMap<String, LastAttempt>,
     /// Iterations after which the run is checked.
     interim_checks: &'a [u32],
     /// The iteration before which it was checked last.
@@ -48,7 +48,7 @@ pub(super) struct Progress<'a> {
 
 /// The last attempt at a trial.
 #[derive(Debug)]
-struct Last {
+struct LastAttempt {
     attempt: u32,
     session: u32,
     /// In this attempt or before.
@@ -82,7 +82,7 @@ impl<'a> Progress<'a> {
             return;
         }
         let lost_before = before.is_some_and(|before| before.lost_a_node);
-        let last = Last {
+        let last = LastAttempt {
             attempt: record.attempt,
             session: record.session,
             lost_a_node: lost_a_node || lost_before,
@@ -138,7 +138,7 @@ impl<'a> Progress<'a> {
     }
 
     /// What to run next of a block. `None` if it has ended, or is not needed.
-    pub(super) fn next(&self, block: &'a [Trial]) -> Option<Next<'a>> {
+    pub(super) fn next(&self, block: &'a [Trial]) -> Option<NextAttempt<'a>> {
         if !block.iter().any(|trial| self.is_needed(trial)) {
             return None;
         }
@@ -148,7 +148,7 @@ impl<'a> Progress<'a> {
         let attempt = lasts().map(|last| last.attempt).max().unwrap_or(0);
         let has_attempt = |trial: &Trial| last(trial).is_some_and(|last| last.attempt == attempt);
         if let Some(trial) = block.iter().find(|trial| !has_attempt(trial)) {
-            return Some(Next {
+            return Some(NextAttempt {
                 trial,
                 attempt,
                 after_loss: attempt > 0 && lost_a_node,
@@ -158,7 +158,7 @@ impl<'a> Progress<'a> {
         let is_pair_to_repeat = is_measured_pair(block)
             && (lasts().any(|last| last.was_disturbed) || lasts().any(|last| last.session != session))
             && self.may_retry_a_pair();
-        (attempt + 1 < ATTEMPTS && (lost_a_node || is_pair_to_repeat)).then(|| Next {
+        (attempt + 1 < ATTEMPTS && (lost_a_node || is_pair_to_repeat)).then(|| NextAttempt {
             trial: &block[0],
             attempt: attempt + 1,
             after_loss: lost_a_node,

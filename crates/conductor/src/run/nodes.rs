@@ -83,7 +83,7 @@ impl Session<'_> {
             .nodes
             .iter()
             .map(|(name, node)| (name.clone(), node.info.clone()));
-        let kept = self.conductor.sink.nodes(infos.collect());
+        let kept = self.conductor.sink.keep_nodes(infos.collect());
         kept.map_err(|error| Stop::Failed(EndReason::NodeNotReady, error.to_string()))
     }
 

@@ -54,7 +54,7 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
             claimed.unwrap_or_default()
         ));
     }
-    let reason = parts(plan, name).find_map(|(cell, role)| {
+    let reason = roles_in_cells(plan, name).find_map(|(cell, role)| {
         let settings = cell.stack_of(role).1;
         capabilities
             .why_role_unsupported(stack, role, cell.transport, &cell.parameters)
@@ -69,7 +69,7 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
 }
 
 /// The cells that a node has a part in, with its role.
-fn parts<'a>(plan: &'a Plan, name: &'a str) -> impl Iterator<Item = (&'a Cell, Role)> {
+fn roles_in_cells<'a>(plan: &'a Plan, name: &'a str) -> impl Iterator<Item = (&'a Cell, Role)> {
     plan.cells.iter().flat_map(move |cell| {
         let has = |names: &[String]| names.iter().any(|named| named == name);
         let of = [
@@ -84,7 +84,7 @@ fn parts<'a>(plan: &'a Plan, name: &'a str) -> impl Iterator<Item = (&'a Cell, R
 
 /// Why a node of perfrun cannot be used: an older one would ignore a setting, and measure something else.
 fn unknown_setting(plan: &Plan, name: &str, info: &Info) -> Option<String> {
-    parts(plan, name).find_map(|(cell, role)| {
+    roles_in_cells(plan, name).find_map(|(cell, role)| {
         let (stack, settings) = cell.stack_of(role);
         let known = info.capabilities.get(stack.as_ref());
         let is_known = |setting: &Setting| known.is_some_and(|known| known.settings.contains(setting.as_ref()));
@@ -97,7 +97,7 @@ fn unknown_setting(plan: &Plan, name: &str, info: &Info) -> Option<String> {
 
 /// Why a node of perfrun cannot be used: an older one refuses an echo with a period.
 fn unknown_pace(plan: &Plan, name: &str, info: &Info) -> Option<String> {
-    let is_unknown = parts(plan, name).any(|(cell, role)| {
+    let is_unknown = roles_in_cells(plan, name).any(|(cell, role)| {
         let known = info.capabilities.get(cell.stack_of(role).0.as_ref());
         let knows = |pace| known.is_some_and(|known| known.knows_pace(pace));
         matches!(cell.parameters.pace(), Some(pace @ Pace::Period(_)) if !knows(pace))

@@ -31,7 +31,7 @@ pub(super) fn servers_for<T: Clone>(client: usize, peers: u32, most: usize, serv
 
 /// What to do with a trial that nodes already know, because an earlier session began it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum KnownTrial {
+pub(super) enum ResumeDecision {
     /// It was started on all clients: wait for its end, and take the results.
     TakeOver,
     /// It was not started on all of them, or it failed, perhaps without a conductor: restart it.
@@ -39,7 +39,7 @@ pub(super) enum KnownTrial {
 }
 
 /// Decides by what each server and each client knows. `None` for a node that does not know the trial.
-pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<Report>]) -> KnownTrial {
+pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<Report>]) -> ResumeDecision {
     let failed = |report: &Report| {
         let outcome = report.outcome.as_ref();
         outcome.is_some_and(|outcome| outcome.failure.is_some())
@@ -51,9 +51,9 @@ pub(super) fn decide_known_trial(servers: &[Option<Report>], clients: &[Option<R
         }
     };
     if servers.iter().all(at_least(TrialState::Ready)) && clients.iter().all(at_least(TrialState::Running)) {
-        KnownTrial::TakeOver
+        ResumeDecision::TakeOver
     } else {
-        KnownTrial::StartOver
+        ResumeDecision::StartOver
     }
 }
 
@@ -109,11 +109,11 @@ mod tests {
         let ready = || known(TrialState::Ready, None);
         assert_eq!(
             decide_known_trial(&[ready()], &[finished(), running()]),
-            KnownTrial::TakeOver
+            ResumeDecision::TakeOver
         );
         assert_eq!(
             decide_known_trial(&[finished()], &[finished()]),
-            KnownTrial::TakeOver
+            ResumeDecision::TakeOver
         );
     }
 
@@ -122,9 +122,12 @@ mod tests {
         let running = || known(TrialState::Running, None);
         let ready = || known(TrialState::Ready, None);
         let started_by_half = decide_known_trial(&[ready()], &[running(), ready()]);
-        assert_eq!(started_by_half, KnownTrial::StartOver);
-        assert_eq!(decide_known_trial(&[ready()], &[None]), KnownTrial::StartOver);
-        assert_eq!(decide_known_trial(&[None], &[running()]), KnownTrial::StartOver);
+        assert_eq!(started_by_half, ResumeDecision::StartOver);
+        assert_eq!(decide_known_trial(&[ready()], &[None]), ResumeDecision::StartOver);
+        assert_eq!(
+            decide_known_trial(&[None], &[running()]),
+            ResumeDecision::StartOver
+        );
     }
 
     #[test]
@@ -133,7 +136,7 @@ mod tests {
         let timed_out = known(TrialState::Finished, Some(Reason::Timeout));
         assert_eq!(
             decide_known_trial(&[timed_out], &[finished]),
-            KnownTrial::StartOver
+            ResumeDecision::StartOver
         );
     }
 

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     GRACE_TIMEOUT,
-    report::{BriefStatus, Limits, Report},
+    report::{BriefStatus, Report, StatusLimits},
 };
 use crate::{
     attempt::{Attempt, Node},
@@ -49,7 +49,7 @@ pub(super) struct Party {
     /// Whether it has nothing more to report.
     pub has_ended: bool,
     /// How much of its answers is kept.
-    pub limits: Limits,
+    pub limits: StatusLimits,
 }
 
 /// What a node answered, with its index in the list. `None` if the answer has no status.
@@ -58,7 +58,7 @@ pub(super) type Answer = (usize, Result<Option<Report>, Error>);
 /// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
 /// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
 /// spread evenly.
-pub(super) fn dialled(cell: &Cell, role: Role) -> usize {
+pub(super) fn dialled_addresses(cell: &Cell, role: Role) -> usize {
     match role {
         Role::Server => cell.sources_per_server() as usize,
         Role::Relay => 1,
@@ -77,7 +77,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
             has_accepted: false,
             last_status: None,
             has_ended: false,
-            limits: Limits::new(cell.nodes().count(), dialled(cell, role)),
+            limits: StatusLimits::new(cell.nodes().count(), dialled_addresses(cell, role)),
         };
         names.iter().map(party).collect()
     };
@@ -171,10 +171,10 @@ pub(super) async fn prepare_clients(
         .iter()
         .enumerate()
         .filter(|(_, party)| party.role == Role::Client);
-    let places = Semaphore::new(PREPARED_AT_A_TIME);
-    let (servers, places) = (&servers, &places);
+    let permits = Semaphore::new(PREPARED_AT_A_TIME);
+    let (servers, permits) = (&servers, &permits);
     join_all(clients.enumerate().map(|(number, (i, party))| async move {
-        let _place = places.acquire().await;
+        let _permit = permits.acquire().await;
         let (servers, clocks) = servers(number);
         let side = Side::Client {
             servers,
@@ -304,7 +304,7 @@ mod tests {
             has_accepted: true,
             last_status: None,
             has_ended: false,
-            limits: Limits::new(1, 1),
+            limits: StatusLimits::new(1, 1),
         }
     }
 

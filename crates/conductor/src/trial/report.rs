@@ -44,14 +44,14 @@ pub(super) struct Report {
 
 /// How much is kept of the status of a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct StatusLimits {
     /// How many of its addresses are still to be dialled.
     pub dialled: usize,
     /// What its outcome may always occupy.
     pub outcome_bytes: usize,
 }
 
-impl Limits {
+impl StatusLimits {
     /// The limits of a node of a trial that has this number of them.
     pub(super) fn new(nodes: usize, dialled: usize) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Limits {
         outcome: &mut Outcome,
         answer_budget: &AnswerBudget,
     ) -> Result<(OutcomePermit, Option<u32>), Error> {
-        parts(outcome).for_each(|measured| measured.samples.shrink_to_fit());
+        sides(outcome).for_each(|measured| measured.samples.shrink_to_fit());
         let most = self.outcome_bytes;
         let whole = bytes(outcome);
         if whole <= most {
@@ -114,14 +114,14 @@ impl Limits {
 }
 
 /// Both sides of a trial in one process, otherwise one.
-fn parts(outcome: &mut Outcome) -> impl Iterator<Item = &mut Measured> {
+fn sides(outcome: &mut Outcome) -> impl Iterator<Item = &mut Measured> {
     iter::once(&mut outcome.measured).chain(&mut outcome.served)
 }
 
 /// Merges samples in pairs. Returns whether there were any.
 fn merge_pairs(outcome: &mut Outcome) -> bool {
     let mut are_merged = false;
-    for measured in parts(outcome) {
+    for measured in sides(outcome) {
         are_merged |= measured.samples.len() > 1;
         measured.samples = measured.samples.chunks(2).map(Sample::merged).collect();
     }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn outcomes_that_nothing_has_room_for_have_merged_samples() {
-        let (process, limits) = (AnswerBudget::of_process(), Limits::new(NODES, 1));
+        let (process, limits) = (AnswerBudget::of_process(), StatusLimits::new(NODES, 1));
         let reports = |run: &AnswerBudget| -> Vec<Report> {
             let all = (0..NODES).map(|_| limits.report(long(), run).expect("samples can be merged"));
             all.collect()
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn an_outcome_that_is_too_large_without_samples_needs_room() {
-        let (run, limits) = (AnswerBudget::of_process(), Limits::new(NODES, 1));
+        let (run, limits) = (AnswerBudget::of_process(), StatusLimits::new(NODES, 1));
         let text = serde_json::Value::String("A".repeat(1 << 20));
         let histogram: Histogram = serde_json::from_value(text).expect("a histogram is text");
         let large = || {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_every_outcome_is_kept_as_it_is() {
-        let (any, limits) = (AnswerBudget::default(), Limits::new(NODES, 1));
+        let (any, limits) = (AnswerBudget::default(), StatusLimits::new(NODES, 1));
         let all = (0..20).map(|_| limits.report(long(), &any).expect("nothing bounds it"));
         let reports: Vec<Report> = all.collect();
         assert!(reports.iter().all(|report| report.merged_samples.is_none()));
@@ -254,7 +254,7 @@ mod tests {
             state: TrialState::Running,
             ..long()
         };
-        let report = Limits::new(NODES, 3).report(early, &AnswerBudget::of_process());
+        let report = StatusLimits::new(NODES, 3).report(early, &AnswerBudget::of_process());
         let Report { status, outcome, .. } = report.expect("it is small");
         assert_eq!((status.addresses.len(), status.bytes), (3, 3));
         assert!(status.addresses.capacity() < 100 && outcome.is_none());
