@@ -17,9 +17,9 @@
 
 pub mod age;
 pub mod condition;
+mod location;
 mod name;
 mod part;
-mod place;
 
 use std::{
     collections::BTreeMap,

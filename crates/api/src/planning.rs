@@ -33,7 +33,7 @@ use thiserror::Error;
 pub(crate) use self::stacks::ResolvedStack;
 use self::{
     bounds::Size,
-    cell_pairs::{ComparedPoints, Comparisons, Ids},
+    cell_pairs::{CellPairIds, ComparedPoints, Comparisons},
     expectations::expectations,
     loads::loads,
     names::NodeGroups,
@@ -291,26 +291,26 @@ struct Content {
     nodes: Vec<PlannedNode>,
     cells: Vec<Cell>,
     skipped: Vec<Skipped>,
-    cell_pairs: Vec<Ids>,
+    cell_pairs: Vec<CellPairIds>,
 }
 
 impl Content {
     /// Adds the cells of a point, and of those that it is compared with.
     fn add<'a>(
         &mut self,
-        sides: &mut NodeGroups<'a>,
+        node_groups: &mut NodeGroups<'a>,
         comparisons: &Comparisons<'a>,
         point: &Point<'a>,
         load: &Parameters,
     ) {
-        let baseline = self.add_cell(sides, point, load);
+        let baseline = self.add_cell(node_groups, point, load);
         let Some(ComparedPoints { candidate, control }) = comparisons.others(point) else {
             return;
         };
-        let candidate = self.add_cell(sides, &candidate, load);
+        let candidate = self.add_cell(node_groups, &candidate, load);
         if let Some((baseline, candidate)) = baseline.zip(candidate) {
-            let control = control.and_then(|control| self.add_cell(sides, &control, load));
-            self.cell_pairs.push(Ids {
+            let control = control.and_then(|control| self.add_cell(node_groups, &control, load));
+            self.cell_pairs.push(CellPairIds {
                 baseline,
                 candidate,
                 control,
@@ -321,11 +321,11 @@ impl Content {
     /// Adds the cell of a point, and returns its id. `None` if it is skipped.
     fn add_cell<'a>(
         &mut self,
-        sides: &mut NodeGroups<'a>,
+        node_groups: &mut NodeGroups<'a>,
         point: &Point<'a>,
         load: &Parameters,
     ) -> Option<String> {
-        let cell = cell(sides, point, load.clone());
+        let cell = cell(node_groups, point, load.clone());
         if let Some(reason) = why_skipped(point, &cell) {
             self.skipped.push(Skipped {
                 id: cell.id,
@@ -348,19 +348,19 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let networks = networks(spec, &axes)?;
     let comparisons = Comparisons::of(spec)?;
     Size::of(spec, &axes, &comparisons, &loads).check()?;
-    let mut sides = NodeGroups::of(&spec.topology);
+    let mut node_groups = NodeGroups::of(&spec.topology);
     let mut content = Content::default();
     // Cells of one network follow each other, so that links change as rarely as possible.
     for network in axes.networks() {
         let first = content.cells.len();
         for point in axes.points(network) {
             for load in &loads {
-                content.add(&mut sides, &comparisons, &point, load);
+                content.add(&mut node_groups, &comparisons, &point, load);
             }
         }
         if spec.matrix.raw_reference {
             let measured = content.cells.split_off(first);
-            let measured = with_raw_reference(&mut sides, network, measured);
+            let measured = with_raw_reference(&mut node_groups, network, measured);
             content.cells.extend(measured);
         }
     }
@@ -375,7 +375,7 @@ fn content(spec: &PerfRunSpec) -> Result<Content, Error> {
     let is_used =
         |network: &NetworkImpairments| content.cells.iter().any(|cell| cell.network == network.name);
     content.networks = networks.into_iter().filter(is_used).collect();
-    content.nodes = sides.nodes(&content.cells);
+    content.nodes = node_groups.nodes(&content.cells);
     Ok(content)
 }
 
@@ -467,12 +467,12 @@ fn networks(spec: &PerfRunSpec, axes: &Axes<'_>) -> Result<Vec<NetworkImpairment
 /// Puts the raw reference of some cells before them: their workloads without a peer-to-peer stack, once for
 /// each kind of transport. Cells that raw does not support are left out, not skipped: no document requests
 /// them.
-fn with_raw_reference<'a>(sides: &mut NodeGroups<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
+fn with_raw_reference<'a>(node_groups: &mut NodeGroups<'a>, network: &'a str, cells: Vec<Cell>) -> Vec<Cell> {
     let mut references = vec![];
     let mut ids = BTreeSet::new();
     for measured in &cells {
         let point = Point::raw(measured.transport.raw(), network, measured.ip_family);
-        let cell = cell(sides, &point, measured.parameters.clone());
+        let cell = cell(node_groups, &point, measured.parameters.clone());
         if why_skipped(&point, &cell).is_none() && ids.insert(cell.id.clone()) {
             references.push(cell);
         }
@@ -482,7 +482,7 @@ fn with_raw_reference<'a>(sides: &mut NodeGroups<'a>, network: &'a str, cells: V
     references.into_iter().chain(others).collect()
 }
 
-fn cell<'a>(sides: &mut NodeGroups<'a>, point: &Point<'a>, parameters: Parameters) -> Cell {
+fn cell<'a>(node_groups: &mut NodeGroups<'a>, point: &Point<'a>, parameters: Parameters) -> Cell {
     let Point {
         client,
         server,
@@ -491,7 +491,7 @@ fn cell<'a>(sides: &mut NodeGroups<'a>, point: &Point<'a>, parameters: Parameter
         ip_family,
         ..
     } = *point;
-    let topology = sides.topology;
+    let topology = node_groups.topology;
     let [client_name, server_name] = [client, server].map(|stack| stack.name());
     let is_of_document = topology.relay.is_some() && parameters.is_relayed();
     let relay = is_of_document.then(|| point.relay());
@@ -509,14 +509,14 @@ fn cell<'a>(sides: &mut NodeGroups<'a>, point: &Point<'a>, parameters: Parameter
         server_stack: server.stack,
         client_settings: client.settings(),
         server_settings: server.settings(),
-        clients: sides.names(Role::Client, client, ip_family),
+        clients: node_groups.names(Role::Client, client, ip_family),
         servers: match parameters.is_in_process_on(transport) {
             // Client nodes are their own servers.
             true => Names::default(),
-            false => sides.names(Role::Server, server, ip_family),
+            false => node_groups.names(Role::Server, server, ip_family),
         },
         relays: match parameters.is_relayed() {
-            true => sides.names(Role::Relay, point.relay(), ip_family),
+            true => node_groups.names(Role::Relay, point.relay(), ip_family),
             false => Names::default(),
         },
         relay_stack: relay.map(|relay| relay.stack),

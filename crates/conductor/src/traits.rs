@@ -17,7 +17,8 @@ pub trait RecordSink: Send {
     /// failed ones neither.
     fn records(&self) -> &[TrialRecord];
 
-    /// Keeps what all nodes report about themselves, before the next of them is measured. An error ends the run.
+    /// Keeps what all nodes report about themselves, before the next of them is measured. An error ends the
+    /// run.
     fn keep_nodes(&mut self, _nodes: BTreeMap<String, Info>) -> io::Result<()> {
         Ok(())
     }

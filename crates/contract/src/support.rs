@@ -25,9 +25,9 @@ use crate::{
 /// Bytes that yamux lets a peer send on each stream before they are read (`DEFAULT_CREDIT`).
 pub const YAMUX_STREAM: u64 = 256 << 10;
 
-/// The stack at one end of a cell.
+/// A stack of a cell, and what it can do.
 #[derive(Clone, Copy, Debug)]
-pub struct End<'a> {
+pub struct CellStack<'a> {
     /// The name in the matrix.
     pub name: &'a str,
     /// The stack.
@@ -36,7 +36,7 @@ pub struct End<'a> {
     pub capabilities: Option<&'a Capabilities>,
 }
 
-impl<'a> End<'a> {
+impl<'a> CellStack<'a> {
     fn wire(&self) -> &'a str {
         let built_in = self.stack.wire();
         built_in
@@ -70,11 +70,11 @@ impl<'a> End<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct CellStacks<'a> {
     /// The stack that dials.
-    pub client: End<'a>,
+    pub client: CellStack<'a>,
     /// The stack that listens.
-    pub server: End<'a>,
+    pub server: CellStack<'a>,
     /// The stack of the relay. `None` if it is the server's.
-    pub relay: Option<End<'a>>,
+    pub relay: Option<CellStack<'a>>,
 }
 
 /// Why stacks, any of which may be external, cannot run a workload over a transport. `None` if they can.
@@ -105,12 +105,12 @@ pub fn why_unsupported(
             let mut pair = [(server, Role::Server), (client, Role::Client)];
             // litep2p lacks most. Its reason stands for both directions of a pair.
             pair.sort_by_key(|(stack, _)| *stack != Stack::Litep2p);
-            let relay_end = relay.map(|relay| (relay, Role::Relay));
-            let first = relay_end.filter(|(relay, _)| *relay == Stack::Litep2p);
-            let last = relay_end.filter(|_| is_libp2p && !transport.is_in_process());
-            let mut ends = first.into_iter().chain(pair).chain(last);
-            let lacking =
-                ends.find_map(|(stack, role)| why_role_unsupported(stack, role, transport, parameters));
+            let relay_with_role = relay.map(|relay| (relay, Role::Relay));
+            let first = relay_with_role.filter(|(relay, _)| *relay == Stack::Litep2p);
+            let last = relay_with_role.filter(|_| is_libp2p && !transport.is_in_process());
+            let mut stacks_with_roles = first.into_iter().chain(pair).chain(last);
+            let lacking = stacks_with_roles
+                .find_map(|(stack, role)| why_role_unsupported(stack, role, transport, parameters));
             let of_pair = || why_unsupported_by_libp2p(client, server, relay, transport, parameters);
             lacking.or_else(|| is_libp2p.then(of_pair)?)
         })
@@ -123,20 +123,20 @@ pub fn why_pair_unsupported(
     transport: Transport,
     parameters: &Parameters,
 ) -> Option<String> {
-    let end = |stack: Stack| End {
+    let cell_stack = |stack: Stack| CellStack {
         name: stack.into(),
         stack,
         capabilities: None,
     };
     let stacks = CellStacks {
-        client: end(client),
-        server: end(server),
+        client: cell_stack(client),
+        server: cell_stack(server),
         relay: None,
     };
     why_unsupported(stacks, transport, parameters)
 }
 
-fn different_wires(client: End<'_>, server: End<'_>) -> String {
+fn different_wires(client: CellStack<'_>, server: CellStack<'_>) -> String {
     let both = [client.stack, server.stack];
     let built_in = Stack::built_in().filter(|stack| both.contains(stack));
     match built_in.filter_map(why_no_shared_wire).last() {

@@ -39,7 +39,7 @@ fn lost_once(id: &str) -> [TrialRecord; 2] {
 /// Records, the state of their run, and its counts and its conclusion in words.
 type Case = (&'static str, Vec<TrialRecord>, RunState, &'static str);
 
-fn have_one_verdict(cases: Vec<Case>) {
+fn have_one_conclusion(cases: Vec<Case>) {
     for (case, records, state, expected) in cases {
         let tally = Tally::of(&plan_of(&TRIALS), &records);
         let counts = tally.counts();
@@ -56,12 +56,12 @@ fn have_one_verdict(cases: Vec<Case>) {
 }
 
 #[test]
-fn every_sequence_of_records_has_one_verdict() {
+fn every_sequence_of_records_has_one_conclusion() {
     const ALL: &str = "4 completed, 0 failed, Succeeded, Succeeded: all 4 trials were measured";
     let beside_a_failure = lost_once("c0.i0")
         .into_iter()
         .chain([failed("c1.i0", Reason::Timeout)]);
-    have_one_verdict(vec![
+    have_one_conclusion(vec![
         ("all trials completed", all_but([]), Complete, ALL),
         ("a retry completed", all_but(lost_once("c0.i0")), Complete, ALL),
         (
@@ -117,8 +117,8 @@ fn every_sequence_of_records_has_one_verdict() {
 }
 
 #[test]
-fn every_sequence_that_lacks_records_has_one_verdict() {
-    have_one_verdict(vec![
+fn every_sequence_that_lacks_records_has_one_conclusion() {
+    have_one_conclusion(vec![
         (
             "a trial has no record",
             vec![completed("c0.w0"), completed("c1.w0"), completed("c0.i0")],

@@ -62,8 +62,8 @@ impl<'a> Page<'a> {
             };
             let has_fields = object["properties"].is_object() && !FOREIGN.contains(&name.as_str());
             let table = self.written.iter().find(|(written, _)| alike(written, object));
-            let place = match table {
-                Some((_, place)) if has_fields => Some(place.clone()),
+            let heading = match table {
+                Some((_, heading)) if has_fields => Some(heading.clone()),
                 _ if has_fields => {
                     self.written.push((object, part.clone()));
                     inner.push((part.clone(), object));
@@ -72,8 +72,8 @@ impl<'a> Page<'a> {
                 _ => None,
             };
             let kind = kind(field);
-            let kind = place
-                .map(|place| format!("[{kind}](#{})", anchor(&place)))
+            let kind = heading
+                .map(|heading| format!("[{kind}](#{})", anchor(&heading)))
                 .unwrap_or(kind);
             let required = strings(&schema["required"]).any(|required| required == name);
             let default = if required {

@@ -59,11 +59,11 @@ impl Size {
         };
         let served: HashMap<Transport, u64> = Transport::iter().map(served).collect();
         let (mut cells, mut measurements) = (0_u64, 0_u64);
-        let mut sides = HashSet::new();
+        let mut node_groups = HashSet::new();
         let mut add = |point: &Point<'a>| {
             let mut measured_by = |role, stack: ResolvedStack<'a>, loads: u64| {
                 if loads > 0 {
-                    sides.insert(NodeGroup::of(stack, role, point.ip_family));
+                    node_groups.insert(NodeGroup::of(stack, role, point.ip_family));
                 }
                 loads * u64::from(names::count(&spec.topology, role))
             };
@@ -93,9 +93,9 @@ impl Size {
             });
         }
         let iterations = u64::from(spec.warmup) + u64::from(spec.most_iterations());
-        let nodes = sides
+        let nodes = node_groups
             .into_iter()
-            .map(|side| names::count(&spec.topology, side.role));
+            .map(|node_group| names::count(&spec.topology, node_group.role));
         Self {
             cells,
             nodes: nodes.map(u64::from).sum(),

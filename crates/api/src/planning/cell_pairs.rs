@@ -22,7 +22,7 @@ pub(super) struct ComparedPoints<'a> {
 }
 
 /// Ids of a pair of cells.
-pub(super) struct Ids {
+pub(super) struct CellPairIds {
     pub baseline: String,
     pub candidate: String,
     pub control: Option<String>,
@@ -72,7 +72,7 @@ impl<'a> ResolvedComparison<'a> {
 }
 
 /// The pairs of cells of these cells.
-pub(super) fn indexed(cells: &[Cell], ids: &[Ids]) -> Vec<CellPair> {
+pub(super) fn indexed(cells: &[Cell], ids: &[CellPairIds]) -> Vec<CellPair> {
     let index = |id: &String| cells.iter().position(|cell| cell.id == *id);
     let cell_pairs = ids.iter();
     cell_pairs

@@ -46,7 +46,7 @@ pub(super) fn count(topology: &Topology, role: Role) -> u32 {
     }
 }
 
-/// Names of the nodes of all sides, made on first use.
+/// Names of the nodes of all groups, made on first use.
 pub(super) struct NodeGroups<'a> {
     pub topology: &'a Topology,
     made: HashMap<NodeGroup<'a>, Names>,
@@ -62,30 +62,30 @@ impl<'a> NodeGroups<'a> {
 
     /// Names of the nodes in this role with this stack and this IP family.
     pub(super) fn names(&mut self, role: Role, stack: ResolvedStack<'a>, ip_family: IpFamily) -> Names {
-        let side = NodeGroup::of(stack, role, ip_family);
+        let node_group = NodeGroup::of(stack, role, ip_family);
         let count = count(self.topology, role);
-        let make = || (0..count).map(|index| name(side, index)).collect();
-        self.made.entry(side).or_insert_with(make).clone()
+        let make = || (0..count).map(|index| name(node_group, index)).collect();
+        self.made.entry(node_group).or_insert_with(make).clone()
     }
 
-    /// All nodes of these cells. A cell has all nodes of a side, or none.
+    /// All nodes of these cells. A cell has all nodes of a group, or none.
     pub(super) fn nodes(&self, cells: &[Cell]) -> Vec<PlannedNode> {
         let made = self.made.iter();
         let mut left: HashMap<&String, &NodeGroup<'a>> = made
-            .filter_map(|(side, names)| Some((names.first()?, side)))
+            .filter_map(|(node_group, names)| Some((names.first()?, node_group)))
             .collect();
         let mut nodes = vec![];
         for names in cells
             .iter()
             .flat_map(|cell| [&cell.relays, &cell.servers, &cell.clients])
         {
-            if let Some(side) = names.first().and_then(|first| left.remove(first)) {
+            if let Some(node_group) = names.first().and_then(|first| left.remove(first)) {
                 nodes.extend(names.iter().map(|name| PlannedNode {
                     name: name.clone(),
-                    role: side.role,
-                    variant: side.variant.map(str::to_owned),
-                    program: side.program,
-                    ip_family: side.ip_family,
+                    role: node_group.role,
+                    variant: node_group.variant.map(str::to_owned),
+                    program: node_group.program,
+                    ip_family: node_group.ip_family,
                 }));
             }
         }
@@ -104,15 +104,15 @@ fn name(
     index: u32,
 ) -> String {
     // Names of pods have room for one more character.
-    let place = match (ip_family, is_control) {
+    let numbered_role = match (ip_family, is_control) {
         (IpFamily::IPv4, false) => format!("{role}-{index}"),
         (IpFamily::IPv4, true) => format!("{role}-{index}c"),
         (IpFamily::IPv6, false) => format!("{role}6-{index}"),
         (IpFamily::IPv6, true) => format!("{role}6c{index}"),
     };
     match (variant, program) {
-        (Some(variant), _) => format!("{place}-{variant}"),
-        (None, NodeProgramKind::Go) => format!("{place}-{}", Stack::GoLibp2p),
-        (None, NodeProgramKind::Rust | NodeProgramKind::External) => place,
+        (Some(variant), _) => format!("{numbered_role}-{variant}"),
+        (None, NodeProgramKind::Go) => format!("{numbered_role}-{}", Stack::GoLibp2p),
+        (None, NodeProgramKind::Rust | NodeProgramKind::External) => numbered_role,
     }
 }

@@ -4,13 +4,13 @@ use std::hash::{Hash, Hasher};
 
 use perfrun_contract::{
     matrix::{Stack, StackName, StackSettings},
-    support::End,
+    support::CellStack,
 };
 
 use super::Error;
 use crate::spec::{PerfRunSpec, StackVariant};
 
-/// The end of a control's name, after that of its baseline. No variant has a name with `_`.
+/// The suffix of a control's name, after that of its baseline. No variant has a name with `_`.
 const CONTROL: &str = "_control";
 
 /// A stack that cells have: a built-in one, a variant of one, or the control of either.
@@ -65,8 +65,8 @@ impl<'a> ResolvedStack<'a> {
 
     /// The name in cells.
     pub(super) fn name(&self) -> StackName {
-        let end = if self.is_control { CONTROL } else { "" };
-        StackName(format!("{}{end}", self.matrix_name()))
+        let suffix = if self.is_control { CONTROL } else { "" };
+        StackName(format!("{}{suffix}", self.matrix_name()))
     }
 
     pub(super) fn settings(&self) -> StackSettings {
@@ -76,8 +76,8 @@ impl<'a> ResolvedStack<'a> {
     }
 
     /// What the stack can do.
-    pub(super) fn end(&self) -> End<'a> {
-        End {
+    pub(super) fn cell_stack(&self) -> CellStack<'a> {
+        CellStack {
             name: self.matrix_name(),
             stack: self.stack,
             capabilities: self.variant.and_then(|variant| variant.capabilities.as_ref()),

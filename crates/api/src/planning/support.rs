@@ -6,7 +6,7 @@ use perfrun_contract::{
     plan::Cell,
     quantity::ByteSize,
     role::Role,
-    support::{CellStacks, End, YAMUX_STREAM, most_peers, why_unsupported},
+    support::{CellStack, CellStacks, YAMUX_STREAM, most_peers, why_unsupported},
     workload::MessageMode,
 };
 
@@ -15,9 +15,9 @@ use super::points::Point;
 /// Why a cell of a point is skipped; `None` if it can be measured.
 pub(super) fn why_skipped(point: &Point<'_>, cell: &Cell) -> Option<String> {
     let stacks = CellStacks {
-        client: point.client.end(),
-        server: point.server.end(),
-        relay: cell.relay_stack.map(|_| point.relay().end()),
+        client: point.client.cell_stack(),
+        server: point.server.cell_stack(),
+        relay: cell.relay_stack.map(|_| point.relay().cell_stack()),
     };
     why_unsupported(stacks, cell.transport, &cell.parameters)
         .or_else(|| why_settings_unsupported(stacks, cell))
@@ -31,7 +31,9 @@ pub(super) fn why_skipped(point: &Point<'_>, cell: &Cell) -> Option<String> {
 
 /// Why a cell is skipped whose variants have settings that their stacks lack.
 fn why_settings_unsupported(stacks: CellStacks<'_>, cell: &Cell) -> Option<String> {
-    let by = |end: End<'_>, role| end.why_settings_unsupported(cell.stack_of(role).1, cell.transport);
+    let by = |cell_stack: CellStack<'_>, role| {
+        cell_stack.why_settings_unsupported(cell.stack_of(role).1, cell.transport)
+    };
     by(stacks.client, Role::Client)
         .or_else(|| by(stacks.server, Role::Server))
         .or_else(|| by(stacks.relay?, Role::Relay))

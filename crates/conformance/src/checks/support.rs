@@ -7,7 +7,7 @@ use perfrun_contract::{
     matrix::{Stack, Transport},
     parameters::Parameters,
     role::Role,
-    support::{self, CellStacks, End},
+    support::{self, CellStack, CellStacks},
 };
 
 use crate::nodes::Participant;
@@ -46,20 +46,20 @@ impl TestedStack<'_> {
         if transport.is_in_process() {
             return Some("peers of one process are not checked with separate ones".to_owned());
         }
-        let end = |part: &'static str, role: Role| {
+        let cell_stack = |part: &'static str, role: Role| {
             let (_, name, _) = roles.iter().find(|(.., played)| *played == role)?;
             // By its own name, a node is a built-in stack with the rules that plans have for it.
             let built_in = Stack::built_in().find(|built_in| built_in.as_ref() == *name);
-            Some(End {
+            Some(CellStack {
                 name: part,
                 stack: built_in.unwrap_or(Stack::External),
                 capabilities: built_in.is_none().then_some(capabilities),
             })
         };
         let stacks = CellStacks {
-            client: end("the client", Role::Client)?,
-            server: end("the server", Role::Server)?,
-            relay: end("the relay", Role::Relay),
+            client: cell_stack("the client", Role::Client)?,
+            server: cell_stack("the server", Role::Server)?,
+            relay: cell_stack("the relay", Role::Relay),
         };
         // What the node itself claims counts as well, also for a built-in stack.
         roles

@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    fn places(store: serde_json::Value) -> [String; 2] {
+    fn urls_and_locations(store: serde_json::Value) -> [String; 2] {
         let store: Store = serde_json::from_value(store).unwrap();
         [
             store.url("bench", "tcp", "uid-1"),
@@ -59,20 +59,20 @@ mod tests {
         let url = "s3://results/nightly/bench/tcp/uid-1/v2";
         for given in ["s3://results/nightly", "s3://results/nightly/"] {
             let store = json!({"objectStore": {"url": given, "secret": "s3"}});
-            assert_eq!(places(store), [url, url]);
+            assert_eq!(urls_and_locations(store), [url, url]);
         }
     }
 
     #[test]
     fn a_folder_of_a_volume_is_below_the_mounted_claim() {
         assert_eq!(
-            places(json!({"volume": {"claim": "disk", "path": "a/b"}})),
+            urls_and_locations(json!({"volume": {"claim": "disk", "path": "a/b"}})),
             [
                 "file:///run/results/a/b/bench/tcp/uid-1/v2",
                 "folder /a/b/bench/tcp/uid-1/v2 of PersistentVolumeClaim disk"
             ]
         );
-        let [url, _] = places(json!({"volume": {"claim": "disk"}}));
+        let [url, _] = urls_and_locations(json!({"volume": {"claim": "disk"}}));
         assert_eq!(url, "file:///run/results/bench/tcp/uid-1/v2");
     }
 }
