@@ -22,7 +22,7 @@ impl Namespace {
     /// Runs a function on a thread in this namespace. Sockets and processes that it makes stay there.
     pub fn run<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         on_another_thread(|| {
-            self.join()
+            self.enter()
                 .expect("a process may enter a namespace that it has created");
             act()
         })
@@ -50,7 +50,7 @@ impl Namespace {
 
     /// Moves the calling thread into this namespace. Makes one system call, so it may run between fork and
     /// exec.
-    pub fn join(&self) -> io::Result<()> {
+    pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(
             self.0.as_fd(),
             Some(LinkNameSpaceType::Network),

@@ -282,7 +282,7 @@ impl LocalNetwork {
                     &node_settings,
                     &mut rejected_settings,
                 )?;
-                switch.join(bridge, &node, index).await?;
+                switch.connect_node(bridge, &node, index).await?;
                 node.set_up(LOOPBACK_INDEX).await?;
                 let eth0 = node.index_of("eth0").await?;
                 node.set_up(eth0).await?;
@@ -340,7 +340,7 @@ impl NewNamespace {
     /// Moves the calling thread into the new namespace. Sockets and settings that it opens then belong there.
     fn make(
         owner: NamespaceOwner,
-        settings: &[Setting],
+        settings: &[KernelSetting],
         rejected: &mut Vec<RejectedSetting>,
     ) -> Result<Self, Error> {
         let namespace = Namespace::enter_new().map_err(|source| match source.kind() {
@@ -372,9 +372,9 @@ impl NewNamespace {
         self.index_of("bridge0").await
     }
 
-    /// One message creates both ends, each in its namespace and with its name. The end of the node is set up
-    /// later.
-    async fn join(&self, bridge: u32, node: &Self, index: usize) -> Result<(), Error> {
+    /// Connects a node to the bridge. One message creates both ends, each in its namespace and with its name.
+    /// The end of the node is set up later.
+    async fn connect_node(&self, bridge: u32, node: &Self, index: usize) -> Result<(), Error> {
         let eth0 = LinkMessageBuilder::<LinkUnspec>::new()
             .name("eth0")
             .mtu(MTU)
@@ -424,7 +424,7 @@ impl NewNamespace {
         match request.execute().await {
             Ok(()) => Ok(wanted),
             Err(error) => {
-                tracing::debug!(place = %self.owner, error = %kernel_error(error), "this network has no IPv6");
+                tracing::debug!(owner = %self.owner, error = %kernel_error(error), "this network has no IPv6");
                 Ok(Addresses { v6: None, ..wanted })
             }
         }
@@ -455,23 +455,23 @@ fn kernel_error(error: rtnetlink::Error) -> io::Error {
 
 /// A kernel setting that every network namespace has for itself.
 #[derive(Clone)]
-struct Setting {
+struct KernelSetting {
     key: &'static str,
     value: Cow<'static, str>,
     /// Whether the setting is unnecessary on a kernel that does not have it.
     optional: bool,
 }
 
-const fn required(key: &'static str, value: &'static str) -> Setting {
-    Setting {
+const fn required(key: &'static str, value: &'static str) -> KernelSetting {
+    KernelSetting {
         key,
         value: Cow::Borrowed(value),
         optional: false,
     }
 }
 
-const fn optional(key: &'static str, value: &'static str) -> Setting {
-    Setting {
+const fn optional(key: &'static str, value: &'static str) -> KernelSetting {
+    KernelSetting {
         key,
         value: Cow::Borrowed(value),
         optional: true,
@@ -480,7 +480,7 @@ const fn optional(key: &'static str, value: &'static str) -> Setting {
 
 /// A handshake benchmark opens thousands of connections to one address, and must not run out of ports in
 /// TIME_WAIT.
-const NODE_SETTINGS: &[Setting] = &[
+const NODE_SETTINGS: &[KernelSetting] = &[
     required("net.ipv4.ip_local_port_range", "1024 65535"),
     required("net.ipv4.tcp_tw_reuse", "1"),
     // A connection must not start with what an earlier trial learned about the path.
@@ -493,8 +493,8 @@ const NODE_SETTINGS: &[Setting] = &[
 ];
 
 /// Sets the largest TCP windows, in bytes. The least and the initial size keep the defaults of the kernel.
-fn tcp_windows(max: u64) -> [Setting; 2] {
-    let window = |key, initial| Setting {
+fn tcp_windows(max: u64) -> [KernelSetting; 2] {
+    let window = |key, initial| KernelSetting {
         key,
         value: Cow::Owned(format!("4096 {initial} {max}")),
         optional: false,
@@ -506,7 +506,7 @@ fn tcp_windows(max: u64) -> [Setting; 2] {
 }
 
 /// The switch only forwards: it needs no address and no firewall.
-const SWITCH_SETTINGS: &[Setting] = &[
+const SWITCH_SETTINGS: &[KernelSetting] = &[
     optional("net.ipv6.conf.default.disable_ipv6", "1"),
     // If br_netfilter is loaded, it would pass each forwarded packet through the IP hooks of netfilter.
     optional("net.bridge.bridge-nf-call-arptables", "0"),
@@ -514,7 +514,7 @@ const SWITCH_SETTINGS: &[Setting] = &[
     optional("net.bridge.bridge-nf-call-iptables", "0"),
 ];
 
-impl Setting {
+impl KernelSetting {
     /// Writes the setting for the namespace of the calling thread.
     fn write(&self, owner: NamespaceOwner) -> Result<(), RejectedSetting> {
         match fs::write(

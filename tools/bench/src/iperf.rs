@@ -134,7 +134,7 @@ pub(crate) fn inside(slot: &Slot, program: impl AsRef<std::ffi::OsStr>) -> Resul
     let mut command = std::process::Command::new(program);
     // SAFETY: joining a namespace is one system call on a descriptor that the closure owns.
     unsafe {
-        command.pre_exec(move || namespace.join());
+        command.pre_exec(move || namespace.enter());
     }
     Ok(command.into())
 }

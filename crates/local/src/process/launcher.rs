@@ -240,7 +240,7 @@ fn execute(
     let before_exec = move || {
         die_with(parent)?;
         if let Some(namespace) = &namespace {
-            namespace.join()?;
+            namespace.enter()?;
         }
         if let Some(cpus) = &cpus {
             sched_setaffinity(None, cpus)?;
@@ -333,7 +333,7 @@ impl Watched {
             keep_log(name.clone(), log.clone(), log_file, LOG_FILE_MAX),
         ));
 
-        let killed = follow(self.pid, &self.pidfd, stop_requests).await;
+        let killed = obey_stop_requests(self.pid, &self.pidfd, stop_requests).await;
         // The dead child keeps its number, and that of its group, until it is reaped. Its own children are
         // killed now.
         signal_group(self.pid, Signal::KILL);
@@ -356,7 +356,7 @@ impl Watched {
 }
 
 /// Carries out stop requests until the child has died. Returns whether perfrun has sent SIGKILL.
-async fn follow(
+async fn obey_stop_requests(
     pid: Pid,
     pidfd: &AsyncFd<OwnedFd>,
     mut stop_requests: mpsc::UnboundedReceiver<StopRequest>,
