@@ -29,7 +29,7 @@ const BUFFERED_BYTES: usize = 64 << 10;
 pub(super) struct Http {
     client: Mutex<Client>,
     /// Makes a client without connections.
-    connect: fn(&HeaderValue) -> reqwest::Result<Client>,
+    make_client: fn(&HeaderValue) -> reqwest::Result<Client>,
     authorization: HeaderValue,
     base: String,
 }
@@ -40,15 +40,15 @@ impl Http {
         authorization.set_sensitive(true);
         base.parse::<Url>()?;
         Ok(Self {
-            client: Mutex::new(Self::connecting(&authorization)?),
-            connect: Self::connecting,
+            client: Mutex::new(Self::make_client(&authorization)?),
+            make_client: Self::make_client,
             authorization,
             base: base.trim_end_matches('/').to_owned(),
         })
     }
 
     /// A client without connections.
-    fn connecting(authorization: &HeaderValue) -> reqwest::Result<Client> {
+    fn make_client(authorization: &HeaderValue) -> reqwest::Result<Client> {
         let authorization = authorization.clone();
         Client::builder()
             .default_headers(HeaderMap::from_iter([(AUTHORIZATION, authorization)]))
@@ -69,7 +69,7 @@ impl Http {
     /// Connects for the next calls, instead of using connections again. If that is not possible, memory stays
     /// in use, and the answer that was read is as good as any.
     fn reconnect(&self) {
-        match (self.connect)(&self.authorization) {
+        match (self.make_client)(&self.authorization) {
             Ok(client) => *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client,
             Err(error) => tracing::warn!(%error, "connections to a node are used again"),
         }
@@ -125,7 +125,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let mut http = Http::new(&base, "x").unwrap();
-        http.connect = |_| Client::builder().user_agent("\n").build();
+        http.make_client = |_| Client::builder().user_agent("\n").build();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let read = stream.read(&mut [0; 4096]).await.unwrap();
