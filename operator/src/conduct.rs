@@ -201,8 +201,8 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     let end = match handles {
         None => RunEnd::without_nodes(RunState::Interrupted),
         Some(Err(why)) => RunEnd {
-            cause: Some(EndReason::NodeNotReady),
-            reason: Some(why),
+            reason: Some(EndReason::NodeNotReady),
+            message: Some(why),
             ..RunEnd::without_nodes(RunState::Failed)
         },
         Some(Ok(handles)) => {
@@ -253,8 +253,8 @@ async fn end_if_leading(job: &Job) -> RunEnd {
     let why = "a node answers that another operator has taken over, but this one leads: the lease may have been \
                restored from a backup, or the node's image is wrong; create the run again";
     RunEnd {
-        cause: Some(EndReason::NodeNotReady),
-        reason: Some(why.to_owned()),
+        reason: Some(EndReason::NodeNotReady),
+        message: Some(why.to_owned()),
         ..RunEnd::without_nodes(RunState::Failed)
     }
 }
@@ -262,9 +262,9 @@ async fn end_if_leading(job: &Job) -> RunEnd {
 /// The outcome of a run whose journal could not be opened.
 fn outcome_without_records(job: &Job, why: String) -> RunOutcome {
     tracing::warn!(run = job.run.label(), why, "run ended without its records");
-    let cause = Some(EndReason::RecordNotKept);
+    let reason = Some(EndReason::RecordNotKept);
     RunOutcome {
-        conclusion: Tally::of(&job.plan, []).conclusion(RunState::Failed, cause, Some(&why)),
+        conclusion: Tally::of(&job.plan, []).conclusion(RunState::Failed, reason, Some(&why)),
         progress: job.progress.clone(),
         summary: vec![],
         judged: None,
@@ -278,14 +278,14 @@ fn outcome_without_records(job: &Job, why: String) -> RunOutcome {
 async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
     let RunEnd {
         state,
-        cause,
         reason,
+        message,
         nodes,
     } = end;
     let totals = journal.totals();
     let progress = totals.progress();
     let trials = totals.trials().clone();
-    let conclusion = with_advice(trials.conclusion(state, cause, reason.as_deref()), &trials);
+    let conclusion = with_advice(trials.conclusion(state, reason, message.as_deref()), &trials);
     let judged = perfrun_judge::judged(&job.plan, journal.records(), &nodes);
     let results = Results {
         schema_version: SCHEMA_VERSION,
@@ -293,7 +293,7 @@ async fn keep_results(job: &Job, journal: Journal, end: RunEnd) -> RunOutcome {
         started: job.since,
         ended: (job.services.clock)(),
         state,
-        reason,
+        reason: message,
         conclusion: Some(conclusion.clone()),
         spec: job.spec.clone(),
         plan: Plan::clone(&job.plan),

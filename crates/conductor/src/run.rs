@@ -67,9 +67,9 @@ pub struct RunEnd {
     /// Whether every trial was run.
     pub state: RunState,
     /// Why not, for programs. `None` if the run was stopped on request.
-    pub cause: Option<EndReason>,
+    pub reason: Option<EndReason>,
     /// Why not, for people.
-    pub reason: Option<String>,
+    pub message: Option<String>,
     /// What each node reported about itself.
     pub nodes: BTreeMap<String, Info>,
 }
@@ -79,8 +79,8 @@ impl RunEnd {
     pub fn without_nodes(state: RunState) -> Self {
         Self {
             state,
-            cause: None,
             reason: None,
+            message: None,
             nodes: BTreeMap::new(),
         }
     }
@@ -157,9 +157,9 @@ impl Conductor<'_> {
                     format!("not done within timeouts.run, {limit:?}"),
                 )),
             ),
-            Err(Stop::Failed(cause, reason)) => (RunState::Failed, Some((cause, reason))),
+            Err(Stop::Failed(reason, message)) => (RunState::Failed, Some((reason, message))),
         };
-        let (cause, reason) = failure.unzip();
+        let (reason, message) = failure.unzip();
         let nodes = session
             .nodes
             .into_iter()
@@ -167,8 +167,8 @@ impl Conductor<'_> {
             .collect();
         RunEnd {
             state,
-            cause,
             reason,
+            message,
             nodes,
         }
     }

@@ -90,8 +90,8 @@ impl Testbed {
             cancel: CancellationToken::new(),
         };
         let end = conductor.run(self.nodes.wait_until_ready().await?).await;
-        if let Some(reason) = end.reason {
-            return Err(anyhow!("the run ended early: {reason}"));
+        if let Some(message) = end.message {
+            return Err(anyhow!("the run ended early: {message}"));
         }
         match records.0.iter().find_map(|record| record.failure.as_ref()) {
             Some(failure) => Err(anyhow!(

@@ -240,8 +240,8 @@ impl ResultsFolder {
     pub fn finish(&mut self, end: RunEnd) -> Result<(), Error> {
         let RunEnd {
             state,
-            cause,
             reason,
+            message,
             nodes,
         } = end;
         let results = &mut self.results;
@@ -250,8 +250,8 @@ impl ResultsFolder {
             results.environment.nodes.entry(name).or_insert(node);
         }
         results.judged = judged(results);
-        results.conclusion = Some(results.tally().conclusion(state, cause, reason.as_deref()));
-        (results.state, results.reason, results.ended) = (state, reason, Timestamp::now());
+        results.conclusion = Some(results.tally().conclusion(state, reason, message.as_deref()));
+        (results.state, results.reason, results.ended) = (state, message, Timestamp::now());
         results.summary = perfrun_report::summarize(&results.plan, &results.trials);
         self.ballast = None;
         if let Err(error) = self.write_results(&self.results) {

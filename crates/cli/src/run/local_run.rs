@@ -143,13 +143,16 @@ impl LocalRun<'_> {
 
     /// Saves and shows the results. Returns the exit status.
     async fn close(mut self, end: RunEnd, ui: Ui) -> anyhow::Result<u8> {
-        let (state, reason) = (end.state, end.reason.clone());
+        let (state, message) = (end.state, end.message.clone());
         let saved = self.results_folder.finish(end);
         let results = self.results_folder.results();
         self.watchers.end(results);
         drop(ui);
-        if let (RunState::Failed, Some(reason)) = (state, &reason) {
-            tell(format_args!("perfrun: perfrun/{} failed: {reason}", results.name));
+        if let (RunState::Failed, Some(message)) = (state, &message) {
+            tell(format_args!(
+                "perfrun: perfrun/{} failed: {message}",
+                results.name
+            ));
         }
         let status = exit_status::of_run(results.conclusion().phase, results.verdict());
         // Even if they could not be saved: it may have taken hours to measure them.
@@ -160,10 +163,10 @@ impl LocalRun<'_> {
     }
 }
 
-fn failed(cause: EndReason, error: nodes::Error) -> RunEnd {
+fn failed(reason: EndReason, error: nodes::Error) -> RunEnd {
     RunEnd {
-        cause: Some(cause),
-        reason: Some(format!("{:#}", anyhow::Error::from(error))),
+        reason: Some(reason),
+        message: Some(format!("{:#}", anyhow::Error::from(error))),
         ..RunEnd::without_nodes(RunState::Failed)
     }
 }

@@ -106,11 +106,11 @@ impl Profiler<'_> {
             cancel: self.cancel.clone(),
         };
         let end = conductor.run(nodes).await;
-        let reason = end.reason.unwrap_or_else(|| "it was stopped".to_owned());
+        let message = end.message.unwrap_or_else(|| "it was stopped".to_owned());
         let record = observed
             .0
             .pop()
-            .with_context(|| format!("its trial did not run: {reason}"))?;
+            .with_context(|| format!("its trial did not run: {message}"))?;
         if let Some(failure) = record.failure {
             bail!("its trial failed: {} ({})", failure.message, failure.reason);
         }

@@ -210,9 +210,9 @@ async fn numbers_that_no_node_can_measure_fail_the_trial_and_are_not_kept() {
 
 /// Checks that a run ended before its first trial, for this reason.
 fn check_refused(out: &Out, words: &str) {
-    let reason = out.end.reason.as_ref();
+    let message = out.end.message.as_ref();
     assert!(
-        reason.is_some_and(|reason| reason.contains(words)),
+        message.is_some_and(|message| message.contains(words)),
         "{:?}",
         out.end
     );

@@ -63,7 +63,7 @@ fn over(networks: &[&str], mut bench: Bench) -> Bench {
 async fn links_are_set_and_measured_whenever_the_network_changes() {
     let bench = on(&["none", "lat10"], Fault::None, Fault::None);
     let out = bench.run().await;
-    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.message);
     // Round trips and loss, and what the link carries, both ways.
     let measured = [
         "client-0 probes server-0",
@@ -125,7 +125,7 @@ async fn links_are_measured_within_an_ip_family() {
         .agent("client6-0", Fault::None);
     let bench = over(&["lat10"], bench);
     let out = bench.run().await;
-    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.message);
     let calls = bench.world.calls();
     let probed: BTreeSet<_> = calls.iter().filter(|call| call.contains(" probes ")).collect();
     assert_eq!(
@@ -218,13 +218,13 @@ async fn links_that_are_not_as_configured_are_not_filled() {
 async fn an_unavailable_back_end_is_reported_before_any_trial() {
     let bench = on(&["lat10"], Fault::None, Fault::Incapable);
     let out = bench.run().await;
-    assert_eq!(out.end.cause, Some(EndReason::ImpairmentUnsupported));
-    let reason = out.end.reason.unwrap();
+    assert_eq!(out.end.reason, Some(EndReason::ImpairmentUnsupported));
+    let message = out.end.message.unwrap();
     assert!(
-        reason.starts_with("network lat10 on client-0: links cannot be impaired here"),
-        "{reason}"
+        message.starts_with("network lat10 on client-0: links cannot be impaired here"),
+        "{message}"
     );
-    assert!(reason.contains("modprobe sch_netem"), "{reason}");
+    assert!(message.contains("modprobe sch_netem"), "{message}");
     assert!(out.records.is_empty() && bench.world.calls().is_empty());
 }
 
@@ -247,8 +247,8 @@ async fn a_node_without_an_agent_cannot_impair() {
     let mut bench = on(&["lat10"], Fault::None, Fault::None);
     bench.agents.clear();
     let out = bench.run().await;
-    assert_eq!(out.end.cause, Some(EndReason::ImpairmentUnsupported));
-    assert!(out.end.reason.unwrap().contains("has no link agent"));
+    assert_eq!(out.end.reason, Some(EndReason::ImpairmentUnsupported));
+    assert!(out.end.message.unwrap().contains("has no link agent"));
 }
 
 #[tokio::test]
@@ -559,7 +559,7 @@ async fn an_agent_that_measures_for_another_run_is_waited_for() {
 #[tokio::test]
 async fn a_link_without_replies_fails_its_trials_and_loses_no_node() {
     let out = on(&["none", "lat10"], Fault::Mute, Fault::None).run().await;
-    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.message);
     for record in &out.records {
         let failure = record.failure.as_ref().unwrap();
         assert_eq!(

@@ -30,7 +30,7 @@ async fn a_lost_client_is_replaced_and_the_trial_repeated() {
         .node("client-0", vanishing(TrialState::Running))
         .spare("client-0", Script::default());
     let out = bench.run().await;
-    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.message);
     assert_eq!(
         out.outline(),
         [
@@ -117,7 +117,7 @@ async fn a_node_that_cannot_be_replaced_ends_the_run() {
     assert_eq!(out.outline(), ["c0.i0.a0 server-0 NodeLost"]);
     assert_eq!(out.end.state, RunState::Failed);
     assert_eq!(
-        out.end.reason.unwrap(),
+        out.end.message.unwrap(),
         "server-0 was lost and cannot be replaced: there is no spare"
     );
 }

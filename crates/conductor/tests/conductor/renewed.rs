@@ -11,7 +11,7 @@ async fn each_iteration_has_new_nodes() {
         .spare("server-0", Script::default());
     bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;
-    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.message);
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
     let mut between = out.events[3..5].to_vec();
     between.sort_unstable();
@@ -26,11 +26,11 @@ async fn a_node_that_cannot_be_restarted_ends_the_run() {
     bench.plan.renew = Renew::Iteration;
     let out = bench.run().await;
     assert_eq!(
-        (out.end.state, out.end.cause),
+        (out.end.state, out.end.reason),
         (RunState::Failed, Some(EndReason::NodeLost))
     );
     assert_eq!(
-        out.end.reason.as_deref(),
+        out.end.message.as_deref(),
         Some("server-0 cannot be started again: there is no spare")
     );
     assert_eq!(out.records.len(), 1, "the first iteration is kept");

@@ -29,7 +29,7 @@ async fn a_cancelled_run_cancels_its_trial_and_does_not_record_it() {
     let out = tokio::time::timeout(Duration::from_secs(60), bench.run())
         .await
         .expect("it does not wait for the trial");
-    assert_eq!((out.end.state, out.end.reason), (RunState::Interrupted, None));
+    assert_eq!((out.end.state, out.end.message), (RunState::Interrupted, None));
     assert_eq!(out.records, []);
     for (name, node) in &bench.nodes {
         assert_eq!(node.trials(), Vec::<String>::new(), "{name} has nothing left");
@@ -56,7 +56,7 @@ async fn a_run_longer_than_its_timeout_fails_and_names_the_timeout() {
     bench.options.timeouts.run = Duration::from_millis(300);
     let out = bench.run().await;
     assert_eq!((out.end.state, out.records.len()), (RunState::Failed, 0));
-    assert_eq!(out.end.reason.unwrap(), "not done within timeouts.run, 300ms");
+    assert_eq!(out.end.message.unwrap(), "not done within timeouts.run, 300ms");
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_full_disk_ends_the_run_and_nodes_keep_the_result() {
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);
     assert_eq!(
-        out.end.reason.as_ref().unwrap(),
+        out.end.message.as_ref().unwrap(),
         "failed to keep the record of trial c0.i1: no storage space"
     );
     assert_eq!(out.outline(), ["c0.i0.a0 completed"]);
@@ -90,7 +90,7 @@ async fn a_wrong_token_ends_the_run_before_it_starts() {
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);
     assert_eq!(
-        out.end.reason.unwrap(),
+        out.end.message.unwrap(),
         "client-0: the node does not accept the token"
     );
     assert_eq!(out.events, Vec::<String>::new());
@@ -113,9 +113,9 @@ async fn a_node_that_never_answers_and_cannot_be_replaced_ends_the_run() {
     bench.nodes.get_mut("client-0").unwrap().address = "http://127.0.0.1:1".into();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Failed);
-    assert_eq!(out.end.cause, Some(EndReason::NodeLost));
+    assert_eq!(out.end.reason, Some(EndReason::NodeLost));
     assert_eq!(
-        out.end.reason.unwrap(),
+        out.end.message.unwrap(),
         "client-0 was lost and cannot be replaced: there is no spare"
     );
     assert_eq!(out.events, Vec::<String>::new());
@@ -127,7 +127,7 @@ async fn a_planned_node_that_was_never_started_ends_the_run() {
     bench.nodes.remove("server-0");
     let out = bench.run().await;
     assert_eq!(
-        out.end.reason.unwrap(),
+        out.end.message.unwrap(),
         "the plan needs node server-0, which was not started"
     );
 }

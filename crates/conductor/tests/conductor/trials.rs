@@ -19,7 +19,7 @@ use crate::{
 #[tokio::test]
 async fn every_trial_is_run_in_order_and_recorded_before_the_next() {
     let out = bench().run().await;
-    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.reason);
+    assert_eq!(out.end.state, RunState::Complete, "{:?}", out.end.message);
     assert_eq!(out.outline(), ["c0.i0.a0 completed", "c0.i1.a0 completed"]);
     let expected = [
         "run of 2, 0 ended",
