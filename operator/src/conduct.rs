@@ -21,7 +21,7 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use perfrun_api::{
     results::{Results, SCHEMA_VERSION},
-    spec::Stored,
+    spec::StoredResults,
 };
 use perfrun_conductor::{Conductor, Event, RecordSink, RunEnd, RunId, RunOptions, client::Epoch};
 use perfrun_contract::{
@@ -345,12 +345,12 @@ fn with_advice(mut conclusion: Conclusion, trials: &Tally) -> Conclusion {
 }
 
 /// Where the results are. `None` if they are ConfigMaps.
-fn results_location(job: &Job) -> Option<Stored> {
+fn results_location(job: &Job) -> Option<StoredResults> {
     let RunIdentity {
         namespace, name, uid, ..
     } = &job.run;
     let pod_defaults = &job.services.pod_defaults;
-    Some(Stored {
+    Some(StoredResults {
         location: job.spec.store()?.location(namespace, name, uid),
         image: pod_defaults.image.clone(),
         pull_secrets: pod_defaults.pull_secrets.clone(),

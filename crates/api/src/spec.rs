@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     matrix::{Combination, Matrix, Selector},
     pods::{LinkSettings, Placement, PodSettings, Template, Topology},
-    status::{PerfRunStatus, Stored, TrialCounts},
+    status::{PerfRunStatus, StoredResults, TrialCounts},
     variant::StackVariant,
 };
 pub(crate) use self::{pods::no_reserved_key, rules::resource_name};

@@ -1,6 +1,6 @@
 //! What a run's conductor reports: its state, and how it ended.
 
-use perfrun_api::spec::Stored;
+use perfrun_api::spec::StoredResults;
 use perfrun_contract::{compare::Judged, summary::SummaryRow, tally::Conclusion};
 
 use super::totals::Progress;
@@ -36,5 +36,5 @@ pub(crate) struct RunOutcome {
     /// Names of the parts of the results, in order.
     pub(crate) results: Vec<String>,
     /// Where they are. `None` if they are ConfigMaps.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) stored: Option<StoredResults>,
 }

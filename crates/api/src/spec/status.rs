@@ -59,7 +59,7 @@ pub struct PerfRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<String>,
     /// Where `results` are. Absent if they are ConfigMaps.
-    pub store: Option<Stored>,
+    pub store: Option<StoredResults>,
     /// State of the run, for programs. The types are `Accepted`, `Provisioned`, `Running`, `LinksVerified`,
     /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is
     /// in docs/reference/conditions.md of perfrun.
@@ -72,7 +72,7 @@ pub struct PerfRunStatus {
 /// Where the complete results of a run are.
 #[derive(Clone, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Stored {
+pub struct StoredResults {
     /// The folder: its URL, or its path and the claim.
     pub location: String,
     /// Image of the program that reads it. `perfrun get results` starts a pod of it.

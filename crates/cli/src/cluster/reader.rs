@@ -21,7 +21,7 @@ use perfrun_api::{
         PodState, state,
         store::{PARTS, STORED_PART_BYTES, StoreAccess, store_pod},
     },
-    spec::{PerfRun, Stored},
+    spec::{PerfRun, StoredResults},
     store::Store,
 };
 use perfrun_conductor::client::read_within;
@@ -50,7 +50,7 @@ const SECONDS_MAX: i64 = 1800;
 pub(super) struct Reader<'a> {
     pub(super) run: &'a PerfRun,
     pub(super) store: &'a Store,
-    pub(super) stored: &'a Stored,
+    pub(super) stored: &'a StoredResults,
 }
 
 impl Reader<'_> {
@@ -242,7 +242,7 @@ spec:
     #[test]
     fn the_reader_pod_only_reads_and_serves_only_forwarded_connections() {
         let run = document::parse(DOCUMENT).unwrap().remove(0);
-        let stored = Stored {
+        let stored = StoredResults {
             location: String::new(),
             image: "registry/operator:1".to_owned(),
             pull_secrets: vec!["registry".to_owned()],

@@ -13,7 +13,7 @@ use std::{
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::events::Event;
-use perfrun_api::{document, planning::plan, spec::Stored};
+use perfrun_api::{document, planning::plan, spec::StoredResults};
 use perfrun_contract::{
     newer::NewerName,
     tally::{Conclusion, Counts, EndReason},

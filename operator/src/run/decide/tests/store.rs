@@ -170,7 +170,7 @@ fn the_status_has_the_location_of_results() {
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         unreachable!("it has ended")
     };
-    let stored = Stored {
+    let stored = StoredResults {
         location: "s3://results/bench/tcp/uid-1/v2".to_owned(),
         image: "operator".to_owned(),
         pull_secrets: vec!["registry".to_owned()],
