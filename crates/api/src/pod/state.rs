@@ -53,7 +53,7 @@ pub fn state(pod: &Pod) -> PodState {
         return PodState::Starting;
     };
     let container = container(status.container_statuses.as_ref(), NODE_CONTAINER);
-    if let Some(end) = end(&name, status, container) {
+    if let Some(end) = end_trouble(&name, status, container) {
         return PodState::Gone(end);
     }
     let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
@@ -65,7 +65,7 @@ pub fn state(pod: &Pod) -> PodState {
 }
 
 /// Why the node of a pod has ended. `None` if it has not.
-fn end(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
+fn end_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
     if let Some(ended) = node.and_then(|node| node.state.as_ref()?.terminated.as_ref()) {
         let what = match ended.signal {
             Some(signal) => format!("signal {signal}"),

@@ -228,7 +228,7 @@ pub(super) async fn read_clocks(
 pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
     let open = parties.iter().enumerate().filter(|(_, party)| party.is_open());
     join_all(open.map(|(i, party)| async move {
-        let ended = end(&party.node, id).await;
+        let ended = end_trial(&party.node, id).await;
         let report = ended.and_then(|status| status.map(|status| party.report(status)).transpose());
         (i, report)
     }))
@@ -237,7 +237,7 @@ pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
 
 /// Cancels a trial at a node and waits for what it has measured until then; not longer than
 /// [`GRACE_TIMEOUT`]. `None` if the node finished in the meantime and has forgotten the trial.
-async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
+async fn end_trial(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> {
     // Deleting a finished trial would drop its result.
     let status = node.status(id).await?;
     if status.state == TrialState::Finished {
@@ -254,7 +254,7 @@ async fn end(node: &NodeClient, id: &str) -> Result<Option<TrialStatus>, Error> 
 /// Makes all nodes forget a trial of an earlier session.
 pub(super) async fn forget_all(parties: &[Party], id: &str) {
     join_all(parties.iter().map(|party| async move {
-        let has_result = end(&party.node, id).await.map(|status| status.is_some());
+        let has_result = end_trial(&party.node, id).await.map(|status| status.is_some());
         let forgotten = match has_result {
             Ok(true) => party.node.delete(id).await,
             Ok(false) | Err(Error::NotFound) => Ok(()),
