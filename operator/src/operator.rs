@@ -232,25 +232,25 @@ impl Process<'_> {
         });
         let (wake_schedule, woken_schedules) = mpsc::unbounded_channel();
         let schedules = reconcile_schedules(schedules, namespaces, woken_schedules);
-        let runs_seen = watch_runs(&context, namespaces, runs_writer, wake_schedule);
+        let run_changes = watch_runs(&context, namespaces, runs_writer, wake_schedule);
         let managed = watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGER}"));
-        let watching = context.clone();
-        let pods_seen = watch::<WatchedPod>(client, namespaces, managed, |_| {})
+        let of_pods = context.clone();
+        let pod_changes = watch::<WatchedPod>(client, namespaces, managed, |_| {})
             .reflect(pods_writer)
             .inspect_ok(move |event| {
                 if let watcher::Event::Delete(pod) = event {
-                    watching.turns.remove_pod(pod);
+                    of_pods.turns.remove_pod(pod);
                 }
             })
             .touched_objects();
-        let begun = context.clone();
-        let pods_seen = async move {
-            begun.are_runs_listed.wait().await;
-            pods_seen
+        let of_lists = context.clone();
+        let pod_changes = async move {
+            of_lists.are_runs_listed.wait().await;
+            pod_changes
         };
-        let runs = Controller::for_stream(runs_seen, runs)
+        let runs = Controller::for_stream(run_changes, runs)
             .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
-            .owns_stream(pods_seen.flatten_stream())
+            .owns_stream(pod_changes.flatten_stream())
             .reconcile_on(UnboundedReceiverStream::new(woken))
             .run(reconcile, after_error, context.clone())
             .for_each(|result| {

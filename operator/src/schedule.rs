@@ -89,10 +89,10 @@ pub(crate) async fn reconcile_schedules(
     metrics.export_schedules(Some(schedules.clone()));
     let memory = context.memory.clone();
     let keep = move |schedule: &mut WatchedSchedule| schedule.keep_within(|bytes| memory.for_spec(bytes));
-    let seen = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), keep)
+    let changes = watch::<WatchedSchedule>(&context.client, namespaces, watcher::Config::default(), keep)
         .reflect(writer)
         .applied_objects();
-    Controller::for_stream(seen, schedules)
+    Controller::for_stream(changes, schedules)
         .with_config(controller::Config::default().concurrency(RECONCILIATIONS_MAX))
         .reconcile_on(UnboundedReceiverStream::new(woken))
         .run(reconcile, after_error, Arc::new(context))

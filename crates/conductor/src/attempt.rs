@@ -12,8 +12,8 @@ use crate::{
     clock::NodeClock,
 };
 
-/// Names a run at its nodes. A conductor that resumes the run with the same id finds the trials that an earlier
-/// conductor left there, and one with another id never does.
+/// Names a run at its nodes. A conductor that resumes the run with the same id finds the trials that an
+/// earlier conductor left there, and one with another id never does.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RunId(String);
 

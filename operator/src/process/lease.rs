@@ -63,7 +63,7 @@ impl Leadership {
             election: Election {
                 name: name.to_owned(),
                 holder,
-                seen: None,
+                last_lease: None,
             },
             health,
             term: None,
@@ -173,7 +173,7 @@ struct Election {
     name: String,
     holder: String,
     /// The Lease as it was last read or written, and since when it has been so.
-    seen: Option<(Lease, Instant)>,
+    last_lease: Option<(Lease, Instant)>,
 }
 
 /// What to do about the Lease as it was read.
@@ -195,7 +195,7 @@ impl Election {
         };
         let held_before = self.is_holder();
         self.remember(current.clone(), now);
-        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        let since = self.last_lease.as_ref().map_or(now, |(_, since)| *since);
         let expired = now.duration_since(since) >= LEASE_DURATION;
         let current_holder = holder(&current);
         if current_holder == self.holder || current_holder.is_empty() || expired {
@@ -209,14 +209,18 @@ impl Election {
 
     /// Remembers the Lease, and since when it has been so.
     fn remember(&mut self, lease: Lease, now: Instant) {
-        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != lease) {
-            self.seen = Some((lease, now));
+        if self
+            .last_lease
+            .as_ref()
+            .is_none_or(|(last_lease, _)| *last_lease != lease)
+        {
+            self.last_lease = Some((lease, now));
         }
     }
 
-    /// Whether this operator held the Lease when it was last seen.
+    /// Whether this operator held the Lease when it was last read or written.
     fn is_holder(&self) -> bool {
-        self.seen
+        self.last_lease
             .as_ref()
             .is_some_and(|(lease, _)| holder(lease) == self.holder)
     }
@@ -224,7 +228,7 @@ impl Election {
     /// The epoch of a term that begins now: larger than that of all terms before, also if the Lease was
     /// deleted in the meantime.
     fn epoch(&self) -> u64 {
-        let lease = self.seen.as_ref().map(|(lease, _)| lease);
+        let lease = self.last_lease.as_ref().map(|(lease, _)| lease);
         let created = lease.and_then(|lease| lease.metadata.creation_timestamp.as_ref());
         let created = created.map_or(0, |created| created.0.as_second());
         let spec = lease.and_then(|lease| lease.spec.as_ref());
@@ -234,7 +238,7 @@ impl Election {
 
     /// The Lease without a holder. `None` if another operator holds it.
     fn without_holder(&self) -> Option<Lease> {
-        let (lease, _) = self.seen.as_ref().filter(|_| self.is_holder())?;
+        let (lease, _) = self.last_lease.as_ref().filter(|_| self.is_holder())?;
         let mut lease = lease.clone();
         lease.spec.get_or_insert_default().holder_identity = Some(String::new());
         Some(lease)

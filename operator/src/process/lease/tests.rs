@@ -12,7 +12,7 @@ fn election(holder: &str) -> Election {
     Election {
         name: "operator".to_owned(),
         holder: holder.to_owned(),
-        seen: None,
+        last_lease: None,
     }
 }
 
