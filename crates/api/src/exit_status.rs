@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_ascend() {
+    fn exit_statuses_of_a_command_ascend() {
         for statuses in &COMMANDS {
             let all: Vec<u8> = statuses.meanings().map(|(status, _)| status).collect();
             assert_eq!(all[..3], [SUCCESS, INCOMPLETE, USAGE], "{}", statuses.command);

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_read_as_it_is_without() {
+    fn a_document_is_read_alike_with_and_without_a_bound_of_memory() {
         let text = json!({
             "maps": {"7": {"a": 1, "b": ["Plain", {"Sized": {"bytes": null}}, {"Named": "x"}]}},
             "other": [true, -1, 0.5, {"deep": {}}],
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_more_than_is_left_ends_the_reading() {
+    fn a_document_that_takes_more_memory_than_is_left_is_refused() {
         let memory = Memory::of(2 * STRUCT_BYTES);
         assert!(memory.read::<Value>(&b"{}"[..]).is_ok());
         assert!(memory.read::<Value>(&b"[{}]"[..]).is_err() && memory.is_exceeded());

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn real_choices_stay() {
+    fn a_choice_between_types_stays() {
         let choice = json!({"anyOf": [{"type": "integer"}, {"type": "string"}]});
         assert_eq!(transformed(choice.clone()), choice);
     }

@@ -221,7 +221,7 @@ mod tests {
     };
 
     #[test]
-    fn only_text_that_is_a_name_is_carried() {
+    fn only_text_with_the_form_of_a_name_is_a_newer_name() {
         let name = NewerName::new("jitterP50").unwrap();
         assert_eq!(NewerName::new("jitterP50"), Some(name));
         assert_eq!(

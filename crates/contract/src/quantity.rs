@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_an_example() {
+    fn a_text_that_is_no_size_is_refused_with_an_example() {
         for text in ["", "Ki", "1.5Gi", "-1", "1 Ki", "1KiB", "99999999999Pi"] {
             let error = text.parse::<ByteSize>().unwrap_err().to_string();
             assert!(error.contains("64Ki"), "{error}");

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_runs_are_known_until_they_are_forgotten() {
+    fn a_run_that_no_longer_exists_has_a_plan_until_it_is_forgotten() {
         let plans = Plans::default();
         for uid in ["a", "b"] {
             plans.plan(uid, &run(1, "tcp"), held());

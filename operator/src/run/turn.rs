@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn others_share_as_far_as_the_operator_allows() {
+    fn runs_that_are_not_exclusive_share_as_far_as_the_operator_allows() {
         let others = [active(1, false), active(2, false)];
         assert_eq!(may_begin(&waiting(3, false), &others, 3), Ok(()));
         assert_eq!(

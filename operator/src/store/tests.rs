@@ -209,7 +209,7 @@ fn a_secret_does_not_choose_the_address() {
 }
 
 #[test]
-fn names_in_addresses_are_names() {
+fn a_region_or_an_account_that_is_no_name_is_refused() {
     for (url, keys) in [
         (
             "s3://results/a",
@@ -233,7 +233,7 @@ fn names_in_addresses_are_names() {
 }
 
 #[test]
-fn other_places_are_refused() {
+fn a_url_of_no_known_store_is_refused() {
     for url in ["https://example.com/results", "memory:///results", "results"] {
         assert!(bucket::open(&settings(url.to_owned())).is_err(), "{url}");
     }

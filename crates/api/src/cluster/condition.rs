@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn no_case_has_a_reason_twice() {
+    fn no_status_of_a_condition_has_a_reason_twice() {
         for Case { type_, reasons, .. } in cases() {
             let names: BTreeSet<_> = reasons.iter().map(Reason::as_ref).collect();
             assert_eq!(names.len(), reasons.len(), "{type_}: {reasons:?}");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_workload_is_counted() {
+    fn every_workload_is_in_the_list_of_all() {
         let schema = schemars::schema_for!(Workload).to_value();
         let fields = schema["properties"].as_object().unwrap();
         assert_eq!(fields.len(), Workload::ALL.len());

@@ -47,7 +47,7 @@ fn presets_of_the_published_benchmark_impair_one_direction() {
 }
 
 #[test]
-fn every_figure_of_a_preset_reads() {
+fn every_figure_of_a_preset_is_in_its_impairments() {
     for preset in PRESETS.iter() {
         let network = &preset.network;
         let impairments = network.impairments().unwrap();
@@ -250,7 +250,7 @@ fn a_field_that_describes_nothing_in_its_direction_is_refused() {
 }
 
 #[test]
-fn the_rate_of_a_network_is_the_higher_one_and_none_if_one_way_is_open() {
+fn the_rate_of_a_network_is_the_higher_one_and_none_if_one_direction_has_none() {
     assert_eq!(impairments("dsl").rate(), Some(100e6));
     assert_eq!(far("delay: 1ms, toServer: {rate: 1Mbit}").rate(), None);
     assert_eq!(impairments("lat10").rate(), None);

@@ -482,7 +482,7 @@ fn in_memory_a_client_is_its_own_server() {
 }
 
 #[test]
-fn memory_joins_no_two_builds() {
+fn peers_in_memory_are_of_one_variant() {
     let plan = plan(
         "workload: {ping: {}}\n\
          stacks: [{name: new, stack: libp2p, env: {A: b}}]\n\

@@ -23,7 +23,7 @@ fn a_completed_trial_has_metrics_and_no_flags() {
 }
 
 #[test]
-fn skew_is_by_our_clock_and_lateness_by_the_nodes() {
+fn skew_is_by_the_clock_of_the_conductor_and_lateness_by_those_of_nodes() {
     let cell = cell(2);
     let mut facts = facts(
         &cell,

@@ -107,7 +107,7 @@ async fn a_trial_that_takes_too_long_times_out_at_the_node() {
 }
 
 #[tokio::test]
-async fn a_trial_that_nodes_do_not_time_out_is_ended_by_us() {
+async fn a_trial_that_nodes_do_not_time_out_is_ended_by_the_conductor() {
     let node = |works_until| Script {
         works_until,
         ignores_timeout: true,

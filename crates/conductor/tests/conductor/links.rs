@@ -215,7 +215,7 @@ async fn links_that_are_not_as_configured_are_not_filled() {
 }
 
 #[tokio::test]
-async fn an_unavailable_back_end_is_reported_before_any_trial() {
+async fn an_unavailable_backend_is_reported_before_any_trial() {
     let bench = on(&["lat10"], Fault::None, Fault::Incapable);
     let out = bench.run().await;
     assert_eq!(out.end.reason, Some(EndReason::ImpairmentUnsupported));

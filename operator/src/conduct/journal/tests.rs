@@ -184,7 +184,7 @@ async fn an_operator_that_takes_over_knows_the_trials_not_needed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_that_takes_over_knows_the_measured_links() {
+async fn an_operator_that_takes_over_knows_the_measured_networks() {
     let server = TestServer::new();
     let mut job = job(&server);
     job.spec.matrix.networks = vec!["none".to_owned(), "wan".to_owned()];

@@ -631,7 +631,7 @@ fn pods_of_a_run_that_is_being_deleted_are_deleted_at_any_time() {
 }
 
 #[test]
-fn times_of_conditions_stay_while_they_do() {
+fn the_transition_time_of_a_condition_stays_while_its_status_does() {
     let mut life = Life::running();
     let since = life.condition(Type::Running).last_transition_time.clone();
     life.later(60).reconcile();

@@ -149,7 +149,7 @@ fn a_node_that_never_starts_is_not_the_fault_of_the_store() {
 }
 
 #[test]
-fn the_pod_is_deleted_even_if_others_of_a_failed_run_are_kept() {
+fn the_pod_that_keeps_results_is_deleted_even_if_others_of_a_failed_run_are_kept() {
     let mut life = Life::with_store();
     life.spec.cleanup.keep_pods_on_failure = true;
     let first = life.reconcile();
