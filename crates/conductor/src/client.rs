@@ -144,7 +144,7 @@ pub enum Error {
     /// No answer, in spite of retries; or a gateway says that it got none.
     #[error("failed to reach the node")]
     Unreachable(#[source] BoxError),
-    /// 401: not our token, so perhaps not our node.
+    /// 401: the node has another token, so perhaps it is one of another run.
     #[error("the node does not accept the token")]
     Unauthorized,
     /// 404.

@@ -1,4 +1,4 @@
-//! Where each node's clock stands against ours.
+//! The offset of each node's clock to the conductor's, which is a [`LocalClock`].
 //!
 //! Nodes' clocks are monotonic and begin anywhere. A round trip to a node tells the offset of its clock to
 //! within half of the round-trip time, since the node read its clock at some moment between the two. From
@@ -16,7 +16,7 @@ const READINGS_MAX: usize = 16;
 /// How far two clocks may drift apart, in nanoseconds per second: 50 ppm each is what quartz is good for.
 const DRIFT_NANOSECONDS_PER_SECOND: i64 = 100_000;
 
-/// Our clock: nanoseconds since it was made.
+/// The clock of the conductor: nanoseconds since it was made.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalClock(Instant);
 
@@ -38,7 +38,7 @@ impl Default for LocalClock {
     }
 }
 
-/// One reading of a node's clock. In nanoseconds of our clock, except `node`, which is in those of the
+/// One reading of a node's clock. In nanoseconds of the local clock, except `node`, which is in those of the
 /// node's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ClockReading {
@@ -56,14 +56,14 @@ impl ClockReading {
         self.received - self.sent
     }
 
-    /// The node's clock less ours, if it was read half-way.
+    /// The node's clock less the local one, if it was read half-way.
     pub fn offset(&self) -> i64 {
         i64::try_from(self.node)
             .unwrap_or(i64::MAX)
             .saturating_sub(self.middle())
     }
 
-    /// How wrong [`Self::offset`] may be at a time of our clock.
+    /// How wrong [`Self::offset`] may be at a time of the local clock.
     pub fn uncertainty(&self, at: i64) -> i64 {
         let age = (at - self.middle()).abs();
         self.duration() / 2
@@ -85,14 +85,14 @@ pub struct NodeClock {
 /// The offset of a node's clock at some moment, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Offset {
-    /// The node's clock less ours.
+    /// The node's clock less the local one.
     pub nanoseconds: i64,
     /// How wrong that may be.
     pub uncertainty: i64,
 }
 
 impl Offset {
-    /// This clock less another, where both are offsets from ours.
+    /// This clock less another, where both are offsets from the local one.
     pub fn since(self, other: Self) -> Self {
         Self {
             nanoseconds: self.nanoseconds.saturating_sub(other.nanoseconds),
@@ -100,12 +100,12 @@ impl Offset {
         }
     }
 
-    /// A moment of our clock as the node's clock shows it.
+    /// A moment of the local clock as the node's clock shows it.
     pub fn to_node(self, local: i64) -> u64 {
         u64::try_from(local.saturating_add(self.nanoseconds)).unwrap_or(0)
     }
 
-    /// A moment of the node's clock as ours shows it.
+    /// A moment of the node's clock as the local one shows it.
     pub fn to_local(self, node: u64) -> i64 {
         i64::try_from(node)
             .unwrap_or(i64::MAX)
@@ -136,7 +136,7 @@ impl NodeClock {
         self.readings.push_back(reading);
     }
 
-    /// The offset at a moment of our clock. `None` if the node has never been measured.
+    /// The offset at a moment of the local clock. `None` if the node has never been measured.
     pub fn offset(&self, at: i64) -> Option<Offset> {
         let best = self
             .readings

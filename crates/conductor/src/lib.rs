@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `attempt` | one attempt at a trial, what nodes know it by, and its nodes |
 //! | [`client`] | the calls of the node contract over HTTP |
-//! | [`clock`] | offsets between nodes' clocks and ours |
+//! | [`clock`] | offsets between nodes' clocks and the conductor's |
 //! | `trial` | one trial: the order of calls, and what is done when one fails |
 //! | `record` | from what was observed to a record: pure |
 //! | `links` | setting and measuring the links that trials run over |

@@ -166,8 +166,8 @@ pub(crate) fn record(facts: Facts<'_>) -> TrialRecord {
         start_skew_seconds: starts.skew,
         clock_uncertainty_seconds: starts.uncertainty,
         start_lateness_seconds: starts.lateness,
-        // A result that an earlier session left on the nodes was measured before we came: nothing is left
-        // then.
+        // A result that an earlier session left on the nodes was measured before this one began: nothing is
+        // left then.
         overhead_seconds: (facts.took.as_secs_f64() - longest).max(0.0),
         session: facts.session,
         disturbance: None,

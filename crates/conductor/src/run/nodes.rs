@@ -23,7 +23,7 @@ use crate::{
     traits::{NodeHandle, ReplaceReason},
 };
 
-/// How often the clock of a node that is new to us is read.
+/// How often the clock of a new node is read.
 const CLOCK_READINGS: usize = 8;
 
 /// The longest pause between two attempts to reach a node that is being started.

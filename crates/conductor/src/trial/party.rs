@@ -91,7 +91,7 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
 }
 
 impl Party {
-    /// Whether the trial is in progress there, as far as we know.
+    /// Whether the trial is in progress at the node, as far as is known here.
     pub(super) fn is_open(&self) -> bool {
         self.has_accepted && !self.has_ended
     }

@@ -71,7 +71,7 @@ async fn a_server_lost_in_a_trial_is_named_though_clients_saw_it_first() {
 
 #[tokio::test]
 async fn a_client_that_failed_on_a_dead_server_is_the_servers_loss() {
-    // The server dies in the middle, and the client notices before we do.
+    // The server dies in the middle, and the client notices before the conductor does.
     let died = CancellationToken::new();
     let client = Script {
         fails: Some((TrialState::Finished, Reason::DialFailed)),

@@ -97,7 +97,7 @@ impl Reason {
     }
 
     /// How far from the root a failure usually is. Peers of a dead node see broken streams and refused dials,
-    /// often before we see the node dead; a trial that we cancelled is never the cause.
+    /// often before the conductor notices that it is dead. A trial that was cancelled is never the cause.
     pub fn remoteness(self) -> u8 {
         match self {
             Self::NodeLost => 0,
