@@ -26,7 +26,7 @@ pub struct NetworkImpairments {
     pub client_relay: Option<Impairment>,
     /// What happens between servers and a relay, if it differs from `to_server` and `to_client`.
     pub server_relay: Option<Impairment>,
-    /// The back end that impairs packets.
+    /// The backend that impairs packets.
     pub backend: Backend,
 }
 

@@ -522,7 +522,7 @@ pub struct LinkStatus {
 pub struct LinkRequest {
     /// Which peers are reached over which link; those that are not named, over an unimpaired one.
     pub link: OutgoingLinks,
-    /// The back end that impairs packets.
+    /// The backend that impairs packets.
     pub backend: Backend,
     /// Seed of the random decisions: equal packets have the same fate after equal seeds. Random, if absent.
     /// netem before Linux 6.6 ignores it.

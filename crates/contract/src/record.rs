@@ -218,7 +218,7 @@ impl LinkCheck {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkRecord {
-    /// The back end that impaired packets.
+    /// The backend that impaired packets.
     pub backend: ActiveBackend,
     /// How packets passed.
     pub mode: Mode,

@@ -24,7 +24,7 @@ const SCRATCH_TAP: &str = "netemtry%d";
 const SCRATCH: &str = "netemtry";
 const SCRATCH_PEER: &str = "netemtrypeer";
 
-/// Tries each back end in the network namespace of the calling thread, and checks that nothing on this
+/// Tries each backend in the network namespace of the calling thread, and checks that nothing on this
 /// interface is in the way. Takes some milliseconds and leaves nothing.
 pub fn probe(interface: &str) -> Capabilities {
     let index = find(interface);

@@ -1,4 +1,4 @@
-//! An interface whose links are impaired, by either back end.
+//! An interface whose links are impaired, by either backend.
 
 use std::{error, iter};
 
@@ -17,9 +17,9 @@ use crate::{
 /// Options that are not part of the link.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The back end to use.
+    /// The backend to use.
     pub backend: Backend,
-    /// Makes the random decisions of the user-space back end repeat themselves each time links are set. netem
+    /// Makes the random decisions of the user-space backend repeat themselves each time links are set. netem
     /// has its own randomness.
     pub seed: Option<u64>,
 }
@@ -27,16 +27,16 @@ pub struct Options {
 /// Why a link is not as configured.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// No back end works here, or the requested one does not.
+    /// No backend works here, or the requested one does not.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The interface is out of reach, or its filters are not as set.
     #[error(transparent)]
     Interface(#[from] interface::Error),
-    /// The kernel back end failed.
+    /// The kernel backend failed.
     #[error("the link in the kernel")]
     Kernel(#[from] kernel::Error),
-    /// The user-space back end failed.
+    /// The user-space backend failed.
     #[error("the link in user space")]
     Userspace(#[from] userspace::Error),
 }
@@ -83,7 +83,7 @@ impl Emulator {
             Backend::Auto => capabilities::probe(interface).choose(link)?,
         };
         let mut cleared = Interface::open(interface, EGRESS)?;
-        // What the other back end has left is removed last, so that no packet passes unimpaired in between.
+        // What the other backend has left is removed last, so that no packet passes unimpaired in between.
         Ok(Self(match kind {
             ActiveBackend::Kernel => {
                 let kernel = Kernel::start(interface, link)?;

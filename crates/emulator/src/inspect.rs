@@ -46,7 +46,7 @@ pub enum Inspection {
 /// Inspects an interface of the calling thread's network namespace.
 pub fn inspect(interface: &str) -> Result<Inspection, Error> {
     let mut interface = Interface::open(interface, EGRESS)?;
-    // The filters of the user-space back end come before netem.
+    // The filters of the user-space backend come before netem.
     if userspace::is_active_on(&mut interface)? {
         if let Ok((state, process)) = status::fetch(&interface.name) {
             return Ok(Inspection::Userspace { state, process });

@@ -1,4 +1,4 @@
-//! An interface of the calling thread's network namespace, as both back ends use it.
+//! An interface of the calling thread's network namespace, as both backends use it.
 
 use perfrun_link::OutgoingLinks;
 use rtnetlink::packet_route::tc::TcHandle;
@@ -9,7 +9,7 @@ use crate::{
     rules::{self, Rules},
 };
 
-/// Why an interface is out of reach, or its filters are not as they should be, whichever back end sets them.
+/// Why an interface is out of reach, or its filters are not as they should be, whichever backend sets them.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The netlink socket failed.
@@ -49,7 +49,7 @@ impl Error {
     }
 }
 
-/// An interface, and the filters of a back end on it.
+/// An interface, and the filters of a backend on it.
 pub(crate) struct Interface {
     pub(crate) netlink: Netlink,
     pub(crate) name: String,

@@ -69,12 +69,12 @@ pub enum Error {
     Interface(#[from] interface::Error),
     /// prio has sixteen classes, and all other traffic needs one.
     #[error(
-        "unable to impair {0} routes differently in the kernel, which supports {KERNEL_ROUTES_MAX}: merge some, or use the user-space back end"
+        "unable to impair {0} routes differently in the kernel, which supports {KERNEL_ROUTES_MAX}: merge some, or use the user-space backend"
     )]
     TooManyRoutes(usize),
     /// Another program has configured the interface.
     #[error(
-        "{device} already has a queueing discipline ({kind}): remove it (`tc qdisc del dev {device} root`), or use the user-space back end"
+        "{device} already has a queueing discipline ({kind}): remove it (`tc qdisc del dev {device} root`), or use the user-space backend"
     )]
     RootTaken {
         /// The interface.
@@ -95,7 +95,7 @@ pub enum Error {
     /// An old kernel ignores parameters that it does not know, or another program has changed the qdisc.
     #[error(
         "the kernel's link to {peer} is {has}, but {wanted} was set: if no other program has changed it, use the user-space \
-         back end or a newer kernel"
+         backend or a newer kernel"
     )]
     NotAsSet {
         /// The first peer of the link.

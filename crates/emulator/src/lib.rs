@@ -8,11 +8,11 @@
 //! | module | owns | must not |
 //! |---|---|---|
 //! | `frame` | the bytes of frames | decide about them |
-//! | `kernel`, `userspace` | the two back ends | be public, except for their errors; know each other |
+//! | `kernel`, `userspace` | the two backends | be public, except for their errors; know each other |
 //! | `interface`, `rules`, `tc`, `netlink`, `tap`, `realtime`, [`awake`] | requests to the kernel | touch what belongs to others |
 //! | [`mod@inspect`], `caught`, [`status`] | the existing impairment, read from the kernel or from the process that serves it | change it |
 //! | `fuzzing` | what fuzz targets call with foreign bytes | be called by programs |
-//! | [`probe`] | measuring a link from one peer to the other | know which back end impairs it |
+//! | [`probe`] | measuring a link from one peer to the other | know which backend impairs it |
 //!
 //! The parameters of links, the fate of each packet, and the judgement of a measured link are the subject of
 //! [`perfrun_link`], which does no I/O.

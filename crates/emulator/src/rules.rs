@@ -1,4 +1,4 @@
-//! Filters that select the packets to peers, the same for both back ends.
+//! Filters that select the packets to peers, the same for both backends.
 //!
 //! Filters are replaced without a gap: new ones are in place before old ones are removed. If the process is
 //! killed in between, one set or the other still catches packets to peers.

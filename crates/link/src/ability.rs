@@ -19,7 +19,7 @@ pub struct Capabilities {
     pub kernel: Ability,
     /// A TAP device, and the filters that redirect packets to it and back.
     pub userspace: Ability,
-    /// Real-time priority. Without it the user-space back end is late when other processes are busy.
+    /// Real-time priority. Without it the user-space backend is late when other processes are busy.
     pub real_time: Ability,
 }
 
@@ -54,11 +54,11 @@ pub enum Obstacle {
     )]
     NoRealTime,
     /// sch_netem is missing.
-    #[error("this kernel has no netem: run `modprobe sch_netem` on the host, or use the user-space back end")]
+    #[error("this kernel has no netem: run `modprobe sch_netem` on the host, or use the user-space backend")]
     NoNetem,
     /// sch_prio or sch_tbf is missing.
     #[error(
-        "this kernel has netem, but not the modules that it needs: run `modprobe -a sch_prio sch_tbf` on the host, or use the user-space back end"
+        "this kernel has netem, but not the modules that it needs: run `modprobe -a sch_prio sch_tbf` on the host, or use the user-space backend"
     )]
     NoClasses,
     /// sch_ingress is missing.
@@ -94,18 +94,18 @@ pub enum Obstacle {
     NoInterface,
     /// Another program has configured the interface.
     #[error(
-        "the interface already has a queueing discipline: remove it (`tc qdisc del dev INTERFACE root`), or use the user-space back end"
+        "the interface already has a queueing discipline: remove it (`tc qdisc del dev INTERFACE root`), or use the user-space backend"
     )]
     RootTaken,
     /// The kernel's answer was truncated or lost, or has another format.
-    #[error("the kernel's answer could not be read: try again, or use the other back end")]
+    #[error("the kernel's answer could not be read: try again, or use the other backend")]
     Unreadable,
     /// Any other reason.
-    #[error("the kernel refused for another reason: try again, or use the other back end")]
+    #[error("the kernel refused for another reason: try again, or use the other backend")]
     Other,
 }
 
-/// No back end can impair links here.
+/// No backend can impair links here.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error(
     "links cannot be impaired here; by the kernel: {kernel} ({kernel_detail}); in user space: {userspace} ({userspace_detail})"
@@ -117,7 +117,7 @@ pub struct Unsupported {
     pub kernel_detail: String,
     /// Why user space cannot.
     pub userspace: Obstacle,
-    /// The message of the user-space back end.
+    /// The message of the user-space backend.
     pub userspace_detail: String,
 }
 
@@ -133,7 +133,7 @@ impl Capabilities {
         match (&self.kernel, &self.userspace) {
             (Ability::Available, _) if fits => Ok(ActiveBackend::Kernel),
             (_, Ability::Available) => Ok(ActiveBackend::Userspace),
-            // The kernel back end then reports why it cannot.
+            // The kernel backend then reports why it cannot.
             (Ability::Available, _) => Ok(ActiveBackend::Kernel),
             (
                 Ability::Unavailable {

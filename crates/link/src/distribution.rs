@@ -2,7 +2,7 @@
 //!
 //! netem does not compute distributions. It draws an entry of a table of 4096 quantiles, in units of the
 //! jitter. iproute2 makes tc's tables with `netem/normal.c`, `pareto.c` and `paretonormal.c`. This module
-//! computes the same tables from their formulas, so that both back ends draw from one table and need no file
+//! computes the same tables from their formulas, so that both backends draw from one table and need no file
 //! of tc.
 
 use crate::impairment::JitterDistribution;

@@ -1,7 +1,7 @@
 //! What a link does to packets in one direction: the parameters, and the rules that they must keep.
 //!
 //! Terms and meaning are those of tc-netem(8), so that parameters from elsewhere can be used as they are.
-//! Both back ends follow the order in which `net/sched/sch_netem.c` decides: duplicate, lose, corrupt, queue
+//! Both backends follow the order in which `net/sched/sch_netem.c` decides: duplicate, lose, corrupt, queue
 //! limit, reorder, delay, rate.
 
 mod words;

@@ -9,7 +9,7 @@
 //! | [`fate`] | what happens to each packet |
 //! | [`distribution`] | tables of delays |
 //! | [`binomial`] | how many of a number of draws succeed |
-//! | [`ability`] | which back ends are available in one place, and why not |
+//! | [`ability`] | which backends are available in one place, and why not |
 //! | [`state`] | what happened on a link, and whether to trust it |
 //! | [`probe`] | how a link is measured, and how the result is judged |
 

@@ -26,7 +26,7 @@ const LATENESS_TOLERANCE_RATIO: f64 = 0.05;
 pub struct LinkState {
     /// The configured link.
     pub link: OutgoingLinks,
-    /// The back end that impairs the link.
+    /// The backend that impairs the link.
     pub backend: ActiveBackend,
     /// Whether merged packets stay merged.
     pub mode: Mode,
@@ -36,7 +36,7 @@ pub struct LinkState {
     pub worker: Option<Worker>,
 }
 
-/// The back end that is requested.
+/// The backend that is requested.
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Display, EnumString, Eq, JsonSchema, PartialEq, Serialize,
 )]
@@ -52,7 +52,7 @@ pub enum Backend {
     Userspace,
 }
 
-/// The back end that impairs a link.
+/// The backend that impairs a link.
 #[derive(Clone, Copy, Debug, Deserialize, Display, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -1,7 +1,7 @@
 //! `perfrun link` as a process, on a link between two network namespaces.
 //!
 //! All tests need root, and are skipped by name elsewhere. The tests of `perfrun-emulator` cover the kernel's
-//! back end, on kernels with netem.
+//! backend, on kernels with netem.
 
 // Helpers outside of `#[test]` functions fail a test by panicking, as those do; what they print is for its
 // output.

@@ -1,4 +1,4 @@
-//! The back end of kernels that have netem. Where this kernel has none, `uml` boots one that has.
+//! The backend of kernels that have netem. Where this kernel has none, `uml` boots one that has.
 
 use perfrun_link::Backend;
 

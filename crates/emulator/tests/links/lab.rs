@@ -44,7 +44,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Returns `None`, and logs a skip, where namespaces cannot be made or the back end does not work.
+    /// Returns `None`, and logs a skip, where namespaces cannot be made or the backend does not work.
     pub(crate) fn new(backend: Backend) -> Option<Self> {
         let alone = alone();
         let namespaces = Namespace::new().and_then(|near| Ok((near, Namespace::new()?)));

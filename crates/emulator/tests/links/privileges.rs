@@ -1,4 +1,4 @@
-//! Which back ends work with which privileges, and the reasons given where they do not.
+//! Which backends work with which privileges, and the reasons given where they do not.
 
 use std::{
     env, fs,

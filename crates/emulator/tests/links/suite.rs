@@ -1,4 +1,4 @@
-//! Tests for both back ends: parameters here, the handling of links in [`handling`].
+//! Tests for both backends: parameters here, the handling of links in [`handling`].
 
 mod handling;
 mod losses;
@@ -27,7 +27,7 @@ use crate::{
     witness::beside,
 };
 
-/// Declares the tests below for one of the back ends.
+/// Declares the tests below for one of the backends.
 macro_rules! tests {
     ($backend:expr) => {
         $crate::suite::tests! {
@@ -290,7 +290,7 @@ fn spread(round_trips: Vec<Option<f64>>) -> (f64, f64) {
     (variance.sqrt(), times[count * 95 / 100] - times[count * 5 / 100])
 }
 
-/// Compares two samples of each back end by the Kolmogorov-Smirnov test.
+/// Compares two samples of each backend by the Kolmogorov-Smirnov test.
 pub(crate) fn both_back_ends_give_the_same() {
     let jittery = Impairment {
         jitter: Some(Jitter {

@@ -1,4 +1,4 @@
-//! The user-space back end.
+//! The user-space backend.
 
 use std::time::Duration;
 

@@ -153,7 +153,7 @@ fn rates(checks: &[&LinkCheck], quantity: Quantity, available: fn(&Leg) -> Optio
     format!("≥ {}", text(received.fold(f64::INFINITY, f64::min)))
 }
 
-/// The back ends that impaired links in trials on this network.
+/// The backends that impaired links in trials on this network.
 fn backends(results: &ReportedRun<'_>, network: &str) -> String {
     let cells = &results.plan.cells;
     let records = results.trials.iter().filter(|record| {
