@@ -170,8 +170,10 @@ fn stream<T>(text: &str, read: impl Fn(usize, Value) -> Result<(String, T), Erro
         budget: serde_saphyr::budget! { max_recorded_anchor_events: REPEATED_MAX },
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPEATED_MAX },
     };
-    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| Error::Syntax(error.render_with_formatter(&UserMessageFormatter)))?;
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        let message = error.render_with_formatter(&UserMessageFormatter);
+        Error::Syntax(message.strip_prefix("error: ").unwrap_or(&message).to_owned())
+    })?;
     let documents = values
         .into_iter()
         .enumerate()

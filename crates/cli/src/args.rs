@@ -204,7 +204,7 @@ pub enum Command {
     Conformance(Conformance),
     /// Start a node program and print what its stacks can do, for `stacks` of a document.
     Describe(Describe),
-    /// Check files against the rules of the resource.
+    /// Check documents of runs and schedules by the rules of a cluster.
     Validate(Validate),
     /// Print results, or draw plots of them.
     Report(Report),
@@ -284,9 +284,9 @@ pub struct Run {
         help_heading = OBSERVATION
     )]
     pub profile: Option<CallGraph>,
-    /// Wait until this machine is quiet for two seconds, but not longer than DURATION: until other processes
-    /// use at most 10 % of its CPUs, and its hypervisor gives at most 5 % of their time to other machines.
-    /// Then fail with exit status 1. Without this option, perfrun only says that the machine is busy.
+    /// Begin when this machine has been quiet for two seconds: other processes use at most 10 % of its CPUs,
+    /// and its hypervisor gives at most 5 % of their time to other machines. If that takes longer than
+    /// DURATION, fail with exit status 1. Without this option, perfrun only says that the machine is busy.
     #[arg(long, value_name = "DURATION", value_parser = link::time, help_heading = MEASUREMENT)]
     pub wait_quiet: Option<Duration>,
     #[command(flatten)]
@@ -464,7 +464,7 @@ What is compared with what:
   BASE CANDIDATE          two runs: their differences, never better or worse, since machines differ between runs
   --base RUN... --candidate RUN...
                           at least 6 runs of each side, measured in turn: the first of each are a pair, and so on
-  --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether they predict it
+  --history DIR RUN       a run and at least 5 earlier ones of the same name in DIR: whether it is as they predict
 
 RUN is a results folder, a results.json or a results.json.gz. A folder that holds results folders stands for all of \
 them. Cells with the same name are compared, except the raw reference. Runs must be alike in everything but the node \

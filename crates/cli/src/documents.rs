@@ -35,6 +35,7 @@ fn text(file: &Path) -> anyhow::Result<String> {
     let input: Box<dyn Read> = if file == Path::new("-") {
         Box::new(io::stdin())
     } else {
+        ensure!(!file.is_dir(), "{} is a folder: name a file in it", label(file));
         Box::new(File::open(file).with_context(failed)?)
     };
     // Text would end within a character where it is too long.

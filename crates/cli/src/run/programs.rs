@@ -203,7 +203,8 @@ pub(super) fn check_variants<'a>(
         let variant = program.variant.as_deref();
         if let Some(name) = variant.filter(|name| !variants.contains(name)) {
             let has = match variants.len() {
-                0 => "it has none".to_owned(),
+                0 => "it has none: use --node PATH for all nodes, or list the variant in spec.stacks"
+                    .to_owned(),
                 _ => format!(
                     "it has {}",
                     variants.iter().copied().collect::<Vec<_>>().join(", ")

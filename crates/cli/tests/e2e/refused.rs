@@ -170,6 +170,13 @@ fn a_missing_file_is_refused() {
 }
 
 #[test]
+fn a_folder_in_place_of_a_file_is_refused() {
+    let scratch = Scratch::new();
+    let ended = scratch.call(&["plan", "."]).expect(1);
+    assert_eq!(ended.stderr, "perfrun: . is a folder: name a file in it\n");
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_refused() {
     let scratch = Scratch::new();
     let document = document::run("unkept");
@@ -221,6 +228,13 @@ fn a_node_program_for_an_unknown_variant_is_refused() {
         &document,
         &["--node", "nxt=/bin/true"],
         "--node nxt=..: the document has no stack variant nxt, it has next",
+    );
+    refuse_to_run(
+        &scratch,
+        &document::run("unlisted"),
+        &["--node", "next=/bin/true"],
+        "--node next=..: the document has no stack variant next, it has none: use --node PATH for all nodes, or \
+         list the variant in spec.stacks",
     );
     refuse_to_run(
         &scratch,
