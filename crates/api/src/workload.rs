@@ -28,7 +28,7 @@ pub struct Workload {
     pub bandwidth: Option<Bandwidth>,
     /// Time to open many substreams on one connection.
     pub substreams: Option<Substreams>,
-    /// Time to set up a new connection, from dialling to the first byte that comes back.
+    /// Time to set up a new connection, from the dial to the first byte that comes back.
     pub handshakes: Option<Handshakes>,
     /// Round-trip time as an application sees it, on one open stream.
     pub ping: Option<Ping>,
