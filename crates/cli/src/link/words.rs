@@ -62,7 +62,7 @@ pub(super) fn peers(peers: &[Prefix]) -> String {
 /// A time with three significant digits and its unit.
 pub(super) fn short_time(nanoseconds: u64) -> String {
     let (value, unit) = match nanoseconds {
-        0..1_000_000 => (nanoseconds as f64 / 1e3, "us"),
+        0..1_000_000 => (nanoseconds as f64 / 1e3, "µs"),
         1_000_000..1_000_000_000 => (nanoseconds as f64 / 1e6, "ms"),
         _ => (nanoseconds as f64 / 1e9, "s"),
     };
@@ -148,7 +148,7 @@ mod tests {
         let texts = times.map(short_time);
         assert_eq!(
             texts,
-            ["0.01 us", "999 us", "1.23 ms", "50.2 ms", "101 ms", "2.50 s"]
+            ["0.01 µs", "999 µs", "1.23 ms", "50.2 ms", "101 ms", "2.50 s"]
         );
     }
 }
