@@ -332,8 +332,12 @@ impl Counted {
             (0, ..) => format!("no {thing} counts ({})", Vec::from_iter(others).join(", ")),
             (count, ..) => {
                 let plural = if count == 1 { "" } else { "s" };
-                let parts = [format!("{count} {thing}{plural}")].into_iter().chain(others);
-                format!("{found} ({})", Vec::from_iter(parts).join(", "))
+                let others = Vec::from_iter(others).join(", ");
+                let without = match others.is_empty() {
+                    true => others,
+                    false => format!("; not counted: {others}"),
+                };
+                format!("{found} ({count} {thing}{plural}{without})")
             }
         }
     }

@@ -376,7 +376,7 @@ fn shares_of_raw_are_taken_in_each_iteration() {
     disturb(&mut run.records[0]);
     let evidence = run.judge().gates[0].evidence.clone();
     assert!(
-        evidence.contains(" of raw (19 iterations, 1 disturbed), where at least "),
+        evidence.contains(" of raw (19 iterations; not counted: 1 disturbed), where at least "),
         "{evidence}"
     );
 }
@@ -417,7 +417,7 @@ fn trials_that_do_not_count_are_named_with_the_reason() {
     }
     let some = evidence(6, 1, 0, Reason::NodeLost);
     assert!(
-        some.ends_with(&format!(" (5 trials, 1 disturbed){expected}")),
+        some.ends_with(&format!(" (5 trials; not counted: 1 disturbed){expected}")),
         "{some}"
     );
 }

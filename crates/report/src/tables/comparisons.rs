@@ -120,7 +120,8 @@ pub(crate) fn comparisons<'a>(
     // A variant with the name of its side says nothing.
     let of_all = of_all.filter_map(|(side, pairs, _)| {
         let pair = pairs.first()?;
-        (*pair != format!("{side} → {side}")).then(|| format!("{side} {pair}"))
+        let is_named = *pair != side && *pair != format!("{side} → {side}");
+        is_named.then(|| format!("{side} {pair}"))
     });
     let of = match of_all.collect::<Vec<_>>().join(", ") {
         names if names.is_empty() => names,

@@ -22,6 +22,21 @@ fn a_comparison_of_two_stacks_names_both() {
     }
 }
 
+#[test]
+fn a_candidate_with_the_name_of_its_side_is_not_named_twice() {
+    const SPEC: &str = "
+  workload: {bandwidth: {sizes: [64Mi]}}
+  stacks: [{name: base, stack: STACK}, {name: candidate, stack: STACK}]
+  matrix: {clients: [base], servers: [base], transports: [tcp], rawReference: false}
+  compare: [{baseline: base, candidate: candidate}]
+  iterations: 20
+";
+    for stack in ["libp2p", "raw"] {
+        let drawn = markdown(&run(&SPEC.replace("STACK", stack)).results().reported_run());
+        assert!(drawn.contains("\nMedians, baseline → candidate; "), "{drawn}");
+    }
+}
+
 /// Results on a terminal of a hundred columns, which have one table there.
 fn one_table(results: &Results) -> String {
     let drawn = shown(results, 100);
