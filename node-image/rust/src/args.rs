@@ -245,8 +245,14 @@ fn protocol() -> impl TypedValueParser<Value = BandwidthProtocol> {
     PossibleValuesParser::new(BandwidthProtocol::VARIANTS).try_map(|name| name.parse())
 }
 
+const SERVER_EXAMPLES: &str = "\
+Examples:
+  perfrun-node server --stack libp2p --listen /ip4/127.0.0.1/udp/4001/quic-v1
+  perfrun-node server --stack raw --listen 127.0.0.1:4002";
+
 /// A stand-alone server.
 #[derive(Args, Debug)]
+#[command(after_help = SERVER_EXAMPLES)]
 pub struct Server {
     #[command(flatten)]
     pub stack: StackArgs,
@@ -269,8 +275,14 @@ pub struct Server {
     pub output: Output,
 }
 
+const CLIENT_EXAMPLES: &str = "\
+Examples:
+  perfrun-node client --stack libp2p --server ADDRESS --upload-bytes 64Mi    # ADDRESS: what the server printed
+  perfrun-node client --stack raw --server 127.0.0.1:4002 --upload-bytes 4Gi --download-bytes 4Gi";
+
 /// A stand-alone bandwidth client.
 #[derive(Args, Debug)]
+#[command(after_help = CLIENT_EXAMPLES)]
 pub struct Client {
     #[command(flatten)]
     pub stack: StackArgs,
@@ -307,8 +319,13 @@ pub struct Client {
     pub output: Output,
 }
 
+const CLIENT_SUBSTREAM_EXAMPLES: &str = "\
+Examples:
+  perfrun-node client-substream --server ADDRESS --substreams 32    # ADDRESS: what the server printed";
+
 /// A stand-alone substreams client.
 #[derive(Args, Debug)]
+#[command(after_help = CLIENT_SUBSTREAM_EXAMPLES)]
 pub struct ClientSubstream {
     #[command(flatten)]
     pub stack: StackArgs,
@@ -328,8 +345,14 @@ pub struct ClientSubstream {
     pub output: Output,
 }
 
+const PERF_EXAMPLES: &str = "\
+Examples:
+  perfrun-node perf --server-address 127.0.0.1:4001 --run-server
+  perfrun-node perf --server-address 127.0.0.1:4001 --transport tcp --upload-bytes 64Mi";
+
 /// libp2p's perf: libp2p, `/perf/1.0.0`, writes of 1 KiB, and `v1lazy`.
 #[derive(Args, Debug)]
+#[command(after_help = PERF_EXAMPLES)]
 pub struct Perf {
     /// Serve on TCP and on QUIC until stopped, with the identity that published clients expect.
     #[arg(long, conflicts_with_all = ["transport", "upload_bytes", "download_bytes", "timeout"])]
@@ -406,6 +429,7 @@ fn perf_transport(text: &str) -> Result<Transport, String> {
 
 /// A stand-alone relay.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  perfrun-node relay --listen /ip4/127.0.0.1/tcp/4001")]
 pub struct Relay {
     /// Where to listen: `ADDRESS:PORT`, or a multiaddr with its transport. The relay tells its peers this
     /// address, so it must be one that they can dial.
@@ -432,8 +456,13 @@ pub struct Relayed {
     pub chunk_bytes: ByteSize,
 }
 
+const SOURCE_EXAMPLES: &str = "\
+Examples:
+  perfrun-node source --relay ADDRESS --bytes 100M    # ADDRESS: what the relay printed";
+
 /// A stand-alone source.
 #[derive(Args, Debug)]
+#[command(after_help = SOURCE_EXAMPLES)]
 pub struct Source {
     /// The address that the relay printed.
     #[arg(long)]
@@ -444,8 +473,13 @@ pub struct Source {
     pub output: Output,
 }
 
+const SINK_EXAMPLES: &str = "\
+Examples:
+  perfrun-node sink --source ADDRESS --bytes 100M    # ADDRESS: what the source printed";
+
 /// A stand-alone sink.
 #[derive(Args, Debug)]
+#[command(after_help = SINK_EXAMPLES)]
 pub struct Sink {
     /// The address that the source printed.
     #[arg(long)]
@@ -505,7 +539,32 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+
+    #[test]
+    fn commands_for_a_shell_have_examples_that_they_accept() {
+        let command = Cli::command();
+        for name in [
+            "server",
+            "client",
+            "client-substream",
+            "perf",
+            "relay",
+            "source",
+            "sink",
+        ] {
+            let inner = command.find_subcommand(name).expect("a command");
+            let help = inner.get_after_help().expect("examples").to_string();
+            for line in help.lines().skip(1) {
+                let words = line.split('#').next().unwrap_or_default().split_whitespace();
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{line}: {parsed:?}");
+                assert!(line.starts_with(&format!("  perfrun-node {name} ")), "{line}");
+            }
+        }
+    }
 
     #[test]
     fn a_node_listens_on_the_first_address_of_the_needed_family() {
