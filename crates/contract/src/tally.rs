@@ -125,7 +125,8 @@ pub enum EndReason {
     TrialsFailed,
     /// The run did not end within `timeouts.run`: increase it, or run fewer trials.
     RunTimeout,
-    /// A node did not become ready. The message says why.
+    /// A node did not become ready. The message says why: correct the node's program or image, or what it
+    /// lacks.
     NodeNotReady,
     /// Links cannot be impaired here as the document asks. The message says what is missing. Without it, use
     /// only the network `none`.
