@@ -24,7 +24,7 @@ pub(crate) const COMPARISONS_MAX: usize = 4;
 #[derive(Clone, Debug, Deserialize, KubeSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compare {
-    /// The variant that is compared with: a name from `stacks` that the matrix has.
+    /// The variant that the candidate is compared with: a name from `stacks` that the matrix has.
     pub baseline: StackName,
     /// The variant that is compared: a name from `stacks` that the matrix does not have. perfrun adds a cell
     /// with it for each cell of the baseline.
@@ -88,7 +88,7 @@ pub struct Expect {
     /// The metric, for example `uploadGoodput` or `cpuSecondsPerGiB`: any of docs/formulas.md of which a
     /// higher or a lower value is better.
     pub metric: Metric,
-    /// The cells that it is expected of. Default: all, without the raw reference.
+    /// The cells of which this is expected. Default: all but those of the raw reference.
     #[schemars(rename = "where")]
     #[serde(rename = "where")]
     pub cells: Option<Selector>,

@@ -75,7 +75,7 @@ pub const HISTORY_MAX: usize = 50;
         name = "Last schedule",
         type_ = "date",
         json_path = ".status.lastScheduleTime",
-        description = "Time since the last run was due that was created."
+        description = "Time since the moment for which the last run was created."
     ),
     printcolumn(
         name = "Last phase",
@@ -112,7 +112,7 @@ pub const HISTORY_MAX: usize = 50;
         name = "Last success",
         type_ = "date",
         json_path = ".status.lastSuccessfulTime",
-        description = "Time since a run ended that succeeded, and whose verdict is not Fail.",
+        description = "Time since the end of the last run that succeeded and whose verdict is not Fail.",
         priority = 1
     )
 )]
@@ -207,9 +207,9 @@ pub struct PerfScheduleStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     pub active: Vec<ObjectReference>,
-    /// When the last run was due that has been created.
+    /// The moment for which the last run was created: when it was due.
     pub last_schedule_time: Option<Time>,
-    /// When the last run ended that has succeeded, and whose verdict is not `Fail`.
+    /// The end of the last run that succeeded and whose verdict is not `Fail`.
     pub last_successful_time: Option<Time>,
     /// What the last 50 runs found that have ended, newest first. It outlives their PerfRuns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

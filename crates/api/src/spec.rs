@@ -128,7 +128,7 @@ pub(crate) const RUN_MAX: &str = "168h";
 pub struct PerfRunSpec {
     /// What to measure.
     pub workload: Workload,
-    /// Which stacks, transports and networks to measure it on.
+    /// The stacks, transports and networks on which the workload is measured.
     #[serde(default)]
     pub matrix: Matrix,
     /// Named variants of stacks, to compare two stacks, or two versions or settings of one, in a run.
@@ -253,7 +253,8 @@ pub struct Timeouts {
     #[schemars(length(max = 64), extend("default" = "2m"))]
     #[x_kube(validation = rule::duration("1ms", "24h"))]
     pub trial: Duration,
-    /// Time for the whole run, from the start of the first node. Its trials must not be known to take longer.
+    /// Time for the whole run, from the start of the first node. A document whose trials are known to take
+    /// longer is refused.
     #[serde(default = "default_run")]
     #[schemars(length(max = 64), extend("default" = "1h"))]
     #[x_kube(validation = rule::duration("1ms", RUN_MAX))]

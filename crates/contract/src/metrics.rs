@@ -230,9 +230,9 @@ pub mod schedule {
 
     families! {
         LAST_DUE = gauge("schedule_last_due_timestamp", &[]).in_unit("seconds"),
-            "When the last run was due that the schedule has created, in Unix time";
+            "The moment for which the schedule created its last run, in Unix time";
         LAST_SUCCESS = gauge("schedule_last_success_timestamp", &[]).in_unit("seconds"),
-            "When the last run of the schedule ended that succeeded, and whose verdict is not Fail, in Unix time";
+            "The end of the last run of the schedule that succeeded and whose verdict is not Fail, in Unix time";
         SUCCESS_DUE = gauge("schedule_success_due_timestamp", &[]).in_unit("seconds"),
             "When the first run is due after the last success, or after the schedule was created if none has \
              succeeded, in Unix time; absent while the schedule is suspended";
