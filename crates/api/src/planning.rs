@@ -55,7 +55,10 @@ use crate::{
 #[derive(Debug, Error, PartialEq)]
 pub enum Error {
     /// Every cell is skipped.
-    #[error("nothing to run: every cell of the matrix is skipped: {}", reasons(.0))]
+    #[error(
+        "nothing to run: every cell of the matrix is skipped: {}; name other stacks or transports, or another workload",
+        reasons(.0)
+    )]
     NoRunnableCell(Vec<Skipped>),
     /// The matrix has no cells.
     #[error("nothing to run: matrix.exclude removes every cell")]

@@ -297,7 +297,8 @@ fn a_matrix_without_a_runnable_cell_is_refused_with_all_reasons() {
         "nothing to run: every cell of the matrix is skipped: \
          litep2p secures TCP by Noise only, it has no TLS; \
          raw has no TLS over TCP: the raw reference is plain tcp; \
-         raw speaks only to raw: it has no peer-to-peer handshake"
+         raw speaks only to raw: it has no peer-to-peer handshake; \
+         name other stacks or transports, or another workload"
     );
 }
 
