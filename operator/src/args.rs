@@ -51,7 +51,7 @@ pub struct Args {
     /// Image of this program, for pods that keep results (`spec.results.store`).
     #[arg(long, env = "PERFRUN_IMAGE", default_value = OPERATOR_IMAGE)]
     pub image: String,
-    /// When to pull it. Without it, Kubernetes decides by its tag.
+    /// When to pull this image. Without the option, Kubernetes decides by the image's tag.
     #[arg(long, env = "PERFRUN_IMAGE_PULL_POLICY", value_name = "POLICY")]
     pub image_pull_policy: Option<String>,
     /// How to reach nodes: `direct` by pod IP, `proxy` through the API server. `auto` is `direct` inside the

@@ -27,7 +27,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     install::packages(workspace, install::DEMO)?;
     println!(
         "==> building perfrun and perfrun-node in release, without what {DOCUMENT} does not need; the first time \
-         takes some minutes"
+         takes some eight minutes on two cores"
     );
     workspace.build_selected(Profile::Release, &["perfrun", "perfrun-node"], SELECTION)?;
     let program = workspace.program(Profile::Release, "perfrun");
