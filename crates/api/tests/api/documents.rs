@@ -79,8 +79,8 @@ fn where_both_kinds_are_read_a_misspelt_kind_is_answered_with_the_nearest() {
     for (version, kind, actual) in [
         (
             "perfrun.io/v1alpha1",
-            "PerfSchedul",
-            "a PerfSchedul; did you mean PerfSchedule?",
+            "PerfSchedules",
+            "a PerfSchedules; did you mean PerfSchedule?",
         ),
         (
             "perfrun.io/v1alpha1",
