@@ -14,6 +14,7 @@ mod marks;
 mod measurements;
 mod medians;
 mod report;
+mod terminal;
 
 use std::{
     collections::BTreeMap,

@@ -10,6 +10,7 @@ use perfrun_report::Parts;
 use crate::{
     folder::{DOCUMENT, RESULTS},
     medians::{self, Measurement},
+    terminal,
 };
 
 /// The report of a run, or tables about something else.
@@ -42,7 +43,10 @@ impl Report {
             build: perfrun_report::builds(&reported_run).unwrap_or_else(|| UNKNOWN.to_owned()),
             sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
             parts: perfrun_report::parts(&reported_run),
-            plots: perfrun_report::plots(&reported_run).into_iter().collect(),
+            plots: perfrun_report::plots(&reported_run)
+                .into_iter()
+                .chain([(terminal::FILE, terminal::picture(name, &reported_run))])
+                .collect(),
             measurements: vec![],
         })
     }
