@@ -26,9 +26,6 @@ use crate::{
     marks,
 };
 
-/// The document that shows what is made from samples.
-const README: &str = "docs/results/README.md";
-
 /// Measures these results again, replaces them, and prints how they differ from those before.
 pub(crate) fn measure(perfrun: &Path, scratch: &Path, names: &[String]) -> Result<()> {
     let said = names
@@ -80,8 +77,7 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
         Some(Err(error)) => format!("{:#}\n", anyhow::Error::from(error)),
         None => "There are no earlier results.\n".to_owned(),
     };
-    let page = read(Path::new(README))?;
-    lighten(&mut new, shows_samples(&page, name)?);
+    lighten(&mut new, shows_samples(&pages()?, name)?);
     let new = serde_json::to_vec(&new).context("failed to encode the results")?;
     let write = || {
         fs::create_dir_all(&folder)?;
@@ -115,10 +111,17 @@ fn only_run(folder: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Whether a document shows a table or a plot of these results that is made from samples.
-fn shows_samples(document: &str, results: &str) -> Result<bool> {
+/// The text of all pages about results. No other document shows what is made from samples.
+fn pages() -> Result<String> {
+    let files = entries(Path::new(FOLDER))?.into_iter();
+    let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+    pages.map(|page| read(&page)).collect()
+}
+
+/// Whether pages show a table or a plot of these results that is made from samples.
+fn shows_samples(pages: &str, results: &str) -> Result<bool> {
     let mut shows = false;
-    marks::filled(README, document, |name, parts| {
+    marks::filled(FOLDER, pages, |name, parts| {
         let is_of_samples = |part: &&str| {
             let is_course =
                 part.ends_with("-over-time.svg") || part.starts_with("echo-") || *part == "payload.svg";
@@ -265,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_kept_if_the_page_shows_what_is_made_from_them() {
-        let page = "<!-- results a Echo; Echo as published: all streams -->\n<!-- end -->\n\
-                    <!-- results b Echo; relay-stress-circuits-over-time.svg -->\n<!-- end -->\n\
-                    <!-- results c Echo; echo-payload.svg -->\n<!-- end -->\n\
-                    <!-- results d Goodput; comparison.svg -->\n<!-- end -->\n";
-        let shows = ["a", "b", "c", "d"].map(|name| shows_samples(page, name).unwrap());
+    fn samples_are_kept_if_a_page_shows_what_is_made_from_them() {
+        let pages = "<!-- results a Echo; Echo as published: all streams -->\n<!-- end -->\n\
+                     <!-- results b Echo; relay-stress-circuits-over-time.svg -->\n<!-- end -->\n\
+                     <!-- results c Echo; echo-payload.svg -->\n<!-- end -->\n\
+                     <!-- results d Goodput; comparison.svg -->\n<!-- end -->\n";
+        let shows = ["a", "b", "c", "d"].map(|name| shows_samples(pages, name).unwrap());
         assert_eq!(shows, [true, true, true, false]);
     }
 

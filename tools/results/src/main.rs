@@ -17,7 +17,7 @@ mod report;
 mod terminal;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write,
     fs,
     path::{Path, PathBuf},
@@ -34,6 +34,9 @@ use self::{
 
 /// The page about all kept results.
 const PAGE: &str = "docs/results/kept.md";
+
+/// For each name, the documents that show its results, and the parts there.
+type Shown<'a> = BTreeMap<&'a str, Vec<(&'a str, String)>>;
 
 #[derive(Parser)]
 #[command(about = "Documents that show what kept results say, and measuring these again")]
@@ -111,7 +114,7 @@ fn files(
     documents: &[(String, String)],
 ) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
-    let mut shown: BTreeMap<&str, String> = BTreeMap::new();
+    let mut shown = Shown::new();
     for (file, text) in documents {
         let root = "../".repeat(file.matches('/').count());
         let filled = marks::filled(file, text, |name, parts| {
@@ -144,11 +147,8 @@ fn files(
             content.push(format!(
                 "From [{name}]({root}{PAGE}#{name}), measured {day}, build {build}."
             ));
-            let _ = write!(
-                shown.entry(name).or_default(),
-                " [{file}](../../{file}) shows {}.",
-                parts.join(", ")
-            );
+            let shown = shown.entry(name).or_default();
+            shown.push((file.as_str(), parts.join(", ")));
             Ok(content.join("\n\n"))
         })?;
         files.insert(file.clone(), filled);
@@ -165,21 +165,37 @@ fn title(svg: &str) -> &str {
 }
 
 /// The page that says what each of the published numbers is of.
-fn page(reports: &BTreeMap<String, Report>, shown: &BTreeMap<&str, String>) -> String {
+fn page(reports: &BTreeMap<String, Report>, shown: &Shown<'_>) -> String {
     let mut page = "# Kept results\n\n\
         `cargo xtask results` generates this page. It has the build, the machine and the day of all results that \
         this folder keeps.\n\n\
         `perfrun report docs/results/NAME --all` prints all tables of one. It cannot print the folder comparisons/, \
-        which is of many runs, or the output of `cargo xtask bench` and `cargo xtask fuzz`.\n"
+        which is of many runs, or the output of `cargo xtask bench` and `cargo xtask fuzz`.\n\n\
+        | Results | Build | Day | CPU | Pages |\n\
+        | --- | --- | --- | --- | --- |\n"
         .to_owned();
+    let shown = |name: &str| shown.get(name).into_iter().flatten();
     for (name, report) in reports {
-        let shown = shown.get(&name[..]).map_or("", String::as_str);
-        let _ = writeln!(page, "\n## {name}\n\n{}.{shown}", report.sources);
+        let pages: BTreeSet<_> = shown(name).map(|(file, _)| link(file)).collect();
+        let pages = Vec::from_iter(pages).join(", ");
+        let Report { day, build, .. } = report;
+        let cpu = report.cpu();
+        let _ = writeln!(page, "| [{name}](#{name}) | {build} | {day} | {cpu} | {pages} |");
+    }
+    for (name, report) in reports {
+        let parts = shown(name).map(|(file, parts)| format!(" {} shows {parts}.", link(file)));
+        let parts: String = parts.collect();
+        let _ = writeln!(page, "\n## {name}\n\n{}.{parts}", report.sources);
         if let Some(environment) = report.text(ENVIRONMENT) {
             let _ = writeln!(page, "\n{environment}");
         }
     }
-    page
+    page + "\nNext: [how results are kept](../how-to/contribute/keep-results.md).\n"
+}
+
+/// A link to a document, for the page about all kept results.
+fn link(file: &str) -> String {
+    format!("[{file}](../../{file})")
 }
 
 #[cfg(test)]
@@ -199,6 +215,7 @@ mod tests {
         ];
         let environment = [
             ("Build", "commit 89abcde, sha256 0123".to_owned()),
+            ("CPU", "2 × Some CPU".to_owned()),
             ("Started", "2026-11-26T08:42:42Z".to_owned()),
         ];
         let mut report = Report::with(
@@ -253,6 +270,15 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
             "{page}"
         );
         assert_eq!(files.len(), 3);
+    }
+
+    #[test]
+    fn the_page_begins_with_a_row_for_each_name_that_names_each_document_once() {
+        let block = "<!-- results quick Goodput -->\n<!-- end -->\n";
+        let files = made(&block.repeat(2)).unwrap();
+        let row = "| --- |\n| [quick](#quick) | commit 89abcde, sha256 0123 | 2026-11-26 | 2 × Some CPU | \
+                   [docs/how-to/a.md](../../docs/how-to/a.md) |\n\n## quick\n";
+        assert!(files[PAGE].contains(row), "{}", files[PAGE]);
     }
 
     #[test]

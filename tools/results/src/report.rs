@@ -97,6 +97,14 @@ impl Report {
             })
     }
 
+    /// The CPUs of the machine, as the environment names them.
+    pub(crate) fn cpu(&self) -> String {
+        let environment = self.text(ENVIRONMENT).unwrap_or_default();
+        let mut rows = environment.lines();
+        let cpu = rows.find_map(|row| row.strip_prefix("| CPU | ")?.strip_suffix(" |"));
+        cpu.unwrap_or(UNKNOWN).to_owned()
+    }
+
     /// What it has, beside findings.
     pub(crate) fn parts(&self) -> Vec<&str> {
         let tables = self.parts.tables.iter().map(|(heading, _)| &**heading);
