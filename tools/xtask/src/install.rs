@@ -118,6 +118,7 @@ const ZIZMOR: &str = "1.25.0";
 /// rust-libp2p's published benchmark.
 const LIBP2P_PERF: &str = "0.3.0";
 const TYPOS: &str = "1.52.0";
+const MDBOOK: &str = "0.5.4";
 
 /// Installs missing packages as root on Debian and its relatives. Elsewhere it fails and prints the command
 /// to run.
@@ -280,21 +281,29 @@ pub(crate) fn zizmor(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install(workspace, "zizmor", ZIZMOR, "zizmor")
 }
 
+/// The pinned mdBook, without its server.
+pub(crate) fn mdbook(workspace: &Workspace) -> Result<PathBuf> {
+    let options = ["--locked", "--no-default-features", "--features", "search"];
+    cargo_install_with(workspace, "mdbook", MDBOOK, "mdbook", &options, &QUICKLY)
+}
+
 /// rust-libp2p's perf with the profile of its authors, because it is measured. Its Cargo.lock has a release
 /// of `time` that the pinned Rust does not compile, so cargo chooses the dependencies.
 pub(crate) fn libp2p_perf(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install_with(workspace, "libp2p-perf", LIBP2P_PERF, "perf", &[], &[])
 }
 
+/// A profile that builds a program quickly. The own profiles of programs take minutes to save seconds: fat LTO
+/// in one unit, for programs that run twice.
+const QUICKLY: [(&str, &str); 3] = [
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
+];
+
 /// A program of a crate, built once for this user and quickly.
 fn cargo_install(workspace: &Workspace, package: &str, version: &str, program: &str) -> Result<PathBuf> {
-    // Their own profiles take minutes to save seconds: fat LTO in one unit, for programs that run twice.
-    let quickly = [
-        ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-        ("CARGO_PROFILE_RELEASE_LTO", "off"),
-        ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
-    ];
-    cargo_install_with(workspace, package, version, program, &["--locked"], &quickly)
+    cargo_install_with(workspace, package, version, program, &["--locked"], &QUICKLY)
 }
 
 fn cargo_install_with(

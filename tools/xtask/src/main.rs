@@ -26,6 +26,7 @@ mod programs;
 mod prose;
 mod results;
 mod shell;
+mod site;
 mod soak;
 mod stand_in;
 mod step;
@@ -100,6 +101,8 @@ enum Command {
         #[arg(value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
+    /// Build the documentation as a site, and follow its links; `test` does so, too
+    Docs,
     /// Build a container image: of perfrun-node, of perfrun-node-go or of the operator
     Image(image::Args),
     /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
@@ -153,6 +156,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Results(args) => results::run(&workspace, &args),
         Command::Prose { paths } => prose::run(&workspace, &paths),
+        Command::Docs => site::run(&workspace),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),
         Command::Lab { args } => lab::run(&workspace, &args),

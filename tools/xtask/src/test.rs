@@ -19,6 +19,7 @@ use crate::{
     dependencies::Cache,
     e2e, go, graph, install, prose, results,
     shell::{self, Workspace},
+    site,
     stand_in::{self, StandIn},
     step::{self, Outcome, Steps},
     timed_tests,
@@ -94,6 +95,7 @@ pub(crate) fn run(mut workspace: Workspace, args: &Args) -> Result<ExitCode> {
     steps.run("charts", || chart::check(workspace));
     steps.run("workflows", || workflows::check(workspace));
     steps.run_unless(build_failed, "prose", || prose::check(workspace, &[]));
+    steps.run("documentation", || site::check(workspace));
     steps.run_unless(build_failed, "tests", || run_tests(workspace, &skip_log));
     steps.run_unless(build_failed.or_else(e2e::obstacle), "cluster", || {
         let logs = [(SKIP_LOG, &*skip_log), (FAILURE_LOG, &*failure_log)];

@@ -67,6 +67,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         timed("Vale", &|| install::vale(workspace).map(drop))
             .and_then(|()| timed("typos", &|| install::typos(workspace).map(drop))),
     ));
+    all.push((
+        "the documentation cannot be built",
+        timed("mdBook", &|| install::mdbook(workspace).map(drop)),
+    ));
     let mut code = ExitCode::SUCCESS;
     for (consequence, installed) in all {
         if let Err(error) = installed {
