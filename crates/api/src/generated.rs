@@ -57,7 +57,9 @@ mod tests {
     #[test]
     fn the_reference_folder_has_nothing_else() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
-        let generated: Vec<_> = super::files().into_iter().map(|(name, _)| name).collect();
+        let generated = super::files().into_iter().map(|(name, _)| name);
+        // perfrun's own help, which this crate does not know.
+        let generated: Vec<_> = generated.chain(["docs/reference/commands.md"]).collect();
         for entry in fs::read_dir(folder).unwrap() {
             let name = format!("docs/reference/{}", entry.unwrap().file_name().display());
             assert!(

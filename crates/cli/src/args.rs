@@ -5,6 +5,7 @@ mod cluster;
 mod comparison;
 mod help;
 mod link;
+mod reference;
 mod tips;
 mod usage;
 
@@ -37,6 +38,7 @@ pub use self::link::{
     Clear as ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
     Set as SetLink, Show as ShowLink,
 };
+pub use self::reference::reference;
 pub use self::usage::InvalidCommandLine;
 
 const RUN_NOTES: &str = "\
@@ -61,7 +63,13 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Log filter, e.g. `info` or `perfrun_conductor=debug`. Logs go to standard error.
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "warn,kube=off")]
+    #[arg(
+        long,
+        global = true,
+        env = "RUST_LOG",
+        hide_env_values = true,
+        default_value = "warn,kube=off"
+    )]
     pub log: String,
 }
 

@@ -38,6 +38,9 @@ const PAGE: &str = "docs/results/kept.md";
 /// For each name, the documents that show its results, and the parts there.
 type Shown<'a> = BTreeMap<&'a str, Vec<(&'a str, String)>>;
 
+/// The page of all commands. It is made here because no other generator knows perfrun.
+const COMMANDS: &str = "docs/reference/commands.md";
+
 #[derive(Parser)]
 #[command(about = "Documents that show what kept results say, and measuring these again")]
 enum Command {
@@ -154,6 +157,7 @@ fn files(
         files.insert(file.clone(), filled);
     }
     files.insert(PAGE.to_owned(), page(reports, &shown));
+    files.insert(COMMANDS.to_owned(), perfrun_cli::args::reference());
     Ok(files)
 }
 
@@ -269,7 +273,7 @@ From [quick](../../docs/results/kept.md#quick), measured 2026-11-26, build commi
             page.contains("\n## quick\n") && page.contains("\n| Started | 2026-11-26T08:42:42Z |\n"),
             "{page}"
         );
-        assert_eq!(files.len(), 3);
+        assert_eq!(files.len(), 4);
     }
 
     #[test]
