@@ -38,12 +38,17 @@ app.kubernetes.io/name: perfrun-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- /* Reference of an image, from a dict with `image` and `chart`. */ -}}
+{{- /* Reference of an image, from a dict with `image` and `root`. As in Docker, what stands before the first
+       slash is a registry if it has a dot or a port, or is localhost. */ -}}
 {{- define "perfrun.image" -}}
+{{- $repository := .image.repository -}}
+{{- with .root.Values.global.imageRegistry -}}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "") -}}
+{{- end -}}
 {{- if .image.digest -}}
-{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .image.repository (.image.tag | default .chart.AppVersion) -}}
+{{- printf "%s:%s" $repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 

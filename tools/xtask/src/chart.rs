@@ -80,6 +80,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     problems.extend(times.timed("helm lint", || tools.lint())?);
     problems.extend(times.timed("kubernetes-validate", || tools.validate(&manifests))?);
     problems.extend(times.timed("mistakes", || tools.mistakes())?);
+    problems.extend(times.timed("registry", || tools.registry())?);
     if !problems.is_empty() {
         return Ok(Outcome::Failed(problems.join("\n")));
     }
@@ -158,6 +159,30 @@ impl Tools<'_> {
         for case in refused::CASES {
             for helm in &self.helms {
                 problems.extend(case.problem(self.template(helm, &case.values())?));
+            }
+        }
+        Ok(problems)
+    }
+
+    /// Whether one value changes the registry of every image.
+    fn registry(&self) -> Result<Vec<String>> {
+        const VALUES: &str =
+            "global.imageRegistry=mirror.example/a,nodeImages.go.repository=localhost:5000/b/node-go";
+        let mut problems = vec![];
+        for helm in &self.helms {
+            let text = match self.template(helm, &["--set", VALUES])? {
+                Ok(text) => text,
+                Err(error) => {
+                    problems.push(error);
+                    continue;
+                }
+            };
+            let images = ["a/operator:", "a/node:", "a/b/node-go:"];
+            let is_missing = |image: &&str| !text.contains(&format!(" mirror.example/{image}"));
+            let missing = images.into_iter().filter(is_missing);
+            problems.extend(missing.map(|image| format!("global.imageRegistry misses {image}")));
+            if text.contains("perfrun.invalid/") {
+                problems.push("global.imageRegistry leaves perfrun.invalid/".to_owned());
             }
         }
         Ok(problems)

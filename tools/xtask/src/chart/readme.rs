@@ -87,7 +87,7 @@ fn paths(schema: &Value, prefix: &str) -> Vec<String> {
     const KUBERNETES: &[&str] = &["resources", "affinity"];
     let properties = schema["properties"].as_object().into_iter().flatten();
     let mut all = vec![];
-    for (name, schema) in properties.filter(|(name, _)| *name != "global") {
+    for (name, schema) in properties {
         let path = format!("{prefix}{name}");
         if !KUBERNETES.contains(&path.as_str()) {
             all.extend(paths(schema, &format!("{path}.")));

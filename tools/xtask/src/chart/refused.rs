@@ -60,6 +60,10 @@ pub(super) const CASES: &[Case] = &[
     case(r#"metrics.interval="15 s""#, &["'/metrics/interval'"]),
     case(r#"image.pullPolicy="Sometimes""#, &["'/image/pullPolicy'"]),
     case(
+        r#"global.imageRegistry="https://registry.example""#,
+        &["'/global/imageRegistry'"],
+    ),
+    case(
         r#"nodeImages.rust.digest="sha256:123""#,
         &["'/nodeImages/rust/digest'"],
     ),
