@@ -436,6 +436,7 @@ fn alerts_have_a_summary_a_description_and_a_runbook() {
     let text = fs::read_to_string(folder().join("alerts.yaml")).unwrap();
     let rules: Value = serde_saphyr::from_str(&text).unwrap();
     let tests = fs::read_to_string(folder().join("alerts.test.yaml")).unwrap();
+    let page = fs::read_to_string(folder().join("../docs/how-to/alerts.md")).unwrap();
     let exported = exported();
     let groups = rules["groups"].as_array().unwrap();
     for rule in groups.iter().flat_map(|group| group["rules"].as_array().unwrap()) {
@@ -450,6 +451,12 @@ fn alerts_have_a_summary_a_description_and_a_runbook() {
             assert!(exported.contains_key(&metric), "{name}: nothing exports {metric}");
         }
         assert!(tests.contains(name), "{name} has no test in alerts.test.yaml");
+        // The chart's `metrics.runbookUrl` leads to it.
+        let heading = format!("\n### {name}\n");
+        assert!(
+            page.contains(&heading),
+            "{name} has no heading in docs/how-to/alerts.md"
+        );
     }
 }
 

@@ -58,6 +58,10 @@ pub(super) const CASES: &[Case] = &[
         &["'/metrics/serviceMonitor'"],
     ),
     case(r#"metrics.interval="15 s""#, &["'/metrics/interval'"]),
+    case(
+        r#"metrics.runbookUrl="docs/how-to/alerts.md""#,
+        &["'/metrics/runbookUrl'"],
+    ),
     case(r#"image.pullPolicy="Sometimes""#, &["'/image/pullPolicy'"]),
     case(
         r#"global.imageRegistry="https://registry.example""#,
