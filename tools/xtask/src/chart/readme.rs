@@ -1,4 +1,4 @@
-//! Generates the chart's README from the comments in values.yaml.
+//! Generates the chart's README: what a user has to know, and the comments in values.yaml as tables.
 //!
 //! The parser reads only our values.yaml: keys with their comment directly above, lists and maps of values on
 //! one line, and a comment at the top that ends with an empty line.
@@ -8,6 +8,11 @@ use std::{collections::BTreeSet, fmt::Write};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+/// What stands above the tables.
+const HEAD: &str = include_str!("readme.md");
+
+const TABLE: &str = "\n| value | default | |\n|---|---|---|\n";
+
 /// A key with its comment.
 struct Entry {
     path: String,
@@ -16,12 +21,12 @@ struct Entry {
     comment: String,
 }
 
-/// Generates the README. Fails if a value has no comment, or if the schema names a value that does not exist.
+/// Generates the README: a table of the values on their own, and one for each group of values. Fails if a
+/// value has no comment, or if the schema names a value that does not exist.
 pub(super) fn readme(values: &str, schema: &str) -> Result<String> {
-    let (top, values) = values
+    let (_, values) = values
         .split_once("\n\n")
         .context("values.yaml begins with no comment")?;
-    let top: Vec<_> = top.lines().map(uncommented).collect();
     let entries = entries(values)?;
     let schema: Value = serde_json::from_str(schema).context("unable to read values.schema.json")?;
     let known: BTreeSet<_> = entries.iter().map(|entry| entry.path.as_str()).collect();
@@ -32,21 +37,33 @@ pub(super) fn readme(values: &str, schema: &str) -> Result<String> {
         bail!("values.schema.json has {unknown}, which values.yaml has not");
     }
     let mut text = format!(
-        "<!-- From the comments in values.yaml, by `cargo xtask crds`. -->\n# The chart of perfrun\n\n{}\n\n\
-         ## Values\n\n| value | default | |\n|---|---|---|\n",
-        top.join("\n")
+        "<!-- By `cargo xtask crds`, from tools/xtask/src/chart/readme.md and the comments in values.yaml. -->\n{HEAD}{TABLE}"
     );
-    for Entry {
-        path,
-        default,
-        comment,
-    } in entries
-    {
-        let default = default.map(|default| format!("`{default}`")).unwrap_or_default();
-        let comment = comment.replace('|', "\\|");
-        writeln!(text, "| `{path}` | {default} | {comment} |").expect("writing to a string cannot fail");
+    let is_alone = |entry: &Entry| !entry.path.contains('.') && entry.default.is_some();
+    let (alone, grouped): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| is_alone(entry));
+    text.extend(alone.into_iter().map(row));
+    for entry in grouped {
+        if entry.path.contains('.') {
+            text.push_str(&row(entry));
+        } else {
+            write!(text, "\n### `{}`\n\n{}\n{TABLE}", entry.path, entry.comment)?;
+        }
     }
+    ensure!(
+        !text.contains("]("),
+        "the chart's README.md has a link, which leads nowhere outside of the repository: name the page"
+    );
     Ok(text)
+}
+
+fn row(entry: &Entry) -> String {
+    let default = entry.default.as_ref().map(|default| format!("`{default}`"));
+    let comment = entry.comment.replace('|', "\\|");
+    format!(
+        "| `{}` | {} | {comment} |\n",
+        entry.path,
+        default.unwrap_or_default()
+    )
 }
 
 fn entries(values: &str) -> Result<Vec<Entry>> {
@@ -103,8 +120,6 @@ mod tests {
 
     const VALUES: &str = "\
 # All about it.
-#
-# More.
 
 # How many.
 replicas: 2
@@ -113,19 +128,29 @@ image:
   # Its
   # name.
   repository: a|b
+# Where.
+affinity: {}
 ";
 
     #[test]
-    fn every_value_is_in_the_table_with_its_default_and_its_comment() {
+    fn every_value_is_in_a_table_with_its_default_and_its_comment() {
         let text = readme(VALUES, "{}").unwrap();
-        assert!(
-            text.contains("# The chart of perfrun\n\nAll about it.\n\nMore.\n"),
-            "{text}"
+        let (_, tables) = text.split_once("\n## Values\n").unwrap();
+        assert_eq!(
+            tables,
+            "\n| value | default | |\n|---|---|---|\n\
+             | `replicas` | `2` | How many. |\n\
+             | `affinity` | `{}` | Where. |\n\
+             \n### `image`\n\nThe image.\n\
+             \n| value | default | |\n|---|---|---|\n\
+             | `image.repository` | `a|b` | Its name. |\n"
         );
-        let table = "| `replicas` | `2` | How many. |\n\
-                     | `image` |  | The image. |\n\
-                     | `image.repository` | `a|b` | Its name. |\n";
-        assert!(text.ends_with(table), "{text}");
+    }
+
+    #[test]
+    fn a_link_is_refused() {
+        let error = readme("# Top.\n\n# See [a](b.md).\nreplicas: 2\n", "{}").unwrap_err();
+        assert!(error.to_string().contains("name the page"), "{error}");
     }
 
     #[test]
