@@ -31,14 +31,17 @@ const COPIES: &[(&str, &str, &str)] = &[
     ("dashboards", "alerts.yaml", "rules"),
 ];
 
+/// The chart is passed on without the repository, and both licences require a copy of their text then.
+const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
+
 /// Kubernetes versions: the oldest that the chart supports, the lab's, and the newest that has schemas.
 const KUBERNETES: &[&str] = &["1.34.0", "1.36.0", "1.37.0"];
 
 /// Kinds of the Prometheus Operator. Kubernetes has no schema for them.
 const FOREIGN: &str = "apiVersion: monitoring.coreos.com/";
 
-/// Writes the generated files of the chart below `output`: the copies and the manual of values. Copies come
-/// from `output` if the generator has just written their originals there.
+/// Writes the generated files of the chart below `output`: the copies and the README. Copies come from
+/// `output` if the generator has just written their originals there.
 pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
     let chart = output.join(FOLDER);
     for (from, ending, to) in COPIES {
@@ -50,6 +53,9 @@ pub(crate) fn generate(root: &Path, output: &Path) -> Result<()> {
             let name = file.file_name().context("a file has a name")?;
             copy(&file, &chart.join("files").join(to).join(name))?;
         }
+    }
+    for licence in LICENCES {
+        copy(&root.join(licence), &chart.join(licence))?;
     }
     let source = |name: &str| {
         let file = root.join(FOLDER).join(name);

@@ -1,4 +1,4 @@
-//! The documents in examples/.
+//! The documents in examples/, and those in the metadata of the chart.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -10,6 +10,7 @@ use perfrun_api::{
     spec::PerfRun,
 };
 use perfrun_contract::plan::Plan;
+use serde_json::Value;
 
 fn examples() -> BTreeMap<String, Vec<PerfRun>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -55,6 +56,22 @@ fn every_example_runs_all_that_it_names() {
             let plan = plan(&run.spec).unwrap();
             assert_eq!(plan.skipped, [], "{document}");
         }
+    }
+}
+
+#[test]
+fn the_chart_has_a_valid_example_of_each_kind() {
+    let chart = include_str!("../../../../charts/perfrun/Chart.yaml");
+    let chart: Value = serde_saphyr::from_str(chart).unwrap();
+    let list = |annotation: &str| -> Vec<Value> {
+        let text = chart["annotations"][annotation].as_str().unwrap();
+        serde_saphyr::from_str(text).unwrap()
+    };
+    let kinds = |items: &[Value]| -> Vec<Value> { items.iter().map(|item| item["kind"].clone()).collect() };
+    let examples = list("artifacthub.io/crdsExamples");
+    assert_eq!(kinds(&examples), kinds(&list("artifacthub.io/crds")));
+    for example in examples {
+        parse_any(&example.to_string()).unwrap();
     }
 }
 
