@@ -232,11 +232,12 @@ fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_chart_is_of_this_version() {
+    fn the_chart_and_the_citation_are_of_this_version() {
         let chart = include_str!("../../../charts/perfrun/Chart.yaml");
-        for key in ["version", "appVersion"] {
+        let citation = include_str!("../../../CITATION.cff");
+        for (file, key) in [(chart, "version"), (chart, "appVersion"), (citation, "version")] {
             let line = format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"));
-            assert!(chart.contains(&line), "{line}");
+            assert!(file.contains(&line), "{line}");
         }
     }
 }
