@@ -134,7 +134,7 @@ fn disrupted(pod: &Pod) -> Option<String> {
 }
 
 const UNPUBLISHED_ADVICE: &str = "; images of perfrun are not published: build them and load them into the Kubernetes \
-                                  nodes, or push them to a registry and set nodeImages.rust.repository of the chart";
+                                  nodes, or push them to a registry and set global.imageRegistry of the chart";
 
 /// Why a container does not start. `None` if it is just starting.
 fn stuck(container: &ContainerStatus, crashed: Reason) -> Option<(Reason, String)> {
@@ -206,7 +206,7 @@ mod tests {
             };
             assert_eq!(trouble.reason, Reason::ImagePullFailed);
             assert_eq!(
-                trouble.message.contains("set nodeImages.rust.repository"),
+                trouble.message.contains("set global.imageRegistry"),
                 is_unpublished
             );
         }
