@@ -293,8 +293,8 @@ pub(crate) fn libp2p_perf(workspace: &Workspace) -> Result<PathBuf> {
     cargo_install_with(workspace, "libp2p-perf", LIBP2P_PERF, "perf", &[], &[])
 }
 
-/// A profile that builds a program quickly. The own profiles of programs take minutes to save seconds: fat LTO
-/// in one unit, for programs that run twice.
+/// A profile that builds a program quickly. The own profiles of programs take minutes to save seconds: fat
+/// LTO in one unit, for programs that run twice.
 const QUICKLY: [(&str, &str); 3] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),

@@ -23,7 +23,7 @@ use crate::{
 const DOCS: &str = "docs";
 const SUMMARY: &str = "SUMMARY.md";
 
-/// Pages that mdBook makes of no page of ours.
+/// Pages that mdBook adds.
 const OF_MDBOOK: [&str; 3] = ["index.html", "404.html", "toc.html"];
 
 /// The command.
