@@ -19,7 +19,6 @@ use std::{
 
 use futures::future::join_all;
 use perfrun_contract::{
-    network::NetworkImpairments,
     plan::{Plan, Trial},
     record::{LinkCheck, TrialFailure},
 };
@@ -89,7 +88,7 @@ impl<'a> Links<'a> {
         network: &str,
         on_event: &OnEvent<'_>,
     ) -> Result<Option<LinkCheck>, LinksNotReady> {
-        let Some(impairments) = self.impairments(network) else {
+        let Some(impairments) = self.plan.network(network) else {
             return Ok(None);
         };
         let iteration = (trial.warmup, trial.iteration);
@@ -138,7 +137,7 @@ impl<'a> Links<'a> {
     /// Takes over links that an earlier session has set, for a trial that it began. Returns `false` if they
     /// are not what this network needs.
     pub(crate) async fn take_over(&mut self, trial: &Trial, network: &str) -> bool {
-        let Some(impairments) = self.impairments(network) else {
+        let Some(impairments) = self.plan.network(network) else {
             return true;
         };
         let Ok(requests) = self.requests(impairments) else {
@@ -167,12 +166,5 @@ impl<'a> Links<'a> {
             iteration: (trial.warmup, trial.iteration),
         });
         true
-    }
-
-    fn impairments(&self, network: &str) -> Option<&'a NetworkImpairments> {
-        self.plan
-            .networks
-            .iter()
-            .find(|impairments| impairments.name == network)
     }
 }

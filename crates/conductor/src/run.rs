@@ -260,7 +260,7 @@ impl Session<'_> {
                 format!("the plan has no cell {} for trial {}", trial.cell, trial.id),
             )
         })?;
-        let network = plan.networks.iter().find(|network| network.name == cell.network);
+        let network = plan.network(&cell.network);
         let attempt = Attempt {
             run_id: options.run_id.clone(),
             trial,

@@ -226,6 +226,21 @@ impl Cell {
 }
 
 impl Plan {
+    /// The node with this name.
+    pub fn node(&self, name: &str) -> Option<&PlannedNode> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The network with this name.
+    pub fn network(&self, name: &str) -> Option<&NetworkImpairments> {
+        self.networks.iter().find(|network| network.name == name)
+    }
+
+    /// The cell with this id.
+    pub fn cell(&self, id: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.id == id)
+    }
+
     /// Whether the baseline and the candidate of a comparison have different stacks.
     pub fn compares_stacks(&self) -> bool {
         self.judging.cell_pairs.iter().any(|cell_pair| {
@@ -276,10 +291,7 @@ impl Plan {
 
     /// The variants of stacks with settings.
     pub fn settings(&self) -> BTreeMap<&str, &StackSettings> {
-        let variant = |node: &String| {
-            let mut nodes = self.nodes.iter();
-            nodes.find(|planned| planned.name == *node)?.variant.as_deref()
-        };
+        let variant = |node: &String| self.node(node)?.variant.as_deref();
         let all = self.cells.iter().flat_map(|cell| {
             [
                 Some((cell.client.0.as_str(), &cell.client_settings)),

@@ -135,7 +135,8 @@ pub fn differences(shared: &Plan, runs: &[&ReportedRun<'_>]) -> Vec<Difference> 
         Field::iter().filter_map(|field| difference(field, "", runs, |run| of_run(field, run), texts));
     let of_cells = cells.iter().flat_map(|Cell { id, .. }| {
         let of = |field, value: fn(&Cell) -> Fields| {
-            difference(field, id, runs, |run| found(run, id).map(value), differing_fields)
+            let value = |run: &ReportedRun<'_>| run.plan.cell(id).map(value);
+            difference(field, id, runs, value, differing_fields)
         };
         [
             of(Field::Workload, |cell| workload(&cell.parameters)),
@@ -303,11 +304,6 @@ fn of_run<'a>(field: Field, run: &ReportedRun<'a>) -> Option<NodeAnswers<'a, Pro
     }
 }
 
-/// The cell of a run with this id.
-fn found<'a>(run: &ReportedRun<'a>, id: &str) -> Option<&'a Cell> {
-    run.plan.cells.iter().find(|cell| cell.id == id)
-}
-
 /// The stacks of a cell, and their settings.
 fn settings(cell: &Cell) -> Fields {
     let relay = (!cell.relays.is_empty()).then_some(Role::Relay);
@@ -333,11 +329,10 @@ fn topology(cell: &Cell) -> Fields {
 
 /// The conditions of a network, whatever impairs its packets.
 fn network(run: &ReportedRun<'_>, name: &str) -> Option<NetworkImpairments> {
-    let mut networks = run.plan.networks.iter();
-    let network = networks.find(|network| network.name == name)?;
+    let network = run.plan.network(name)?.clone();
     Some(NetworkImpairments {
         backend: Backend::default(),
-        ..network.clone()
+        ..network
     })
 }
 

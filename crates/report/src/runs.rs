@@ -128,7 +128,7 @@ impl<'a> RunsComparison<'a> {
             findings: self.summary(),
             measurements: comparisons::comparisons(
                 &self.plan,
-                |id| self.plan.cells.iter().find(|cell| cell.id == id),
+                |id| self.plan.cell(id),
                 &self.judged,
                 self.basis,
             )

@@ -182,7 +182,7 @@ impl Run {
         let build = perfrun_report::builds(&results.reported_run()).unwrap_or_default();
         let cells = &results.plan.cells;
         let comparisons = judged.comparisons.iter().map(|compared| {
-            let cell = cells.iter().find(|cell| cell.id == compared.baseline);
+            let cell = results.plan.cell(&compared.baseline);
             Ok(Line {
                 document: document.clone(),
                 run: run.clone(),

@@ -84,7 +84,7 @@ fn delivers_nothing(impairment: &Impairment) -> bool {
 
 /// Refuses a cell whose network is too far for its stacks or for its duration.
 fn check_distance(plan: &Plan, cell: &Cell) -> Result<(), Error> {
-    let Some(network) = plan.networks.iter().find(|network| network.name == cell.network) else {
+    let Some(network) = plan.network(&cell.network) else {
         return Ok(());
     };
     let path: &[Role] = match cell.relays.is_empty() {

@@ -64,7 +64,7 @@ impl Links<'_> {
                 why_unsupported(name, impairments, &status.capabilities).map_or(Ok(()), Err)?;
             }
             // The plan has no links for other nodes.
-            let Some(planned) = self.plan.nodes.iter().find(|node| node.name == *name) else {
+            let Some(planned) = self.plan.node(name) else {
                 continue;
             };
             let agent = Agent {

@@ -18,7 +18,7 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
             info.contract
         ));
     }
-    let planned = plan.nodes.iter().find(|node| node.name == name);
+    let planned = plan.node(name);
     let has = IpFamily::from(info.listen_ip);
     if let Some(needed) = planned.map(|node| node.ip_family).filter(|needed| *needed != has) {
         return Err(format!(

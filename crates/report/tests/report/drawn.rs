@@ -646,7 +646,7 @@ fn a_report_of_several_networks_equals_its_snapshots() {
             continue;
         }
         network = &cell.network;
-        let impairments = plan.networks.iter().find(|known| known.name == network).unwrap();
+        let impairments = plan.network(network).unwrap();
         record.links = Some(checked(impairments, iteration));
     }
     assert_snapshot!("networks.md", markdown(&results.reported_run()));

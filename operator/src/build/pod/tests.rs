@@ -235,7 +235,7 @@ fn pairs_share_a_kubernetes_node_and_count_once_among_clients() {
         );
     let (run, plan) = planned(&text);
     let of = |name: &str| {
-        let node = plan.nodes.iter().find(|node| node.name == name).unwrap().clone();
+        let node = plan.node(name).unwrap().clone();
         let pod = built(&run, &plan, node, &pod_defaults(true));
         let spec = pod.spec.unwrap();
         let together = spec.affinity.unwrap().pod_affinity.unwrap_or_default();
@@ -283,11 +283,7 @@ fn pairs_only_prefer_one_kubernetes_node_where_something_else_is_required() {
             )
             + &format!("  topology: {{placement: {placement}}}\n");
         let (run, plan) = planned(&text);
-        let client = plan
-            .nodes
-            .iter()
-            .find(|node| node.name == "client-0-other")
-            .unwrap();
+        let client = plan.node("client-0-other").unwrap();
         let spec = built(&run, &plan, client.clone(), &pod_defaults(true))
             .spec
             .unwrap();

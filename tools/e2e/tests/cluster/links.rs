@@ -396,8 +396,7 @@ fn check_links(results: &Results) -> Result<()> {
         );
         for (name, node) in &record.nodes {
             let link = node.link.as_ref().map(|link| json!(link.backend));
-            let asked = results.plan.networks.iter().find(|asked| asked.name == *network);
-            let asked = asked.context("a network of the plan")?;
+            let asked = results.plan.network(network).context("a network of the plan")?;
             let expected = (!asked.is_none()).then(|| json!(asked.backend));
             ensure!(
                 link == expected,
