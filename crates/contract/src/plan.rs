@@ -9,7 +9,7 @@ use strum::Display;
 
 use crate::{
     capabilities::Capabilities,
-    compare::Judging,
+    compare::{CellPair, Judging},
     matrix::{IpFamily, Negotiation, NodeProgramKind, Setting, Stack, StackName, StackSettings, Transport},
     network::{NONE, NetworkImpairments},
     parameters::{Bandwidth, Parameters, Substreams},
@@ -241,15 +241,28 @@ impl Plan {
         self.cells.iter().find(|cell| cell.id == id)
     }
 
+    /// The baseline and the candidate of a pair of cells.
+    pub fn compared(&self, cell_pair: CellPair) -> Option<(&Cell, &Cell)> {
+        let cell = |index: usize| self.cells.get(index);
+        cell(cell_pair.baseline).zip(cell(cell_pair.candidate))
+    }
+
+    /// The variant that a pair of cells compares with, and the one in its place.
+    pub fn compared_variants(&self, cell_pair: CellPair) -> Option<(&StackName, &StackName)> {
+        let (baseline, candidate) = self.compared(cell_pair)?;
+        let ends = [
+            (&baseline.client, &candidate.client),
+            (&baseline.server, &candidate.server),
+        ];
+        ends.into_iter()
+            .find(|(baseline, candidate)| baseline != candidate)
+    }
+
     /// Whether the baseline and the candidate of a comparison have different stacks.
     pub fn compares_stacks(&self) -> bool {
-        self.judging.cell_pairs.iter().any(|cell_pair| {
-            let cells = self
-                .cells
-                .get(cell_pair.baseline)
-                .zip(self.cells.get(cell_pair.candidate));
-            cells.is_some_and(|(baseline, candidate)| !candidate.has_stacks_of(baseline))
-        })
+        let cell_pairs = self.judging.cell_pairs.iter();
+        let mut compared = cell_pairs.filter_map(|cell_pair| self.compared(*cell_pair));
+        compared.any(|(baseline, candidate)| !candidate.has_stacks_of(baseline))
     }
 
     /// The index of the raw cell that a cell is compared with. `None` for raw cells, and for a cell whose

@@ -33,6 +33,8 @@ pub(crate) fn check(
     analysis: &mut Analysis<'_>,
 ) -> Vec<Comparison> {
     let cell_pairs = &plan.judging.cell_pairs;
+    // What replaces the baseline, which is the same in all pairs of cells of a comparison.
+    let candidate = |cell_pair: &CellPair| Some(plan.compared_variants(*cell_pair)?.1);
     let mut compared = vec![];
     let mut void: Vec<&StackName> = vec![];
     for (index, cell_pair) in cell_pairs.iter().enumerate() {
@@ -57,7 +59,7 @@ pub(crate) fn check(
                 continue;
             };
             if found.finding.differs() {
-                void.extend(candidate(plan, *cell_pair));
+                void.extend(candidate(cell_pair));
             }
             compared.push(Comparison {
                 detectable_difference: found.detectable_difference,
@@ -67,7 +69,7 @@ pub(crate) fn check(
     }
     let is_void: Vec<bool> = cell_pairs
         .iter()
-        .map(|cell_pair| candidate(plan, *cell_pair).is_some_and(|candidate| void.contains(&candidate)))
+        .map(|cell_pair| candidate(cell_pair).is_some_and(|candidate| void.contains(&candidate)))
         .collect();
     analysis.withdraw(
         &is_void,
@@ -75,15 +77,4 @@ pub(crate) fn check(
         "the control, the baseline once more, differs from it",
     );
     compared
-}
-
-/// The variant that a pair of cells has in the place of its baseline. The pairs of cells of one comparison
-/// have the same.
-fn candidate(plan: &Plan, cell_pair: CellPair) -> Option<&StackName> {
-    let cell = |index: usize| plan.cells.get(index);
-    let (baseline, candidate) = cell(cell_pair.baseline).zip(cell(cell_pair.candidate))?;
-    Some(match baseline.client == candidate.client {
-        true => &candidate.server,
-        false => &candidate.client,
-    })
 }

@@ -27,8 +27,7 @@ pub(crate) fn withdraw(plan: &Plan, nodes: &BTreeMap<String, Info>, analysis: &m
 
 /// Whether a node of the candidate ran on another machine than the one in its place in the baseline.
 pub(crate) fn machines_differ(plan: &Plan, nodes: &BTreeMap<String, Info>, cell_pair: CellPair) -> bool {
-    let cell = |index: usize| plan.cells.get(index);
-    let Some((baseline, candidate)) = cell(cell_pair.baseline).zip(cell(cell_pair.candidate)) else {
+    let Some((baseline, candidate)) = plan.compared(cell_pair) else {
         return false;
     };
     // Both cells of a pair have the same number of nodes of each role.

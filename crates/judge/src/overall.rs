@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{
     compare::{ALPHA, Finding, Overall, PAIRS_MIN},
-    matrix::StackName,
     metric::Metric,
     plan::Plan,
 };
@@ -44,7 +43,9 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
         .filter(|ComparisonState { member, found }| member.metric == metric && is_compared(found))
         .map(|compared| compared.member.cell_pair)
         .collect();
-    let mut pairs = compared.iter().map(|cell_pair| variants(plan, *cell_pair));
+    let mut pairs = compared
+        .iter()
+        .map(|cell_pair| plan.compared_variants(plan.judging.cell_pairs[*cell_pair]));
     let first = pairs.next()?;
     if !pairs.all(|pair| pair == first) {
         return None;
@@ -93,19 +94,4 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
         iterations: count(means.len()),
         ratio: ratio(metric, location)?,
     })
-}
-
-/// The variant that a pair of cells compares with, and the one in its place.
-fn variants(plan: &Plan, cell_pair: usize) -> Option<(&StackName, &StackName)> {
-    let cell_pair = plan.judging.cell_pairs.get(cell_pair)?;
-    let (baseline, candidate) = plan
-        .cells
-        .get(cell_pair.baseline)
-        .zip(plan.cells.get(cell_pair.candidate))?;
-    let ends = [
-        (&baseline.client, &candidate.client),
-        (&baseline.server, &candidate.server),
-    ];
-    ends.into_iter()
-        .find(|(baseline, candidate)| baseline != candidate)
 }
