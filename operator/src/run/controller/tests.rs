@@ -309,9 +309,7 @@ async fn nothing_is_kept_of_a_run_deleted_during_its_reconciliation() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conductor_that_panics_repeatedly_ends_the_run() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.pods_are_ready();
     for _ in 0..3 {
         scene.panic("a").await;
@@ -324,9 +322,7 @@ async fn a_conductor_that_panics_repeatedly_ends_the_run() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retried() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene
         .server
@@ -337,20 +333,12 @@ async fn pods_are_deleted_when_a_run_is_suspended_and_a_failure_to_do_so_is_retr
     );
     assert_eq!(scene.condition("a", Type::Provisioned).1, "Suspended");
     scene.reconcile("a").await.unwrap();
-    assert!(
-        scene
-            .server
-            .objects(PODS)
-            .iter()
-            .all(|pod| !pod[POD]["deletionTimestamp"].is_null())
-    );
+    assert_eq!(scene.pods_and_deleted(), (2, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_pod_is_not_created_again_under_its_name() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.pods_are_ready();
     scene.server.script(Method::GET, "/proxy/", Answer::Silence);
     scene.reconcile("a").await.unwrap();
@@ -363,9 +351,7 @@ async fn a_deleted_pod_is_not_created_again_under_its_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.sync();
     let [deleted, _] = &scene.pod_paths()[..] else {
         panic!("not two pods")
@@ -388,9 +374,7 @@ async fn a_pod_that_has_the_name_of_a_deleted_one_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_the_labels_of_a_run_and_another_owner_stays() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     let foreign = "/api/v1/namespaces/bench/pods/foreign";
     let mut pod = scene.server.object(&scene.pod_paths()[0]).unwrap();
     pod[POD] = json!({"name": "foreign", "namespace": "bench", "labels": pod[POD]["labels"]});
@@ -548,9 +532,7 @@ async fn watches_that_end_or_fall_behind_lose_no_run() {
 
 #[tokio::test(start_paused = true)]
 async fn the_answer_to_a_change_has_only_metadata() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     scene.reconcile("a").await.unwrap();
     let mut changes = scene.server.take_changes();

@@ -4,10 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_run_is_written_before_its_pods_are_deleted() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
+    let mut scene = Scene::overdue().await;
     scene.server.take_changes();
     scene.reconcile("a").await.unwrap();
     let changes = scene.server.take_changes();
@@ -23,10 +20,7 @@ async fn the_end_of_a_run_is_written_before_its_pods_are_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reconciliation_that_sees_an_old_version_of_an_ended_run_changes_nothing() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
+    let mut scene = Scene::overdue().await;
     scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Failed");
     for pod in scene.pod_paths() {
@@ -57,10 +51,7 @@ async fn a_conflict_of_the_status_is_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_at_the_end_of_a_run_deletes_no_pods() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
+    let mut scene = Scene::overdue().await;
     scene.sync();
     scene.change("a", |run| run["metadata"]["labels"] = json!({"team": "net"}));
     scene.server.take_changes();

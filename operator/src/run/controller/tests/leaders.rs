@@ -121,9 +121,7 @@ async fn a_run_that_has_pods_counts_although_its_status_could_not_be_written() {
 /// A run that nobody else may run beside, whose pods nobody could delete when it was suspended, and that is
 /// resumed after another run has begun.
 async fn resumed_beside_another() -> Scene {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     let refuses = Answer::Refuse(500, "etcd is away");
     scene.server.script_times(2, Method::DELETE, "/pods/", refuses);
@@ -162,9 +160,7 @@ async fn of_two_runs_with_pods_a_new_leader_lets_only_one_continue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conductor_whose_node_knows_a_later_one_waits_for_the_lease() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.pods_are_ready();
     scene.server.script(
         Method::GET,

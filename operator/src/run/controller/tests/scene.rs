@@ -50,6 +50,21 @@ impl Scene {
         Self::beside(&TestServer::new()).await
     }
 
+    /// A run `a` has just got its pods.
+    pub(super) async fn starting() -> Self {
+        let mut scene = Self::new().await;
+        scene.create("a", json!({}));
+        scene.reconcile("a").await.unwrap();
+        scene
+    }
+
+    /// A run `a` has pods that were not ready in time.
+    pub(super) async fn overdue() -> Self {
+        let scene = Self::starting().await;
+        scene.later(61).await;
+        scene
+    }
+
     /// An operator of this API server, perhaps beside another.
     pub(super) async fn beside(server: &TestServer) -> Self {
         Self::begin(server, paused_clock()).await
@@ -236,6 +251,13 @@ impl Scene {
             format!("/api/v1/namespaces/{namespace}/pods/{name}")
         };
         pods.iter().map(path).collect()
+    }
+
+    /// The number of pods, and of those that are being deleted.
+    pub(super) fn pods_and_deleted(&self) -> (usize, usize) {
+        let pods = self.server.objects("/pods");
+        let deleted = pods.iter().filter(|pod| !pod[POD]["deletionTimestamp"].is_null());
+        (pods.len(), deleted.count())
     }
 
     /// The kubelets report all pods as ready.

@@ -12,9 +12,7 @@ fn requested(scene: &Scene) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_vanished_before_the_watch_showed_it_is_not_created_again_under_its_name() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.server.remove(&scene.pod_paths()[1]);
     requested(&scene);
     let action = scene.reconcile("a").await.unwrap();
@@ -26,9 +24,7 @@ async fn a_pod_that_vanished_before_the_watch_showed_it_is_not_created_again_und
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_the_watch_does_not_show_yet_is_not_requested_again() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     requested(&scene);
     scene.sync_runs();
     scene.later(30).await;
@@ -43,9 +39,7 @@ async fn a_pod_that_cannot_be_looked_up_is_not_reported_as_one_that_cannot_be_cr
         (Answer::Refuse(500, "etcd is away"), "APIServerRefuses"),
         (Answer::Silence, "APIServerUnreachable"),
     ] {
-        let mut scene = Scene::new().await;
-        scene.create("a", json!({}));
-        scene.reconcile("a").await.unwrap();
+        let mut scene = Scene::starting().await;
         scene.server.script(Method::GET, "/pods/", answer);
         scene.sync_runs();
         scene.reconcile_by_old_objects("a").await.unwrap();

@@ -70,6 +70,5 @@ async fn one_pod_of_the_run_mounts_the_secret_and_is_deleted_with_the_others() {
     for _ in 0..2 {
         scene.reconcile("run").await.unwrap();
     }
-    let pods = scene.server.objects("/pods");
-    assert!(pods.iter().all(|pod| !pod[POD]["deletionTimestamp"].is_null()));
+    assert_eq!(scene.pods_and_deleted(), (3, 3));
 }

@@ -122,9 +122,7 @@ async fn a_run_whose_spec_is_not_kept_is_read_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_spec_only_gets_a_condition() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.change("a", |run| run["spec"]["workload"] = 42.into());
     let before = scene.status("a");
     scene.reconcile("a").await.unwrap();

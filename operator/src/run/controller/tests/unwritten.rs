@@ -31,9 +31,7 @@ async fn a_run_whose_status_is_never_taken_frees_its_turn_and_loses_its_pods() {
         assert_eq!(reason, "WaitingForOtherRuns", "{answer:?}");
         scene.later(300).await;
         let _ = scene.reconcile("a").await;
-        let pods = scene.server.objects(PODS);
-        let is_deleted = |pod: &Value| !pod[POD]["deletionTimestamp"].is_null();
-        assert!(pods.len() == 2 && pods.iter().all(is_deleted), "{answer:?}");
+        assert_eq!(scene.pods_and_deleted(), (2, 2), "{answer:?}");
         scene.pods_stop();
         scene.reconcile("b").await.unwrap();
         let reason = scene.condition("b", Type::Provisioned).1;
@@ -48,10 +46,7 @@ async fn a_run_whose_status_is_never_taken_frees_its_turn_and_loses_its_pods() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_end_was_written_without_an_answer_has_its_turn_until_its_pods_are_deleted() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
+    let mut scene = Scene::overdue().await;
     scene
         .server
         .script_times(1, Method::PATCH, STATUS_OF_A, Answer::DoSilently);
@@ -91,9 +86,7 @@ async fn pods_that_are_kept_after_an_end_without_an_answer_keep_nobody_waiting()
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_end_somebody_overwrites_ends_again_and_loses_its_pods() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     let before = scene.status("a");
     scene.later(61).await;
     scene.reconcile("a").await.unwrap();
@@ -108,17 +101,12 @@ async fn a_run_whose_end_somebody_overwrites_ends_again_and_loses_its_pods() {
     scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Failed");
     scene.reconcile("a").await.unwrap();
-    let pods = scene.server.objects(PODS);
-    let is_deleted = |pod: &Value| !pod[POD]["deletionTimestamp"].is_null();
-    assert!(pods.len() == 2 && pods.iter().all(is_deleted), "{pods:?}");
+    assert_eq!(scene.pods_and_deleted(), (2, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_has_ended_does_not_begin_again_however_late_the_watch_is() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
-    scene.later(61).await;
+    let mut scene = Scene::overdue().await;
     scene.reconcile("a").await.unwrap();
     assert_eq!(scene.phase("a"), "Failed");
     scene.server.take_changes();
@@ -133,9 +121,7 @@ async fn a_run_that_has_ended_does_not_begin_again_however_late_the_watch_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspended_run_whose_status_is_refused_gives_up_its_turn() {
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.create("b", json!({}));
     scene.change("a", |run| run["spec"]["suspend"] = true.into());
     let refuses = Answer::Refuse(500, "failed calling webhook");
@@ -163,9 +149,7 @@ async fn a_status_that_is_too_large_is_written_without_its_summary() {
         results: vec!["a-results-0".to_owned()],
         stored: None,
     };
-    let mut scene = Scene::new().await;
-    scene.create("a", json!({}));
-    scene.reconcile("a").await.unwrap();
+    let mut scene = Scene::starting().await;
     scene.conduct("a", async { outcome }).await;
     let refuses = Answer::Refuse(413, "Request entity too large");
     scene.server.script_times(1, Method::PATCH, STATUS, refuses);
