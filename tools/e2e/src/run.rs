@@ -171,6 +171,16 @@ pub fn is(run: &PerfRun, type_: Type, status: &str) -> bool {
     condition(run, type_).is_some_and(|condition| condition.status == status)
 }
 
+/// Checks that the links of a run were measured, and were as configured.
+pub fn check_links_verified(run: &PerfRun) -> Result<()> {
+    ensure!(
+        is(run, Type::LinksVerified, "True"),
+        "its links are not verified: {}",
+        describe(run)
+    );
+    Ok(())
+}
+
 /// The reason of a condition.
 pub fn reason(run: &PerfRun, type_: Type) -> &str {
     condition(run, type_).map_or("", |condition| &condition.reason)

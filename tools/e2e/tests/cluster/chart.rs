@@ -13,7 +13,6 @@ use perfrun_e2e::{
     helm::Helm,
     operators::NAMESPACE,
     repository,
-    results::check_every_trial_once,
     run::{ENDLESS, TINY, trials_ended},
     seconds, until,
 };
@@ -115,7 +114,7 @@ async fn run_side_by_side(scene: &Scene, places: [&Scene; 2], helms: &[Helm; 2])
     for ((place, watched), helm) in places.into_iter().zip(&watched).zip(helms) {
         for place in watched {
             let run = place.succeeded("own", seconds(60)).await?;
-            check_every_trial_once(&run, &place.results(&run).await?)?;
+            place.checked_results(&run).await?;
         }
         leads_itself(place).await?;
         test_upgrade_and_uninstall(helm, place).await?;
@@ -326,7 +325,7 @@ async fn through_its_life(scene: &Scene, helm: &Helm, values: &Values) -> Result
     scene.measuring("outlives", left + 2, seconds(90)).await?;
     scene.change("outlives", json!({"cancel": true})).await?;
     let run = scene.ended("outlives", seconds(30)).await?;
-    check_every_trial_once(&run, &scene.results(&run).await?)
+    scene.checked_results(&run).await.map(drop)
 }
 
 fn names(pods: &[Pod]) -> Vec<String> {

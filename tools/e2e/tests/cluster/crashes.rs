@@ -10,7 +10,7 @@ use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::{NAMESPACE, cut_off, without},
-    results::{check_every_trial_once, failures},
+    results::failures,
     run::{ENDLESS, LONG, TINY, describe, is, phase, reason},
     seconds, until,
 };
@@ -330,8 +330,7 @@ async fn crash(scene: &Scene) -> Result<()> {
 /// Checks that the results show no trace of a crash.
 async fn ends_without_a_trace(scene: &Scene, name: &str) -> Result<()> {
     let run = scene.succeeded(name, seconds(240)).await?;
-    let results = scene.results(&run).await?;
-    check_every_trial_once(&run, &results)?;
+    let results = scene.checked_results(&run).await?;
     let failed = failures(&results);
     ensure!(failed.is_empty(), "trials failed: {failed:?}");
     Ok(())

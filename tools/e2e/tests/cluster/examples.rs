@@ -41,8 +41,7 @@ fn stacks_in_pods_meet_on_their_other_transports() {
     shared(async |scene| {
         scene.create("others", OTHER_TRANSPORTS).await?;
         let run = scene.succeeded("others", seconds(120)).await?;
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        let results = scene.checked_results(&run).await?;
         // {libp2p, litep2p}² on ws, libp2p with both on webrtc-direct, and with itself in memory.
         ensure!(results.trials.len() == 4 + 2 + 1, "{:?}", results.plan.cells);
         Ok(())
@@ -77,8 +76,7 @@ fn go_libp2p_in_pods_meets_every_stack_and_relays_for_it() {
         for (name, document, trials) in [("go", GO, 18), ("go-relay", GO_RELAY, 8)] {
             scene.create(name, document).await?;
             let run = scene.succeeded(name, seconds(120)).await?;
-            let results = scene.results(&run).await?;
-            check_every_trial_once(&run, &results)?;
+            let results = scene.checked_results(&run).await?;
             ensure!(results.trials.len() == trials, "{:?}", results.plan.cells);
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use perfrun_contract::metric::Metric;
-use perfrun_e2e::{Scene, e2e, results::check_every_trial_once, seconds};
+use perfrun_e2e::{Scene, e2e, seconds};
 use perfrun_test_kit::{Need, skip};
 
 /// The round trip is the same over both families: the link adds most of it.
@@ -34,8 +34,7 @@ fn both_families_are_measured_over_their_own_links() {
         }
         scene.create("families", BOTH).await?;
         let run = scene.succeeded("families", seconds(120)).await?;
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        let results = scene.checked_results(&run).await?;
         let trips: Vec<_> = results
             .summary
             .iter()

@@ -12,7 +12,6 @@ use kube::{
 use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_e2e::{
     Scene, e2e,
-    results::check_every_trial_once,
     run::{TINY, is},
     seconds, shared, until,
 };
@@ -27,7 +26,7 @@ fn a_run_meets_the_restricted_pod_security_standard() {
         let ran = async {
             restricted.create("restricted", TINY).await?;
             let run = restricted.succeeded("restricted", seconds(60)).await?;
-            check_every_trial_once(&run, &restricted.results(&run).await?)
+            restricted.checked_results(&run).await.map(drop)
         }
         .await;
         if ran.is_err() {
@@ -55,7 +54,7 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
 
         scene.create("good", TINY).await?;
         let run = scene.succeeded("good", seconds(60)).await?;
-        check_every_trial_once(&run, &scene.results(&run).await?)?;
+        scene.checked_results(&run).await?;
         ensure!(is(&run, Type::Accepted, "True"), "it was accepted");
         // Its author can see that it is not run, and delete it.
         until("its conditions say Malformed", seconds(30), async || {

@@ -5,7 +5,6 @@ use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_contract::run::{Phase, RunState};
 use perfrun_e2e::{
     Scene, e2e,
-    results::check_every_trial_once,
     run::{LONG, TINY, describe, message, phase, reason},
     seconds, shared, until,
 };
@@ -75,7 +74,7 @@ fn a_suspended_run_waits_and_then_runs() {
         no_pods(scene, "suspended").await?;
         scene.change("suspended", json!({"suspend": false})).await?;
         let run = scene.succeeded("suspended", seconds(60)).await?;
-        check_every_trial_once(&run, &scene.results(&run).await?)
+        scene.checked_results(&run).await.map(drop)
     });
 }
 
@@ -144,7 +143,7 @@ fn a_name_of_63_characters_fits_everywhere() {
             + &format!("stacks: [{{name: {}, stack: libp2p}}]\n", "v".repeat(40));
         scene.create(&name, &spec).await?;
         let run = scene.succeeded(&name, seconds(90)).await?;
-        check_every_trial_once(&run, &scene.results(&run).await?)
+        scene.checked_results(&run).await.map(drop)
     });
 }
 

@@ -16,7 +16,7 @@ use perfrun_e2e::{
     lab::Lab,
     operators::kill_link_agent,
     results::{check_every_trial_once, failures},
-    run::{condition, describe, is, message, phase, reason},
+    run::{check_links_verified, condition, describe, is, message, phase, reason},
     seconds, shared, until,
 };
 use perfrun_test_kit::{Need, skip};
@@ -84,8 +84,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
             "it ended as {}",
             describe(&run)
         );
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        let results = scene.checked_results(&run).await?;
         check_links(&results)?;
         check_priority(&results)?;
         for row in results
@@ -116,13 +115,8 @@ fn packets_lost_on_a_link_are_measured_and_retransmitted_in_trials() {
     e2e(async |scene| {
         scene.create("lossy", LOSSY).await?;
         let run = scene.succeeded("lossy", seconds(150)).await?;
-        ensure!(
-            is(&run, Type::LinksVerified, "True"),
-            "it ended as {}",
-            describe(&run)
-        );
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        check_links_verified(&run)?;
+        let results = scene.checked_results(&run).await?;
         let check = results.trials.iter().find_map(|record| record.links.as_ref());
         let probe = &check.context("the link was not measured")?.legs[0].measured;
         ensure!(
@@ -275,15 +269,10 @@ fn an_operator_that_takes_over_knows_which_links_were_measured() {
         operators.delete_leader().await?;
         operators.await_another_than(&before).await?;
         let run = scene.measuring("orphan", 2, seconds(60)).await?;
-        ensure!(is(&run, Type::LinksVerified, "True"), "it is {}", describe(&run));
+        check_links_verified(&run)?;
         let run = scene.succeeded("orphan", seconds(60)).await?;
-        ensure!(
-            is(&run, Type::LinksVerified, "True"),
-            "it ended as {}",
-            describe(&run)
-        );
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        check_links_verified(&run)?;
+        let results = scene.checked_results(&run).await?;
         ensure!(
             failures(&results).is_empty(),
             "a trial was lost: {:?}",
@@ -436,11 +425,7 @@ fn check_priority(results: &Results) -> Result<()> {
 fn repeated<'a>(run: &PerfRun, results: &'a Results) -> Result<&'a TrialRecord> {
     check_every_trial_once(run, results)?;
     check_links(results)?;
-    ensure!(
-        is(run, Type::LinksVerified, "True"),
-        "it ended as {}",
-        describe(run)
-    );
+    check_links_verified(run)?;
     let failed = failures(results);
     let [record] = failed[..] else {
         bail!("exactly one trial should have failed: {failed:?}")

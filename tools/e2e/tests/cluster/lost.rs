@@ -17,7 +17,7 @@ use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::{isolate, kill, processes},
-    results::{check_every_trial_once, failures},
+    results::failures,
     run::{LONG, describe, message, phase, reason},
     seconds, shared, until,
 };
@@ -196,8 +196,7 @@ async fn survives_the_client_s_host(
     let ended = lab
         .without(&host, async || {
             let run = scene.succeeded("dead-host", seconds(240)).await?;
-            let results = scene.results(&run).await?;
-            check_every_trial_once(&run, &results)?;
+            let results = scene.checked_results(&run).await?;
             Ok(results)
         })
         .await;
@@ -275,8 +274,7 @@ async fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
 /// Returns how the trial failed.
 async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> Result<TrialFailure> {
     let run = scene.succeeded(name, seconds(120)).await?;
-    let results = scene.results(&run).await?;
-    check_every_trial_once(&run, &results)?;
+    let results = scene.checked_results(&run).await?;
     let failed = failures(&results);
     let [record] = failed[..] else {
         anyhow::bail!("exactly one trial should have failed: {failed:?}")

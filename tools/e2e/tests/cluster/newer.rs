@@ -30,7 +30,7 @@ use perfrun_e2e::{
     helm::Helm,
     operators::NAMESPACE,
     repository,
-    results::{check_every_trial_once, failures},
+    results::failures,
     run::{ENDLESS, TINY, describe, phase},
     seconds, until,
 };
@@ -158,8 +158,7 @@ async fn is_continued_with_all_that_is_kept(scene: &Scene) -> Result<()> {
     );
     scene.change("going", json!({"cancel": true})).await?;
     let ended = scene.ended("going", seconds(60)).await?;
-    let results = scene.results(&ended).await?;
-    check_every_trial_once(&ended, &results)?;
+    let results = scene.checked_results(&ended).await?;
     let (kept, carried) = (trials_of_next(&before), trials_of_next(&results.trials));
     ensure!(
         !kept.is_empty() && carried == kept,

@@ -1,14 +1,9 @@
 //! Runs in which peers meet through a relay.
 
 use anyhow::{Context, Result, ensure};
-use perfrun_api::{cluster::condition::Type, results::Results};
+use perfrun_api::results::Results;
 use perfrun_contract::metric::Metric;
-use perfrun_e2e::{
-    e2e,
-    results::check_every_trial_once,
-    run::{describe, is},
-    seconds,
-};
+use perfrun_e2e::{e2e, run::check_links_verified, seconds};
 
 /// A relay with a round trip of 200 ms to sinks and of 100 ms to the source, which are 200 ms apart. The
 /// tolerance of links, 1 % of that, is more than what a busy machine adds.
@@ -31,13 +26,8 @@ fn a_relay_far_away_costs_its_links() {
     e2e(async |scene| {
         scene.create("relayed", FAR).await?;
         let run = scene.succeeded("relayed", seconds(120)).await?;
-        ensure!(
-            is(&run, Type::LinksVerified, "True"),
-            "it ended as {}",
-            describe(&run)
-        );
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        check_links_verified(&run)?;
+        let results = scene.checked_results(&run).await?;
         for (cell, metric, least, most) in [
             ("direct-100k", Metric::RoundTripP50, 0.2, 0.3),
             ("relayed-100k", Metric::RelayRoundTripP50, 0.2, 0.3),
@@ -65,8 +55,7 @@ fn many_peers_of_few_pods_fetch_through_one_relay() {
     e2e(async |scene| {
         scene.create("stressed", STRESS).await?;
         let run = scene.succeeded("stressed", seconds(90)).await?;
-        let results = scene.results(&run).await?;
-        check_every_trial_once(&run, &results)?;
+        let results = scene.checked_results(&run).await?;
         ensure!(results.plan.nodes.len() == 5, "{:?}", results.plan.nodes);
         let circuits = median(&results, "sinks-20", Metric::Circuits)?;
         // Between two transfers a sink has no circuit, so that there may never be 20 of them. With one peer
