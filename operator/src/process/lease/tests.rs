@@ -99,6 +99,11 @@ async fn seconds(future: impl Future<Output = ()>) -> u64 {
     start.elapsed().as_secs()
 }
 
+async fn leads_for(time: Duration, leader: &mut Leadership) {
+    let ended = timeout(time, leader.keep_renewing()).await;
+    assert!(ended.is_err(), "it no longer leads");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_second_operator_leads_when_the_first_is_silent_or_has_released() {
     let server = TestServer::new();
@@ -153,12 +158,7 @@ async fn a_connection_that_died_unnoticed_does_not_cost_the_lease() {
     let took = seconds(async { drop(leader.acquire().await) }).await;
     assert_eq!(took, 7, "an attempt and a pause");
     server.script_times(1, Method::PUT, LEASES, Answer::Silence);
-    assert!(
-        timeout(Duration::from_secs(120), leader.keep_renewing())
-            .await
-            .is_err(),
-        "it still leads"
-    );
+    leads_for(Duration::from_secs(120), &mut leader).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,11 +185,7 @@ async fn a_loop_that_stands_still_is_noticed() {
     server.script_times(20, Method::GET, LEASES, Answer::Silence);
     leader.acquire().await;
     assert_eq!(health.check_alive(), Ok(()));
-    assert!(
-        timeout(Duration::from_secs(600), leader.keep_renewing())
-            .await
-            .is_err()
-    );
+    leads_for(Duration::from_secs(600), &mut leader).await;
     assert_eq!(health.check_alive(), Ok(()));
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(
@@ -220,12 +216,7 @@ async fn a_leader_survives_a_short_outage() {
     let mut leader = leadership(&server, "leader");
     leader.acquire().await;
     server.script_times(3, Method::PUT, LEASES, Answer::Refuse(503, "etcd is away"));
-    assert!(
-        timeout(Duration::from_secs(120), leader.keep_renewing())
-            .await
-            .is_err(),
-        "it still leads"
-    );
+    leads_for(Duration::from_secs(120), &mut leader).await;
 }
 
 #[tokio::test(start_paused = true)]
