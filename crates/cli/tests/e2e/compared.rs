@@ -16,15 +16,7 @@ use crate::{
 fn compared(name: &str) -> Document {
     document::run(name)
         .with("workload", json!({"ping": {"count": 20}}))
-        .with(
-            "stacks",
-            json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "litep2p"}]),
-        )
-        .with(
-            "matrix",
-            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawReference": false}),
-        )
-        .with("compare", json!([{"baseline": "main", "candidate": "pr"}]))
+        .comparing()
         .with("iterations", json!(10))
 }
 

@@ -48,6 +48,16 @@ impl Document {
         self.with("matrix", json!({ "transports": ["tcp", "tcp-tls", "quic-v1"] }))
     }
 
+    /// Two variants of litep2p over TCP, of which the second is compared with the first.
+    pub(crate) fn comparing(self) -> Self {
+        let variant = |name: &str| json!({"name": name, "stack": "litep2p"});
+        let side = json!(["main"]);
+        let matrix = json!({"clients": side, "servers": side, "transports": ["tcp"], "rawReference": false});
+        self.with("stacks", json!([variant("main"), variant("pr")]))
+            .with("matrix", matrix)
+            .with("compare", json!([{"baseline": "main", "candidate": "pr"}]))
+    }
+
     /// The text of a file: JSON is valid YAML.
     pub(crate) fn text(&self) -> String {
         format!("---\n{:#}\n", self.0)

@@ -44,17 +44,7 @@ pub(crate) fn uploads() -> Document {
 
 /// Uploads over TCP of two variants that are compared.
 pub(crate) fn compared() -> Document {
-    uploads()
-        .with(
-            "stacks",
-            json!([{"name": "main", "stack": "litep2p"}, {"name": "pr", "stack": "litep2p"}]),
-        )
-        .with(
-            "matrix",
-            json!({"clients": ["main"], "servers": ["main"], "transports": ["tcp"], "rawReference": false}),
-        )
-        .with("compare", json!([{"baseline": "main", "candidate": "pr"}]))
-        .with("seed", json!(7))
+    uploads().comparing().with("seed", json!(7))
 }
 
 /// A run of a document in an hour, in which each cell has some speed. Machines differ by some percent from

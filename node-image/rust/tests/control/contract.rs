@@ -130,26 +130,12 @@ async fn probes_and_metrics_need_no_token() {
 #[tokio::test]
 async fn a_node_reports_its_properties_and_its_clock_only_grows() {
     let node = Node::start();
-    let info: Info = node
-        .call(Method::GET, "/v1/info")
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let info: Info = node.get("/v1/info").await;
     assert_eq!(info.stacks.len(), 3 + usize::from(cfg!(feature = "commonware")));
     assert!(info.listen_ip.is_loopback());
     let mut last = 0;
     for _ in 0..20 {
-        let clock: Clock = node
-            .call(Method::GET, "/v1/clock")
-            .send()
-            .await
-            .unwrap()
-            .json()
-            .await
-            .unwrap();
+        let clock: Clock = node.get("/v1/clock").await;
         assert!(clock.nanoseconds > last);
         last = clock.nanoseconds;
     }
@@ -305,14 +291,7 @@ async fn the_first_start_counts_and_may_come_before_the_client_is_ready() {
         .await;
     let request = dialler(Stack::Libp2p, Transport::Tcp, parameters, addresses, 1);
     assert_eq!(client.put("a", &request).await, StatusCode::CREATED);
-    let clock: Clock = client
-        .call(Method::GET, "/v1/clock")
-        .send()
-        .await
-        .unwrap()
-        .json()
-        .await
-        .unwrap();
+    let clock: Clock = client.get("/v1/clock").await;
     let at = clock.nanoseconds + 700_000_000;
     for start in [at, 0, u64::MAX] {
         let call = client.call(Method::PUT, "/v1/trials/a/start");

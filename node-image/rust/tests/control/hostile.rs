@@ -52,6 +52,13 @@ async fn connections(node: &Node) -> f64 {
         .sum()
 }
 
+/// The outcome of the trial, which the node forgets.
+async fn collected(node: &Node) -> Outcome {
+    let outcome = timeout(Duration::from_secs(30), node.outcome("a")).await;
+    node.delete("a").await;
+    outcome.expect("it does not hang")
+}
+
 /// The outcome of a raw server whose only connection sends `bytes` and then behaves in one way.
 async fn served<F: Future<Output = ()>>(
     node: &Node,
@@ -67,11 +74,7 @@ async fn served<F: Future<Output = ()>>(
     does(stream).await;
     eventually("the connection", async || connections(node).await > before).await;
     node.finish("a").await;
-    let outcome = timeout(Duration::from_secs(30), node.outcome("a"))
-        .await
-        .expect("it does not hang");
-    node.delete("a").await;
-    outcome
+    collected(node).await
 }
 
 #[tokio::test]
@@ -197,11 +200,7 @@ async fn dialled<F: Future<Output = ()>>(
     request.timeout_seconds = timeout_seconds;
     node.run("a", &request).await;
     does(listener.accept().await.unwrap().0).await;
-    let outcome = timeout(Duration::from_secs(30), node.outcome("a"))
-        .await
-        .expect("it does not hang");
-    node.delete("a").await;
-    outcome
+    collected(node).await
 }
 
 #[tokio::test]

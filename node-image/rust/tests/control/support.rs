@@ -22,6 +22,7 @@ use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
 };
+use serde::de::DeserializeOwned;
 
 pub(crate) use crate::requests::*;
 
@@ -165,6 +166,12 @@ impl Node {
         self.bare(method, path).bearer_auth(TOKEN)
     }
 
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> T {
+        let response = answer(self.call(Method::GET, path)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.json().await.unwrap()
+    }
+
     pub(crate) async fn put(&self, id: &str, request: &TrialRequest) -> StatusCode {
         let call = self.call(Method::PUT, &format!("/v1/trials/{id}")).json(request);
         answer(call).await.status()
@@ -190,9 +197,7 @@ impl Node {
     }
 
     pub(crate) async fn poll(&self, id: &str, query: &str) -> TrialStatus {
-        let response = answer(self.call(Method::GET, &format!("/v1/trials/{id}?{query}"))).await;
-        assert_eq!(response.status(), StatusCode::OK);
-        response.json().await.unwrap()
+        self.get(&format!("/v1/trials/{id}?{query}")).await
     }
 
     /// Waits until the trial is later than `after`.
