@@ -12,7 +12,7 @@ use crate::{
     cluster::Cluster,
     e2e, go,
     image::{self, Image},
-    install,
+    install, pinned,
     shell::{self, Profile, Workspace},
 };
 
@@ -58,7 +58,7 @@ pub(crate) fn run(workspace: &Workspace, args: &[OsString]) -> Result<ExitCode> 
         .any(|arg| arg.as_encoded_bytes().starts_with(b"--peer"));
     if names("peers") && !names_peer {
         let mut perf = OsString::from("perf=");
-        perf.push(install::libp2p_perf(workspace)?);
+        perf.push(pinned::LIBP2P_PERF.install(workspace)?);
         bench.args(["--peer", "iperf3=iperf3", "--peer"]).arg(perf);
     }
     if needs_cluster {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     files::{copy, create_folder, empty},
-    install,
+    pinned,
     shell::{self, Workspace},
     step::Outcome,
     times::Times,
@@ -78,7 +78,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let tools = Tools {
         workspace,
-        helms: install::helm(workspace)?,
+        helms: pinned::helm(workspace)?,
     };
     let variants = files(&workspace.root.join(FOLDER).join("ci"), ".yaml")?;
     let times = Times::of_step(workspace)?;
@@ -151,7 +151,7 @@ impl Tools<'_> {
     fn validate(&self, manifests: &[PathBuf]) -> Result<Vec<String>> {
         let mut problems = vec![];
         for version in KUBERNETES {
-            let mut validate = install::kubernetes_validate(self.workspace)?;
+            let mut validate = pinned::kubernetes_validate(self.workspace)?;
             validate.args(["--strict", "--quiet", "--kubernetes-version", version]);
             // kubernetes-validate only warns about kinds for which it has no schema.
             let (Ok(text) | Err(text)) = output(validate.args(manifests))?;

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{
-    chart, install, lab, programs,
+    chart, install, lab, pinned, programs,
     shell::{self, Profile, Workspace},
 };
 
@@ -82,7 +82,7 @@ impl<'a> Cluster<'a> {
             workspace,
             lab,
             lab_program: lab::build(workspace)?,
-            helms: install::helm(workspace)?,
+            helms: pinned::helm(workspace)?,
         };
         // Removes what an interrupted run left.
         cluster.down()?;

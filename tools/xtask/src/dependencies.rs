@@ -27,7 +27,7 @@ use self::{
     units::{FINGERPRINTS, FOLDERS, Files, entries, leaves, name, units},
 };
 use crate::{
-    files, install,
+    files, pinned,
     shell::{self, Profile, Workspace},
     step,
 };
@@ -63,7 +63,7 @@ impl Cache {
     }
 
     fn of(workspace: &Workspace) -> Result<Self> {
-        let folder = install::cache_of_user().context("neither XDG_CACHE_HOME nor HOME is set")?;
+        let folder = pinned::cache_of_user().context("neither XDG_CACHE_HOME nor HOME is set")?;
         let folder = folder.join("dependencies");
         files::create_folder(&folder)?;
         let metadata = shell::output(&mut workspace.cargo([

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Result;
 
 use crate::{
-    install,
+    install, pinned,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
     times::{Item, Times},
@@ -66,7 +66,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let licensed = times.timed("licences", || licences::check(workspace))?;
     let mut vet = command(workspace, &["vet", "./..."]);
     let vetted = times.timed("vet", || step::check(&mut vet, "mend what vet lists above"))?;
-    let mut staticcheck = workspace.command(install::staticcheck(workspace)?);
+    let mut staticcheck = workspace.command(pinned::STATICCHECK.install(workspace)?);
     staticcheck.current_dir(workspace.root.join(MODULE)).arg("./...");
     let linted = times.timed("staticcheck", || {
         step::check(&mut staticcheck, "mend what staticcheck lists above")

@@ -26,7 +26,7 @@ use clap::ValueEnum;
 use self::patch::Patch;
 use crate::{
     files::{self, copy},
-    go, install,
+    go, install, pinned,
     shell::{self, Profile, Workspace},
 };
 
@@ -294,7 +294,7 @@ fn static_program(
     let name = image.program();
     let folder = workspace.scratch()?.join("static");
     // It is also the compiler of the workspace, as RUSTC_WORKSPACE_WRAPPER.
-    let mut cargo = workspace.command(install::cargo_auditable(workspace)?);
+    let mut cargo = workspace.command(pinned::CARGO_AUDITABLE.install(workspace)?);
     cargo.args(["auditable", "rustc", "--package", name, "--bin", name]);
     cargo.args(["--profile", profile.name()]);
     cargo.args(["--", "-Ctarget-feature=+crt-static"]);

@@ -22,6 +22,7 @@ mod graph;
 mod image;
 mod install;
 mod lab;
+mod pinned;
 mod programs;
 mod prose;
 mod results;

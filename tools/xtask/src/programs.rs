@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     files::create_folder,
-    install,
+    install, pinned,
     shell::{self, Workspace},
     step,
 };
@@ -111,7 +111,7 @@ pub(crate) fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 fn built(workspace: &Workspace, groups: &[Group]) -> Result<Vec<PathBuf>> {
-    let cache = install::writable_cache(workspace)?.join("lab");
+    let cache = pinned::writable_cache(workspace)?.join("lab");
     create_folder(&cache)?;
     let missing: Vec<_> = groups
         .iter()

@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::{Result, bail};
 
 use crate::{
-    install,
+    pinned,
     shell::{self, Profile, Workspace},
     step::{self, Outcome},
     times::Times,
@@ -26,8 +26,8 @@ pub(crate) fn run(workspace: &Workspace, paths: &[PathBuf]) -> Result<ExitCode> 
 /// Checks these files and folders, named from the root of the repository, or all. The program `prose` must be
 /// built.
 pub(crate) fn check(workspace: &Workspace, paths: &[PathBuf]) -> Result<Outcome> {
-    let vale = install::vale(workspace)?;
-    let typos = install::typos(workspace)?;
+    let vale = pinned::VALE.install(workspace)?;
+    let typos = pinned::TYPOS.install(workspace)?;
     let mut prose = workspace.command(workspace.program(Profile::Dev, "prose"));
     prose
         .arg("--vale")

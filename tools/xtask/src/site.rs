@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     files::{copy, empty, files_under, read},
-    install, shell,
-    shell::Workspace,
+    pinned,
+    shell::{self, Workspace},
     step::Outcome,
 };
 
@@ -40,7 +40,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
 
 /// Builds the site. Fails if a link leads nowhere, or if a page is not listed or not linked.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
-    let mdbook = install::mdbook(workspace)?;
+    let mdbook = pinned::MDBOOK.install(workspace)?;
     let (root, site) = (&workspace.root, folder(workspace)?);
     empty(&site)?;
     let summary = from_root(&read(&root.join(DOCS).join(SUMMARY))?);

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use crate::{
     build, chart, crds,
     dependencies::Cache,
-    e2e, go, graph, install, prose, results,
+    e2e, go, graph, install, pinned, prose, results,
     shell::{self, Workspace},
     site,
     stand_in::{self, StandIn},
@@ -176,7 +176,7 @@ fn skipped_tests(log: &str, is_root: bool) -> String {
 
 /// Runs the steps about crates from outside of the workspace.
 fn dependencies(steps: &mut Steps, workspace: &Workspace) {
-    match &install::cargo_deny(workspace) {
+    match &pinned::CARGO_DENY.install(workspace) {
         Ok(deny) => {
             steps.run("dependencies", || {
                 let mut check = workspace.command(deny);
@@ -216,7 +216,7 @@ fn advisories(workspace: &Workspace, deny: &Path) -> Result<Outcome> {
 /// Checks advisories about the node of go-libp2p. What its code reaches takes long to find out, and is needed
 /// only if there is one about any version of its modules.
 fn go_advisories(workspace: &Workspace) -> Result<Outcome> {
-    let govulncheck = install::govulncheck(workspace)?;
+    let govulncheck = pinned::GOVULNCHECK.install(workspace)?;
     let (status, log) = within_limit(workspace, &govulncheck, &["-C", go::MODULE, "-scan", "module"])?;
     match go_database(status.code(), &log) {
         Database::NoAdvisory => Ok(Outcome::Passed),

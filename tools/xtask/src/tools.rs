@@ -13,7 +13,9 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    e2e, image, install, programs,
+    e2e, image, install,
+    pinned::{self, Pinned},
+    programs,
     shell::{self, Workspace},
     step::Outcome,
     times::Times,
@@ -38,9 +40,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
         ("some tests will be skipped", packages(install::PERF)),
         (
             "the chart cannot be checked",
-            timed("helm", &|| install::helm(workspace).map(drop)).and_then(|()| {
+            timed("helm", &|| pinned::helm(workspace).map(drop)).and_then(|()| {
                 timed("kubernetes-validate", &|| {
-                    install::kubernetes_validate(workspace).map(drop)
+                    pinned::kubernetes_validate(workspace).map(drop)
                 })
             }),
         ),
@@ -48,29 +50,34 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     if e2e::obstacle().is_none() {
         all.push(("no cluster can be made", cluster(workspace, timed)));
     }
-    all.push((
-        "dependencies cannot be checked",
-        timed("cargo-deny", &|| install::cargo_deny(workspace).map(drop)),
-    ));
-    all.push((
-        "workflows cannot be checked",
-        timed("actionlint", &|| install::actionlint(workspace).map(drop))
-            .and_then(|()| timed("zizmor", &|| install::zizmor(workspace).map(drop))),
-    ));
-    all.push((
-        "the node of go-libp2p cannot be checked",
-        timed("staticcheck", &|| install::staticcheck(workspace).map(drop))
-            .and_then(|()| timed("govulncheck", &|| install::govulncheck(workspace).map(drop))),
-    ));
-    all.push((
-        "texts cannot be checked",
-        timed("Vale", &|| install::vale(workspace).map(drop))
-            .and_then(|()| timed("typos", &|| install::typos(workspace).map(drop))),
-    ));
-    all.push((
-        "the documentation cannot be built",
-        timed("mdBook", &|| install::mdbook(workspace).map(drop)),
-    ));
+    for (consequence, programs) in [
+        (
+            "dependencies cannot be checked",
+            &[("cargo-deny", pinned::CARGO_DENY)][..],
+        ),
+        (
+            "workflows cannot be checked",
+            &[("actionlint", pinned::ACTIONLINT), ("zizmor", pinned::ZIZMOR)][..],
+        ),
+        (
+            "the node of go-libp2p cannot be checked",
+            &[
+                ("staticcheck", pinned::STATICCHECK),
+                ("govulncheck", pinned::GOVULNCHECK),
+            ][..],
+        ),
+        (
+            "texts cannot be checked",
+            &[("Vale", pinned::VALE), ("typos", pinned::TYPOS)][..],
+        ),
+        (
+            "the documentation cannot be built",
+            &[("mdBook", pinned::MDBOOK)][..],
+        ),
+    ] {
+        let build = |(name, program): &(&str, Pinned)| timed(name, &|| program.install(workspace).map(drop));
+        all.push((consequence, programs.iter().try_for_each(build)));
+    }
     let mut code = ExitCode::SUCCESS;
     for (consequence, installed) in all {
         if let Err(error) = installed {

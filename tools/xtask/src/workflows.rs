@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::{
-    install,
+    pinned,
     shell::Workspace,
     step::{self, Outcome},
     times::Times,
@@ -13,13 +13,13 @@ use crate::{
 /// `cargo xtask test`'s step.
 pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     let times = Times::of_step(workspace)?;
-    let mut actionlint = workspace.command(install::actionlint(workspace)?);
+    let mut actionlint = workspace.command(pinned::ACTIONLINT.install(workspace)?);
     // It would start these if they were installed, and the result would depend on the machine.
     actionlint.args(["-shellcheck=", "-pyflakes="]);
     let works = times.timed("actionlint", || {
         step::check(&mut actionlint, "correct the workflow")
     })?;
-    let mut zizmor = workspace.command(install::zizmor(workspace)?);
+    let mut zizmor = workspace.command(pinned::ZIZMOR.install(workspace)?);
     zizmor.args(["--offline", "--no-progress", "--quiet", ".github"]);
     let is_safe = times.timed("zizmor", || {
         step::check(&mut zizmor, "correct the workflow as the finding describes")

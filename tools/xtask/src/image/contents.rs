@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::Image;
 use crate::{
-    install,
+    pinned,
     shell::{self, Workspace},
 };
 
@@ -23,11 +23,11 @@ pub(super) fn file(archive: &Path) -> PathBuf {
 pub(super) fn write(workspace: &Workspace, image: Image, program: &Path, archive: &Path) -> Result<()> {
     let mut listing = match image {
         Image::NodeGo => {
-            let mut listing = workspace.command(install::cyclonedx_gomod(workspace)?);
+            let mut listing = workspace.command(pinned::CYCLONEDX_GOMOD.install(workspace)?);
             listing.args(["bin", "-json"]);
             listing
         }
-        Image::Node | Image::Operator => workspace.command(install::auditable2cdx(workspace)?),
+        Image::Node | Image::Operator => workspace.command(pinned::AUDITABLE2CDX.install(workspace)?),
     };
     let document = shell::output(listing.arg(program))?;
     let file = file(archive);
