@@ -21,7 +21,7 @@ use perfrun_serve::listening_address;
 use perfrun_stack as stack;
 use strum::VariantNames;
 
-use crate::process::EPOCH_VARIABLE;
+use crate::restart::EPOCH_VARIABLE;
 
 const NOTES: &str = "\
 Examples, in two shells:

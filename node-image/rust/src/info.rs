@@ -13,7 +13,7 @@ use perfrun_contract::{
 };
 
 pub(crate) use self::program::{Digest, program_digest};
-use crate::{allocator, clock, process};
+use crate::{allocator, clock, process, restart};
 
 /// Reads the properties of the build and of the machine, except the digest of the program, which takes time.
 pub(crate) fn info(listen_ip: IpAddr) -> Info {
@@ -26,7 +26,7 @@ pub(crate) fn info(listen_ip: IpAddr) -> Info {
     let cpuinfo = line("/proc/cpuinfo").unwrap_or_default();
     Info {
         contract: CONTRACT,
-        instance: Some(process::instance()),
+        instance: Some(restart::instance()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         capabilities: capabilities(stacks.keys()),
         stacks: stacks

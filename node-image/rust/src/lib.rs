@@ -19,6 +19,7 @@ pub mod process;
 pub mod program;
 mod record;
 mod request;
+mod restart;
 mod sampler;
 pub mod serve;
 pub mod standalone;

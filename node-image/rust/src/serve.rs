@@ -23,7 +23,7 @@ use crate::{
     control::{Node, router},
     info::{info, program_digest},
     metrics::Metrics,
-    process,
+    restart,
     trials::Trials,
 };
 
@@ -86,7 +86,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
     if node.renew.is_cancelled() {
         let epoch = node.epoch.load(Ordering::Relaxed);
         let digest = node.program_digest.clone().await;
-        return Err(process::restart(epoch, digest)).context("failed to start the program again");
+        return Err(restart::restart(epoch, digest)).context("failed to start the program again");
     }
     Ok(())
 }

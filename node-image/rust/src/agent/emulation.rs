@@ -12,7 +12,7 @@ use perfrun_contract::node::LinkRequest;
 use perfrun_emulator::{Emulator, Options};
 use perfrun_link::{Ability, ActiveBackend, Backend, Capabilities, LinkState, PacketCounts, state::Traffic};
 
-use crate::process::instance;
+use crate::restart::instance;
 
 /// The links of one interface.
 pub(crate) struct Emulation {
