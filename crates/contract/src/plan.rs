@@ -336,6 +336,13 @@ impl Plan {
     }
 }
 
+/// The settings of the kernel, by their names, with which TCP windows grow up to this number of bytes. The
+/// least and the initial size keep the defaults of the kernel.
+pub fn tcp_window_settings(most: u64) -> [(&'static str, String); 2] {
+    let settings = [("net.ipv4.tcp_rmem", 131_072), ("net.ipv4.tcp_wmem", 16_384)];
+    settings.map(|(name, initial)| (name, format!("4096 {initial} {most}")))
+}
+
 /// The least time of a run, and the trials that take it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeastTime {

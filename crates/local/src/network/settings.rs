@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::io;
 
+use perfrun_contract::plan::tcp_window_settings;
 use thiserror::Error;
 
 use super::NamespaceOwner;
@@ -61,17 +62,13 @@ pub(super) const NODE_SETTINGS: &[KernelSetting] = &[
     optional("net.ipv6.conf.default.router_solicitations", "0"),
 ];
 
-/// Sets the largest TCP windows, in bytes. The least and the initial size keep the defaults of the kernel.
-pub(super) fn tcp_windows(max: u64) -> [KernelSetting; 2] {
-    let window = |key, initial| KernelSetting {
+/// Lets TCP windows grow up to this number of bytes.
+pub(super) fn tcp_windows(most: u64) -> [KernelSetting; 2] {
+    tcp_window_settings(most).map(|(key, value)| KernelSetting {
         key,
-        value: Cow::Owned(format!("4096 {initial} {max}")),
+        value: value.into(),
         optional: false,
-    };
-    [
-        window("net.ipv4.tcp_rmem", 131_072),
-        window("net.ipv4.tcp_wmem", 16_384),
-    ]
+    })
 }
 
 /// The switch only forwards: it needs no address and no firewall.

@@ -9,7 +9,7 @@ use perfrun_api::{
     pod::{LINK_CONTAINER, all_addresses, default_resources, named_port, object, token_mount},
     spec::PerfRunSpec,
 };
-use perfrun_contract::plan::{Plan, PlannedNode};
+use perfrun_contract::plan::{Plan, PlannedNode, tcp_window_settings};
 use perfrun_link::Backend;
 use serde_json::json;
 
@@ -82,11 +82,11 @@ pub(super) fn volume(plan: &Plan) -> Option<Volume> {
 /// which limits a connection to about 0.5 Gbit/s at 50 ms.
 pub(super) fn sysctls(plan: &Plan, pod_defaults: &PodDefaults) -> Option<Vec<Sysctl>> {
     let most = plan.tcp_window_bytes().filter(|_| pod_defaults.tcp_sysctls)?;
-    let windows = |name: &str, default: u32| Sysctl {
-        name: format!("net.ipv4.{name}"),
-        value: format!("4096 {default} {most}"),
-    };
-    Some(vec![windows("tcp_rmem", 131_072), windows("tcp_wmem", 16_384)])
+    let settings = tcp_window_settings(most).map(|(name, value)| Sysctl {
+        name: name.to_owned(),
+        value,
+    });
+    Some(settings.into())
 }
 
 /// The capabilities of the agents. Empty if the plan does not impair links.
