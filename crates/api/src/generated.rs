@@ -10,6 +10,7 @@ mod reference;
 mod support;
 
 use kube::CustomResourceExt;
+use serde_json::Value;
 
 use crate::{results, schedule::PerfSchedule, spec::PerfRun};
 
@@ -39,6 +40,11 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("docs/reference/node-contract.md", node::page()),
         ("docs/reference/support-matrix.md", support::page()),
     ]
+}
+
+/// The texts in a list of JSON.
+fn strings(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The cost of a run besides its trials.
 
-use std::time::Instant;
+use std::{fmt::Display, fs, time::Instant};
 
 use anyhow::{Context, Result};
 use perfrun_local::{LocalIsolation, LocalNetwork};
@@ -64,15 +64,15 @@ async fn idle_memory() -> Result<()> {
         .await
         .context("the plan has a server")?;
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let memory = mebibytes(&status, "VmRSS:")?;
+    let memory = mebibytes(pid, "VmRSS:")?;
     testbed.nodes.stop().await;
     println!("resident memory of an idle node: {memory:.1} MiB (target ≤ 30 MiB)");
     Ok(())
 }
 
 /// A line of /proc/PID/status, in MiB.
-pub(crate) fn mebibytes(status: &str, field: &str) -> Result<f64> {
+pub(crate) fn mebibytes(process: impl Display, field: &str) -> Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let line = line.with_context(|| format!("the kernel does not report {field}"))?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;

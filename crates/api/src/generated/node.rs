@@ -8,6 +8,8 @@ use perfrun_contract::node::{
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
+use super::strings;
+
 /// The source whose module comment describes the calls.
 const SOURCE: &str = include_str!("../../../contract/src/node.rs");
 
@@ -76,7 +78,7 @@ fn fields(page: &mut String, object: &Value) {
     };
     *page += "\n| field | type | meaning |\n|---|---|---|\n";
     for (name, field) in properties {
-        let is_required = names(&object["required"]).any(|required| required == name);
+        let is_required = strings(&object["required"]).any(|required| required == name);
         let optional = if is_required { "" } else { ", optional" };
         let _ = writeln!(
             page,
@@ -89,7 +91,7 @@ fn fields(page: &mut String, object: &Value) {
 
 /// One of the values that a type has.
 fn alternative(choice: &Value) -> String {
-    let words = || names(&choice["enum"]).map(|value| format!("`\"{value}\"`"));
+    let words = || strings(&choice["enum"]).map(|value| format!("`\"{value}\"`"));
     let value = match (choice["const"].as_str(), choice["properties"].as_object()) {
         (Some(value), _) => format!("`\"{value}\"`"),
         (None, Some(properties)) => {
@@ -148,10 +150,6 @@ fn description(schema: &Value) -> String {
             .unwrap_or_default()
             .replace('\n', " "),
     )
-}
-
-fn names(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 /// Rust's links to items as code.

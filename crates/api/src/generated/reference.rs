@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::strings;
 use crate::rule::right;
 
 /// Fields whose types are described elsewhere: those of Kubernetes by its documentation, and the spec of a
@@ -168,10 +169,6 @@ fn quoted(message: &str, properties: &Value) -> String {
 /// A message with a capital letter and a full stop. Names of fields keep their letters.
 fn sentence(message: &str) -> String {
     message[..1].to_uppercase() + &message[1..] + "."
-}
-
-fn strings(list: &Value) -> impl Iterator<Item = &str> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
 fn default(field: &Value) -> String {

@@ -133,6 +133,5 @@ fn memory(pod: &Pod, field: &str) -> Result<f64> {
     let process = processes
         .first()
         .with_context(|| format!("{} has no process on this computer", pod.name_any()))?;
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    crate::overhead::mebibytes(&status, field)
+    crate::overhead::mebibytes(process, field)
 }

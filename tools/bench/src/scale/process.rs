@@ -44,8 +44,7 @@ impl Operator {
     /// The most resident memory so far, in MiB.
     pub(super) fn most_memory(&self) -> Result<f64> {
         let process = self.child.id().context("the operator has ended")?;
-        let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-        crate::overhead::mebibytes(&status, "VmHWM:")
+        crate::overhead::mebibytes(process, "VmHWM:")
     }
 
     /// Stops it, and waits until another may lead.
