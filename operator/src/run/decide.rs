@@ -159,6 +159,14 @@ impl Decision {
         }
     }
 
+    /// The run needs no pods in this stage.
+    fn without_pods(stage: Stage, inputs: &Inputs<'_>) -> Self {
+        Self {
+            delete_pods: has_undeleted(&inputs.pods),
+            ..Self::new(stage)
+        }
+    }
+
     /// The decision with the pods that the run lacks, and without those that others have replaced.
     fn with_pods(self, missing: Missing, inputs: &Inputs<'_>) -> Self {
         Self {
@@ -206,25 +214,14 @@ pub(crate) fn need(
 pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let spec = inputs.spec;
     if inputs.deleting {
-        return Decision {
-            delete_pods: has_undeleted(&inputs.pods),
-            ..Decision::new(Stage::Over)
-        };
+        return Decision::without_pods(Stage::Over, inputs);
     }
     let plan = match (&inputs.planned, inputs.stood_back()) {
         (Planned::Over, _) => return clean_up(inputs),
-        (_, Some(end)) => {
-            return Decision {
-                delete_pods: has_undeleted(&inputs.pods),
-                ..Decision::new(end.clone())
-            };
-        }
+        (_, Some(end)) => return Decision::without_pods(end.clone(), inputs),
         (Planned::Refused(why), None) => return Decision::new(Stage::Rejected(why.clone())),
         (Planned::Held(_, trouble), None) => {
-            return Decision {
-                delete_pods: has_undeleted(&inputs.pods),
-                ..Decision::new(Stage::Held(trouble.clone()))
-            };
+            return Decision::without_pods(Stage::Held(trouble.clone()), inputs);
         }
         (Planned::Whole(_, plan), None) => plan,
     };
