@@ -200,11 +200,7 @@ async fn conduct(job: Job, shared: Arc<Shared>, cancel: CancellationToken) -> Ru
     };
     let end = match handles {
         None => RunEnd::without_nodes(RunState::Interrupted),
-        Some(Err(why)) => RunEnd {
-            reason: Some(EndReason::NodeNotReady),
-            message: Some(why),
-            ..RunEnd::without_nodes(RunState::Failed)
-        },
+        Some(Err(why)) => RunEnd::failed(EndReason::NodeNotReady, why),
         Some(Ok(handles)) => {
             let run = job.run.label();
             let conductor = Conductor {
@@ -252,11 +248,7 @@ async fn end_if_leading(job: &Job) -> RunEnd {
     job.services.term.wait_for_renewal().await;
     let why = "a node answers that another operator has taken over, but this one leads: the lease may have been \
                restored from a backup, or the node's image is wrong; create the run again";
-    RunEnd {
-        reason: Some(EndReason::NodeNotReady),
-        message: Some(why.to_owned()),
-        ..RunEnd::without_nodes(RunState::Failed)
-    }
+    RunEnd::failed(EndReason::NodeNotReady, why.to_owned())
 }
 
 /// The outcome of a run whose journal could not be opened.

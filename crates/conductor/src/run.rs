@@ -84,6 +84,15 @@ impl RunEnd {
             nodes: BTreeMap::new(),
         }
     }
+
+    /// The end of a run that failed without its nodes.
+    pub fn failed(cause: EndReason, reason: String) -> Self {
+        Self {
+            cause: Some(cause),
+            reason: Some(reason),
+            ..Self::without_nodes(RunState::Failed)
+        }
+    }
 }
 
 /// Everything that a run needs besides its nodes.

@@ -164,9 +164,5 @@ impl LocalRun<'_> {
 }
 
 fn failed(reason: EndReason, error: nodes::Error) -> RunEnd {
-    RunEnd {
-        reason: Some(reason),
-        message: Some(format!("{:#}", anyhow::Error::from(error))),
-        ..RunEnd::without_nodes(RunState::Failed)
-    }
+    RunEnd::failed(reason, format!("{:#}", anyhow::Error::from(error)))
 }
