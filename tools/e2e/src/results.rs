@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use perfrun_api::{
     cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_from_parts},
@@ -10,7 +10,10 @@ use perfrun_api::{
     results::Results,
     spec::{PerfRun, PerfRunSpec},
 };
-use perfrun_contract::{record::TrialRecord, run::RunState};
+use perfrun_contract::{
+    record::{TrialFailure, TrialRecord},
+    run::RunState,
+};
 
 use crate::Scene;
 
@@ -142,6 +145,15 @@ pub fn failures(results: &Results) -> Vec<&TrialRecord> {
         .iter()
         .filter(|record| record.failure.is_some())
         .collect()
+}
+
+/// The only trial that failed, and how.
+pub fn only_failure(results: &Results) -> Result<(&TrialRecord, &TrialFailure)> {
+    let failed = failures(results);
+    let [record] = failed[..] else {
+        bail!("exactly one trial should have failed: {failed:?}")
+    };
+    Ok((record, record.failure.as_ref().context("it failed")?))
 }
 
 /// What all runs of a document have in common: the rows of the summary, and the tables with their columns and

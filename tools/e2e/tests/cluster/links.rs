@@ -15,7 +15,7 @@ use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::kill_link_agent,
-    results::{check_every_trial_once, failures},
+    results::{check_every_trial_once, failures, only_failure},
     run::{check_links_verified, condition, describe, is, message, phase, reason},
     seconds, shared, until,
 };
@@ -426,11 +426,7 @@ fn repeated<'a>(run: &PerfRun, results: &'a Results) -> Result<&'a TrialRecord> 
     check_every_trial_once(run, results)?;
     check_links(results)?;
     check_links_verified(run)?;
-    let failed = failures(results);
-    let [record] = failed[..] else {
-        bail!("exactly one trial should have failed: {failed:?}")
-    };
-    let failure = record.failure.as_ref().context("it failed")?;
+    let (record, failure) = only_failure(results)?;
     ensure!(
         matches!(failure.reason, Reason::NodeLost | Reason::Stopped) && record.attempt == 0,
         "the trial failed for another reason: {failure:?}"

@@ -17,7 +17,7 @@ use perfrun_e2e::{
     Scene, e2e,
     lab::Lab,
     operators::{isolate, kill, processes},
-    results::failures,
+    results::{failures, only_failure},
     run::{LONG, describe, message, phase, reason},
     seconds, shared, until,
 };
@@ -129,10 +129,7 @@ fn a_kubernetes_node_that_dies_costs_one_trial() {
             still == leader,
             "the node that died was not that of {leader}, and yet {still} leads"
         );
-        let [record] = failures(&results)[..] else {
-            anyhow::bail!("exactly one trial should have failed: {:?}", failures(&results))
-        };
-        let failure = record.failure.as_ref().context("it failed")?;
+        let (_, failure) = only_failure(&results)?;
         ensure!(
             failure.reason == Reason::NodeLost,
             "the trial failed for another reason: {failure:?}"
@@ -196,8 +193,7 @@ async fn survives_the_client_s_host(
     let ended = lab
         .without(&host, async || {
             let run = scene.succeeded("dead-host", seconds(240)).await?;
-            let results = scene.checked_results(&run).await?;
-            Ok(results)
+            scene.checked_results(&run).await
         })
         .await;
     host_is_back(scene, &host).await?;
@@ -275,11 +271,7 @@ async fn delete(scene: &Scene, pod: &Pod) -> Result<()> {
 async fn ends_with_one_trial_retried(scene: &Scene, name: &str, lost: &Pod) -> Result<TrialFailure> {
     let run = scene.succeeded(name, seconds(120)).await?;
     let results = scene.checked_results(&run).await?;
-    let failed = failures(&results);
-    let [record] = failed[..] else {
-        anyhow::bail!("exactly one trial should have failed: {failed:?}")
-    };
-    let failure = record.failure.as_ref().context("it failed")?;
+    let (record, failure) = only_failure(&results)?;
     ensure!(
         matches!(failure.reason, Reason::NodeLost | Reason::Stopped),
         "the trial failed for another reason: {failure:?}"
