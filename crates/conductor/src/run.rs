@@ -86,10 +86,10 @@ impl RunEnd {
     }
 
     /// The end of a run that failed without its nodes.
-    pub fn failed(cause: EndReason, reason: String) -> Self {
+    pub fn failed(reason: EndReason, message: String) -> Self {
         Self {
-            cause: Some(cause),
             reason: Some(reason),
+            message: Some(message),
             ..Self::without_nodes(RunState::Failed)
         }
     }

@@ -26,7 +26,7 @@ use tracing::Instrument;
 
 use self::{
     decide::{ResumeDecision, decide_known_trial, lead, servers_for},
-    party::Party,
+    party::{Answer, Party},
 };
 use crate::{
     attempt::{Attempt, Node},
@@ -146,9 +146,8 @@ pub(crate) async fn forget(attempt: &Attempt<'_>, nodes: &BTreeMap<String, Node>
 
 /// Whether nodes know the trial with another request: an earlier session prepared them for nodes that were
 /// lost since.
-fn is_outdated(prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
-    let is_conflict =
-        |(_, answer): &(usize, Result<Prepared, Error>)| matches!(answer, Err(Error::Conflict(_)));
+fn is_outdated(prepared: &[Answer<Prepared>]) -> bool {
+    let is_conflict = |(_, answer): &Answer<Prepared>| matches!(answer, Err(Error::Conflict(_)));
     prepared.iter().any(is_conflict)
 }
 
@@ -334,7 +333,7 @@ impl<'a> Driver<'a> {
         Ok(ResumeDecision::StartOver)
     }
 
-    async fn request_listeners(&self, role: Role, side: &Side) -> Vec<(usize, Result<Prepared, Error>)> {
+    async fn request_listeners(&self, role: Role, side: &Side) -> Vec<Answer<Prepared>> {
         let request = || party::prepare_listeners(&self.parties, role, side, &self.id, &self.attempt);
         let prepared = request().await;
         if self.end_leftovers(&prepared).await {
@@ -379,7 +378,7 @@ impl<'a> Driver<'a> {
 
     /// Ends trials of this run that keep nodes busy: a session before this one began them, and lost a node
     /// with what it knew of the trials between. Returns whether there were any.
-    async fn end_leftovers(&self, prepared: &[(usize, Result<Prepared, Error>)]) -> bool {
+    async fn end_leftovers(&self, prepared: &[Answer<Prepared>]) -> bool {
         let leftovers: BTreeSet<&str> = prepared
             .iter()
             .filter_map(|(_, answer)| match answer {

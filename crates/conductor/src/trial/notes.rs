@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use perfrun_contract::node::{Reason, TrialState};
 use tokio::time::Instant;
 
-use super::{Driver, Halt, Leftover, report::Report};
+use super::{Driver, Halt, Leftover, party::Answer, report::Report};
 use crate::{
     client::{Error, Prepared},
     clock::{ClockReading, Offset},
@@ -77,7 +77,7 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn note_clocks(&mut self, readings: Vec<(usize, Result<Vec<ClockReading>, Error>)>) {
+    pub(super) fn note_clocks(&mut self, readings: Vec<Answer<Vec<ClockReading>>>) {
         for (i, answer) in readings {
             match answer {
                 Ok(readings) => {
@@ -90,10 +90,7 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn note_prepared(
-        &mut self,
-        prepared: Vec<(usize, Result<Prepared, Error>)>,
-    ) -> Result<(), Halt> {
+    pub(super) fn note_prepared(&mut self, prepared: Vec<Answer<Prepared>>) -> Result<(), Halt> {
         for (i, answer) in prepared {
             match answer {
                 Ok(_) => self.parties[i].has_accepted = true,

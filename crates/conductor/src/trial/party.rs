@@ -52,8 +52,8 @@ pub(super) struct Party {
     pub limits: StatusLimits,
 }
 
-/// What a node answered, with its index in the list. `None` if the answer has no status.
-pub(super) type Answer = (usize, Result<Option<Report>, Error>);
+/// What a node answered, with its index in the list.
+pub(super) type Answer<T> = (usize, Result<T, Error>);
 
 /// Addresses that are dialled of a node of a role: one of each peer. Sources report one for each of their
 /// peers. Others are one peer, with an address for each interface; one of them, or clients would not be
@@ -122,7 +122,7 @@ impl Party {
         id: Arc<str>,
         after: TrialState,
         wait: Duration,
-    ) -> BoxFuture<'static, Answer> {
+    ) -> BoxFuture<'static, Answer<Option<Report>>> {
         let (node, limits) = (self.node.clone(), self.limits);
         let call = async move {
             let called = Instant::now();
@@ -136,8 +136,8 @@ impl Party {
         call.boxed()
     }
 
-    /// Requests a server to finish, because all clients are done.
-    pub(super) fn finish(&self, i: usize, id: Arc<str>) -> BoxFuture<'static, Answer> {
+    /// Requests a server to finish, because all clients are done. The answer has no report.
+    pub(super) fn finish(&self, i: usize, id: Arc<str>) -> BoxFuture<'static, Answer<Option<Report>>> {
         let node = self.node.clone();
         async move { (i, node.finish(&id).await.map(|()| None)) }.boxed()
     }
@@ -150,7 +150,7 @@ pub(super) async fn prepare_listeners(
     side: &Side,
     id: &str,
     attempt: &Attempt<'_>,
-) -> Vec<(usize, Result<Prepared, Error>)> {
+) -> Vec<Answer<Prepared>> {
     let listeners = parties.iter().enumerate().filter(|(_, party)| party.role == role);
     join_all(listeners.map(|(i, party)| async move {
         let request = request(attempt, party, side.clone());
@@ -166,7 +166,7 @@ pub(super) async fn prepare_clients(
     id: &str,
     attempt: &Attempt<'_>,
     servers: impl Fn(usize) -> (Vec<String>, Vec<i64>),
-) -> Vec<(usize, Result<Prepared, Error>)> {
+) -> Vec<Answer<Prepared>> {
     let clients = parties
         .iter()
         .enumerate()
@@ -215,7 +215,7 @@ pub(super) async fn read_clocks(
     roles: &[Role],
     clock: LocalClock,
     times: usize,
-) -> Vec<(usize, Result<Vec<ClockReading>, Error>)> {
+) -> Vec<Answer<Vec<ClockReading>>> {
     let nodes = parties
         .iter()
         .enumerate()
@@ -225,7 +225,7 @@ pub(super) async fn read_clocks(
 }
 
 /// Ends a trial wherever it is in progress.
-pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer> {
+pub(super) async fn end_all(parties: &[Party], id: &str) -> Vec<Answer<Option<Report>>> {
     let open = parties.iter().enumerate().filter(|(_, party)| party.is_open());
     join_all(open.map(|(i, party)| async move {
         let ended = end_trial(&party.node, id).await;
