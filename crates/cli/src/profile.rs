@@ -37,13 +37,8 @@ const FOLDER: &str = "profiles";
 
 /// The nodes of a cell by role, for each role that has any.
 pub fn nodes(cell: &Cell) -> impl Iterator<Item = (Role, &Names)> {
-    [
-        (Role::Relay, &cell.relays),
-        (Role::Server, &cell.servers),
-        (Role::Client, &cell.clients),
-    ]
-    .into_iter()
-    .filter(|(_, names)| !names.is_empty())
+    let by_role = cell.nodes_by_role().into_iter();
+    by_role.filter(|(_, names)| !names.is_empty())
 }
 
 /// The samples of each group, of what `perf script` printed.

@@ -217,11 +217,19 @@ impl Cell {
         self.network == other.network && self.ip_family == other.ip_family && nodes(self) == nodes(other)
     }
 
-    /// Names of all its nodes, in the order in which they are prepared.
+    /// Names of its nodes, by role, in the order in which they are prepared.
+    pub fn nodes_by_role(&self) -> [(Role, &Names); 3] {
+        [
+            (Role::Relay, &self.relays),
+            (Role::Server, &self.servers),
+            (Role::Client, &self.clients),
+        ]
+    }
+
+    /// Names of all its nodes, in the same order.
     pub fn nodes(&self) -> impl Iterator<Item = &String> {
-        [&self.relays, &self.servers, &self.clients]
-            .into_iter()
-            .flat_map(|names| names.iter())
+        let by_role = self.nodes_by_role().into_iter();
+        by_role.flat_map(|(_, names)| names.iter())
     }
 }
 

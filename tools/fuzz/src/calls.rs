@@ -173,18 +173,13 @@ pub(crate) fn status(bytes: &[u8]) {
         warmup: false,
     };
     for cell in CELLS.iter() {
-        let role = |role, names: &[String]| {
+        let outcomes = cell.nodes_by_role().map(|(role, names)| {
             let of_node = |name: &String| (name.clone(), role, outcome.clone());
             names
                 .iter()
                 .map(of_node)
                 .collect::<Vec<(String, Role, Outcome)>>()
-        };
-        let outcomes = [
-            role(Role::Relay, &cell.relays),
-            role(Role::Server, &cell.servers),
-            role(Role::Client, &cell.clients),
-        ];
+        });
         let record = record_of(&trial, cell, outcomes.concat(), &INFO);
         for (metric, value) in &record.metrics {
             assert!(value.is_finite(), "{metric}: {value}");

@@ -75,10 +75,7 @@ impl<'a> NodeGroups<'a> {
             .filter_map(|(node_group, names)| Some((names.first()?, node_group)))
             .collect();
         let mut nodes = vec![];
-        for names in cells
-            .iter()
-            .flat_map(|cell| [&cell.relays, &cell.servers, &cell.clients])
-        {
+        for (_, names) in cells.iter().flat_map(Cell::nodes_by_role) {
             if let Some(node_group) = names.first().and_then(|first| left.remove(first)) {
                 nodes.extend(names.iter().map(|name| PlannedNode {
                     name: name.clone(),

@@ -71,13 +71,8 @@ pub(super) fn check(plan: &Plan, name: &str, info: &Info) -> Result<Option<Strin
 /// The cells that a node has a part in, with its role.
 fn roles_in_cells<'a>(plan: &'a Plan, name: &'a str) -> impl Iterator<Item = (&'a Cell, Role)> {
     plan.cells.iter().flat_map(move |cell| {
-        let has = |names: &[String]| names.iter().any(|named| named == name);
-        let of = [
-            (Role::Relay, has(&cell.relays)),
-            (Role::Server, has(&cell.servers)),
-            (Role::Client, has(&cell.clients)),
-        ];
-        let plays = of.into_iter().filter(|(_, plays)| *plays);
+        let by_role = cell.nodes_by_role().into_iter();
+        let plays = by_role.filter(move |(_, names)| names.iter().any(|named| named == name));
         plays.map(move |(role, _)| (cell, role))
     })
 }

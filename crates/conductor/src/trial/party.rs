@@ -81,12 +81,8 @@ pub(super) fn parties(cell: &Cell, nodes: &BTreeMap<String, Node>) -> Vec<Party>
         };
         names.iter().map(party).collect()
     };
-    let roles = [
-        (Role::Relay, &cell.relays),
-        (Role::Server, &cell.servers),
-        (Role::Client, &cell.clients),
-    ];
-    let parties = roles.map(|(role, names)| of(role, cell.stack_of(role).0, names));
+    let by_role = cell.nodes_by_role();
+    let parties = by_role.map(|(role, names)| of(role, cell.stack_of(role).0, names));
     parties.into_iter().flatten().collect()
 }
 
