@@ -72,8 +72,7 @@ pub(crate) fn fraction(cell: &Cell, bytes: u64, seconds: f64) -> Option<f64> {
     let done = match cell.parameters.transfer() {
         Some((direction, Amount::Count(size), streams)) => {
             let directions = if direction == Direction::Both { 2.0 } else { 1.0 };
-            let peers = f64::from(cell.peers_per_client) * cell.clients.len() as f64;
-            bytes as f64 / (size as f64 * f64::from(streams) * peers * directions)
+            bytes as f64 / (size as f64 * f64::from(streams) * cell.peers() as f64 * directions)
         }
         _ if !time.is_zero() => seconds / time.as_secs_f64(),
         _ => return None,

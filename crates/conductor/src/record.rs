@@ -290,7 +290,7 @@ fn flags(facts: &Facts<'_>, starts: &Starts, completed: bool, metrics: &BTreeMap
 const WINDOW_LIMITED_SHARE: f64 = 0.7;
 
 fn is_window_limited(facts: &Facts<'_>, metrics: &BTreeMap<Metric, f64>) -> bool {
-    let connections = f64::from(facts.cell.peers_per_client) * facts.cell.clients.len() as f64;
+    let connections = facts.cell.peers() as f64;
     let Some(limit) = facts
         .window_limit
         .filter(|_| facts.cell.transport.raw() == Transport::Tcp)

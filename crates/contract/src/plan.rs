@@ -190,6 +190,11 @@ impl Cell {
         self.parameters.is_in_process_on(self.transport)
     }
 
+    /// Peers in all client nodes.
+    pub fn peers(&self) -> u64 {
+        u64::from(self.peers_per_client) * self.clients.len() as u64
+    }
+
     /// Peers in each server node, where clients reach them through a relay; otherwise a server node is one
     /// peer.
     pub fn sources_per_server(&self) -> u32 {

@@ -88,14 +88,13 @@ fn why_other_messaging(cell: &Cell) -> Option<String> {
 /// Why a cell is skipped that has more peers than a server of its stack takes.
 fn why_too_many_peers(cell: &Cell) -> Option<String> {
     let load = cell.parameters.messages()?;
-    let all = cell.clients.len() as u32 * cell.peers_per_client;
     let peers = match load.mode {
-        _ if cell.is_in_process() => cell.peers_per_client,
-        MessageMode::Broadcast => all,
-        _ => all.div_ceil(cell.servers.len() as u32),
+        _ if cell.is_in_process() => cell.peers_per_client.into(),
+        MessageMode::Broadcast => cell.peers(),
+        _ => cell.peers().div_ceil(cell.servers.len() as u64),
     };
     let stack = cell.server_stack;
-    let most = most_peers(stack, load).filter(|most| peers > *most)?;
+    let most = most_peers(stack, load).filter(|most| peers > u64::from(*most))?;
     Some(format!(
         "a server of {stack} takes {most} peers that send such messages, not {peers}: lower their number or the window"
     ))

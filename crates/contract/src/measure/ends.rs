@@ -40,7 +40,7 @@ impl<'a> Ends<'a> {
                 false => vec![],
             },
             relays: in_role(Role::Relay),
-            peers: u64::from(cell.peers_per_client) * cell.clients.len() as u64,
+            peers: cell.peers(),
         }
     }
 
