@@ -63,19 +63,16 @@ pub(crate) fn has_undeleted(pods: &[NodePod]) -> bool {
 /// The pods of a run, as the watch shows them.
 pub(crate) fn of_run(run: &RunIdentity, watched: &Store<WatchedPod>) -> Vec<NodePod> {
     let pods = watched.state();
-    let own = pods
-        .iter()
-        .filter(|pod| is_of(pod, &run.namespace, &run.name, &run.uid));
+    let own = pods.iter().filter(|pod| is_of(pod, run));
     let mut own: Vec<_> = own.filter_map(|pod| NodePod::from_pod(pod)).collect();
     // The store has no order. The same pods lead to the same decision.
     own.sort_by(|one, other| one.name.cmp(&other.name));
     own
 }
 
-/// Whether a pod belongs to the run with this name and UID. A deleted run of the same name may have left pods
-/// behind.
-pub(crate) fn is_of(pod: &WatchedPod, namespace: &str, run: &str, uid: &str) -> bool {
-    pod.namespace().as_deref() == Some(namespace)
-        && pod.labels().get(RUN_LABEL).is_some_and(|label| label == run)
-        && pod.owner_references().iter().any(|owner| owner.uid == uid)
+/// Whether a pod belongs to the run. A deleted run of the same name may have left pods behind.
+pub(crate) fn is_of(pod: &WatchedPod, run: &RunIdentity) -> bool {
+    pod.namespace().as_deref() == Some(run.namespace.as_str())
+        && pod.labels().get(RUN_LABEL) == Some(&run.name)
+        && pod.owner_references().iter().any(|owner| owner.uid == run.uid)
 }

@@ -219,9 +219,8 @@ impl PodsSnapshot {
             by_node: BTreeMap::new(),
             by_uid: BTreeMap::new(),
         };
-        let run = &job.run;
         let mut pods = job.services.pods.state();
-        pods.retain(|pod| pods::is_of(pod, &run.namespace, &run.name, &run.uid));
+        pods.retain(|pod| pods::is_of(pod, &job.run));
         for pod in pods {
             if let Some(node_pod) = NodePod::from_pod(&pod) {
                 let of_node = snapshot.by_node.entry(node_pod.node.clone());
