@@ -405,7 +405,7 @@ pub struct Report {
     /// Results folder of a run, or its results.json, which gzip may have compressed to results.json.gz.
     pub results: PathBuf,
     #[command(flatten)]
-    pub shown: OutputOptions,
+    pub output_options: OutputOptions,
     /// Show only cells with all of these fields: `client`, `server`, `transport`, `network` and `ipFamily`,
     /// as `where` in a document, and `load`, the last part of a cell's id, without its network, such as
     /// `echo-10x1000`. Repeat the option to add cells. The raw reference of these cells is shown, too.
@@ -498,7 +498,7 @@ pub struct Compare {
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',', value_parser = fields())]
     pub allow: Vec<Field>,
     #[command(flatten)]
-    pub shown: OutputOptions,
+    pub output_options: OutputOptions,
 }
 
 fn fields() -> impl TypedValueParser<Value = Field> {

@@ -31,14 +31,14 @@ use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
     ci, exit_status,
     output::{print, tell, terminal_width},
-    printing::{PrintedResults, rendered, report_all, resume},
+    printing::{PrintedResults, rendered, resume_command, show_all_command},
     results_folder,
     words::{counted, named},
 };
 
 /// Compares the results of the arguments. Returns the exit status.
 pub fn compare(args: &args::Compare) -> anyhow::Result<u8> {
-    let memory = &args.shown.size.memory();
+    let memory = &args.output_options.size.memory();
     match (&args.history, args.results.as_slice()) {
         (Some(folder), [new]) => Sides::of_history(folder, new, memory)?.compare(args),
         (Some(_), _) => invalid("--history compares one run with earlier ones: name that run"),
@@ -78,19 +78,19 @@ fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow:
     // Without expectations, the findings decide.
     let verdict = results.verdict().or_else(|| results.judged.as_ref().map(verdict));
     let status = exit_status::of_run(results.conclusion().phase, verdict);
-    let status = match (status, args.shown.inconclusive) {
+    let status = match (status, args.output_options.inconclusive) {
         (INCONCLUSIVE, Inconclusive::Pass) => SUCCESS,
         // It was the run that was stopped, and not this command.
         (INTERRUPTED, _) => INCOMPLETE,
         _ => status,
     };
     let options = TerminalOptions {
-        all: report_all(run),
-        resume: resume(run, &results),
+        show_all_command: show_all_command(run),
+        resume_command: resume_command(run, &results),
         ending: vec![format!("exit {status}")],
         ..TerminalOptions::default()
     };
-    print(&rendered(printed, args.shown, options)?)?;
+    print(&rendered(printed, args.output_options, options)?)?;
     Ok(status)
 }
 
@@ -210,7 +210,7 @@ impl Sides {
         compared.is_same_program = are_of_one_program(runs.map(|kept| &kept.results));
         compared.has_allowed_differences = has_allowed_differences;
         let verdict = verdict(&compared.judged);
-        let status = match (verdict, args.shown.inconclusive) {
+        let status = match (verdict, args.output_options.inconclusive) {
             (Verdict::Fail, _) => FAIL,
             (Verdict::Inconclusive, Inconclusive::Fail) => INCONCLUSIVE,
             _ => SUCCESS,
@@ -245,8 +245,8 @@ impl Sides {
         args: &args::Compare,
     ) -> anyhow::Result<String> {
         let name = &self.candidates[self.candidates.len() - 1].results.name;
-        let inconclusive = args.shown.inconclusive;
-        Ok(match args.shown.output {
+        let inconclusive = args.output_options.inconclusive;
+        Ok(match args.output_options.output {
             Format::Table => compared.terminal(terminal_width(), format!("exit {status}")),
             Format::Md => compared.markdown(),
             Format::Json => {

@@ -19,13 +19,13 @@ use crate::{
 };
 
 /// The command that prints all tables of a results folder, as a user can type it.
-pub(crate) fn report_all(results: &Path) -> String {
+pub(crate) fn show_all_command(results: &Path) -> String {
     format!("{} report {} --all", typed(), results.display())
 }
 
 /// The command that measures what a run on this machine has not, as a user can type it. `None` if nothing
 /// is missing, and of a run that is in progress.
-pub(crate) fn resume(folder: &Path, results: &Results) -> Option<String> {
+pub(crate) fn resume_command(folder: &Path, results: &Results) -> Option<String> {
     let phase = results.conclusion().phase;
     let is_open = matches!(phase, Phase::Failed | Phase::Cancelled);
     let is_here = folder.is_dir() && results.environment.isolation != Isolation::Pods;
@@ -46,7 +46,7 @@ pub(crate) struct PrintedResults<'a> {
 /// for GitHub go to standard error.
 pub(crate) fn rendered(
     printed: PrintedResults<'_>,
-    shown: args::OutputOptions,
+    output_options: args::OutputOptions,
     options: TerminalOptions,
 ) -> anyhow::Result<String> {
     let results = printed.results;
@@ -54,20 +54,20 @@ pub(crate) fn rendered(
         profiles: printed.profiles,
         ..results.reported_run()
     };
-    let drawn = ShownResults {
+    let shown = ShownResults {
         results: &reported_run,
         verdict_of_whole_run: printed.verdict_of_whole_run,
     };
-    Ok(match shown.output {
+    Ok(match output_options.output {
         Format::Table => {
             let options = TerminalOptions {
                 width: terminal_width(),
-                is_all: shown.all,
+                shows_all: output_options.all,
                 ..options
             };
-            perfrun_report::terminal(drawn, &options)
+            perfrun_report::terminal(shown, &options)
         }
-        Format::Md => perfrun_report::markdown(drawn),
+        Format::Md => perfrun_report::markdown(shown),
         Format::Json => serde_json::to_string_pretty(results).context("failed to encode the results")? + "\n",
         Format::Csv => {
             let mut nodes = results.trials.iter().flat_map(|record| record.nodes.values());
@@ -79,7 +79,7 @@ pub(crate) fn rendered(
             }
             perfrun_report::samples_csv(&reported_run)
         }
-        Format::Html => perfrun_report::html(drawn),
+        Format::Html => perfrun_report::html(shown),
         Format::Junit => {
             let judged = results.judged.as_ref().with_context(|| {
                 format!(
@@ -89,26 +89,26 @@ pub(crate) fn rendered(
                 )
             })?;
             let checks = perfrun_report::checks(&results.plan, judged, Basis::Trials);
-            ci::junit(&results.name, &checks, shown.inconclusive)?
+            ci::junit(&results.name, &checks, output_options.inconclusive)?
         }
         Format::Github => {
             let judged = results.judged.iter();
             let sentences =
                 judged.flat_map(|judged| perfrun_report::sentences(&results.plan, judged, Basis::Trials));
-            ci::annotate(&results.name, sentences, shown.inconclusive);
-            perfrun_report::markdown(drawn)
+            ci::annotate(&results.name, sentences, output_options.inconclusive);
+            perfrun_report::markdown(shown)
         }
     })
 }
 
 /// Prints the results of a run that has just ended with this status: tables, or one line of JSON.
 pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status: u8) -> anyhow::Result<()> {
-    let resume = resume(results_folder.path(), results_folder.results());
+    let resume_command = resume_command(results_folder.path(), results_folder.results());
     if output.json {
         let json = serde_json::to_string(results_folder.results()).context("failed to encode the results")?;
         print(&format!("{json}\n"))?;
-        if let Some(resume) = resume.filter(|_| !output.quiet) {
-            tell(format_args!("perfrun: run what is missing with: {resume}"));
+        if let Some(command) = resume_command.filter(|_| !output.quiet) {
+            tell(format_args!("perfrun: run what is missing with: {command}"));
         }
         return Ok(());
     }
@@ -116,9 +116,9 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
     let ending = [page.display().to_string(), format!("exit {status}")];
     let options = TerminalOptions {
         width: terminal_width(),
-        is_all: output.all,
-        all: report_all(results_folder.path()),
-        resume,
+        shows_all: output.all,
+        show_all_command: show_all_command(results_folder.path()),
+        resume_command,
         // Without the page, the results could not be saved, and the error is the last line.
         ending: if page.is_file() { ending.into() } else { vec![] },
     };

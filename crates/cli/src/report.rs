@@ -14,20 +14,20 @@ use perfrun_report::TerminalOptions;
 use crate::{
     args::{self, Format, InvalidCommandLine, Where},
     output::print,
-    printing::{PrintedResults, rendered, report_all, resume},
+    printing::{PrintedResults, rendered, resume_command, show_all_command},
     results_folder,
 };
 
 /// Prints results, and writes plots and samples if requested.
 pub fn report(args: &args::Report) -> anyhow::Result<()> {
-    if !args.cells.is_empty() && matches!(args.shown.output, Format::Junit | Format::Github) {
+    if !args.cells.is_empty() && matches!(args.output_options.output, Format::Junit | Format::Github) {
         let problem = "findings are of the whole run: leave out --where, or choose another --output";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let mut results = results_folder::read_within(&args.results, &args.shown.size.memory())?;
+    let mut results = results_folder::read_within(&args.results, &args.output_options.size.memory())?;
     let verdict_of_whole_run = match args.cells.is_empty() {
         true => None,
-        false => keep(&mut results, &args.cells)?,
+        false => restrict_to(&mut results, &args.cells)?,
     };
     let profiles = results_folder::read_profiles(&args.results, &results.plan);
     let printed = PrintedResults {
@@ -36,18 +36,18 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
         verdict_of_whole_run: verdict_of_whole_run.as_deref(),
     };
     let options = TerminalOptions {
-        all: args
+        show_all_command: args
             .cells
             .iter()
-            .fold(report_all(&args.results), |command, cells| {
+            .fold(show_all_command(&args.results), |command, cells| {
                 format!("{command} --where {cells}")
             }),
-        resume: resume(&args.results, &results),
+        resume_command: resume_command(&args.results, &results),
         ..TerminalOptions::default()
     };
     let written = write_files(args, &results);
     // After the names of files, so that it ends with the verdict; also if they cannot be written.
-    print(&rendered(printed, args.shown, options)?)?;
+    print(&rendered(printed, args.output_options, options)?)?;
     written
 }
 
@@ -76,7 +76,7 @@ fn write_files(args: &args::Report, results: &Results) -> anyhow::Result<()> {
 
 /// Restricts results to some cells. Returns the verdict of the whole run, in words. `None` if it expects
 /// nothing.
-fn keep(results: &mut Results, cells: &[Where]) -> anyhow::Result<Option<String>> {
+fn restrict_to(results: &mut Results, cells: &[Where]) -> anyhow::Result<Option<String>> {
     let is_wanted = |cell: &Cell| cells.iter().any(|wanted| wanted.selects(cell));
     let all = &results.plan.cells;
     for wanted in cells {

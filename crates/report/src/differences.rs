@@ -1,7 +1,7 @@
 //! What must be equal for runs to be compared.
 
+mod fields;
 mod property;
-mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,8 @@ use serde_json::json;
 use strum::{Display, EnumIter, EnumString, IntoEnumIterator, VariantNames};
 
 use self::{
+    fields::{Fields, differing_fields, fields, workload},
     property::Property::{self, Bytes, Limits, Machines, Number, OneMachine, Switch, Text},
-    written::{Fields, differing_fields, fields, workload},
 };
 use crate::{
     order::grouped,
@@ -68,7 +68,7 @@ pub enum Field {
     Arguments,
     /// Settings of pods that affect what is measured.
     Pods,
-    /// Conditions of links.
+    /// Impairments of networks.
     Network,
     /// Round trip, loss and rate of links, as measured.
     Links,
@@ -117,10 +117,10 @@ pub enum Field {
 /// Something that is not equal in all runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// What it is.
+    /// What differs.
     pub field: Field,
     /// The cell, variant, network, stack or part of the document that has it; empty for the run as a whole.
-    pub of: String,
+    pub subject: String,
     /// What each run has. `None` if its results do not say.
     pub values: Vec<Option<String>>,
 }
@@ -166,7 +166,7 @@ pub fn differences(shared: &Plan, runs: &[&ReportedRun<'_>]) -> Vec<Difference> 
     let of_networks = networks
         .iter()
         .map(|name| difference(Field::Network, name, runs, |run| network(run, name), texts));
-    let of_links = networks.iter().flat_map(|name| links_apart(name, runs));
+    let of_links = networks.iter().flat_map(|name| link_differences(name, runs));
     let stacks: BTreeSet<String> = cells.iter().flat_map(|cell| stacks(cell)).collect();
     let of_stacks: Vec<Difference> = stacks
         .iter()
@@ -201,7 +201,7 @@ pub fn differences(shared: &Plan, runs: &[&ReportedRun<'_>]) -> Vec<Difference> 
 /// What differs between the values of runs, in the form that these texts have.
 fn difference<'a, T: PartialEq>(
     field: Field,
-    of: &str,
+    subject: &str,
     runs: &[&ReportedRun<'a>],
     value: impl Fn(&ReportedRun<'a>) -> Option<T>,
     texts: impl FnOnce(&[Option<T>]) -> Vec<Option<String>>,
@@ -210,7 +210,7 @@ fn difference<'a, T: PartialEq>(
     let differ = values.iter().any(|value| *value != values[0]);
     differ.then(|| Difference {
         field,
-        of: of.to_owned(),
+        subject: subject.to_owned(),
         values: texts(&values),
     })
 }
@@ -235,18 +235,22 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
         distinct.join("; ")
     };
     let alike = grouped(differences.iter().map(|difference| {
-        let Difference { field, of, values } = difference;
-        ((field.to_string(), values), of.as_str())
+        let Difference {
+            field,
+            subject,
+            values,
+        } = difference;
+        ((field.to_string(), values), subject.as_str())
     }));
-    let row = |((field, values), of): ((String, &Vec<Option<String>>), Vec<&str>)| {
+    let row = |((field, values), subjects): ((String, &Vec<Option<String>>), Vec<&str>)| {
         let (a, b) = values.split_at(baselines);
-        let others = match of.len() {
+        let others = match subjects.len() {
             ..=1 => String::new(),
             all => format!(" and {} more", all - 1),
         };
         vec![
             field.into(),
-            format!("{}{others}", of[0]).into(),
+            format!("{}{others}", subjects[0]).into(),
             side(a).into(),
             side(b).into(),
         ]
@@ -261,7 +265,7 @@ pub fn differences_table(differences: &[Difference], baselines: usize, width: us
         kind: Kind::Prose,
         ..Table::default()
     };
-    terminal::draw(&table, width)
+    terminal::text_of_table(&table, width)
 }
 
 /// What a run as a whole has; nothing for what its parts have.
@@ -327,7 +331,7 @@ fn topology(cell: &Cell) -> Fields {
     fields(&numbers.into_iter().chain(stack).collect::<BTreeMap<_, _>>())
 }
 
-/// The conditions of a network, whatever impairs its packets.
+/// The impairments of a network, whatever impairs its packets.
 fn network(run: &ReportedRun<'_>, name: &str) -> Option<NetworkImpairments> {
     let network = run.plan.network(name)?.clone();
     Some(NetworkImpairments {
@@ -338,7 +342,7 @@ fn network(run: &ReportedRun<'_>, name: &str) -> Option<NetworkImpairments> {
 
 /// A quantity of the links of a network, as a run measured it.
 #[derive(Clone, Copy)]
-struct Measured {
+struct MeasuredQuantity {
     /// The median over all links, each time that they were set and were as configured.
     value: f64,
     /// How far another run's value may be from it: the median of what each link may differ from its
@@ -346,7 +350,7 @@ struct Measured {
     tolerance: f64,
 }
 
-impl Measured {
+impl MeasuredQuantity {
     fn of(quantity: Quantity, network: &str, run: &ReportedRun<'_>) -> Option<Self> {
         let checks = run.trials.iter().filter_map(|record| record.links.as_ref());
         let checks: Vec<&LinkCheck> = checks
@@ -385,13 +389,13 @@ impl Measured {
 
 /// Quantities of the links of a network that runs measured too differently. A loss or a rate that a run could
 /// not measure is left out. A run without any link that was as configured differs from others.
-fn links_apart(network: &str, runs: &[&ReportedRun<'_>]) -> Vec<Difference> {
+fn link_differences(network: &str, runs: &[&ReportedRun<'_>]) -> Vec<Difference> {
     let difference = |quantity: Quantity| {
-        let all: Vec<Option<Measured>> = runs
+        let all: Vec<Option<MeasuredQuantity>> = runs
             .iter()
-            .map(|run| Measured::of(quantity, network, run))
+            .map(|run| MeasuredQuantity::of(quantity, network, run))
             .collect();
-        let known: Vec<&Measured> = all.iter().flatten().collect();
+        let known: Vec<&MeasuredQuantity> = all.iter().flatten().collect();
         // Every check of links has it.
         let is_certain = quantity == Quantity::RoundTripMedian;
         let is_missing = is_certain && !known.is_empty() && known.len() < all.len();
@@ -400,7 +404,7 @@ fn links_apart(network: &str, runs: &[&ReportedRun<'_>]) -> Vec<Difference> {
             .all(|one| known.iter().all(|other| one.is_like(other)));
         (is_missing || !are_alike).then(|| Difference {
             field: Field::Links,
-            of: format!("{network}, {quantity}"),
+            subject: format!("{network}, {quantity}"),
             values: all
                 .iter()
                 .map(|one| one.map(|measured| measured.text(quantity)))

@@ -28,8 +28,8 @@ pub fn history_csv(runs: &[ReportedRun<'_>]) -> String {
     runs.sort_by_key(|run| run.started);
     let mut lines = vec![];
     for run in runs {
-        let label = said(run, |node| node.label.as_ref());
-        let commit = said(run, |node| node.commit.as_ref());
+        let label = distinct_answers(run, |node| node.label.as_ref());
+        let commit = distinct_answers(run, |node| node.commit.as_ref());
         for cell in &run.plan.cells {
             let metrics = cell.parameters.primary();
             let rows = run.summary.iter();
@@ -52,8 +52,8 @@ pub fn history_csv(runs: &[ReportedRun<'_>]) -> String {
     csv::text(Some(Line::COLUMNS), lines)
 }
 
-/// What the nodes of a run say, without repetition.
-fn said(run: &ReportedRun<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
+/// What the nodes of a run answer, without repetition.
+fn distinct_answers(run: &ReportedRun<'_>, what: impl Fn(&Info) -> Option<&String>) -> String {
     let nodes = run.environment.nodes.values();
     let distinct: BTreeSet<&str> = nodes.filter_map(what).map(String::as_str).collect();
     as_text(distinct.into_iter().collect::<Vec<_>>().join(" "))

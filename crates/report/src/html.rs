@@ -6,8 +6,8 @@ use perfrun_contract::text::plain;
 use crate::{
     plot::{self, Plot},
     selection::ShownResults,
-    table::{Cell, Kind, Table, mark, sentence},
-    tables::document,
+    table::{Field, Kind, Table, mark, sentence},
+    tables::content,
 };
 
 /// Follows the reader's choice of light or dark.
@@ -16,8 +16,8 @@ const STYLE: &str = include_str!("html.css");
 /// The whole report as a page, plots included. It loads nothing and runs nothing.
 pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
     let shown = shown.into();
-    let document = document(shown);
-    let tables = document.measurements.iter().chain(&document.problems);
+    let content = content(shown);
+    let tables = content.measurements.iter().chain(&content.problems);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -25,21 +25,21 @@ pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width";
                 meta name="color-scheme" content="light dark";
-                title { (document.title) }
+                title { (content.title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { (document.title) }
-                p.outcome { (document.outcome) }
-                @for warning in &document.warnings { p.warning role="alert" { (warning) } }
-                @for finding in &document.findings { p.finding { (finding) } }
-                @if let Some(ip_families) = document.ip_families { p { (ip_families) } }
-                @if !document.method.is_empty() {
-                    p { (document.method(&document.measurements)) }
-                    @if let Some(congestion) = &document.congestion { p { (congestion) } }
+                h1 { (content.title) }
+                p.outcome { (content.outcome) }
+                @for warning in &content.warnings { p.warning role="alert" { (warning) } }
+                @for finding in &content.findings { p.finding { (finding) } }
+                @if let Some(ip_families) = content.ip_families { p { (ip_families) } }
+                @if !content.method.is_empty() {
+                    p { (content.method(&content.measurements)) }
+                    @if let Some(congestion) = &content.congestion { p { (congestion) } }
                 }
-                @for (name, plot) in plot::drawn(shown.results) { figure id=(name) { (pictured(&plot)) } }
-                @for table in tables.chain([&document.environment]) { (drawn(table)) }
+                @for (name, plot) in plot::all(shown.results) { figure id=(name) { (markup_of_plot(&plot)) } }
+                @for table in tables.chain([&content.environment]) { (markup_of_table(table)) }
             }
         }
     };
@@ -48,7 +48,7 @@ pub fn html<'a>(shown: impl Into<ShownResults<'a>>) -> String {
 }
 
 /// A plot for a screen and for a phone, of which the style shows one; folded, if it is higher than a screen.
-fn pictured(plot: &Plot) -> Markup {
+fn markup_of_plot(plot: &Plot) -> Markup {
     // Written by this crate, which escapes what comes from elsewhere.
     let svg = html! {
         div.on-screen { (PreEscaped(plot.wide.with_hints())) }
@@ -64,7 +64,7 @@ fn pictured(plot: &Plot) -> Markup {
     }
 }
 
-fn drawn(table: &Table) -> Markup {
+fn markup_of_table(table: &Table) -> Markup {
     html! {
         h2 { (table.title) }
         @if !table.caption.is_empty() { p { (sentence(&table.caption)) } }
@@ -73,7 +73,7 @@ fn drawn(table: &Table) -> Markup {
                 thead { tr { @for name in &table.header { th scope="col" { (name) } } } }
                 tbody {
                     @for row in &table.rows {
-                        tr { @for (i, cell) in row.iter().enumerate() { (field(table, i, cell)) } }
+                        tr { @for (i, field) in row.iter().enumerate() { (markup_of_field(table, i, field)) } }
                     }
                 }
             }
@@ -82,11 +82,11 @@ fn drawn(table: &Table) -> Markup {
     }
 }
 
-fn field(table: &Table, column: usize, cell: &Cell) -> Markup {
+fn markup_of_field(table: &Table, column: usize, field: &Field) -> Markup {
     let content = html! {
-        @if let Some(file) = &cell.link { a href=(file) { (cell.text) } } @else { (cell.text) }
-        @if let Some(interval) = &cell.interval { " " span.interval { (interval) } }
-        (cell.marks())
+        @if let Some(file) = &field.link { a href=(file) { (field.text) } } @else { (field.text) }
+        @if let Some(interval) = &field.interval { " " span.interval { (interval) } }
+        (field.marks())
     };
     html! {
         @if table.kind == Kind::Prose {
@@ -94,7 +94,7 @@ fn field(table: &Table, column: usize, cell: &Cell) -> Markup {
         } @else if column < table.keys {
             th scope="row" { (content) }
         } @else {
-            @let origin = cell.origin.as_ref();
+            @let origin = field.origin.as_ref();
             td.value
                 data-cell=[origin.map(|origin| &origin.cell)]
                 data-metric=[origin.map(|origin| origin.metric.as_ref())]
@@ -116,7 +116,7 @@ mod tests {
             rows: vec![vec!["<script>alert(1)</script>".into()]],
             ..Table::default()
         };
-        let page = drawn(&table).into_string();
+        let page = markup_of_table(&table).into_string();
         assert!(page.contains("<h2>&lt;b&gt;</h2>"), "{page}");
         assert!(
             page.contains("a&amp;b") && page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"),
@@ -126,16 +126,16 @@ mod tests {
 
     #[test]
     fn a_file_is_a_link() {
-        let cell = Cell {
+        let field = Field {
             text: "a.svg".to_owned(),
             link: Some("profiles/a\"b.svg".to_owned()),
-            ..Cell::default()
+            ..Field::default()
         };
         let table = Table {
-            rows: vec![vec![cell]],
+            rows: vec![vec![field]],
             ..Table::default()
         };
-        let page = drawn(&table).into_string();
+        let page = markup_of_table(&table).into_string();
         assert!(
             page.contains("<a href=\"profiles/a&quot;b.svg\">a.svg</a>"),
             "{page}"

@@ -1,11 +1,11 @@
 //! Tables and plots of results. Pure functions: values in, text out.
 //!
 //! [`markdown`], [`html()`] and [`terminal`] draw the same tables, which `tables` builds without knowing how
-//! they are drawn; [`parts`] has those of Markdown one by one. [`plots`], [`summary_csv`], [`samples_csv`]
-//! and [`history_csv`] are for pictures and for other programs. [`select_cells`] restricts results to some
-//! cells before they are drawn. [`runs`] compares several runs, and [`differences`] decides whether they may
-//! be compared. Nothing here reads a file, a clock or the environment, and nothing panics on results that are
-//! empty or end early: that is when people need to see what was measured.
+//! they are drawn; [`markdown_sections`] has those of Markdown one by one. [`plots`], [`summary_csv`],
+//! [`samples_csv`] and [`history_csv`] are for pictures and for other programs. [`select_cells`] restricts
+//! results to some cells before they are drawn. [`runs`] compares several runs, and [`differences`] decides
+//! whether they may be compared. Nothing here reads a file, a clock or the environment, and nothing panics on
+//! results that are empty or end early: that is when people need to see what was measured.
 
 #![warn(missing_docs)]
 
@@ -32,7 +32,7 @@ use perfrun_contract::units;
 pub use checks::{Check, checks};
 pub use history::history_csv;
 pub use html::html;
-pub use markdown::{Parts, markdown, parts};
+pub use markdown::{MarkdownSections, markdown, markdown_sections};
 pub use perfrun_judge::{
     Sentence, Statistics, judged,
     runs::{Basis, EARLIER_MIN, RUNS_MIN, verdict},

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use crate::{
     selection::ShownResults,
-    table::{Cell, Kind, Table, mark, sentence},
-    tables::{ReportContent, document},
+    table::{Field, Kind, Table, mark, sentence},
+    tables::{ReportContent, content},
 };
 
 /// A report as Markdown, without its title.
 #[derive(Clone, Debug, Default)]
-pub struct Parts {
+pub struct MarkdownSections {
     /// What is before the tables: how the run ended, warnings, findings, and how to read the values.
     pub paragraphs: Vec<String>,
     /// Headings, and the table of each with its caption and footnotes.
@@ -19,17 +19,18 @@ pub struct Parts {
 
 /// The whole report as Markdown (GitHub's dialect, for its tables).
 pub fn markdown<'a>(shown: impl Into<ShownResults<'a>>) -> String {
-    drawn(&document(shown.into()))
+    text_of(&content(shown.into()))
 }
 
-/// The parts of [`markdown`].
-pub fn parts<'a>(shown: impl Into<ShownResults<'a>>) -> Parts {
-    parts_of(&document(shown.into()))
+/// The sections of [`markdown`].
+pub fn markdown_sections<'a>(shown: impl Into<ShownResults<'a>>) -> MarkdownSections {
+    sections_of(&content(shown.into()))
 }
 
-pub(crate) fn drawn(document: &ReportContent) -> String {
-    let Parts { paragraphs, tables } = parts_of(document);
-    let mut out = format!("# {}\n", escaped(&document.title));
+/// A report as Markdown.
+pub(crate) fn text_of(content: &ReportContent) -> String {
+    let MarkdownSections { paragraphs, tables } = sections_of(content);
+    let mut out = format!("# {}\n", escaped(&content.title));
     for paragraph in paragraphs {
         let _ = write!(out, "\n{paragraph}\n");
     }
@@ -39,26 +40,28 @@ pub(crate) fn drawn(document: &ReportContent) -> String {
     out
 }
 
-fn parts_of(document: &ReportContent) -> Parts {
-    let mut paragraphs = vec![escaped(&document.outcome)];
+fn sections_of(content: &ReportContent) -> MarkdownSections {
+    let mut paragraphs = vec![escaped(&content.outcome)];
     // GitHub colours this block; elsewhere it is a quotation.
     let warning = |text: &String| format!("> [!WARNING]\n> {}", escaped(text));
-    paragraphs.extend(document.warnings.iter().map(warning));
-    paragraphs.extend(document.findings.iter().map(|text| escaped(text)));
-    paragraphs.extend(document.ip_families.map(str::to_owned));
-    if !document.method.is_empty() {
-        paragraphs.push(document.method(&document.measurements));
-        paragraphs.extend(document.congestion.iter().map(|text| escaped(text)));
+    paragraphs.extend(content.warnings.iter().map(warning));
+    paragraphs.extend(content.findings.iter().map(|text| escaped(text)));
+    paragraphs.extend(content.ip_families.map(str::to_owned));
+    if !content.method.is_empty() {
+        paragraphs.push(content.method(&content.measurements));
+        paragraphs.extend(content.congestion.iter().map(|text| escaped(text)));
     }
-    let tables = document.measurements.iter().chain(&document.problems);
-    let tables = tables.chain([&document.environment]);
-    Parts {
+    let tables = content.measurements.iter().chain(&content.problems);
+    let tables = tables.chain([&content.environment]);
+    MarkdownSections {
         paragraphs,
-        tables: tables.map(|table| (escaped(&table.title), text(table))).collect(),
+        tables: tables
+            .map(|table| (escaped(&table.title), text_of_table(table)))
+            .collect(),
     }
 }
 
-fn text(table: &Table) -> String {
+fn text_of_table(table: &Table) -> String {
     let mut lines = vec![];
     if !table.caption.is_empty() {
         lines.extend([escaped(&sentence(&table.caption)), String::new()]);
@@ -74,7 +77,7 @@ fn text(table: &Table) -> String {
         }
     };
     lines.push(line((0..table.header.len()).map(|i| side(i).to_owned())));
-    lines.extend(table.rows.iter().map(|row| line(row.iter().map(field))));
+    lines.extend(table.rows.iter().map(|row| line(row.iter().map(text_of_field))));
     for (i, footnote) in table.footnotes.iter().enumerate() {
         let footnote = format!("{} {}", mark(i), escaped(&sentence(footnote)));
         lines.extend([String::new(), footnote]);
@@ -86,17 +89,17 @@ fn line(fields: impl Iterator<Item = String>) -> String {
     fields.map(|field| format!("| {field} ")).collect::<String>() + "|"
 }
 
-fn field(cell: &Cell) -> String {
-    let mut text = escaped(&cell.text.replace('\n', " "));
-    if let Some(file) = &cell.link {
+fn text_of_field(field: &Field) -> String {
+    let mut text = escaped(&field.text.replace('\n', " "));
+    if let Some(file) = &field.link {
         text = format!("[{text}](<{file}>)");
     }
-    let interval = cell
+    let interval = field
         .interval
         .as_ref()
         .map(|interval| format!(" {interval}"))
         .unwrap_or_default();
-    format!("{text}{interval}{}", cell.marks())
+    format!("{text}{interval}{}", field.marks())
 }
 
 /// Names and messages come from documents, nodes and peers: whatever they hold, it is shown as text.

@@ -28,69 +28,66 @@ use self::{
     content::{Sweep, bar_plot, lowered},
     course::Quantity,
     forest::{Forest, Row},
-    select::{Chosen, bandwidth_panels, groups, of_path, panels_of},
+    select::{PanelCells, bandwidth_panels, groups, of_path, panels_of},
     theme::SeriesStyle,
 };
 use crate::{
     order::{distinct, grouped},
-    tables::{Source, load, pair, paths},
+    tables::{ResultsIndex, load, pair, paths},
     units::{self, change},
 };
 
 /// Every plot that the results give, as SVG with a file name.
 pub fn plots(results: &ReportedRun<'_>) -> Vec<(&'static str, String)> {
-    let drawn = drawn(results).into_iter();
-    drawn.map(|(name, plot)| (name, plot.wide.svg)).collect()
+    let plots = all(results).into_iter();
+    plots.map(|(name, plot)| (name, plot.wide.svg)).collect()
 }
 
 /// Every plot that the results give, with a file name.
-pub(crate) fn drawn(results: &ReportedRun<'_>) -> Vec<(&'static str, Plot)> {
-    let source = Source::new(results);
+pub(crate) fn all(results: &ReportedRun<'_>) -> Vec<(&'static str, Plot)> {
+    let index = ResultsIndex::new(results);
     let all = [
-        ("differences.svg", differences(&source)),
-        ("size-sweep.svg", size_sweep(&source)),
-        ("comparison.svg", comparison_bars(&source)),
-        ("substreams.svg", substreams(&source)),
-        ("handshakes.svg", handshakes(&source)),
-        ("handshake-rate.svg", handshake_rate(&source)),
-        ("ping.svg", ping(&source)),
-        ("messages.svg", messages(&source)),
-        ("relay.svg", relay(&source)),
+        ("differences.svg", differences(&index)),
+        ("size-sweep.svg", size_sweep(&index)),
+        ("comparison.svg", comparison_bars(&index)),
+        ("substreams.svg", substreams(&index)),
+        ("handshakes.svg", handshakes(&index)),
+        ("handshake-rate.svg", handshake_rate(&index)),
+        ("ping.svg", ping(&index)),
+        ("messages.svg", messages(&index)),
+        ("relay.svg", relay(&index)),
         (
             "relay-stress-goodput.svg",
-            stress(&source, Metric::DownloadGoodput, "Goodput"),
+            stress(&index, Metric::DownloadGoodput, "Goodput"),
         ),
         (
             "relay-stress-cpu.svg",
-            stress(&source, Metric::RelayCpu, "CPUs of the relay"),
+            stress(&index, Metric::RelayCpu, "CPUs of the relay"),
         ),
         (
             "relay-stress-circuits-over-time.svg",
-            stress_course(&source, Role::Relay, course::CIRCUITS),
+            stress_course(&index, Role::Relay, course::CIRCUITS),
         ),
         (
             "relay-stress-payload-over-time.svg",
-            stress_course(&source, Role::Client, course::RECEIVED),
+            stress_course(&index, Role::Client, course::RECEIVED),
         ),
         (
             "relay-stress-cpu-over-time.svg",
-            stress_course(&source, Role::Relay, course::CPU),
+            stress_course(&index, Role::Relay, course::CPU),
         ),
-        ("echo-payload.svg", echo(&source, course::RECEIVED)),
-        ("echo-cpu.svg", echo(&source, course::CPU)),
-        ("echo-memory.svg", echo(&source, course::MEMORY)),
-        (
-            "echo-transports-cpu.svg",
-            course::transports(&source, course::CPU),
-        ),
+        ("echo-payload.svg", echo(&index, course::RECEIVED)),
+        ("echo-cpu.svg", echo(&index, course::CPU)),
+        ("echo-memory.svg", echo(&index, course::MEMORY)),
+        ("echo-transports-cpu.svg", course::transports(&index, course::CPU)),
         (
             "echo-transports-memory.svg",
-            course::transports(&source, course::MEMORY),
+            course::transports(&index, course::MEMORY),
         ),
-        ("delay-loss.svg", networks::delay_and_loss(&source)),
-        ("latencies.svg", latencies::latencies(&source)),
-        ("payload.svg", course::payload(&source)),
-        ("trials.svg", course::trials(&source)),
+        ("delay-loss.svg", networks::delay_and_loss(&index)),
+        ("latencies.svg", latencies::latencies(&index)),
+        ("payload.svg", course::payload(&index)),
+        ("trials.svg", course::trials(&index)),
     ];
     all.into_iter()
         .filter_map(|(name, plot)| Some((name, plot?)))
@@ -98,14 +95,14 @@ pub(crate) fn drawn(results: &ReportedRun<'_>) -> Vec<(&'static str, Plot)> {
 }
 
 /// Every comparison with its interval, those of one metric together. `None` without a comparison.
-fn differences(source: &Source<'_>) -> Option<Plot> {
-    let judged = source.results.judged?;
+fn differences(index: &ResultsIndex<'_>) -> Option<Plot> {
+    let judged = index.results.judged?;
     let rows = judged.comparisons.iter().filter_map(|comparison| {
         let ratio = comparison.ratio?;
         let name = format!(
             "{}, {}",
-            load(source.cell_called(&comparison.baseline), &comparison.baseline),
-            pair(source.cell_called(&comparison.candidate), &comparison.candidate)
+            load(index.cell_called(&comparison.baseline), &comparison.baseline),
+            pair(index.cell_called(&comparison.candidate), &comparison.candidate)
         );
         let interval = ratio.low.zip(ratio.high).map_or_else(String::new, |(low, high)| {
             format!(" [{}, {}]", change(low), change(high))
@@ -144,7 +141,7 @@ fn differences(source: &Source<'_>) -> Option<Plot> {
     let tolerances = judged.comparisons.iter().map(|comparison| comparison.tolerance);
     let tolerance = tolerances.fold(1.0, f64::min);
     let forest = Forest {
-        title: format!("{}: differences", source.results.name),
+        title: format!("{}: differences", index.results.name),
         description:
             "The difference between candidate and baseline of each comparison, as a share, with its \
                       interval. Differences in the grey band count as equal."
@@ -164,25 +161,25 @@ fn bytes(parameters: &Parameters) -> Option<u64> {
 }
 
 /// Goodput over size: a panel for each transport and direction.
-fn size_sweep(source: &Source<'_>) -> Option<Plot> {
+fn size_sweep(index: &ResultsIndex<'_>) -> Option<Plot> {
     let sweep = Sweep {
         subject: "goodput by size".to_owned(),
         lines: "Median goodput over the size of a transfer for each pair of stacks".to_owned(),
         x_title: "Size of the transfer",
         y_title: "Goodput",
         x_of: |parameters| bytes(parameters).map(|bytes| (bytes as f64, units::size(bytes))),
-        panels: bandwidth_panels(source),
+        panels: bandwidth_panels(index),
     };
-    sweep.plot(source)
+    sweep.plot(index)
 }
 
 /// Goodput of all pairs, the raw reference first: a panel for each transport and direction. Of a sweep,
 /// the largest size.
-fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
-    let panels = bandwidth_panels(source).into_iter().map(|mut panel| {
+fn comparison_bars(index: &ResultsIndex<'_>) -> Option<Plot> {
+    let panels = bandwidth_panels(index).into_iter().map(|mut panel| {
         let size = |cell: &Cell| bytes(&cell.parameters).unwrap_or(0);
         let cells = panel.cells.iter();
-        let measured = cells.filter(|cell| source.row(cell, panel.metric).is_some());
+        let measured = cells.filter(|cell| index.row(cell, panel.metric).is_some());
         let largest = measured.map(|cell| size(cell)).max();
         panel.cells.retain(|cell| Some(size(cell)) == largest);
         if let Some(bytes @ 1..) = largest {
@@ -190,15 +187,15 @@ fn comparison_bars(source: &Source<'_>) -> Option<Plot> {
         }
         panel
     });
-    median_bars(source, "goodput", "Goodput", "", panels.collect())
+    median_bars(index, "goodput", "Goodput", "", panels.collect())
 }
 
 /// Time to open substreams over their number: a panel for the mean and one for the maximum, of each
 /// transport.
-fn substreams(source: &Source<'_>) -> Option<Plot> {
-    let cells = source.cells(|parameters| matches!(parameters, Parameters::Substreams(_)));
+fn substreams(index: &ResultsIndex<'_>) -> Option<Plot> {
+    let cells = index.cells(|parameters| matches!(parameters, Parameters::Substreams(_)));
     let of_path = |path| {
-        [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")].map(|(metric, name)| Chosen {
+        [(Metric::OpenMean, "mean"), (Metric::OpenMax, "all open")].map(|(metric, name)| PanelCells {
             path,
             metric,
             title: format!("{path}, {name}"),
@@ -218,12 +215,12 @@ fn substreams(source: &Source<'_>) -> Option<Plot> {
         },
         panels: paths(&cells).into_iter().flat_map(of_path).collect(),
     };
-    sweep.plot(source)
+    sweep.plot(index)
 }
 
 /// Messages per second over their size: a panel for each transport and mode.
-fn messages(source: &Source<'_>) -> Option<Plot> {
-    let cells = source.cells(|parameters| parameters.messages().is_some());
+fn messages(index: &ResultsIndex<'_>) -> Option<Plot> {
+    let cells = index.cells(|parameters| parameters.messages().is_some());
     let loads = cells.iter().filter_map(|cell| cell.parameters.messages());
     let modes = distinct(loads.map(|load| load.mode));
     let mut panels = vec![];
@@ -233,7 +230,7 @@ fn messages(source: &Source<'_>) -> Option<Plot> {
                 let load = cell.parameters.messages();
                 load.is_some_and(|load| load.mode == mode)
             };
-            panels.push(Chosen {
+            panels.push(PanelCells {
                 path,
                 metric: Metric::MessagesPerSecond,
                 title: format!("{path}, {mode}"),
@@ -252,25 +249,25 @@ fn messages(source: &Source<'_>) -> Option<Plot> {
         },
         panels,
     };
-    sweep.plot(source)
+    sweep.plot(index)
 }
 
 /// Goodput without a relay and through one: a panel for each transport, size and path.
-fn relay(source: &Source<'_>) -> Option<Plot> {
+fn relay(index: &ResultsIndex<'_>) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Relay(_));
     median_bars(
-        source,
+        index,
         "goodput without a relay and through one",
         "Goodput",
         " The raw bar of a relayed transfer is a plain TCP proxy.",
-        panels_of(source, Metric::DownloadGoodput, is_wanted),
+        panels_of(index, Metric::DownloadGoodput, is_wanted),
     )
 }
 
 /// A metric over the number of sinks: a panel for each transport.
-fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str) -> Option<Plot> {
-    let cells = source.cells(|parameters| parameters.sinks_and_sources().is_some());
-    let panel = |path| Chosen {
+fn stress(index: &ResultsIndex<'_>, metric: Metric, y_title: &'static str) -> Option<Plot> {
+    let cells = index.cells(|parameters| parameters.sinks_and_sources().is_some());
+    let panel = |path| PanelCells {
         path,
         metric,
         title: path.to_string(),
@@ -289,23 +286,23 @@ fn stress(source: &Source<'_>, metric: Metric, y_title: &'static str) -> Option<
         },
         panels: paths(&cells).into_iter().map(panel).collect(),
     };
-    sweep.plot(source)
+    sweep.plot(index)
 }
 
 /// A stress test over time: the ramp of its sinks, and the plateau after it.
-fn stress_course(source: &Source<'_>, role: Role, quantity: Quantity) -> Option<Plot> {
+fn stress_course(index: &ResultsIndex<'_>, role: Role, quantity: Quantity) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| parameters.sinks_and_sources().is_some();
-    course::nodes(source, is_wanted, &[role], quantity)
+    course::nodes(index, is_wanted, &[role], quantity)
 }
 
 /// An echo over time: a panel for clients and one for servers, of each transport and load.
-fn echo(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
+fn echo(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Echo(_));
-    course::nodes(source, is_wanted, &[Role::Client, Role::Server], quantity)
+    course::nodes(index, is_wanted, &[Role::Client, Role::Server], quantity)
 }
 
 /// Time to set up a connection: bars for the median, whiskers up to the 99th percentile.
-fn handshakes(source: &Source<'_>) -> Option<Plot> {
+fn handshakes(index: &ResultsIndex<'_>) -> Option<Plot> {
     let phases = [
         (
             ", established",
@@ -320,15 +317,15 @@ fn handshakes(source: &Source<'_>) -> Option<Plot> {
     ];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
     let subject = "time to set up a connection";
-    percentile_bars(source, is_wanted, "Time since the dial", &phases, subject)
+    percentile_bars(index, is_wanted, "Time since the dial", &phases, subject)
 }
 
 /// Connections per second.
-fn handshake_rate(source: &Source<'_>) -> Option<Plot> {
+fn handshake_rate(index: &ResultsIndex<'_>) -> Option<Plot> {
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Handshakes(_));
-    let panels = panels_of(source, Metric::HandshakesPerSecond, is_wanted);
+    let panels = panels_of(index, Metric::HandshakesPerSecond, is_wanted);
     median_bars(
-        source,
+        index,
         "connections per second",
         "Connections per second",
         "",
@@ -337,23 +334,23 @@ fn handshake_rate(source: &Source<'_>) -> Option<Plot> {
 }
 
 /// Round trips: bars for the median, whiskers up to the 99th percentile.
-fn ping(source: &Source<'_>) -> Option<Plot> {
+fn ping(index: &ResultsIndex<'_>) -> Option<Plot> {
     let phases = [("", Metric::RoundTripP50, Metric::RoundTripP99)];
     let is_wanted = |parameters: &Parameters| matches!(parameters, Parameters::Ping(_));
-    percentile_bars(source, is_wanted, "Round trip", &phases, "round trips")
+    percentile_bars(index, is_wanted, "Round trip", &phases, "round trips")
 }
 
 fn percentile_bars(
-    source: &Source<'_>,
+    index: &ResultsIndex<'_>,
     is_wanted: impl Fn(&Parameters) -> bool,
     x_title: &'static str,
     phases: &[(&str, Metric, Metric)],
     subject: &str,
 ) -> Option<Plot> {
     let mut panels = vec![];
-    for (row, (path, title, cells)) in groups(source, is_wanted).into_iter().enumerate() {
+    for (row, (path, title, cells)) in groups(index, is_wanted).into_iter().enumerate() {
         for (phase, p50, p99) in phases {
-            let panel = Chosen {
+            let panel = PanelCells {
                 path,
                 metric: *p50,
                 title: format!("{title}{phase}"),
@@ -365,18 +362,18 @@ fn percentile_bars(
         }
     }
     let caption = "Bars: p50; whiskers: up to p99; beside them both. Each is the median over trials.";
-    bar_plot(source, subject, x_title, caption, panels)
+    bar_plot(index, subject, x_title, caption, panels)
 }
 
 /// Bars with intervals, those of a path in a row.
 fn median_bars(
-    source: &Source<'_>,
+    index: &ResultsIndex<'_>,
     subject: &str,
     x_title: &'static str,
     remark: &str,
-    panels: Vec<Chosen<'_>>,
+    panels: Vec<PanelCells<'_>>,
 ) -> Option<Plot> {
     let caption = format!("Bars: median; whiskers: its 95 % confidence interval.{remark}");
     let panels = panels.into_iter().map(|panel| (panel.path, panel, None));
-    bar_plot(source, subject, x_title, &caption, panels.collect())
+    bar_plot(index, subject, x_title, &caption, panels.collect())
 }

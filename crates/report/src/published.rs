@@ -24,7 +24,7 @@ pub(crate) struct Row {
 }
 
 /// The samples of one node in one trial.
-pub(crate) struct Series<'a> {
+pub(crate) struct NodeSamples<'a> {
     pub(crate) cell: &'a Cell,
     record: &'a TrialRecord,
     node: &'a str,
@@ -32,7 +32,7 @@ pub(crate) struct Series<'a> {
     pub(crate) rows: Vec<Row>,
 }
 
-impl Series<'_> {
+impl NodeSamples<'_> {
     /// The published word for the node's side.
     pub(crate) fn side(&self) -> &'static str {
         match self.role {
@@ -44,7 +44,7 @@ impl Series<'_> {
 }
 
 /// The samples of every node in every trial that counts, in running order.
-pub(crate) fn series<'a>(results: &'a ReportedRun<'a>) -> impl Iterator<Item = Series<'a>> {
+pub(crate) fn node_samples<'a>(results: &'a ReportedRun<'a>) -> impl Iterator<Item = NodeSamples<'a>> {
     let trials = counting(results.trials).filter(|record| is_measured(record));
     let of_echo = trials.filter_map(|record| {
         let cell = results.plan.cells.get(record.trial.cell)?;
@@ -55,7 +55,7 @@ pub(crate) fn series<'a>(results: &'a ReportedRun<'a>) -> impl Iterator<Item = S
             .nodes
             .iter()
             .filter(|(_, node)| cell.has_process(node.role));
-        nodes.map(move |(name, node)| Series {
+        nodes.map(move |(name, node)| NodeSamples {
             cell,
             record,
             node: name,
@@ -108,16 +108,16 @@ pub(crate) fn spread(values: impl Iterator<Item = u64> + Clone) -> [u64; 3] {
 /// columns are `timestamp_ms`, `active_streams`, `cpu_percent`, `heap_bytes`, `bytes_read` and
 /// `bytes_written`.
 pub fn echo_csv(results: &ReportedRun<'_>) -> Vec<(String, String)> {
-    series(results)
-        .map(|series| {
+    node_samples(results)
+        .map(|samples| {
             let name = format!(
                 "{}.i{}.{}-{}.csv",
-                series.cell.id,
-                series.record.trial.iteration,
-                series.side(),
-                series.node
+                samples.cell.id,
+                samples.record.trial.iteration,
+                samples.side(),
+                samples.node
             );
-            (name, csv::text(None, &series.rows))
+            (name, csv::text(None, &samples.rows))
         })
         .collect()
 }

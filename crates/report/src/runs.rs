@@ -65,7 +65,7 @@ impl<'a> RunsComparison<'a> {
 
     /// The findings in tables, as Markdown.
     pub fn markdown(&self) -> String {
-        markdown::drawn(&self.document())
+        markdown::text_of(&self.content())
     }
 
     /// The findings in tables, for a terminal of this width. The last line has the verdict and this ending.
@@ -75,7 +75,7 @@ impl<'a> RunsComparison<'a> {
             ending: vec![ending],
             ..TerminalOptions::default()
         };
-        terminal::drawn(&self.document(), &options)
+        terminal::text_of(&self.content(), &options)
     }
 
     /// The verdict, and how many comparisons have which finding.
@@ -119,7 +119,7 @@ impl<'a> RunsComparison<'a> {
         ]
     }
 
-    fn document(&self) -> ReportContent {
+    fn content(&self) -> ReportContent {
         let candidate = self.candidates.last();
         ReportContent {
             title: candidate.map_or_else(String::new, |run| format!("{}, compared", run.name)),

@@ -9,13 +9,14 @@ pub(crate) struct Table {
     pub title: String,
     /// What holds for all of its values; empty: nothing.
     pub caption: String,
-    /// How many of the first columns name a row. They are repeated where a table is drawn in parts.
+    /// How many of the first columns name a row. They are repeated where a table is drawn as several groups of
+    /// columns.
     pub keys: usize,
     /// Names of the columns; a line break is where a narrow column may break.
     pub header: Vec<String>,
     /// The rows, each as long as the header.
-    pub rows: Vec<Vec<Cell>>,
-    /// What the notes of the cells refer to; note 0 is the first.
+    pub rows: Vec<Vec<Field>>,
+    /// What the notes of the fields refer to; note 0 is the first.
     pub footnotes: Vec<String>,
     /// What may be left out where space is short.
     pub kind: Kind,
@@ -39,7 +40,7 @@ pub(crate) enum Kind {
 
 /// One field of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Cell {
+pub(crate) struct Field {
     /// What it says.
     pub text: String,
     /// The confidence interval of a value, in the same unit.
@@ -62,7 +63,7 @@ pub(crate) struct Origin {
     pub value: f64,
 }
 
-impl From<String> for Cell {
+impl From<String> for Field {
     fn from(text: String) -> Self {
         Self {
             text,
@@ -71,13 +72,13 @@ impl From<String> for Cell {
     }
 }
 
-impl From<&str> for Cell {
+impl From<&str> for Field {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
 }
 
-impl Cell {
+impl Field {
     /// Whether there is a value, not a word for its absence.
     pub(crate) fn is_value(&self) -> bool {
         self.text
@@ -125,7 +126,7 @@ impl Table {
         kind: Kind,
         keys: &[&str],
         others: impl IntoIterator<Item = Name>,
-        rows: impl IntoIterator<Item = Vec<Cell>>,
+        rows: impl IntoIterator<Item = Vec<Field>>,
     ) -> Self {
         let names = keys.iter().map(|key| (*key).to_owned());
         Self {
@@ -161,18 +162,18 @@ impl Table {
     /// Intervals have a column of their own. Skipped pairs have no row: another table names them.
     pub(crate) fn with_pairs_down(&self) -> Self {
         let values = || self.rows.iter().flat_map(|row| row.iter().skip(self.keys));
-        let has_intervals = values().any(|cell| cell.interval.is_some());
+        let has_intervals = values().any(|field| field.interval.is_some());
         let rows = self.rows.iter().flat_map(|row| {
             let (keys, values) = row.split_at(self.keys.min(row.len()));
             let pairs = self.header.iter().skip(self.keys).zip(values);
-            let shown = pairs.filter(|(_, cell)| cell.is_planned() && cell.text != SKIPPED);
-            shown.map(move |(pair, cell)| {
-                let value = Cell {
-                    text: cell.text.replace('\n', " "),
+            let shown = pairs.filter(|(_, field)| field.is_planned() && field.text != SKIPPED);
+            shown.map(move |(pair, field)| {
+                let value = Field {
+                    text: field.text.replace('\n', " "),
                     interval: None,
-                    ..cell.clone()
+                    ..field.clone()
                 };
-                let interval = cell.interval.as_deref().unwrap_or_default();
+                let interval = field.interval.as_deref().unwrap_or_default();
                 let of_pair = [pair.replace('\n', " ").into(), value];
                 let interval = has_intervals.then(|| interval.into());
                 keys.iter().cloned().chain(of_pair).chain(interval).collect()
@@ -187,7 +188,7 @@ impl Table {
     }
 
     /// The table without the rows in which no field beyond the keys satisfies the condition.
-    pub(crate) fn with_rows_where_any(mut self, condition: impl Fn(&Cell) -> bool) -> Self {
+    pub(crate) fn with_rows_where_any(mut self, condition: impl Fn(&Field) -> bool) -> Self {
         let keys = self.keys;
         self.rows.retain(|row| row.iter().skip(keys).any(&condition));
         self
@@ -211,9 +212,9 @@ mod tests {
             ("¹".into(), "¹⁰".into(), "¹²³".into())
         );
         assert_eq!(
-            Cell {
+            Field {
                 notes: vec![0, 1],
-                ..Cell::default()
+                ..Field::default()
             }
             .marks(),
             "¹˒²"

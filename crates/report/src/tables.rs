@@ -17,7 +17,7 @@ mod profiles;
 mod ranking;
 mod relay;
 mod resources;
-mod source;
+mod results_index;
 mod substreams;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,12 +37,12 @@ use perfrun_judge::{VALUES_MIN, runs::Basis, summary, verdict};
 pub(crate) use comparisons::{load, pair};
 pub use environment::builds;
 pub(crate) use grid::paths;
-use grid::{Column, FAILURES, Grid, detail, told_apart};
+use grid::{Column, FAILURES, Grid, detail, key_fields};
 pub use links::line as links_line;
 pub(crate) use notes::Notes;
 use notes::explained;
-use source::Ratios;
-pub(crate) use source::{Pair, Source, Style};
+use results_index::Ratios;
+pub(crate) use results_index::{Pair, ResultsIndex, Style};
 
 use crate::{
     selection::ShownResults,
@@ -93,38 +93,38 @@ impl ReportContent {
 }
 
 /// What there is to say of results.
-pub(crate) fn document(shown: ShownResults<'_>) -> ReportContent {
+pub(crate) fn content(shown: ShownResults<'_>) -> ReportContent {
     let results = shown.results;
-    let source = Source::new(results);
+    let index = ResultsIndex::new(results);
     let mut measurements = vec![];
-    if source.has_completed() {
-        measurements.extend(comparisons::tables(&source));
-        measurements.extend(bandwidth::tables(&source));
-        measurements.extend(substreams::tables(&source));
-        measurements.extend(handshakes::table(&source));
-        measurements.extend(ping::tables(&source));
-        measurements.extend(relay::tables(&source));
-        measurements.extend(echo::tables(&source));
-        measurements.extend(messages::tables(&source));
-        measurements.extend(failures::table(&source));
-        measurements.extend(resources::tables(&source));
+    if index.has_completed() {
+        measurements.extend(comparisons::tables(&index));
+        measurements.extend(bandwidth::tables(&index));
+        measurements.extend(substreams::tables(&index));
+        measurements.extend(handshakes::table(&index));
+        measurements.extend(ping::tables(&index));
+        measurements.extend(relay::tables(&index));
+        measurements.extend(echo::tables(&index));
+        measurements.extend(messages::tables(&index));
+        measurements.extend(failures::table(&index));
+        measurements.extend(resources::tables(&index));
     }
-    if source.has_completed() || results.trials.iter().any(|record| record.links.is_some()) {
+    if index.has_completed() || results.trials.iter().any(|record| record.links.is_some()) {
         measurements.extend(links::table(results));
     }
-    measurements.extend(lateness::table(&source));
+    measurements.extend(lateness::table(&index));
     measurements.extend(profiles::tables(results));
     ReportContent {
         title: results.name.to_owned(),
-        warnings: warnings(&source),
+        warnings: warnings(&index),
         outcome: outcome(shown),
-        findings: findings(&source),
-        has_all_in_first: source.has_completed() && comparisons::have_all_cells(&source),
+        findings: findings(&index),
+        has_all_in_first: index.has_completed() && comparisons::have_all_cells(&index),
         measurements,
         problems: problems::tables(results),
         environment: environment::table(results),
         ip_families: ip_families(results),
-        method: method(&source),
+        method: method(&index),
         intervals: "[low, high] beside a median is its 95 % confidence interval, for this run only.",
         congestion: congestion(results),
     }
@@ -136,35 +136,35 @@ pub(crate) const IS_SAME_PROGRAM: &str =
 
 /// What was found of comparisons and expectations. Without a comparison, what the values show. At the end,
 /// how many sinks saturate a relay.
-fn findings(source: &Source<'_>) -> Vec<String> {
-    let judged = source.results.judged;
+fn findings(index: &ResultsIndex<'_>) -> Vec<String> {
+    let judged = index.results.judged;
     let has_failed =
         judged.is_some_and(|judged| judged.gates.iter().any(|gate| gate.verdict == Verdict::Fail));
-    if !source.has_completed() && !has_failed {
-        return vec![nothing(source)];
+    if !index.has_completed() && !has_failed {
+        return vec![no_completed_trial(index)];
     }
     let compares = judged.is_some_and(|judged| !judged.comparisons.is_empty());
-    let is_noise = compares && source.results.compares_same_program;
+    let is_noise = compares && index.results.compares_same_program;
     let mut findings: Vec<String> = is_noise.then(|| IS_SAME_PROGRAM.to_owned()).into_iter().collect();
     findings.extend(
         judged
             .into_iter()
-            .flat_map(|judged| summary(source.plan(), judged, Basis::Trials)),
+            .flat_map(|judged| summary(index.plan(), judged, Basis::Trials)),
     );
     if !compares {
-        findings.extend(ranking::sentences(source));
+        findings.extend(ranking::sentences(index));
     }
-    findings.extend(relay::saturation(source));
+    findings.extend(relay::saturation(index));
     findings
 }
 
 /// What a run without a completed trial, warm-up aside, says of all that was expected.
-fn nothing(source: &Source<'_>) -> String {
-    let trial = match source.results.tally.counts().completed {
+fn no_completed_trial(index: &ResultsIndex<'_>) -> String {
+    let trial = match index.results.tally.counts().completed {
         0 => "no trial",
         _ => "no trial after the warm-up",
     };
-    let gates = source.results.judged.into_iter().flat_map(|judged| &judged.gates);
+    let gates = index.results.judged.into_iter().flat_map(|judged| &judged.gates);
     match gates.filter(|gate| gate.verdict == Verdict::Inconclusive).count() {
         0 => table::sentence(&format!("{trial} completed")),
         1 => format!("1 expectation is not decided, because {trial} completed."),
@@ -194,9 +194,9 @@ fn outcome(shown: ShownResults<'_>) -> String {
     }
 }
 
-fn warnings(source: &Source<'_>) -> Vec<String> {
-    let results = source.results;
-    let mut warnings: Vec<String> = busy(source).into_iter().collect();
+fn warnings(index: &ResultsIndex<'_>) -> Vec<String> {
+    let results = index.results;
+    let mut warnings: Vec<String> = busy(index).into_iter().collect();
     let Conclusion {
         phase,
         reason,
@@ -240,12 +240,12 @@ fn warnings(source: &Source<'_>) -> Vec<String> {
             counts.needed()
         ));
     }
-    warnings.extend(LIMITS.into_iter().filter_map(|flag| limited(source, flag)));
+    warnings.extend(LIMITING_FLAGS.into_iter().filter_map(|flag| limited(index, flag)));
     warnings
 }
 
 /// Flags of trials whose values may not be those of the stacks on the links that the document describes.
-const LIMITS: [Flag; 5] = [
+const LIMITING_FLAGS: [Flag; 5] = [
     Flag::BelowNominal,
     Flag::ImpairmentLate,
     Flag::ImpairmentDrops,
@@ -254,10 +254,10 @@ const LIMITS: [Flag; 5] = [
 ];
 
 /// The cells in which more than half of the trials have a flag. `None` if there are none.
-fn limited(source: &Source<'_>, flag: Flag) -> Option<String> {
-    let count = source.limited(flag);
+fn limited(index: &ResultsIndex<'_>, flag: Flag) -> Option<String> {
+    let count = index.limited(flag);
     (count > 0).then(|| {
-        let of = source.plan().cells.len();
+        let of = index.plan().cells.len();
         format!(
             "In {count} of {of} cells, more than half of the completed trials have this note: {}.",
             explained(flag)
@@ -266,9 +266,9 @@ fn limited(source: &Source<'_>, flag: Flag) -> Option<String> {
 }
 
 /// How many trials that count were measured beside something else.
-fn busy(source: &Source<'_>) -> Option<String> {
-    let disturbed = source.disturbed()?;
-    let advice = match source.results.environment.isolation {
+fn busy(index: &ResultsIndex<'_>) -> Option<String> {
+    let disturbed = index.disturbed()?;
+    let advice = match index.results.environment.isolation {
         Isolation::Pods => "",
         _ => " Repeat the run on a quiet machine; the option --wait-quiet 60s waits for one.",
     };
@@ -277,13 +277,13 @@ fn busy(source: &Source<'_>) -> Option<String> {
     ))
 }
 
-fn method(source: &Source<'_>) -> String {
-    let warmup = match source.results.settings.warmup {
+fn method(index: &ResultsIndex<'_>) -> String {
+    let warmup = match index.results.settings.warmup {
         0 => "no warm-up".to_owned(),
         1 => "after 1 warm-up trial that does not count".to_owned(),
         n => format!("after {n} warm-up trials that do not count"),
     };
-    let [least, most] = source.completed();
+    let [least, most] = index.completed();
     if most == 0 {
         return String::new();
     }

@@ -8,8 +8,8 @@ use perfrun_contract::text::plain;
 
 use crate::{
     selection::ShownResults,
-    table::{Cell, Kind, Table, mark, sentence},
-    tables::{ReportContent, document},
+    table::{Field, Kind, Table, mark, sentence},
+    tables::{ReportContent, content},
 };
 
 /// Below this even the names of rows do not fit.
@@ -19,7 +19,7 @@ const GAP: usize = 2;
 /// Intervals double the height of a table.
 const ROWS_WITH_INTERVALS_MAX: usize = 24;
 /// A table that is too wide gets a row for each pair of stacks, unless it then has more rows than this. Two
-/// parts are easier to read than a longer table.
+/// groups of columns are easier to read than a longer table.
 const ROWS_OF_PAIRS_MAX: usize = 64;
 
 const STYLE: TableStyle = TableStyle::new()
@@ -33,11 +33,11 @@ pub struct TerminalOptions {
     /// Columns of the terminal.
     pub width: usize,
     /// Whether to show all tables, and not only those that the workload is for.
-    pub is_all: bool,
+    pub shows_all: bool,
     /// The command that shows all tables.
-    pub all: String,
+    pub show_all_command: String,
     /// The command that measures what is missing. `None` if nothing is.
-    pub resume: Option<String>,
+    pub resume_command: Option<String>,
     /// What the last line has after the outcome of the run.
     pub ending: Vec<String>,
 }
@@ -45,28 +45,29 @@ pub struct TerminalOptions {
 /// What `perfrun run` prints at its end: the main tables of `report.md`, what they show, and in the last line
 /// how the run ended.
 pub fn terminal<'a>(shown: impl Into<ShownResults<'a>>, options: &TerminalOptions) -> String {
-    drawn(&document(shown.into()), options)
+    text_of(&content(shown.into()), options)
 }
 
-pub(crate) fn drawn(document: &ReportContent, options: &TerminalOptions) -> String {
+/// A report as text, with the verdict in the last line.
+pub(crate) fn text_of(content: &ReportContent, options: &TerminalOptions) -> String {
     let width = options.width.max(WIDTH_MIN);
     let mut blocks = vec![];
-    for warning in &document.warnings {
+    for warning in &content.warnings {
         blocks.push(wrapped(&format!("WARNING: {warning}"), width));
     }
-    blocks.extend(document.ip_families.map(|text| wrapped(text, width)));
-    let mains = if document.has_all_in_first { 1 } else { usize::MAX };
-    let is_main = |(place, table): &(usize, &Table)| *place < mains && table.kind != Kind::Companion;
-    let tables = document.measurements.iter().enumerate();
-    let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| options.is_all || is_main(table));
-    blocks.extend(shown.iter().map(|(_, table)| draw(table, width)));
-    blocks.extend(document.problems.iter().map(|table| draw(table, width)));
-    if !document.method.is_empty() {
+    blocks.extend(content.ip_families.map(|text| wrapped(text, width)));
+    let mains = if content.has_all_in_first { 1 } else { usize::MAX };
+    let is_main = |(number, table): &(usize, &Table)| *number < mains && table.kind != Kind::Companion;
+    let tables = content.measurements.iter().enumerate();
+    let (shown, others): (Vec<_>, Vec<_>) = tables.partition(|table| options.shows_all || is_main(table));
+    blocks.extend(shown.iter().map(|(_, table)| text_of_table(table, width)));
+    blocks.extend(content.problems.iter().map(|table| text_of_table(table, width)));
+    if !content.method.is_empty() {
         let shown = shown.iter().map(|(_, table)| *table);
-        let method = document.method(shown.filter(|table| shows_intervals(&fitted(table, width), width)));
+        let method = content.method(shown.filter(|table| shows_intervals(&fitted(table, width), width)));
         blocks.push(wrapped(&method, width));
         blocks.extend(
-            document
+            content
                 .congestion
                 .iter()
                 .map(|congestion| wrapped(congestion, width)),
@@ -75,24 +76,25 @@ pub(crate) fn drawn(document: &ReportContent, options: &TerminalOptions) -> Stri
     if !others.is_empty() {
         let titles: Vec<&str> = others.iter().map(|(_, table)| table.title.as_str()).collect();
         let line = wrapped(&format!("More tables: {}.", titles.join(", ")), width);
-        blocks.push(format!("{line}\nShow them with: {}", options.all));
+        blocks.push(format!("{line}\nShow them with: {}", options.show_all_command));
     }
-    if !document.findings.is_empty() {
-        let lines = document.findings.iter().map(|finding| wrapped(finding, width));
+    if !content.findings.is_empty() {
+        let lines = content.findings.iter().map(|finding| wrapped(finding, width));
         blocks.push(lines.collect::<Vec<_>>().join("\n"));
     }
     blocks.extend(
         options
-            .resume
+            .resume_command
             .iter()
-            .map(|resume| format!("Run what is missing with: {resume}")),
+            .map(|command| format!("Run what is missing with: {command}")),
     );
-    let parts = [&document.outcome].into_iter().chain(&options.ending).cloned();
+    let parts = [&content.outcome].into_iter().chain(&options.ending).cloned();
     blocks.push(plain(&Vec::from_iter(parts).join(" · ")));
     blocks.join("\n\n") + "\n"
 }
 
-pub(crate) fn draw(table: &Table, width: usize) -> String {
+/// A table as text of this width.
+pub(crate) fn text_of_table(table: &Table, width: usize) -> String {
     let table = &fitted(table, width);
     let mut out = table.title.clone();
     if !table.caption.is_empty() {
@@ -102,9 +104,9 @@ pub(crate) fn draw(table: &Table, width: usize) -> String {
     if has_intervals(table) && !shows_intervals(table, width) {
         out = wrapped(&format!("{out} (for intervals, use --output md)"), width);
     }
-    for columns in widths.parts(table, width) {
+    for columns in widths.column_groups(table, width) {
         out.push_str("\n\n");
-        out.push_str(&part(table, &widths, &columns, width));
+        out.push_str(&text_of_columns(table, &widths, &columns, width));
     }
     for (i, footnote) in table.footnotes.iter().enumerate() {
         out.push_str(if i == 0 { "\n\n" } else { "\n" });
@@ -125,7 +127,7 @@ fn fitted(table: &Table, width: usize) -> Cow<'_, Table> {
 }
 
 fn has_intervals(table: &Table) -> bool {
-    table.rows.iter().flatten().any(|cell| cell.interval.is_some())
+    table.rows.iter().flatten().any(|field| field.interval.is_some())
 }
 
 /// Whether a fitted table has room for its intervals.
@@ -145,7 +147,7 @@ impl ColumnWidths {
         let rows: Vec<Vec<String>> = table
             .rows
             .iter()
-            .map(|row| row.iter().map(|cell| field(cell, intervals)).collect())
+            .map(|row| row.iter().map(|field| text_of_field(field, intervals)).collect())
             .collect();
         let longest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         let mut widths: Vec<usize> = table.header.iter().map(|name| longest(&plain(name))).collect();
@@ -165,54 +167,55 @@ impl ColumnWidths {
             .saturating_sub(1)
     }
 
-    /// The columns beside the keys in portions that fit; prose, which wraps well, stays together.
-    fn parts(&self, table: &Table, width: usize) -> Vec<Vec<usize>> {
+    /// The columns in groups, each of which fits beside the keys; prose, which wraps well, stays together.
+    fn column_groups(&self, table: &Table, width: usize) -> Vec<Vec<usize>> {
         let values: Vec<usize> = (table.keys..self.widths.len()).collect();
         if table.kind == Kind::Prose || self.total() <= width {
             return vec![values];
         }
         let keys: usize = self.widths.iter().take(table.keys).map(|width| width + GAP).sum();
         let room = (width + 1).saturating_sub(keys);
-        let mut parts: Vec<Vec<usize>> = vec![];
+        let mut groups: Vec<Vec<usize>> = vec![];
         let mut left = 0;
         for i in values {
             let needed = self.widths[i] + GAP;
-            match parts.last_mut() {
-                Some(part) if needed <= left => part.push(i),
+            match groups.last_mut() {
+                Some(group) if needed <= left => group.push(i),
                 _ => {
-                    parts.push(vec![i]);
+                    groups.push(vec![i]);
                     left = room;
                 }
             }
             left = left.saturating_sub(needed);
         }
-        parts
+        groups
     }
 }
 
-fn part(table: &Table, widths: &ColumnWidths, columns: &[usize], width: usize) -> String {
+/// The keys and some other columns of a table as text.
+fn text_of_columns(table: &Table, widths: &ColumnWidths, columns: &[usize], width: usize) -> String {
     let chosen: Vec<usize> = (0..table.keys).chain(columns.iter().copied()).collect();
-    let mut drawn = comfy_table::Table::new();
-    drawn.load_style(STYLE);
-    drawn.set_content_arrangement(ContentArrangement::Dynamic);
-    drawn.set_width(u16::try_from(width).unwrap_or(u16::MAX));
-    drawn.set_header(chosen.iter().map(|&i| plain(&table.header[i])));
+    let mut drawing = comfy_table::Table::new();
+    drawing.load_style(STYLE);
+    drawing.set_content_arrangement(ContentArrangement::Dynamic);
+    drawing.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    drawing.set_header(chosen.iter().map(|&i| plain(&table.header[i])));
     for row in &widths.rows {
-        drawn.add_row(chosen.iter().map(|&i| row.get(i).map_or("", String::as_str)));
+        drawing.add_row(chosen.iter().map(|&i| row.get(i).map_or("", String::as_str)));
     }
-    for (column, &i) in drawn.column_iter_mut().zip(&chosen) {
+    for (column, &i) in drawing.column_iter_mut().zip(&chosen) {
         column.set_padding((0, GAP as u16 - 1));
         if table.kind != Kind::Prose && i >= table.keys {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    drawn.trim_fmt()
+    drawing.trim_fmt()
 }
 
 /// The value with its marks, the interval below it: side by side, four pairs would not fit.
-fn field(cell: &Cell, intervals: bool) -> String {
-    let mut text = plain(&cell.text) + &cell.marks();
-    if let Some(interval) = cell.interval.as_ref().filter(|_| intervals) {
+fn text_of_field(field: &Field, intervals: bool) -> String {
+    let mut text = plain(&field.text) + &field.marks();
+    if let Some(interval) = field.interval.as_ref().filter(|_| intervals) {
         text.push('\n');
         text.push_str(interval);
     }

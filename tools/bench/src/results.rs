@@ -96,7 +96,7 @@ pub(crate) fn once(what: &str, file: &Path) -> Result<()> {
         _ => {
             let form = perfrun_report::TerminalOptions {
                 width: WIDTH,
-                is_all: true,
+                shows_all: true,
                 ..Default::default()
             };
             perfrun_report::terminal(&results.reported_run(), &form)

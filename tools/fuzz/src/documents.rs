@@ -64,7 +64,7 @@ pub(crate) fn results(bytes: &[u8]) {
     let reported_run = results.reported_run();
     let form = perfrun_report::TerminalOptions {
         width: 100,
-        is_all: true,
+        shows_all: true,
         ..Default::default()
     };
     let printed = perfrun_report::terminal(&reported_run, &form);

@@ -227,7 +227,7 @@ mod tests {
             tables,
             &environment,
         );
-        report.parts.paragraphs = ["Worse: uploads.", "Worse: downloads.", "Verdict: Fail."]
+        report.sections.paragraphs = ["Worse: uploads.", "Worse: downloads.", "Verdict: Fail."]
             .map(str::to_owned)
             .into();
         let svg = "<svg><title>speed</title></svg>\n".to_owned();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use anyhow::Result;
 use perfrun_cli::results_folder;
 use perfrun_contract::reported_run::ReportedRun;
-use perfrun_report::Parts;
+use perfrun_report::MarkdownSections;
 
 use crate::{
     folder::{DOCUMENT, RESULTS},
@@ -22,7 +22,7 @@ pub(crate) struct Report {
     pub build: String,
     /// Links to what it is made of, for the page about results.
     pub sources: String,
-    pub parts: Parts,
+    pub sections: MarkdownSections,
     /// SVG by the names of their files.
     pub plots: BTreeMap<&'static str, String>,
     /// Measurements from which a document chooses medians.
@@ -42,7 +42,7 @@ impl Report {
             day: results.started.strftime("%F").to_string(),
             build: perfrun_report::builds(&reported_run).unwrap_or_else(|| UNKNOWN.to_owned()),
             sources: format!("[Document]({name}/{DOCUMENT}), [results]({name}/{RESULTS})"),
-            parts: perfrun_report::parts(&reported_run),
+            sections: perfrun_report::markdown_sections(&reported_run),
             plots: perfrun_report::plots(&reported_run)
                 .into_iter()
                 .chain([(terminal::FILE, terminal::picture(name, &reported_run))])
@@ -74,7 +74,7 @@ impl Report {
             day: started.split_once('T').map_or(started, |(day, _)| day).to_owned(),
             build: value(BUILD).to_owned(),
             sources,
-            parts: Parts {
+            sections: MarkdownSections {
                 paragraphs: vec![],
                 tables,
             },
@@ -85,7 +85,7 @@ impl Report {
     /// A table with its caption and footnotes, by its heading. Otherwise, medians of measurements, or the
     /// findings that begin with these words.
     pub(crate) fn text(&self, part: &str) -> Option<String> {
-        let Parts { paragraphs, tables } = &self.parts;
+        let MarkdownSections { paragraphs, tables } = &self.sections;
         let table = tables.iter().find(|(heading, _)| heading == part);
         let table = table.map(|(_, table)| table.clone());
         table
@@ -107,7 +107,7 @@ impl Report {
 
     /// What it has, beside findings.
     pub(crate) fn parts(&self) -> Vec<&str> {
-        let tables = self.parts.tables.iter().map(|(heading, _)| &**heading);
+        let tables = self.sections.tables.iter().map(|(heading, _)| &**heading);
         let medians = (!self.measurements.is_empty()).then_some(medians::PART);
         tables.chain(medians).chain(self.plots.keys().copied()).collect()
     }

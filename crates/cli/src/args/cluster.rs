@@ -104,7 +104,7 @@ pub struct GetResults {
     #[arg(value_parser = run_name)]
     pub name: String,
     #[command(flatten)]
-    pub shown: OutputOptions,
+    pub output_options: OutputOptions,
     #[command(flatten)]
     pub target: Target,
 }

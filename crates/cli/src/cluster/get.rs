@@ -27,7 +27,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         cluster.command(&format!("watch {name}"))
     );
     let stop = cancel_on_signal();
-    let memory = args.shown.size.memory();
+    let memory = args.output_options.size.memory();
     let fetched = fetch(&cluster, &run, &memory, &Screen::new(true, 0), &stop).await;
     if stop.is_cancelled() {
         return Ok(INTERRUPTED);
@@ -38,7 +38,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         bail!("{failure_message}; it has no results");
     };
     let options = TerminalOptions {
-        all: cluster.command(&format!("get results {name} --all")),
+        show_all_command: cluster.command(&format!("get results {name} --all")),
         ..TerminalOptions::default()
     };
     let printed = PrintedResults {
@@ -46,7 +46,7 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         profiles: &[],
         verdict_of_whole_run: None,
     };
-    print(&rendered(printed, args.shown, options)?)?;
+    print(&rendered(printed, args.output_options, options)?)?;
     if let Some(failure_message) = failure_message(name, &run) {
         tell(format_args!("perfrun: {failure_message}"));
     }

@@ -96,12 +96,12 @@ impl Axis {
     }
 
     /// Where a value is, from 0 to 1; values outside are at the nearest end.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    pub(super) fn position(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.is_log { value.ln() } else { value };
-        let place = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low));
+        let position = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low));
         // A value that is not a number, such as the logarithm of a negative one, needs a place, too.
-        if place.is_finite() {
-            place.clamp(0.0, 1.0)
+        if position.is_finite() {
+            position.clamp(0.0, 1.0)
         } else {
             0.0
         }
@@ -159,7 +159,7 @@ mod tests {
         let axis = Axis::linear(Unit::BitsPerSecond, 38.4e9);
         assert_eq!(labels(&axis), ["0", "10", "20", "30", "40"]);
         assert_eq!(axis.unit, "Gbit/s");
-        assert!((axis.place(20e9) - 0.5).abs() < 1e-9);
+        assert!((axis.position(20e9) - 0.5).abs() < 1e-9);
         assert_eq!(labels(&Axis::linear(Unit::Seconds, 1.0)), ["0", "0.5", "1"]);
         let memory = Axis::linear(Unit::Bytes, 54.0 * 1_048_576.0);
         assert_eq!(
@@ -175,7 +175,7 @@ mod tests {
             labels(&axis),
             ["500 Mbit/s", "1 Gbit/s", "2 Gbit/s", "5 Gbit/s", "10 Gbit/s"]
         );
-        assert_eq!((axis.place(0.5e9), axis.place(10e9)), (0.0, 1.0));
+        assert_eq!((axis.position(0.5e9), axis.position(10e9)), (0.0, 1.0));
     }
 
     #[test]
@@ -205,9 +205,9 @@ mod tests {
                 Axis::logarithmic(Unit::Seconds, [value].into_iter()),
                 Axis::categories(vec![(value, String::new())]),
             ] {
-                assert!((0.0..=1.0).contains(&axis.place(value)), "{value} {axis:?}");
+                assert!((0.0..=1.0).contains(&axis.position(value)), "{value} {axis:?}");
                 assert!(
-                    axis.ticks.len() < 20 && (0.0..=1.0).contains(&axis.place(3.0)),
+                    axis.ticks.len() < 20 && (0.0..=1.0).contains(&axis.position(3.0)),
                     "{value} {axis:?}"
                 );
             }

@@ -145,7 +145,7 @@ fn largest(row: &[Panel]) -> f64 {
 impl Panel {
     fn paint(&self, canvas: &Canvas<'_>, axis: &Axis, layout: &Layout, (x0, y0): (i32, i32)) {
         let (left, right) = (x0 + layout.left(), x0 + layout.width - layout.labels - 20);
-        let x_at = |value: f64| left + (axis.place(value) * f64::from(right - left)).round() as i32;
+        let x_at = |value: f64| left + (axis.position(value) * f64::from(right - left)).round() as i32;
         let (top, bottom) = (y0 + TOP, y0 + TOP + self.bars.len() as i32 * layout.row);
         let mut free_from = i32::MIN;
         for (value, label) in &axis.ticks {

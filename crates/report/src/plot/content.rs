@@ -10,12 +10,12 @@ use super::{
     canvas::Plot,
     hover::exact,
     lines::{self, Lines, Point, Series, XAxis},
-    select::Chosen,
+    select::PanelCells,
     theme::{self, SeriesStyle},
 };
 use crate::{
     order::{distinct, grouped},
-    tables::{Pair, Source},
+    tables::{Pair, ResultsIndex},
     units::{self, Scale},
 };
 
@@ -24,18 +24,18 @@ const BAR_NAME_MAX: usize = 41;
 const LEGEND_NAME_MAX: usize = 83;
 
 /// Each pair has one look in all plots of a run.
-fn style(source: &Source<'_>, pair: Pair<'_>) -> SeriesStyle {
-    match source.place_of(pair) {
-        Some(place) => SeriesStyle::series(place),
+fn style(index: &ResultsIndex<'_>, pair: Pair<'_>) -> SeriesStyle {
+    match index.pair_index(pair) {
+        Some(number) => SeriesStyle::series(number),
         None => SeriesStyle::RAW,
     }
 }
 
 /// The name and the look of a pair's series.
-pub(super) fn series(source: &Source<'_>, pair: Pair<'_>, points: Vec<Point>) -> Series {
+pub(super) fn series(index: &ResultsIndex<'_>, pair: Pair<'_>, points: Vec<Point>) -> Series {
     Series {
         name: name(pair, LEGEND_NAME_MAX),
-        style: style(source, pair),
+        style: style(index, pair),
         points,
     }
 }
@@ -50,14 +50,14 @@ pub(super) struct Sweep<'a> {
     pub(super) y_title: &'static str,
     /// The parameter and its name.
     pub(super) x_of: fn(&Parameters) -> Option<(f64, String)>,
-    pub(super) panels: Vec<Chosen<'a>>,
+    pub(super) panels: Vec<PanelCells<'a>>,
 }
 
 impl Sweep<'_> {
-    pub(super) fn plot(&self, source: &Source<'_>) -> Option<Plot> {
+    pub(super) fn plot(&self, index: &ResultsIndex<'_>) -> Option<Plot> {
         let panels = self.panels.iter();
         let lines = Lines {
-            title: format!("{}: {}", source.results.name, self.subject),
+            title: format!("{}: {}", index.results.name, self.subject),
             description: format!(
                 "{}, with 95 % confidence intervals as bands. Both axes are logarithmic.",
                 self.lines
@@ -65,14 +65,16 @@ impl Sweep<'_> {
             x_title: self.x_title,
             unit: self.panels.first()?.metric.unit(),
             x_axis: XAxis::Values,
-            panels: panels.filter_map(|chosen| self.panel(source, chosen)).collect(),
+            panels: panels
+                .filter_map(|panel_cells| self.panel(index, panel_cells))
+                .collect(),
         };
         (!lines.panels.is_empty()).then(|| lines.plot())
     }
 
-    fn panel(&self, source: &Source<'_>, chosen: &Chosen<'_>) -> Option<lines::Panel> {
-        let cells = chosen.cells.iter();
-        let measured = cells.filter_map(|cell| Some((*cell, source.row(cell, chosen.metric)?)));
+    fn panel(&self, index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>) -> Option<lines::Panel> {
+        let cells = panel_cells.cells.iter();
+        let measured = cells.filter_map(|cell| Some((*cell, index.row(cell, panel_cells.metric)?)));
         let pairs = grouped(measured.map(|(cell, row)| (Pair::of(cell), (cell, row))));
         let cells = pairs.iter().flat_map(|(_, of_pair)| of_pair);
         let mut x = distinct(cells.filter_map(|(cell, _)| (self.x_of)(&cell.parameters)));
@@ -87,10 +89,10 @@ impl Sweep<'_> {
             };
             let mut points: Vec<Point> = of_pair.iter().filter_map(point).collect();
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            series(source, *pair, points)
+            series(index, *pair, points)
         });
         let panel = lines::Panel {
-            title: chosen.title.clone(),
+            title: panel_cells.title.clone(),
             y_title: self.y_title,
             series: lines.collect(),
             x,
@@ -102,7 +104,7 @@ impl Sweep<'_> {
 /// What nodes of a role measured over time, in the first trial of each cell that counts: a line for each
 /// node, with the name and the look that its cell gives it.
 pub(super) fn time_panel(
-    source: &Source<'_>,
+    index: &ResultsIndex<'_>,
     cells: &[&Cell],
     role: Role,
     (y_title, value): (&'static str, fn(&Sample) -> Option<f64>),
@@ -110,7 +112,7 @@ pub(super) fn time_panel(
     line_of: impl Fn(&Cell, Vec<Point>) -> Series,
 ) -> Option<lines::Panel> {
     let lines = |cell: &&Cell| {
-        let record = source.counting(cell).find(|record| record.failure.is_none());
+        let record = index.counting(cell).find(|record| record.failure.is_none());
         let nodes = record.into_iter().flat_map(|record| record.nodes.values());
         let line = |node: &NodeRecord| {
             let point = |sample: &Sample| {
@@ -137,17 +139,17 @@ pub(super) fn time_panel(
 
 /// Panels of bars, those with the same key in a row. Whiskers reach to another metric, or over intervals.
 pub(super) fn bar_plot<K: PartialEq>(
-    source: &Source<'_>,
+    index: &ResultsIndex<'_>,
     subject: &str,
     x_title: &'static str,
     caption: &str,
-    panels: Vec<(K, Chosen<'_>, Option<Metric>)>,
+    panels: Vec<(K, PanelCells<'_>, Option<Metric>)>,
 ) -> Option<Plot> {
     let unit = panels.first()?.1.metric.unit();
-    let panels = panels.into_iter().filter_map(|(key, chosen, up_to)| {
+    let panels = panels.into_iter().filter_map(|(key, panel_cells, up_to)| {
         let panel = bars::Panel {
-            bars: bars(source, &chosen, up_to),
-            title: chosen.title,
+            bars: bars(index, &panel_cells, up_to),
+            title: panel_cells.title,
             x_title,
         };
         (!panel.bars.is_empty()).then_some((key, panel))
@@ -160,7 +162,7 @@ pub(super) fn bar_plot<K: PartialEq>(
         "Bars: median; too few trials for an interval."
     };
     let bars = Bars {
-        title: format!("{}: {subject}", source.results.name),
+        title: format!("{}: {subject}", index.results.name),
         description: format!(
             "{caption} A panel for each transport, network and setting, a bar for each pair of stacks."
         ),
@@ -172,12 +174,12 @@ pub(super) fn bar_plot<K: PartialEq>(
 }
 
 /// A bar for each cell that has the metric.
-fn bars(source: &Source<'_>, chosen: &Chosen<'_>, up_to: Option<Metric>) -> Vec<Bar> {
+fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Metric>) -> Vec<Bar> {
     let bar = |cell: &&Cell| {
-        let row = source.row(cell, chosen.metric)?;
+        let row = index.row(cell, panel_cells.metric)?;
         let pair = Pair::of(cell);
         let value = units::text(row.unit, row.median);
-        let (whisker, label) = match up_to.map(|metric| source.row(cell, metric)) {
+        let (whisker, label) = match up_to.map(|metric| index.row(cell, metric)) {
             None => (interval(row), value),
             Some(None) => (None, value),
             Some(Some(top)) => {
@@ -192,14 +194,14 @@ fn bars(source: &Source<'_>, chosen: &Chosen<'_>, up_to: Option<Metric>) -> Vec<
         };
         Some(Bar {
             name: name(pair, BAR_NAME_MAX),
-            style: style(source, pair),
+            style: style(index, pair),
             value: row.median,
             whisker,
             label,
             hint: format!("{}: {hint}", pair.label()),
         })
     };
-    chosen.cells.iter().filter_map(bar).collect()
+    panel_cells.cells.iter().filter_map(bar).collect()
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.

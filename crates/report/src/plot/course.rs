@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     order::distinct,
-    tables::{Pair, Source},
+    tables::{Pair, ResultsIndex},
 };
 
 /// Fewer samples of a trial show no course.
@@ -46,10 +46,10 @@ fn per_second(sample: &Sample, amount: f64) -> Option<f64> {
 
 /// The value of each measured trial over the run: a panel for each load, path and metric, a point for each
 /// trial. Trials that failed or were disturbed are marked.
-pub(super) fn trials(source: &Source<'_>) -> Option<Plot> {
+pub(super) fn trials(index: &ResultsIndex<'_>) -> Option<Plot> {
     let mut panels: Vec<(Unit, Panel)> = vec![];
-    for (path, _, cells) in groups(source, |_| true) {
-        let metrics = source.headlines(cells.iter().copied());
+    for (path, _, cells) in groups(index, |_| true) {
+        let metrics = index.headlines(cells.iter().copied());
         let load = cells.first().map(|cell| &cell.parameters);
         let several = metrics.len() > 1;
         for metric in metrics {
@@ -62,7 +62,7 @@ pub(super) fn trials(source: &Source<'_>) -> Option<Plot> {
             let panel = Panel {
                 title: format!("{path}, {load}{direction}"),
                 y_title: named(metric),
-                series: points(source, &cells, metric),
+                series: points(index, &cells, metric),
                 x: vec![],
             };
             panels.push((metric.unit(), panel));
@@ -76,7 +76,7 @@ pub(super) fn trials(source: &Source<'_>) -> Option<Plot> {
     };
     let panels = panels.into_iter().filter(|(of_panel, _)| *of_panel == unit);
     let lines = Lines {
-        title: format!("{}: each trial over the run", source.results.name),
+        title: format!("{}: each trial over the run", index.results.name),
         description: "The value of each measured trial, in the order in which they ran, over the time since the start of the run. \
                       Trials that failed are crosses at the bottom, and those that something disturbed have a ring. The \
                       axis of values is logarithmic."
@@ -103,11 +103,11 @@ fn named(metric: Metric) -> &'static str {
 }
 
 /// Points of each pair, then those of trials that were disturbed and that failed.
-fn points(source: &Source<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
+fn points(index: &ResultsIndex<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
     let (mut all, mut disturbed, mut failed) = (vec![], vec![], vec![]);
     for cell in cells {
         let mut of_cell = vec![];
-        for record in source.counting(cell) {
+        for record in index.counting(cell) {
             let point = |y| Point {
                 x: record.at_seconds,
                 y,
@@ -125,7 +125,7 @@ fn points(source: &Source<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
                 None => {}
             }
         }
-        all.push(series(source, Pair::of(cell), of_cell));
+        all.push(series(index, Pair::of(cell), of_cell));
     }
     let remarks = [
         ("disturbed", SeriesStyle::DISTURBED, disturbed),
@@ -143,14 +143,14 @@ fn points(source: &Source<'_>, cells: &[&Cell], metric: Metric) -> Vec<Series> {
 /// What nodes of some roles did over time, ramp and all: a panel for each path, load and role, a line for
 /// each node.
 pub(super) fn nodes(
-    source: &Source<'_>,
+    index: &ResultsIndex<'_>,
     is_wanted: impl Fn(&Parameters) -> bool,
     roles: &[Role],
     quantity: Quantity,
 ) -> Option<Plot> {
     let (y_title, _, value) = quantity;
     let mut panels = vec![];
-    for (path, _, cells) in groups(source, is_wanted) {
+    for (path, _, cells) in groups(index, is_wanted) {
         let Some(load) = cells.first().map(|cell| &cell.parameters) else {
             continue;
         };
@@ -159,19 +159,19 @@ pub(super) fn nodes(
                 continue;
             }
             let title = format!("{path}, {load}, {role}");
-            let line_of = |cell: &Cell, points| series(source, Pair::of(cell), points);
-            panels.extend(time_panel(source, &cells, role, (y_title, value), title, line_of));
+            let line_of = |cell: &Cell, points| series(index, Pair::of(cell), points);
+            panels.extend(time_panel(index, &cells, role, (y_title, value), title, line_of));
         }
     }
     let subject = format!("{} over time", lowered(y_title));
-    over_time(source, &subject, "pair of stacks", quantity, panels)
+    over_time(index, &subject, "pair of stacks", quantity, panels)
 }
 
 /// An echo over time on all its transports, as the published benchmarks show it: a panel for each pair of
 /// stacks, network, load and side, a line for each transport. `None` below two transports.
-pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot> {
+pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
     let (y_title, _, value) = quantity;
-    let all = source.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
+    let all = index.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
     let pairs = distinct(all.iter().map(|cell| Pair::of(cell)));
     let families = distinct(all.iter().map(|cell| family(cell)));
     let transports = distinct(all.iter().map(|cell| cell.transport));
@@ -207,11 +207,11 @@ pub(super) fn transports(source: &Source<'_>, quantity: Quantity) -> Option<Plot
                 named => format!(" over {named}"),
             };
             let title = format!("{pair}{load}{ip_family}{network}, {role}");
-            panels.extend(time_panel(source, &cells, role, (y_title, value), title, line_of));
+            panels.extend(time_panel(index, &cells, role, (y_title, value), title, line_of));
         }
     }
     let subject = format!("{} over time, by transport", lowered(y_title));
-    over_time(source, &subject, "transport", quantity, panels)
+    over_time(index, &subject, "transport", quantity, panels)
 }
 
 /// What cells share that differ in their transports only.
@@ -220,14 +220,14 @@ fn family(cell: &Cell) -> (Pair<'_>, &str, IpFamily, &Parameters) {
 }
 
 fn over_time(
-    source: &Source<'_>,
+    index: &ResultsIndex<'_>,
     subject: &str,
     of_each: &str,
     (y_title, unit, _): Quantity,
     panels: Vec<Panel>,
 ) -> Option<Plot> {
     let lines = Lines {
-        title: format!("{}: {subject}", source.results.name),
+        title: format!("{}: {subject}", index.results.name),
         description: format!(
             "{y_title} of each node, in each sample of the first measured trial of each {of_each}, from the start on. \
              Both axes are linear."
@@ -241,20 +241,20 @@ fn over_time(
 }
 
 /// The payload in each sample of a transfer: a panel for each load and path, a line for each pair.
-pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
+pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
     let rate = |sample: &Sample| {
         let bytes = sample.bytes_sent + sample.bytes_received;
         (sample.interval_seconds > 0.0).then(|| bytes as f64 * 8.0 / sample.interval_seconds)
     };
     let mut panels = vec![];
-    for (path, _, cells) in groups(source, |p| matches!(p, Parameters::Bandwidth(_))) {
+    for (path, _, cells) in groups(index, |p| matches!(p, Parameters::Bandwidth(_))) {
         let Some(cell) = cells.first() else {
             continue;
         };
         let title = format!("{path}, {}", cell.parameters);
-        let line_of = |cell: &Cell, points| series(source, Pair::of(cell), points);
+        let line_of = |cell: &Cell, points| series(index, Pair::of(cell), points);
         panels.extend(time_panel(
-            source,
+            index,
             &cells,
             Role::Client,
             ("Payload", rate),
@@ -265,7 +265,7 @@ pub(super) fn payload(source: &Source<'_>) -> Option<Plot> {
     let has_course = |series: &Series| series.points.len() >= SAMPLES_MIN;
     panels.retain(|panel| panel.series.iter().any(has_course));
     let lines = Lines {
-        title: format!("{}: payload over time", source.results.name),
+        title: format!("{}: payload over time", index.results.name),
         description: "What each client sent and received in each sample of the first measured trial of each pair of stacks. \
                       Both axes are linear."
             .to_owned(),

@@ -11,7 +11,7 @@ use super::{
     lines::{Lines, Panel, Point, XAxis},
     select::groups,
 };
-use crate::tables::{Pair, Source};
+use crate::tables::{Pair, ResultsIndex};
 
 /// What is drawn, and what it is called.
 const DRAWN: [(Distribution, &str); 5] = [
@@ -27,11 +27,11 @@ const STEPS: u32 = 100;
 
 /// The share of operations that took at most a time, of all trials of a cell together: a panel for each load,
 /// path and distribution, a line for each pair.
-pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
+pub(super) fn latencies(index: &ResultsIndex<'_>) -> Option<Plot> {
     let is_timed =
         |parameters: &Parameters| parameters.operation().is_some() || parameters.messages().is_some();
     let mut panels = vec![];
-    for (path, _, cells) in groups(source, is_timed) {
+    for (path, _, cells) in groups(index, is_timed) {
         let load = cells
             .first()
             .map_or_else(String::new, |cell| cell.parameters.to_string());
@@ -39,12 +39,12 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
             // What is not drawn need not be read, which takes long.
             let is_drawn = panels.len() < PANELS_MAX;
             let line = |cell: &&Cell| {
-                let recorded = recorded(source, cell, distribution);
+                let recorded = recorded(index, cell, distribution);
                 let points = match is_drawn {
                     true => points(&merged(recorded.iter().copied(), distribution)?),
                     false => vec![],
                 };
-                (!recorded.is_empty()).then(|| series(source, Pair::of(cell), points))
+                (!recorded.is_empty()).then(|| series(index, Pair::of(cell), points))
             };
             let panel = Panel {
                 title: format!("{path}, {load}, {name}"),
@@ -56,7 +56,7 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
         }
     }
     let lines = Lines {
-        title: format!("{}: distribution of times", source.results.name),
+        title: format!("{}: distribution of times", index.results.name),
         description: "The share of operations that took at most a time, over all measured trials of each pair of stacks \
                       together. The axis of time is logarithmic."
             .to_owned(),
@@ -69,8 +69,8 @@ pub(super) fn latencies(source: &Source<'_>) -> Option<Plot> {
 }
 
 /// The nodes of the measured trials of a cell that recorded a distribution.
-fn recorded<'a>(source: &Source<'a>, cell: &Cell, distribution: Distribution) -> Vec<&'a Measured> {
-    let completed = source.counting(cell).filter(|record| record.failure.is_none());
+fn recorded<'a>(index: &ResultsIndex<'a>, cell: &Cell, distribution: Distribution) -> Vec<&'a Measured> {
+    let completed = index.counting(cell).filter(|record| record.failure.is_none());
     let nodes = completed.flat_map(|record| record.nodes.values());
     // Receivers measure the one-way delay, and clients everything else.
     let measures = |role| match distribution {

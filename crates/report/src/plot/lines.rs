@@ -178,8 +178,8 @@ impl Lines {
         let (left, right) = (x0 + LEFT, x0 + width - RIGHT);
         let (top, bottom) = (y0 + TOP, y0 + PANEL_HEIGHT - BOTTOM);
         let x_axis = self.x_axis.x_axis(panel, &self.panels);
-        let x_at = |value: f64| left + (x_axis.place(value) * f64::from(right - left)).round() as i32;
-        let y_at = |value: f64| bottom - (y_axis.place(value) * f64::from(bottom - top)).round() as i32;
+        let x_at = |value: f64| left + (x_axis.position(value) * f64::from(right - left)).round() as i32;
+        let y_at = |value: f64| bottom - (y_axis.position(value) * f64::from(bottom - top)).round() as i32;
 
         let y_title = y_axis.with_unit(panel.y_title);
         canvas.text((x0, y0 + 30), &y_title, LABEL, HPos::Left, false);

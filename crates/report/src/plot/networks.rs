@@ -17,33 +17,33 @@ use super::{
 use crate::{
     order::{distinct, grouped},
     path::Path,
-    tables::{Pair, Source},
+    tables::{Pair, ResultsIndex},
 };
 
 /// Networks that differ in nothing else than delay and loss.
 struct Grid<'a> {
     /// What they have in common.
     rest: NetworkImpairments,
-    networks: Vec<(Place, &'a str)>,
+    networks: Vec<(GridPoint, &'a str)>,
 }
 
-/// Where a network stands in a grid: what a round trip takes longer, and the shares of packets that are lost
-/// on the way to servers and back.
+/// A point of a grid, on which a network stands: what a round trip takes longer, and the shares of packets that
+/// are lost on the way to servers and back.
 #[derive(Clone, Copy, PartialEq)]
-struct Place {
+struct GridPoint {
     delay: Duration,
     loss: [f64; 2],
 }
 
 /// The medians on a grid of networks: a map for each pair of stacks, transport, load and metric. `None` if no
 /// networks differ both in delay and in loss.
-pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
-    let grids: Vec<Grid<'_>> = Grid::of(&source.plan().networks);
-    let maps = grids.iter().flat_map(|grid| grid.maps(source)).collect();
+pub(super) fn delay_and_loss(index: &ResultsIndex<'_>) -> Option<Plot> {
+    let grids: Vec<Grid<'_>> = Grid::of(&index.plan().networks);
+    let maps = grids.iter().flat_map(|grid| grid.maps(index)).collect();
     let is_alike = |grid: &Grid<'_>| {
         grid.networks
             .iter()
-            .all(|(place, _)| place.loss[0] == place.loss[1])
+            .all(|(point, _)| point.loss[0] == point.loss[1])
     };
     let loss = if grids.iter().all(is_alike) {
         "Loss each way"
@@ -51,7 +51,7 @@ pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
         "Loss to servers / back"
     };
     let heat = HeatMaps {
-        title: format!("{}: medians by delay and loss", source.results.name),
+        title: format!("{}: medians by delay and loss", index.results.name),
         description: "A map for each pair of stacks, transport and load. A square has the median on the network with this delay \
                       and loss, and below it how good that is, as a share of the network without both, or of the best one in the \
                       map: the darker, the better."
@@ -67,60 +67,64 @@ pub(super) fn delay_and_loss(source: &Source<'_>) -> Option<Plot> {
 impl<'a> Grid<'a> {
     /// All grids with at least two delays and two losses.
     fn of(networks: &'a [NetworkImpairments]) -> Vec<Self> {
-        let placed = networks.iter().filter_map(|network| {
-            let (rest, place) = Place::of(network)?;
-            Some((rest, (place, network.name.as_str())))
+        let points = networks.iter().filter_map(|network| {
+            let (rest, point) = GridPoint::of(network)?;
+            Some((rest, (point, network.name.as_str())))
         });
-        let grids = grouped(placed).into_iter();
+        let grids = grouped(points).into_iter();
         let mut grids: Vec<Self> = grids.map(|(rest, networks)| Self { rest, networks }).collect();
         grids.retain(|grid| grid.delays().len() > 1 && grid.losses().len() > 1 && grid.networks.len() > 3);
         grids
     }
 
     fn delays(&self) -> Vec<Duration> {
-        let mut delays = distinct(self.networks.iter().map(|(place, _)| place.delay));
+        let mut delays = distinct(self.networks.iter().map(|(point, _)| point.delay));
         delays.sort_unstable();
         delays
     }
 
     fn losses(&self) -> Vec<[f64; 2]> {
-        let mut losses = distinct(self.networks.iter().map(|(place, _)| place.loss));
+        let mut losses = distinct(self.networks.iter().map(|(point, _)| point.loss));
         losses.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
         losses
     }
 
-    fn maps(&self, source: &Source<'_>) -> Vec<Map> {
+    fn maps(&self, index: &ResultsIndex<'_>) -> Vec<Map> {
         let mut seen = HashSet::new();
         let is_here = |cell: &&Cell| self.networks.iter().any(|(_, name)| *name == cell.network);
-        let of_grid = source.plan().cells.iter().filter(is_here);
+        let of_grid = index.plan().cells.iter().filter(is_here);
         // One of the cells that differ in the network only.
         let first = of_grid.filter(|cell| seen.insert(beside(cell, NONE)));
         first
             .flat_map(|cell| {
-                let metrics = source.headlines(self.cells(source, cell).map(|(_, cell)| cell));
+                let metrics = index.headlines(self.cells(index, cell).map(|(_, cell)| cell));
                 let several = metrics.len() > 1;
                 metrics
                     .into_iter()
-                    .filter_map(|metric| self.map(source, cell, metric, several))
+                    .filter_map(|metric| self.map(index, cell, metric, several))
                     .collect::<Vec<Map>>()
             })
             .collect()
     }
 
-    /// The cells that differ from this one in the network only, with the places of their networks.
-    fn cells<'s>(&self, source: &Source<'s>, cell: &Cell) -> impl Iterator<Item = (Place, &'s Cell)> {
+    /// The cells that differ from this one in the network only, with the points of their networks.
+    fn cells<'s>(
+        &self,
+        index: &ResultsIndex<'s>,
+        cell: &Cell,
+    ) -> impl Iterator<Item = (GridPoint, &'s Cell)> {
         let networks = self.networks.iter();
         networks
-            .filter_map(move |(place, network)| Some((*place, source.cell_called(&beside(cell, network))?)))
+            .filter_map(move |(point, network)| Some((*point, index.cell_called(&beside(cell, network))?)))
     }
 
-    fn map(&self, source: &Source<'_>, cell: &Cell, metric: Metric, several: bool) -> Option<Map> {
-        let medians: Vec<(Place, f64)> = self
-            .cells(source, cell)
-            .filter_map(|(place, cell)| Some((place, source.row(cell, metric)?.median)))
+    fn map(&self, index: &ResultsIndex<'_>, cell: &Cell, metric: Metric, several: bool) -> Option<Map> {
+        let medians: Vec<(GridPoint, f64)> = self
+            .cells(index, cell)
+            .filter_map(|(point, cell)| Some((point, index.row(cell, metric)?.median)))
             .filter(|(_, median)| median.is_finite())
             .collect();
-        let unimpaired = medians.iter().find(|(place, _)| place.is_unimpaired());
+        let unimpaired = medians.iter().find(|(point, _)| point.is_unimpaired());
         let values = medians.iter().map(|(_, median)| *median);
         let best = match metric.better() {
             Better::Lower => values.reduce(f64::min)?,
@@ -134,7 +138,7 @@ impl<'a> Grid<'a> {
         let square = |delay: Duration, loss: [f64; 2]| {
             let (_, median) = medians
                 .iter()
-                .find(|(place, _)| *place == Place { delay, loss })?;
+                .find(|(point, _)| *point == GridPoint { delay, loss })?;
             Some(Square {
                 value: units::text(metric.unit(), *median),
                 share: share(*median),
@@ -185,26 +189,26 @@ fn share_lost(loss: [f64; 2]) -> String {
     }
 }
 
-impl Place {
-    /// The place of a network, and the rest of its conditions. `None` if they do not fit in a grid: losses
+impl GridPoint {
+    /// The point of a network, and the rest of its impairments. `None` if they do not fit in a grid: losses
     /// that come in bursts are more than a share, and a relay has links of its own.
     fn of(network: &NetworkImpairments) -> Option<(NetworkImpairments, Self)> {
         if network.client_relay.is_some() || network.server_relay.is_some() {
             return None;
         }
-        let loss = |way: &Impairment| match &way.loss {
+        let loss = |direction: &Impairment| match &direction.loss {
             None => Some(0.0),
             Some(Loss::Random { ratio, correlation }) if correlation.is_zero() => Some(ratio.get()),
             Some(_) => None,
         };
-        let place = Self {
+        let point = Self {
             delay: network.round_trip(),
             loss: [loss(&network.to_server)?, loss(&network.to_client)?],
         };
-        let rest = |way: &Impairment| Impairment {
+        let rest = |direction: &Impairment| Impairment {
             delay: Duration::ZERO,
             loss: None,
-            ..way.clone()
+            ..direction.clone()
         };
         let rest = NetworkImpairments {
             name: String::new(),
@@ -212,7 +216,7 @@ impl Place {
             to_client: rest(&network.to_client),
             ..network.clone()
         };
-        Some((rest, place))
+        Some((rest, point))
     }
 
     fn is_unimpaired(self) -> bool {

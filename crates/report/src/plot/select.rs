@@ -10,11 +10,11 @@ use perfrun_contract::{
 use crate::{
     order::distinct,
     path::Path,
-    tables::{Source, paths},
+    tables::{ResultsIndex, paths},
 };
 
-/// What becomes a panel: a metric of some cells.
-pub(super) struct Chosen<'a> {
+/// The cells of a panel, and the metric that it shows of them.
+pub(super) struct PanelCells<'a> {
     pub(super) path: Path<'a>,
     pub(super) metric: Metric,
     pub(super) title: String,
@@ -22,8 +22,8 @@ pub(super) struct Chosen<'a> {
 }
 
 /// The panels of a bandwidth plot, with the cells of all pairs and sizes.
-pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<Chosen<'a>> {
-    let all = source.cells(|parameters| matches!(parameters, Parameters::Bandwidth(_)));
+pub(super) fn bandwidth_panels<'a>(index: &ResultsIndex<'a>) -> Vec<PanelCells<'a>> {
+    let all = index.cells(|parameters| matches!(parameters, Parameters::Bandwidth(_)));
     let transfers = all.iter().filter_map(|cell| cell.parameters.transfer());
     let settings = distinct(transfers.map(|(direction, _, streams)| (direction, streams)));
     let mut panels = vec![];
@@ -53,12 +53,12 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<Chosen<'a>> {
             } else {
                 ""
             };
-            let ways = [
+            let directions = [
                 ("upload", Metric::UploadGoodput, Direction::Download),
                 ("download", Metric::DownloadGoodput, Direction::Upload),
             ];
-            let ways = ways.into_iter().filter(|(.., other)| direction != *other);
-            panels.extend(ways.map(|(name, metric, _)| Chosen {
+            let directions = directions.into_iter().filter(|(.., other)| direction != *other);
+            panels.extend(directions.map(|(name, metric, _)| PanelCells {
                 path,
                 metric,
                 title: format!("{path}, {name}{both}{streams}{compat}"),
@@ -71,10 +71,10 @@ pub(super) fn bandwidth_panels<'a>(source: &Source<'a>) -> Vec<Chosen<'a>> {
 
 /// Cells by transport and parameters, which become panels, with the parameter that tells them apart.
 pub(super) fn groups<'a>(
-    source: &Source<'a>,
+    index: &ResultsIndex<'a>,
     is_wanted: impl Fn(&Parameters) -> bool,
 ) -> Vec<(Path<'a>, String, Vec<&'a Cell>)> {
-    let all = source.cells(is_wanted);
+    let all = index.cells(is_wanted);
     let parameters = distinct(all.iter().map(|cell| &cell.parameters));
     let mut groups = vec![];
     for path in paths(&all) {
@@ -92,12 +92,12 @@ pub(super) fn groups<'a>(
 
 /// The groups as panels of a metric.
 pub(super) fn panels_of<'a>(
-    source: &Source<'a>,
+    index: &ResultsIndex<'a>,
     metric: Metric,
     is_wanted: impl Fn(&Parameters) -> bool,
-) -> Vec<Chosen<'a>> {
-    let groups = groups(source, is_wanted).into_iter();
-    let panels = groups.map(|(path, title, cells)| Chosen {
+) -> Vec<PanelCells<'a>> {
+    let groups = groups(index, is_wanted).into_iter();
+    let panels = groups.map(|(path, title, cells)| PanelCells {
         path,
         metric,
         title,

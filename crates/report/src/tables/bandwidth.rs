@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::{Direction, Timing},
 };
 
-use super::{Grid, Notes, Pair, Source, Style};
+use super::{Grid, Notes, Pair, ResultsIndex, Style};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -16,10 +16,10 @@ use crate::{
     units,
 };
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells = source.cells(|parameters| matches!(parameters, Parameters::Bandwidth(_)));
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let cells = index.cells(|parameters| matches!(parameters, Parameters::Bandwidth(_)));
     let groups = grouped(cells.into_iter().map(|cell| (caption(&cell.parameters), cell)));
-    let tables = |(caption, cells): &(String, Vec<&Cell>)| group_tables(source, cells, caption);
+    let tables = |(caption, cells): &(String, Vec<&Cell>)| group_tables(index, cells, caption);
     groups.iter().flat_map(tables).collect()
 }
 
@@ -47,12 +47,12 @@ fn caption(parameters: &Parameters) -> String {
     )
 }
 
-fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Table> {
+fn group_tables(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Vec<Table> {
     let grid = Grid::new(cells);
     let layout = Layout::new(&grid);
     let value = |notes: &mut Notes, cell: &Cell, line: &Line<'_>| {
-        let goodput = source.value(notes, cell, line.goodput, Style::Scaled);
-        goodput.or_else(|| source.value(notes, cell, line.seconds, Style::Scaled))
+        let goodput = index.value(notes, cell, line.goodput, Style::Scaled);
+        goodput.or_else(|| index.value(notes, cell, line.seconds, Style::Scaled))
     };
     // The published tools print a rate for every size, and so does `compat`.
     let times = grid
@@ -64,56 +64,56 @@ fn group_tables(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Vec<Tabl
     } else {
         caption.to_owned()
     };
-    let main = layout.table(source, "Goodput", &explained, &layout.operations, value);
+    let main = layout.table(index, "Goodput", &explained, &layout.operations, value);
     // The main table also says what was skipped or failed; the others have nothing to add to that.
     let main = Table {
         kind: Kind::Main,
-        ..main.with_rows_where_any(table::Cell::is_planned)
+        ..main.with_rows_where_any(table::Field::is_planned)
     };
     let shares = layout.without_raw().table(
-        source,
+        index,
         "Share of raw",
         &format!("goodput as a share of that of raw over the same kind of transport in the same iteration; {caption}"),
         &layout.operations,
-        |notes, cell, line| source.share(notes, cell, line.goodput),
+        |notes, cell, line| index.share(notes, cell, line.goodput),
     );
     let cpu = layout.table(
-        source,
+        index,
         "CPU seconds per GiB",
         "user and system time of all nodes together",
         &layout.transfers,
-        |notes, cell, _| source.value(notes, cell, Metric::CpuSecondsPerGiB, Style::Seconds),
+        |notes, cell, _| index.value(notes, cell, Metric::CpuSecondsPerGiB, Style::Seconds),
     );
     let rss = layout.table(
-        source,
+        index,
         "Peak RSS",
         "most resident memory, client / server; one value, where both are one process",
         &layout.transfers,
-        |notes, cell, _| source.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss]),
+        |notes, cell, _| index.both(notes, cell, [Metric::ClientPeakRss, Metric::ServerPeakRss]),
     );
     let allocated = layout.table(
-        source,
+        index,
         "Allocated memory",
         "most memory that the program had allocated, client / server; one value, where both are one process",
         &layout.transfers,
         |notes, cell, _| {
             let metrics = [Metric::ClientPeakAllocated, Metric::ServerPeakAllocated];
-            source.both(notes, cell, metrics)
+            index.both(notes, cell, metrics)
         },
     );
     let cycles = layout.table(
-        source,
+        index,
         "CPU cycles per byte",
         "cycles in user mode of all nodes together",
         &layout.transfers,
-        |notes, cell, _| source.value(notes, cell, Metric::CpuCyclesPerByte, Style::Scaled),
+        |notes, cell, _| index.value(notes, cell, Metric::CpuCyclesPerByte, Style::Scaled),
     );
     let companions =
-        [shares, cpu, cycles, rss, allocated].map(|table| table.with_rows_where_any(table::Cell::is_value));
+        [shares, cpu, cycles, rss, allocated].map(|table| table.with_rows_where_any(table::Field::is_value));
     let companions = companions.into_iter().filter(|table| !table.rows.is_empty());
     [main]
         .into_iter()
-        .chain(latency(source, &grid, caption))
+        .chain(latency(index, &grid, caption))
         .chain(companions)
         .collect()
 }
@@ -209,11 +209,11 @@ impl<'a> Layout<'a> {
 
     fn table(
         &self,
-        source: &Source<'_>,
+        index: &ResultsIndex<'_>,
         title: &str,
         caption: &str,
         lines: &[Line<'_>],
-        value: impl Fn(&mut Notes, &Cell, &Line<'_>) -> Option<table::Cell>,
+        value: impl Fn(&mut Notes, &Cell, &Line<'_>) -> Option<table::Field>,
     ) -> Table {
         let mut notes = Notes::default();
         let mut keys = vec!["Operation", self.amount];
@@ -221,11 +221,11 @@ impl<'a> Layout<'a> {
         keys.push("Transport");
         let rows = lines.iter().map(|line| {
             let values = self.pairs.iter().map(|&pair| {
-                let cell = source.cell(pair, line.path, line.parameters);
+                let cell = index.cell(pair, line.path, line.parameters);
                 cell.and_then(|cell| value(&mut notes, cell, line))
                     .unwrap_or_else(|| {
-                        let measured = cell.is_some_and(|cell| source.row(cell, line.seconds).is_some());
-                        let missing = || source.missing(pair, line.path, line.parameters);
+                        let measured = cell.is_some_and(|cell| index.row(cell, line.seconds).is_some());
+                        let missing = || index.missing(pair, line.path, line.parameters);
                         if measured { NOTHING.into() } else { missing() }
                     })
             });
@@ -240,11 +240,11 @@ impl<'a> Layout<'a> {
         .with_footnotes(notes)
     }
 
-    fn keys(&self, line: &Line<'_>) -> Vec<table::Cell> {
+    fn keys(&self, line: &Line<'_>) -> Vec<table::Field> {
         let Some((_, amount, streams)) = line.parameters.transfer() else {
             return vec![];
         };
-        let mut keys: Vec<table::Cell> = vec![line.operation.as_str().into(), amount_text(amount).into()];
+        let mut keys: Vec<table::Field> = vec![line.operation.as_str().into(), amount_text(amount).into()];
         keys.extend(self.has_streams.then(|| streams.to_string().into()));
         keys.push(line.path.to_string().into());
         keys
@@ -275,7 +275,7 @@ fn is_small(parameters: &Parameters) -> bool {
 }
 
 /// A transfer of next to nothing both ways is the latency test of libp2p's perf: dial, then one round trip.
-fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table> {
+fn latency(index: &ResultsIndex<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table> {
     let mut notes = Notes::default();
     let mut rows = vec![];
     let is_latency =
@@ -288,12 +288,12 @@ fn latency(source: &Source<'_>, grid: &Grid<'_>, caption: &str) -> Option<Table>
             ("connect", Metric::ConnectSeconds),
             ("total", Metric::TotalSeconds),
         ] {
-            let values: Vec<Option<table::Cell>> = grid
+            let values: Vec<Option<table::Field>> = grid
                 .pairs
                 .iter()
                 .map(|&pair| {
-                    let cell = source.cell(pair, path, parameters)?;
-                    source.value(&mut notes, cell, metric, Style::Scaled)
+                    let cell = index.cell(pair, path, parameters)?;
+                    index.value(&mut notes, cell, metric, Style::Scaled)
                 })
                 .collect();
             if values.iter().any(Option::is_some) {

@@ -9,7 +9,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::runs::Basis;
 
-use super::Source;
+use super::ResultsIndex;
 use crate::{
     path::Path,
     table::{self, Kind, NOTHING, Table},
@@ -18,13 +18,13 @@ use crate::{
 
 /// A table of comparisons and one of expectations, where there are any. Sentences give the evidence of
 /// expectations that do not hold, and other tables have the values of the rest.
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let Some(judged) = source.results.judged else {
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let Some(judged) = index.results.judged else {
         return vec![];
     };
     [
-        comparisons(source.plan(), |id| source.cell_called(id), judged, Basis::Trials),
-        expectations(source.plan(), judged),
+        comparisons(index.plan(), |id| index.cell_called(id), judged, Basis::Trials),
+        expectations(index.plan(), judged),
     ]
     .into_iter()
     .flatten()
@@ -33,8 +33,8 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
 
 /// Whether every cell is compared, beside the raw reference, so that the table of comparisons has all
 /// medians.
-pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
-    let plan = source.plan();
+pub(super) fn have_all_cells(index: &ResultsIndex<'_>) -> bool {
+    let plan = index.plan();
     let is_compared = |cell: usize| {
         plan.judging
             .cell_pairs
@@ -42,11 +42,11 @@ pub(super) fn have_all_cells(source: &Source<'_>) -> bool {
             .any(|cell_pair| cell_pair.cells().any(|other| other == cell))
     };
     let mut numbered = plan.cells.iter().enumerate();
-    let compared = source
+    let compared = index
         .results
         .judged
         .filter(|judged| !judged.comparisons.is_empty());
-    compared.is_some() && numbered.all(|(index, cell)| cell.is_raw() || is_compared(index))
+    compared.is_some() && numbered.all(|(number, cell)| cell.is_raw() || is_compared(number))
 }
 
 /// The title of the table, whose intervals are those of differences.
@@ -55,13 +55,13 @@ pub(crate) const TITLE: &str = "Comparisons";
 /// A column of the table.
 struct Column<'a> {
     name: &'a str,
-    cell: Box<dyn Fn(&Comparison) -> table::Cell + 'a>,
+    field: Box<dyn Fn(&Comparison) -> table::Field + 'a>,
 }
 
 impl<'a> Column<'a> {
-    fn new(name: &'a str, cell: impl Fn(&Comparison) -> table::Cell + 'a) -> Self {
-        let cell = Box::new(cell);
-        Self { name, cell }
+    fn new(name: &'a str, field: impl Fn(&Comparison) -> table::Field + 'a) -> Self {
+        let field = Box::new(field);
+        Self { name, field }
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn comparisons<'a>(
     ];
     let rows = judged.comparisons.iter().map(|comparison| {
         let columns = keys.iter().chain(&values);
-        columns.map(|column| (column.cell)(comparison)).collect()
+        columns.map(|column| (column.field)(comparison)).collect()
     });
     let of_all = [
         ("baseline", &baselines, names_baselines && !has_baseline),
@@ -232,16 +232,16 @@ fn medians(comparison: &Comparison) -> String {
 }
 
 /// A ratio as the change that it is, in percent.
-fn difference(ratio: Option<Ratio>) -> table::Cell {
+fn difference(ratio: Option<Ratio>) -> table::Field {
     let Some(Ratio { value, low, high }) = ratio else {
         return NOTHING.into();
     };
-    table::Cell {
+    table::Field {
         text: format!("{} %", change(value)),
         interval: low
             .zip(high)
             .map(|(low, high)| format!("[{}, {}]", change(low), change(high))),
-        ..table::Cell::default()
+        ..table::Field::default()
     }
 }
 

@@ -8,7 +8,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::{FAILURES, Notes, Pair, Ratios, Source, detail, told_apart};
+use super::{FAILURES, Notes, Pair, Ratios, ResultsIndex, detail, key_fields};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -17,22 +17,22 @@ use crate::{
     units::{self, Scale},
 };
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let all = source.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let all = index.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
     let cells: Vec<(&Cell, &Echo)> = all.iter().filter_map(|&cell| Some((cell, load(cell)?))).collect();
     let Some((_, first)) = cells.first() else {
         return vec![];
     };
-    let against = OTHERS.map(|(name, transport)| webrtc_against(source, &all, name, transport));
-    let mut tables = vec![own(source, &all, first)];
+    let against = OTHERS.map(|(name, transport)| webrtc_against(index, &all, name, transport));
+    let mut tables = vec![own(index, &all, first)];
     tables.extend(against.into_iter().flatten());
-    let whole = published_rows(source, &cells, |_, _| true);
+    let whole = published_rows(index, &cells, |_, _| true);
     tables.extend(published_table(
         whole,
         "Echo as published: the whole time",
         "minimum / integer mean / maximum over the samples of all measured trials, ramp included",
     ));
-    let plateau = published_rows(source, &cells, |load, row| row.active_streams == load.streams());
+    let plateau = published_rows(index, &cells, |load, row| row.active_streams == load.streams());
     tables.extend(published_table(
         plateau,
         "Echo as published: all streams",
@@ -49,14 +49,14 @@ fn load(cell: &Cell) -> Option<&Echo> {
 }
 
 /// What tells cells apart.
-fn key(cell: &Cell) -> Vec<table::Cell> {
+fn key(cell: &Cell) -> Vec<table::Field> {
     let text = |load: &Echo| format!("{} × {}", load.connections, load.streams_per_connection);
-    told_apart(cell, load(cell).map_or_else(String::new, text))
+    key_fields(cell, load(cell).map_or_else(String::new, text))
 }
 
 const KEY: [&str; 3] = ["Transport", "Load", "Stacks"];
 
-fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
+fn own(index: &ResultsIndex<'_>, cells: &[&Cell], load: &Echo) -> Table {
     let columns = [
         ("Achieved", Metric::AchievedShare),
         ("Rate", Metric::RoundTripsPerSecond),
@@ -84,7 +84,7 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
         seconds(load.pace.seconds()),
         seconds(load.duration_seconds),
     );
-    detail(source, cells, &KEY, key, &columns).called("Echo", caption)
+    detail(index, cells, &KEY, key, &columns).called("Echo", caption)
 }
 
 /// The transports that the published benchmark compares WebRTC with. Its goal is at most twice the cost of
@@ -92,14 +92,19 @@ fn own(source: &Source<'_>, cells: &[&Cell], load: &Echo) -> Table {
 const OTHERS: [(&str, Transport); 2] = [("QUIC", Transport::QuicV1), ("TCP", Transport::Tcp)];
 
 /// What WebRTC costs, where the document has another transport as well.
-fn webrtc_against(source: &Source<'_>, cells: &[&Cell], name: &str, transport: Transport) -> Option<Table> {
+fn webrtc_against(
+    index: &ResultsIndex<'_>,
+    cells: &[&Cell],
+    name: &str,
+    transport: Transport,
+) -> Option<Table> {
     let columns = [
         ("CPU per\nround trip", Metric::CpuSecondsPerOperation),
         ("Client\nallocated", Metric::ClientPeakAllocated),
         ("Server\nallocated", Metric::ServerPeakAllocated),
     ];
     let mut notes = Notes::default();
-    let ratios = Ratios::new(source);
+    let ratios = Ratios::new(index);
     let webrtc = cells
         .iter()
         .filter(|cell| cell.transport == Transport::WebrtcDirect);
@@ -108,10 +113,10 @@ fn webrtc_against(source: &Source<'_>, cells: &[&Cell], name: &str, transport: T
             transport,
             ..Path::of(cell)
         };
-        let other = source.cell(Pair::of(cell), path, &cell.parameters)?;
+        let other = index.cell(Pair::of(cell), path, &cell.parameters)?;
         let shares = columns.map(|(_, metric)| {
             let share = ratios.share(cell, other, metric)?;
-            Some(source.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
+            Some(index.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
         });
         shares.iter().any(Option::is_some).then(|| {
             let shares = shares.into_iter();
@@ -132,21 +137,21 @@ fn webrtc_against(source: &Source<'_>, cells: &[&Cell], name: &str, transport: T
 /// A published column: its name, its values and their unit.
 type Figure = (&'static str, fn(&Row) -> u64, Unit);
 
-/// Who, and the published columns of its samples.
+/// A cell, the published word for the side, and the published rows of the samples.
 type Side<'a> = (&'a Cell, &'static str, Vec<Row>);
 
 fn published_rows<'a>(
-    source: &Source<'a>,
+    index: &ResultsIndex<'a>,
     cells: &[(&'a Cell, &Echo)],
     counts: impl Fn(&Echo, &Row) -> bool,
 ) -> Vec<Side<'a>> {
-    let series = published::series(source.results).filter_map(|series| {
-        let (cell, load) = cells.iter().find(|(cell, _)| cell.id == series.cell.id)?;
-        let side = series.side();
-        let rows = series.rows.into_iter().filter(|row| counts(load, row));
+    let sides = published::node_samples(index.results).filter_map(|samples| {
+        let (cell, load) = cells.iter().find(|(cell, _)| cell.id == samples.cell.id)?;
+        let side = samples.side();
+        let rows = samples.rows.into_iter().filter(|row| counts(load, row));
         Some(((*cell, side), rows.collect::<Vec<Row>>()))
     });
-    let sides = grouped(series).into_iter();
+    let sides = grouped(sides).into_iter();
     let mut sides: Vec<Side<'a>> = sides
         .map(|((cell, side), rows)| (cell, side, rows.concat()))
         .collect();

@@ -9,22 +9,22 @@ use perfrun_contract::{
     role::Role,
 };
 
-use super::{Source, told_apart};
+use super::{ResultsIndex, key_fields};
 use crate::table::{self, Kind, Table};
 
 /// A row for each reason at each side of a cell. `None` if nothing failed.
-pub(super) fn table(source: &Source<'_>) -> Option<Table> {
+pub(super) fn table(index: &ResultsIndex<'_>) -> Option<Table> {
     let (mut rows, mut footnotes) = (vec![], vec![]);
-    for cell in &source.plan().cells {
+    for cell in &index.plan().cells {
         // A relay's own count has only refusals, which it counts by their status.
         for role in [Role::Client, Role::Server] {
-            for (reason, count) in counts(source, cell, role) {
-                let mut times = table::Cell::from(count.to_string());
-                if let Some(note) = note(source, cell, role, (reason, count)) {
+            for (reason, count) in counts(index, cell, role) {
+                let mut times = table::Field::from(count.to_string());
+                if let Some(note) = note(index, cell, role, (reason, count)) {
                     times.notes.push(footnotes.len());
                     footnotes.push(note);
                 }
-                let mut row = told_apart(cell, cell.parameters.to_string());
+                let mut row = key_fields(cell, cell.parameters.to_string());
                 row.extend([role.to_string().into(), reason.as_ref().into(), times]);
                 rows.push(row);
             }
@@ -41,8 +41,8 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
 }
 
 /// How many operations of the kind there were in all, where that says more than the count.
-fn note(source: &Source<'_>, cell: &Cell, role: Role, (reason, count): (Reason, u64)) -> Option<String> {
-    let sum = |of: fn(&Measured) -> u64| measured(source, cell, role).map(of).sum::<u64>();
+fn note(index: &ResultsIndex<'_>, cell: &Cell, role: Role, (reason, count): (Reason, u64)) -> Option<String> {
+    let sum = |of: fn(&Measured) -> u64| measured(index, cell, role).map(of).sum::<u64>();
     match (role, reason) {
         // There a stack loses dials to a server that is well.
         (Role::Client, Reason::DialFailed) if cell.transport == Transport::WebrtcDirect => {
@@ -51,7 +51,7 @@ fn note(source: &Source<'_>, cell: &Cell, role: Role, (reason, count): (Reason, 
         // Of an echo, lines may also be late. Then their clients count failures, too.
         (Role::Server, Reason::Timeout)
             if cell.parameters.pace().is_none()
-                || measured(source, cell, Role::Client).all(|client| client.failures == 0) =>
+                || measured(index, cell, Role::Client).all(|client| client.failures == 0) =>
         {
             Some(format!(
                 "ends of streams that did not arrive, of {}: nothing else was due on them",
@@ -62,17 +62,17 @@ fn note(source: &Source<'_>, cell: &Cell, role: Role, (reason, count): (Reason, 
     }
 }
 
-fn counts(source: &Source<'_>, cell: &Cell, role: Role) -> BTreeMap<Reason, u64> {
+fn counts(index: &ResultsIndex<'_>, cell: &Cell, role: Role) -> BTreeMap<Reason, u64> {
     let mut counts = BTreeMap::new();
-    for (reason, count) in measured(source, cell, role).flat_map(|node| &node.errors) {
+    for (reason, count) in measured(index, cell, role).flat_map(|node| &node.errors) {
         *counts.entry(*reason).or_default() += count;
     }
     counts
 }
 
 /// What the nodes of a side measured in trials that continued.
-fn measured<'a>(source: &Source<'a>, cell: &Cell, role: Role) -> impl Iterator<Item = &'a Measured> {
-    let continued = source.counting(cell).filter(|record| record.failure.is_none());
+fn measured<'a>(index: &ResultsIndex<'a>, cell: &Cell, role: Role) -> impl Iterator<Item = &'a Measured> {
+    let continued = index.counting(cell).filter(|record| record.failure.is_none());
     continued
         .flat_map(|record| record.nodes.values())
         .filter(move |node| node.role == role)

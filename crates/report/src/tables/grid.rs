@@ -4,7 +4,7 @@ use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, summa
 
 use super::{
     notes::Notes,
-    source::{Pair, Source, Style},
+    results_index::{Pair, ResultsIndex, Style},
 };
 use crate::{
     order::distinct,
@@ -50,8 +50,8 @@ pub(crate) fn paths<'a>(cells: &[&'a Cell]) -> Vec<Path<'a>> {
     paths
 }
 
-/// What tells cells apart in most tables: the path, something about the load, and the pair.
-pub(super) fn told_apart(cell: &Cell, load: impl Into<table::Cell>) -> Vec<table::Cell> {
+/// The key fields of a cell in most tables: the path, something about the load, and the pair.
+pub(super) fn key_fields(cell: &Cell, load: impl Into<table::Field>) -> Vec<table::Field> {
     vec![
         Path::of(cell).to_string().into(),
         load.into(),
@@ -65,35 +65,36 @@ pub(super) type Column = (&'static str, Metric);
 /// What failed at clients. The table of failed operations has those of servers, too.
 pub(super) const FAILURES: Column = ("Client\nfailures", Metric::Failures);
 
-/// A table with a row for each cell: what tells the cells apart, then metrics. Pairs that can be compared
+/// A table with a row for each cell: its key fields, then metrics. Pairs that can be compared
 /// stand together; columns without any value, or without any failure, are left out.
 pub(super) fn detail<'a>(
-    source: &Source<'a>,
+    index: &ResultsIndex<'a>,
     cells: &[&'a Cell],
     keys: &[&str],
-    key: impl Fn(&Cell) -> Vec<table::Cell>,
+    key: impl Fn(&Cell) -> Vec<table::Field>,
     columns: &[Column],
 ) -> Table {
     let grid = Grid::new(cells);
     let mut cells = cells.to_vec();
     cells.sort_by_cached_key(|cell| {
-        let place = |line: &(Path<'_>, &Parameters)| line.0 == Path::of(cell) && *line.1 == cell.parameters;
+        let is_of_cell =
+            |line: &(Path<'_>, &Parameters)| line.0 == Path::of(cell) && *line.1 == cell.parameters;
         let path = grid.lines.iter().position(|line| line.0 == Path::of(cell));
-        (path, grid.lines.iter().position(place))
+        (path, grid.lines.iter().position(is_of_cell))
     });
     // A column of failures that never happened would only take the room of others.
     let says = |row: &SummaryRow| row.metric != Metric::Failures || row.max != 0.0;
     let has_values = |(_, metric): &&Column| {
-        let mut rows = cells.iter().filter_map(|cell| source.row(cell, *metric));
+        let mut rows = cells.iter().filter_map(|cell| index.row(cell, *metric));
         rows.any(says)
     };
     let columns: Vec<&Column> = columns.iter().filter(has_values).collect();
     let mut notes = Notes::default();
     let rows = cells.iter().map(|cell| {
         let values = columns.iter().map(|(_, metric)| {
-            let missing = || source.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
-            let measured = source.row(cell, Metric::ClientPeakRss).is_some();
-            source
+            let missing = || index.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
+            let measured = index.row(cell, Metric::ClientPeakRss).is_some();
+            index
                 .value(&mut notes, cell, *metric, Style::Scaled)
                 .unwrap_or_else(|| if measured { NOTHING.into() } else { missing() })
         });

@@ -2,12 +2,12 @@
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
-use super::{FAILURES, Source, detail, told_apart};
+use super::{FAILURES, ResultsIndex, detail, key_fields};
 use crate::table::Table;
 
-pub(super) fn table(source: &Source<'_>) -> Option<Table> {
-    let cells = source.cells(|parameters| matches!(parameters, Parameters::Handshakes(_)));
-    let key = |cell: &Cell| told_apart(cell, cell.parameters.hosts_of_peer().to_string());
+pub(super) fn table(index: &ResultsIndex<'_>) -> Option<Table> {
+    let cells = index.cells(|parameters| matches!(parameters, Parameters::Handshakes(_)));
+    let key = |cell: &Cell| key_fields(cell, cell.parameters.hosts_of_peer().to_string());
     let columns = [
         ("TCP\np50", Metric::HandshakeTransportP50),
         ("Estab.\np50", Metric::HandshakeEstablishedP50),
@@ -21,6 +21,6 @@ pub(super) fn table(source: &Source<'_>) -> Option<Table> {
     let caption = "from the dial until TCP is connected, the connection is established (secured and multiplexed), and \
                    the first byte came back on a stream; the rate includes closing";
     let keys = ["Transport", "In\nflight", "Stacks"];
-    let table = detail(source, &cells, &keys, key, &columns).called("Handshakes", caption);
+    let table = detail(index, &cells, &keys, key, &columns).called("Handshakes", caption);
     table.unless_empty()
 }

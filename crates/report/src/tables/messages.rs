@@ -8,15 +8,15 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::{Column, FAILURES, Grid, Notes, Pair, Source, detail};
+use super::{Column, FAILURES, Grid, Notes, Pair, ResultsIndex, detail};
 use crate::{
     path::Path,
     table::{self, Kind, Table},
     units,
 };
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells = source.cells(|parameters| parameters.messages().is_some());
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let cells = index.cells(|parameters| parameters.messages().is_some());
     let [mut acknowledged, mut in_process, mut broadcast] = [vec![], vec![], vec![]];
     for cell in &cells {
         match cell.parameters.messages().map(|load| load.mode) {
@@ -27,18 +27,18 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     }
     let tables = [
         table(
-            source,
+            index,
             &acknowledged,
             "Messages with acknowledgements",
             &ACKNOWLEDGED,
         ),
-        table(source, &in_process, "Messages in one process", &IN_PROCESS),
-        table(source, &broadcast, "Messages to all", &BROADCAST),
+        table(index, &in_process, "Messages in one process", &IN_PROCESS),
+        table(index, &broadcast, "Messages to all", &BROADCAST),
     ];
     tables
         .into_iter()
         .flatten()
-        .chain(shares(source, &cells))
+        .chain(shares(index, &cells))
         .collect()
 }
 
@@ -72,7 +72,7 @@ const BROADCAST: [Column; 8] = [
 const CPU: Column = ("CPU per\nmessage", Metric::CpuSecondsPerMessage);
 
 /// A row for each cell. `None` without cells.
-fn table(source: &Source<'_>, cells: &[&Cell], title: &str, columns: &[Column]) -> Option<Table> {
+fn table(index: &ResultsIndex<'_>, cells: &[&Cell], title: &str, columns: &[Column]) -> Option<Table> {
     let first = cells.first()?.parameters.messages()?;
     let caption = format!("{}. {}", sent(first), method(cells));
     let key = |cell: &Cell| {
@@ -81,7 +81,7 @@ fn table(source: &Source<'_>, cells: &[&Cell], title: &str, columns: &[Column]) 
         vec![path.into(), mode, size, pair.into()]
     };
     let names = ["Transport", "Mode", "Size", "Stacks"];
-    Some(detail(source, cells, &names, key, columns).called(title, caption))
+    Some(detail(index, cells, &names, key, columns).called(title, caption))
 }
 
 /// What a document sets once for all cells.
@@ -137,16 +137,16 @@ fn method(cells: &[&Cell]) -> String {
 }
 
 /// Rates as shares of those of the raw reference, with a column for each pair. `None` without that.
-fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+fn shares(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
     let measured: Vec<&Cell> = cells.iter().copied().filter(|cell| !cell.is_raw()).collect();
     let grid = Grid::new(&measured);
     let mut notes = Notes::default();
     let rows = grid.lines.iter().map(|&(path, parameters)| {
         let values = grid.pairs.iter().map(|&pair| {
-            let share = source
+            let share = index
                 .cell(pair, path, parameters)
-                .and_then(|cell| source.share(&mut notes, cell, Metric::MessagesPerSecond));
-            share.unwrap_or_else(|| source.missing(pair, path, parameters))
+                .and_then(|cell| index.share(&mut notes, cell, Metric::MessagesPerSecond));
+            share.unwrap_or_else(|| index.missing(pair, path, parameters))
         });
         let [mode, size] = keys(parameters);
         let keys = [mode, size, path.to_string().into()];
@@ -158,12 +158,12 @@ fn shares(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
             "messages per second as a share of those of raw over the same kind of transport in the same iteration",
         )
         .with_footnotes(notes)
-        .with_rows_where_any(table::Cell::is_value)
+        .with_rows_where_any(table::Field::is_value)
         .unless_empty()
 }
 
 /// Mode and size.
-fn keys(parameters: &Parameters) -> [table::Cell; 2] {
+fn keys(parameters: &Parameters) -> [table::Field; 2] {
     parameters.messages().map_or_else(Default::default, |load| {
         [
             load.mode.to_string().into(),

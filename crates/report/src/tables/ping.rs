@@ -6,11 +6,11 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use super::{FAILURES, Pair, Source, detail};
+use super::{FAILURES, Pair, ResultsIndex, detail};
 use crate::{path::Path, table::Table, units};
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells = source.cells(|parameters| matches!(parameters, Parameters::Ping(_)));
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let cells = index.cells(|parameters| matches!(parameters, Parameters::Ping(_)));
     let Some(Cell {
         parameters: Parameters::Ping(Ping {
             count,
@@ -37,5 +37,5 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     ];
     let plural = if *count == 1 { "" } else { "s" };
     let caption = format!("{count} round trip{plural} of 32 bytes in each trial, {pause}");
-    vec![detail(source, &cells, &["Transport", "Stacks"], key, &columns).called("Round trips", caption)]
+    vec![detail(index, &cells, &["Transport", "Stacks"], key, &columns).called("Round trips", caption)]
 }

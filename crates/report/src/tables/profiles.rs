@@ -5,7 +5,7 @@ use perfrun_contract::{
     reported_run::ReportedRun,
 };
 
-use crate::table::{Cell, Kind, NOTHING, Table};
+use crate::table::{Field, Kind, NOTHING, Table};
 
 /// The number of functions listed for each profile.
 const FUNCTIONS: usize = 5;
@@ -31,18 +31,18 @@ pub(super) fn tables(results: &ReportedRun<'_>) -> Vec<Table> {
 
 fn shares(profiles: &[Profile]) -> Table {
     let row = |profile: &Profile| {
-        let share = |group| -> Cell {
+        let share = |group| -> Field {
             match profile.groups.get(&group) {
                 Some(_) => percent(profile.share(group)).into(),
                 None => NOTHING.into(),
             }
         };
-        let graph = Cell {
+        let graph = Field {
             text: profile.flame_graph.clone(),
             link: Some(profile.flame_graph.clone()),
-            ..Cell::default()
+            ..Field::default()
         };
-        let mut row: Vec<Cell> = vec![profile.cell.as_str().into(), profile.role.to_string().into()];
+        let mut row: Vec<Field> = vec![profile.cell.as_str().into(), profile.role.to_string().into()];
         row.extend(GROUPS.map(share));
         row.extend([profile.samples.to_string().into(), graph]);
         row

@@ -12,7 +12,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::phrase;
 
-use super::{Notes, Pair, Source, Style, paths};
+use super::{Notes, Pair, ResultsIndex, Style, paths};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -55,7 +55,7 @@ struct Value {
     /// As tables have it. The interval is in the table.
     text: String,
     /// The share of raw, or raw's value. Empty without raw.
-    beside: String,
+    share_or_raw: String,
     /// The higher, the better.
     goodness: f64,
     /// In the unit of goodness.
@@ -64,9 +64,9 @@ struct Value {
 
 impl Value {
     fn with_raw(&self) -> String {
-        match self.beside.as_str() {
+        match self.share_or_raw.as_str() {
             "" => self.text.clone(),
-            beside => format!("{}, {beside}", self.text),
+            share_or_raw => format!("{}, {share_or_raw}", self.text),
         }
     }
 }
@@ -76,7 +76,7 @@ struct Case {
     metric: Metric,
     transport: Transport,
     /// The path, and the load if there are several, as the end of a phrase.
-    place: String,
+    suffix: String,
     /// By how much the best value differs from the worst, as the logarithm of their ratio.
     spread: f64,
     separation: Separation,
@@ -107,8 +107,8 @@ struct Group {
 }
 
 /// The sentences. None about values that are not there.
-pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
-    let cases = cases(source);
+pub(super) fn sentences(index: &ResultsIndex<'_>) -> Vec<String> {
+    let cases = cases(index);
     let mut compared = cases.iter().filter(|case| case.is_compared()).peekable();
     let is_too_few = |case: &Case| matches!(case.separation, Separation::TooFew(_));
     let has_order = compared.peek().is_none() || !compared.all(is_too_few);
@@ -131,7 +131,7 @@ pub(super) fn sentences(source: &Source<'_>) -> Vec<String> {
     let has_shares = sentences.iter().any(is_share);
     let has_alternatives = shown.iter().any(|case| case.separation.has_alternatives());
     let is_of_medians = !sentences.is_empty() && cases.iter().any(|case| case.metric == Metric::OpenP50);
-    let is_below_pace = source.limited(Flag::BelowNominal) > 0;
+    let is_below_pace = index.limited(Flag::BelowNominal) > 0;
     let explained = [
         (has_alternatives, ALTERNATIVES),
         (has_shares, SHARES),
@@ -165,20 +165,22 @@ impl Case {
 
     fn sentence(&self) -> String {
         sentence(
-            &format!("{}{}", phrase(self.metric), self.place),
+            &format!("{}{}", phrase(self.metric), self.suffix),
             &self.separation,
         )
     }
 }
 
-/// A metric and a pair of stacks that is alone in its cases, and its values, each with the place of its case.
+/// A metric and a pair of stacks that is alone in its cases, and its values, each with the suffix of its case.
 type Range<'a> = ((Metric, &'a str), Vec<(&'a str, &'a Value)>);
 
 /// From which median to which each pair goes. Empty if a case has several pairs, or if there are too many
 /// pairs.
 fn ranges(cases: &[Case]) -> Vec<String> {
     let alone = cases.iter().map(|case| match &case.separation {
-        Separation::Single(value) => Some(((case.metric, value.pair.as_str()), (case.place.as_str(), value))),
+        Separation::Single(value) => {
+            Some(((case.metric, value.pair.as_str()), (case.suffix.as_str(), value)))
+        }
         _ => None,
     });
     let Some(alone) = alone.collect::<Option<Vec<_>>>() else {
@@ -193,9 +195,9 @@ fn ranges(cases: &[Case]) -> Vec<String> {
 
 fn range(((metric, pair), mut values): Range<'_>) -> Option<String> {
     values.sort_by(|(_, a), (_, b)| a.goodness.total_cmp(&b.goodness));
-    let named = |(place, value): &(&str, &Value)| match value.beside.as_str() {
-        "" => format!("{}{place}", value.text),
-        beside => format!("{} ({beside}){place}", value.text),
+    let named = |(suffix, value): &(&str, &Value)| match value.share_or_raw.as_str() {
+        "" => format!("{}{suffix}", value.text),
+        share_or_raw => format!("{} ({share_or_raw}){suffix}", value.text),
     };
     let (worst, best) = (named(values.first()?), named(values.last()?));
     let what = phrase(metric);
@@ -206,12 +208,12 @@ fn range(((metric, pair), mut values): Range<'_>) -> Option<String> {
 }
 
 /// Each load over each path with what its values show.
-fn cases(source: &Source<'_>) -> Vec<Case> {
-    let all: Vec<&Cell> = source.plan().cells.iter().collect();
+fn cases(index: &ResultsIndex<'_>) -> Vec<Case> {
+    let all: Vec<&Cell> = index.plan().cells.iter().collect();
     let loads = distinct(all.iter().map(|cell| &cell.parameters));
     let loads: Vec<(&Parameters, Vec<Metric>)> = loads
         .into_iter()
-        .map(|load| (load, speeds(source, load)))
+        .map(|load| (load, speeds(index, load)))
         .collect();
     let mut cases = vec![];
     for metric in distinct(loads.iter().flat_map(|(_, speeds)| speeds.iter().copied())) {
@@ -225,8 +227,8 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                 let is_alone = here.iter().all(|cell| cell.is_raw());
                 let compared = here.into_iter().filter(|cell| is_alone || !cell.is_raw());
                 // Round trips of a stack that does not keep up with its load are those of a smaller load.
-                let compared = compared.filter(|cell| !source.is_limited(cell, Flag::BelowNominal));
-                let values: Vec<Value> = compared.filter_map(|cell| value(source, cell, metric)).collect();
+                let compared = compared.filter(|cell| !index.is_limited(cell, Flag::BelowNominal));
+                let values: Vec<Value> = compared.filter_map(|cell| value(index, cell, metric)).collect();
                 let spread = spread(&values);
                 // The metric of a transfer says its direction.
                 let is_clear = of_metric.len() == 1 && (loads.len() == 1 || load.transfer().is_some());
@@ -235,11 +237,11 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
                 } else {
                     format!(" ({load})")
                 };
-                let place = format!(" over {path}{load}");
+                let suffix = format!(" over {path}{load}");
                 cases.extend(separation(values).map(|separation| Case {
                     metric,
                     transport: path.transport,
-                    place,
+                    suffix,
                     spread,
                     separation,
                 }));
@@ -250,10 +252,10 @@ fn cases(source: &Source<'_>) -> Vec<Case> {
 }
 
 /// What a load is for: of a transfer that is too small to have a goodput, its time.
-fn speeds(source: &Source<'_>, load: &Parameters) -> Vec<Metric> {
-    let cells = source.plan().cells.iter();
+fn speeds(index: &ResultsIndex<'_>, load: &Parameters) -> Vec<Metric> {
+    let cells = index.plan().cells.iter();
     let cells: Vec<&Cell> = cells.filter(|cell| cell.parameters == *load).collect();
-    let is_measured = |metric: &Metric| cells.iter().any(|cell| source.row(cell, *metric).is_some());
+    let is_measured = |metric: &Metric| cells.iter().any(|cell| index.row(cell, *metric).is_some());
     let time = |metric| match metric {
         Metric::UploadGoodput => Metric::UploadSeconds,
         Metric::DownloadGoodput => Metric::DownloadSeconds,
@@ -272,20 +274,20 @@ fn speeds(source: &Source<'_>, load: &Parameters) -> Vec<Metric> {
         .collect()
 }
 
-fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
-    let row = source.row(cell, metric)?;
+fn value(index: &ResultsIndex<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
+    let row = index.row(cell, metric)?;
     let unread = &mut Notes::default();
-    let value = source.value(unread, cell, metric, Style::Scaled)?;
-    let share = source.share(unread, cell, metric);
+    let value = index.value(unread, cell, metric, Style::Scaled)?;
+    let share = index.share(unread, cell, metric);
     let raw = || {
-        let raw = source.plan().cells.get(source.plan().raw_of(cell)?)?;
-        source.value(&mut Notes::default(), raw, metric, Style::Scaled)
+        let raw = index.plan().cells.get(index.plan().raw_of(cell)?)?;
+        index.value(&mut Notes::default(), raw, metric, Style::Scaled)
     };
     let (of_reference, reference) = match cell.parameters.is_relayed() {
         true => (OF_PROXY, "the raw proxy"),
         false => (OF_RAW, "raw"),
     };
-    let beside = match (share, cell.is_raw()) {
+    let share_or_raw = match (share, cell.is_raw()) {
         (Some(share), _) => format!("{}{of_reference}", share.text),
         (None, true) => String::new(),
         (None, false) => raw().map_or_else(String::new, |raw| format!("{reference} {}", raw.text)),
@@ -299,7 +301,7 @@ fn value(source: &Source<'_>, cell: &Cell, metric: Metric) -> Option<Value> {
     Some(Value {
         pair: Pair::of(cell).label(),
         text: value.text,
-        beside,
+        share_or_raw,
         goodness: sign * row.median,
         interval: ends.filter(|(low, high)| low.is_finite() && high.is_finite()),
     })
@@ -449,7 +451,7 @@ mod tests {
         let value = |(pair, low, high): &(&str, f64, f64)| Value {
             pair: (*pair).to_owned(),
             text: format!("{} Gbit/s", (low + high) / 2.0),
-            beside: String::new(),
+            share_or_raw: String::new(),
             goodness: (low + high) / 2.0,
             interval: Some((*low, *high)),
         };
@@ -543,11 +545,11 @@ mod tests {
         }
     }
 
-    fn of(transport: Transport, place: &str, intervals: &[(&str, f64, f64)]) -> Case {
+    fn of(transport: Transport, suffix: &str, intervals: &[(&str, f64, f64)]) -> Case {
         Case {
             metric: Metric::UploadGoodput,
             transport,
-            place: place.to_owned(),
+            suffix: suffix.to_owned(),
             spread: spread(&values(intervals)),
             separation: separation(values(intervals)).unwrap(),
         }
@@ -592,8 +594,8 @@ mod tests {
 
     #[test]
     fn a_pair_that_is_alone_in_many_cases_has_a_range() {
-        let case = |place: &str, low: f64, high: f64| {
-            of(Transport::Tcp, &format!(" over {place}"), &[("a", low, high)])
+        let case = |suffix: &str, low: f64, high: f64| {
+            of(Transport::Tcp, &format!(" over {suffix}"), &[("a", low, high)])
         };
         let cases = [
             case("ws", 2.0, 3.0),
@@ -622,10 +624,10 @@ mod tests {
     }
 
     #[test]
-    fn raw_is_in_parentheses_where_a_place_follows_the_value() {
+    fn raw_is_in_parentheses_where_a_path_follows_the_value() {
         let mut all = values(&[("a", 2.0, 3.0), ("a", 8.0, 9.0)]);
-        all[0].beside = "25 % of raw".to_owned();
-        all[1].beside = "50 % of raw".to_owned();
+        all[0].share_or_raw = "25 % of raw".to_owned();
+        all[1].share_or_raw = "50 % of raw".to_owned();
         let named = [" over ws", " over tcp"].into_iter().zip(&all).collect();
         assert_eq!(
             range(((Metric::UploadGoodput, "a"), named)).unwrap(),

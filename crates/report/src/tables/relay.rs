@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::{FAILURES, Notes, Pair, Ratios, Source, Style, detail};
+use super::{FAILURES, Notes, Pair, Ratios, ResultsIndex, Style, detail};
 use crate::{
     order::grouped,
     path::Path,
@@ -12,28 +12,28 @@ use crate::{
     units,
 };
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let transfers = source.cells(|parameters| matches!(parameters, Parameters::Relay(_)));
-    let levels = levels(source);
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let transfers = index.cells(|parameters| matches!(parameters, Parameters::Relay(_)));
+    let levels = levels(index);
     let mut tables = vec![];
     if !transfers.is_empty() {
-        tables.push(times(source, &transfers));
-        tables.extend(relays(source, &transfers));
+        tables.push(times(index, &transfers));
+        tables.extend(relays(index, &transfers));
     }
     if !levels.is_empty() {
-        tables.push(stress(source, &levels));
-        tables.extend(refusals(source, &levels));
+        tables.push(stress(index, &levels));
+        tables.extend(refusals(index, &levels));
     }
     tables
 }
 
 /// The cells of stress tests.
-fn levels<'a>(source: &Source<'a>) -> Vec<&'a Cell> {
-    source.cells(|parameters| parameters.sinks_and_sources().is_some())
+fn levels<'a>(index: &ResultsIndex<'a>) -> Vec<&'a Cell> {
+    index.cells(|parameters| parameters.sinks_and_sources().is_some())
 }
 
-/// How sink and source met, and over which link; what tells cells apart.
-fn way(cell: &Cell) -> Vec<table::Cell> {
+/// The key fields of a transfer: its path, its stacks, whether it goes through a relay, and its size.
+fn transfer_key(cell: &Cell) -> Vec<table::Field> {
     let Parameters::Relay(load) = &cell.parameters else {
         return vec![];
     };
@@ -50,9 +50,9 @@ fn way(cell: &Cell) -> Vec<table::Cell> {
     ]
 }
 
-const WAY: [&str; 4] = ["Transport", "Stacks", "Path", "Size"];
+const TRANSFER_KEY: [&str; 4] = ["Transport", "Stacks", "Path", "Size"];
 
-fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
+fn times(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Table {
     let columns = [
         ("Relay\nconn.", Metric::RelayConnectSeconds),
         ("Reserv.", Metric::ReservationSeconds),
@@ -69,32 +69,32 @@ fn times(source: &Source<'_>, cells: &[&Cell]) -> Table {
                    from when it is open. RTT are round trips with the relay and with the source";
     Table {
         kind: Kind::Main,
-        ..detail(source, cells, &WAY, way, &columns).called("Transfers", caption)
+        ..detail(index, cells, &TRANSFER_KEY, transfer_key, &columns).called("Transfers", caption)
     }
 }
 
 /// A row for each relayed cell: how it compares with the same without a relay, and what the relay used.
-fn relays(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+fn relays(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
     let mut notes = Notes::default();
-    let ratios = Ratios::new(source);
+    let ratios = Ratios::new(index);
     let relayed = cells.iter().filter(|cell| cell.parameters.is_relayed());
-    let relayed = relayed.filter(|cell| source.row(cell, Metric::RelayPeakRss).is_some());
+    let relayed = relayed.filter(|cell| index.row(cell, Metric::RelayPeakRss).is_some());
     let rows = relayed.map(|cell| {
         let goodput = Metric::DownloadGoodput;
         let of_direct = direct(cell, cells).and_then(|direct| {
             let share = ratios.share(cell, direct, goodput)?;
-            Some(source.share_of(&mut notes, cell, ("direct", direct), goodput, share))
+            Some(index.share_of(&mut notes, cell, ("direct", direct), goodput, share))
         });
-        let of_raw = source.share(&mut notes, cell, goodput);
+        let of_raw = index.share(&mut notes, cell, goodput);
         let used = [
             Metric::RelayCpu,
             Metric::RelayCpuSecondsPerGiB,
             Metric::RelayPeakRss,
             Metric::RelayBytesPerByte,
         ];
-        let used = used.map(|metric| source.value(&mut notes, cell, metric, Style::Scaled));
+        let used = used.map(|metric| index.value(&mut notes, cell, metric, Style::Scaled));
         let values = [of_direct, of_raw].into_iter().chain(used);
-        let mut row = way(cell);
+        let mut row = transfer_key(cell);
         row.remove(2);
         row.extend(values.map(|value| value.unwrap_or_else(|| NOTHING.into())));
         row
@@ -128,8 +128,8 @@ fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
     cells.iter().find(same).copied()
 }
 
-/// What tells levels of a stress test apart.
-fn level(cell: &Cell) -> Vec<table::Cell> {
+/// The key fields of a level of a stress test.
+fn level_key(cell: &Cell) -> Vec<table::Field> {
     let Some((sinks, sources)) = cell.parameters.sinks_and_sources() else {
         return vec![];
     };
@@ -141,9 +141,9 @@ fn level(cell: &Cell) -> Vec<table::Cell> {
     ]
 }
 
-const LEVEL: [&str; 4] = ["Transport", "Stacks", "Sinks", "Sources"];
+const LEVEL_KEY: [&str; 4] = ["Transport", "Stacks", "Sinks", "Sources"];
 
-fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
+fn stress(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Table {
     let columns = [
         ("Goodput", Metric::DownloadGoodput),
         ("Transfers", Metric::TransfersPerSecond),
@@ -162,15 +162,15 @@ fn stress(source: &Source<'_>, cells: &[&Cell]) -> Table {
         "sinks that fetch again and again through one relay; goodput and CPU while all of them fetch";
     Table {
         kind: Kind::Main,
-        ..detail(source, cells, &LEVEL, level, &columns).called("Relay stress", caption)
+        ..detail(index, cells, &LEVEL_KEY, level_key, &columns).called("Relay stress", caption)
     }
 }
 
 /// What relays refused: a row for each kind, with how often it was in all trials of a level together.
-fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
+fn refusals(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
     let mut rows = vec![];
     for cell in cells {
-        let nodes = source.trials(cell).flat_map(|record| record.nodes.values());
+        let nodes = index.trials(cell).flat_map(|record| record.nodes.values());
         let mut counts = BTreeMap::<&str, u64>::new();
         for (what, count) in nodes
             .filter(|node| node.role == Role::Relay)
@@ -179,12 +179,12 @@ fn refusals(source: &Source<'_>, cells: &[&Cell]) -> Option<Table> {
             *counts.entry(what).or_default() += count;
         }
         rows.extend(counts.into_iter().map(|(what, count)| {
-            let mut row = level(cell);
+            let mut row = level_key(cell);
             row.extend([what.into(), count.to_string().into()]);
             row
         }));
     }
-    let [transport, stacks, sinks, sources] = LEVEL;
+    let [transport, stacks, sinks, sources] = LEVEL_KEY;
     let keys = [transport, stacks, sinks, sources, "Refused"];
     Table::new(Kind::Detail, &keys, ["Times"], rows)
         .called(
@@ -210,14 +210,14 @@ struct Level<'a> {
 
 /// A sentence for each pair and path of a stress test: from which level on more sinks do not bring more
 /// goodput.
-pub(super) fn saturation(source: &Source<'_>) -> Vec<String> {
-    let ratios = Ratios::new(source);
-    let cells = levels(source).into_iter();
+pub(super) fn saturation(index: &ResultsIndex<'_>) -> Vec<String> {
+    let ratios = Ratios::new(index);
+    let cells = levels(index).into_iter();
     let groups = grouped(cells.map(|cell| ((Pair::of(cell), Path::of(cell)), cell)));
     let says = |((pair, path), cells): &((Pair<'_>, Path<'_>), Vec<&Cell>)| {
         let levels = cells.iter().filter_map(|cell| {
             let (sinks, _) = cell.parameters.sinks_and_sources()?;
-            let value = |metric| Some(source.row(cell, metric)?.median);
+            let value = |metric| Some(index.row(cell, metric)?.median);
             Some(Level {
                 cell,
                 sinks,

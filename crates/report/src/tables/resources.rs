@@ -2,12 +2,12 @@
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell};
 
-use super::{Column, Source, detail, told_apart};
+use super::{Column, ResultsIndex, detail, key_fields};
 use crate::table::{Kind, Table};
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells = source.cells(|parameters| !matches!(parameters, Parameters::Bandwidth(_)));
-    let key = |cell: &Cell| told_apart(cell, cell.parameters.to_string());
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let cells = index.cells(|parameters| !matches!(parameters, Parameters::Bandwidth(_)));
+    let key = |cell: &Cell| key_fields(cell, cell.parameters.to_string());
     let time = [
         ("Client\ncores", Metric::ClientCpuCores),
         ("Server\ncores", Metric::ServerCpuCores),
@@ -25,7 +25,7 @@ pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
     ];
     let table = |title: &str, caption: &str, columns: &[Column]| Table {
         kind: Kind::Companion,
-        ..detail(source, &cells, &["Transport", "Load", "Stacks"], key, columns).called(title, caption)
+        ..detail(index, &cells, &["Transport", "Load", "Stacks"], key, columns).called(title, caption)
     };
     let tables = [
         table(

@@ -4,18 +4,18 @@ use perfrun_contract::{
     matrix::Negotiation, metric::Metric, parameters::Parameters, plan::Cell, workload::OpenMode,
 };
 
-use super::{FAILURES, Grid, Notes, Source, Style, detail, told_apart};
+use super::{FAILURES, Grid, Notes, ResultsIndex, Style, detail, key_fields};
 use crate::{
     order::{distinct, grouped},
     table::{self, Kind, Table},
 };
 
-pub(super) fn tables(source: &Source<'_>) -> Vec<Table> {
-    let cells = source.cells(|parameters| matches!(parameters, Parameters::Substreams(_)));
+pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
+    let cells = index.cells(|parameters| matches!(parameters, Parameters::Substreams(_)));
     let groups = grouped(cells.into_iter().map(|cell| (caption(&cell.parameters), cell)));
     groups
         .iter()
-        .flat_map(|(caption, cells)| [means(source, cells, caption), details(source, cells, caption)])
+        .flat_map(|(caption, cells)| [means(index, cells, caption), details(index, cells, caption)])
         .collect()
 }
 
@@ -48,7 +48,7 @@ fn clock(cells: &[&Cell]) -> &'static str {
 }
 
 /// The published shape: counts down, pairs across.
-fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
+fn means(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Table {
     let mut grid = Grid::new(cells);
     let paths = distinct(grid.lines.iter().map(|line| line.0));
     grid.lines
@@ -57,9 +57,9 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
     let rows = grid.lines.iter().map(|&(path, parameters)| {
         let count = parameters.streams();
         let values = grid.pairs.iter().map(|&pair| {
-            let cell = source.cell(pair, path, parameters);
-            cell.and_then(|cell| source.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
-                .unwrap_or_else(|| source.missing(pair, path, parameters))
+            let cell = index.cell(pair, path, parameters);
+            cell.and_then(|cell| index.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
+                .unwrap_or_else(|| index.missing(pair, path, parameters))
         });
         [path.to_string().into(), count.to_string().into()]
             .into_iter()
@@ -75,11 +75,11 @@ fn means(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
         format!("{caption}; {}", clock(cells)),
     )
     .with_footnotes(notes)
-    .with_rows_where_any(table::Cell::is_planned)
+    .with_rows_where_any(table::Field::is_planned)
 }
 
-fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
-    let key = |cell: &Cell| told_apart(cell, cell.parameters.streams().to_string());
+fn details(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Table {
+    let key = |cell: &Cell| key_fields(cell, cell.parameters.streams().to_string());
     let columns = [
         ("p50", Metric::OpenP50),
         ("p90", Metric::OpenP90),
@@ -91,6 +91,6 @@ fn details(source: &Source<'_>, cells: &[&Cell], caption: &str) -> Table {
         FAILURES,
     ];
     let caption = format!("{caption}; compat: from after the last request, as the published tools count");
-    detail(source, cells, &["Transport", "Count", "Stacks"], key, &columns)
+    detail(index, cells, &["Transport", "Count", "Stacks"], key, &columns)
         .called("Substreams in detail", caption)
 }

@@ -22,7 +22,7 @@ fn differ(baseline: &Results, candidate: &Results) -> Vec<String> {
     let found = differences(&plan, &[&a, &b]);
     found
         .iter()
-        .map(|found| format!("{} {}", found.field, found.of))
+        .map(|found| format!("{} {}", found.field, found.subject))
         .collect()
 }
 
@@ -147,7 +147,7 @@ fn limits_that_differ_by_a_byte_are_not_rounded_to_the_same() {
     let texts = ["4 MiB", "receive 4 MiB, send 4194305 B"];
     let expected = [Field::TcpWindows, Field::UdpBuffers].map(|field| Difference {
         field,
-        of: String::new(),
+        subject: String::new(),
         values: texts.map(|text| Some(text.to_owned())).into(),
     });
     assert_eq!(found, expected);
@@ -281,9 +281,9 @@ fn losses_and_rates_are_alike_as_far_as_links_are_judged() {
 
 #[test]
 fn what_differs_alike_has_one_row() {
-    let differs = |of: &str| Difference {
+    let differs = |subject: &str| Difference {
         field: Field::Workload,
-        of: of.to_owned(),
+        subject: subject.to_owned(),
         values: ["timing: strict", "timing: compat"]
             .map(|value| Some(value.to_owned()))
             .to_vec(),

@@ -50,7 +50,7 @@ pub(crate) const COMPARED: &str = "
 fn form(width: usize) -> TerminalOptions {
     TerminalOptions {
         width,
-        all: "perfrun report results/RUN --all".to_owned(),
+        show_all_command: "perfrun report results/RUN --all".to_owned(),
         ..TerminalOptions::default()
     }
 }
@@ -66,7 +66,7 @@ fn a_report_of_the_quickstart_equals_its_snapshots() {
     assert_snapshot!("quickstart.md", markdown(&results.reported_run()));
     assert_snapshot!("quickstart.txt", shown(&results, 100));
     let all = TerminalOptions {
-        is_all: true,
+        shows_all: true,
         ending: vec!["results/RUN/report.html".to_owned(), "exit 0".to_owned()],
         ..form(100)
     };

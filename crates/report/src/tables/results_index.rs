@@ -1,4 +1,4 @@
-//! Access to results by what tables have as rows and columns.
+//! Finding results by the row and the column of a table.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -23,14 +23,14 @@ use crate::{
     units::{self, PERCENT, SECONDS, Scale},
 };
 
-/// Results, indexed.
-pub(crate) struct Source<'a> {
+/// Results, by what tables have as rows and columns.
+pub(crate) struct ResultsIndex<'a> {
     pub(crate) results: &'a ReportedRun<'a>,
     summary: Cow<'a, [SummaryRow]>,
     /// Rows of the summary, by cell and metric.
     rows: Vec<HashMap<Metric, usize>>,
-    /// Cells by their ids.
-    places: HashMap<&'a str, usize>,
+    /// The index in the plan of the cell with each id.
+    cell_indices: HashMap<&'a str, usize>,
     /// Measured trials of each cell: those that the run needs, and the records of them.
     needed: Vec<u32>,
     records: Vec<Vec<&'a TrialRecord>>,
@@ -92,7 +92,7 @@ pub(crate) enum Style {
     Seconds,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ResultsIndex<'a> {
     pub(crate) fn new(results: &'a ReportedRun<'a>) -> Self {
         // A run that ended early may have left no summary, but its trials are there.
         let summary = if results.summary.is_empty() {
@@ -101,15 +101,15 @@ impl<'a> Source<'a> {
             Cow::Borrowed(results.summary)
         };
         let cells = &results.plan.cells;
-        let places: HashMap<&str, usize> = cells
+        let cell_indices: HashMap<&str, usize> = cells
             .iter()
             .enumerate()
-            .map(|(place, cell)| (cell.id.as_str(), place))
+            .map(|(cell_index, cell)| (cell.id.as_str(), cell_index))
             .collect();
         let mut rows = vec![HashMap::new(); cells.len()];
         for (i, row) in summary.iter().enumerate() {
-            if let Some(place) = places.get(row.cell.as_str()) {
-                rows[*place].insert(row.metric, i);
+            if let Some(cell_index) = cell_indices.get(row.cell.as_str()) {
+                rows[*cell_index].insert(row.metric, i);
             }
         }
         let mut needed = vec![0; cells.len()];
@@ -133,11 +133,11 @@ impl<'a> Source<'a> {
             .filter(|record| is_measured(record))
             .collect();
         let is_disturbed = |record: &&&TrialRecord| record.flags.contains(&Flag::Disturbed);
-        let mut source = Self {
+        let mut index = Self {
             results,
             summary,
             rows,
-            places,
+            cell_indices,
             needed,
             records,
             pairs: distinct(compared.map(Pair::of)),
@@ -146,11 +146,11 @@ impl<'a> Source<'a> {
             everywhere: vec![],
         };
         let is_everywhere = |flag: &Flag| match flag {
-            Flag::Disturbed => source.disturbed == source.completed,
-            _ => source.limited(*flag) == cells.len(),
+            Flag::Disturbed => index.disturbed == index.completed,
+            _ => index.limited(*flag) == cells.len(),
         };
-        source.everywhere = BUSY.into_iter().filter(is_everywhere).collect();
-        source
+        index.everywhere = BUSY.into_iter().filter(is_everywhere).collect();
+        index
     }
 
     pub(crate) fn plan(&self) -> &'a Plan {
@@ -187,13 +187,15 @@ impl<'a> Source<'a> {
     }
 
     pub(crate) fn row(&self, cell: &Cell, metric: Metric) -> Option<&SummaryRow> {
-        let row = self.rows[self.place(&cell.id)?].get(&metric)?;
+        let row = self.rows[self.cell_index(&cell.id)?].get(&metric)?;
         self.summary.get(*row)
     }
 
     /// The records of the measured trials of a cell, of every attempt.
     pub(crate) fn trials(&self, cell: &Cell) -> impl Iterator<Item = &'a TrialRecord> {
-        let records = self.place(&cell.id).map(|place| &self.records[place]);
+        let records = self
+            .cell_index(&cell.id)
+            .map(|cell_index| &self.records[cell_index]);
         records.into_iter().flatten().copied()
     }
 
@@ -227,18 +229,18 @@ impl<'a> Source<'a> {
         self.completed() != [0, 0]
     }
 
-    /// The place of a pair among those that are not the raw reference.
-    pub(crate) fn place_of(&self, pair: Pair<'_>) -> Option<usize> {
+    /// The index of a pair among those that are not the raw reference.
+    pub(crate) fn pair_index(&self, pair: Pair<'_>) -> Option<usize> {
         self.pairs.iter().position(|known| *known == pair)
     }
 
-    fn place(&self, id: &str) -> Option<usize> {
-        self.places.get(id).copied()
+    fn cell_index(&self, id: &str) -> Option<usize> {
+        self.cell_indices.get(id).copied()
     }
 
     /// The cell with this id.
     pub(crate) fn cell_called(&self, id: &str) -> Option<&'a Cell> {
-        self.plan().cells.get(self.place(id)?)
+        self.plan().cells.get(self.cell_index(id)?)
     }
 
     /// The cell of a table's row and column. The raw reference stands beside every transport that
@@ -254,7 +256,7 @@ impl<'a> Source<'a> {
         cell: &Cell,
         metric: Metric,
         style: Style,
-    ) -> Option<table::Cell> {
+    ) -> Option<table::Field> {
         let row = self.row(cell, metric)?;
         let scale = match style {
             Style::Scaled => Scale::of(row.unit, row.median),
@@ -267,7 +269,7 @@ impl<'a> Source<'a> {
             Style::Scaled => units::text(row.unit, row.median),
             Style::Seconds => scale.number(row.median),
         };
-        Some(table::Cell {
+        Some(table::Field {
             text,
             interval: ends.map(|(low, high)| scale.interval(low, high)),
             notes: self.notes(notes, cell, row),
@@ -276,12 +278,12 @@ impl<'a> Source<'a> {
                 metric,
                 value: row.median,
             }),
-            ..table::Cell::default()
+            ..table::Field::default()
         })
     }
 
     /// The share of the raw reference, if there is one to compare with.
-    pub(crate) fn share(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Cell> {
+    pub(crate) fn share(&self, notes: &mut Notes, cell: &Cell, metric: Metric) -> Option<table::Field> {
         let row = self.row(cell, metric)?;
         let share = Ratio {
             value: row.share_of_raw?,
@@ -300,7 +302,7 @@ impl<'a> Source<'a> {
         (name, other): (&str, &Cell),
         metric: Metric,
         share: Ratio,
-    ) -> table::Cell {
+    ) -> table::Field {
         let ends = share.low.zip(share.high);
         let scale = ends.map_or(PERCENT, |ends| PERCENT.resolving(share.value, ends));
         let row = self.row(cell, metric);
@@ -313,17 +315,17 @@ impl<'a> Source<'a> {
                 .map(|text| notes.index(format!("{name}: {text}"))),
         );
         marks.sort_unstable();
-        table::Cell {
+        table::Field {
             text: scale.text(share.value),
             interval: ends.map(|(low, high)| scale.interval(low, high)),
             notes: marks,
-            ..table::Cell::default()
+            ..table::Field::default()
         }
     }
 
     /// What the client used and what the server did, in one unit, without intervals, as `a / b`; one value
     /// where one process is both.
-    pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Cell> {
+    pub(crate) fn both(&self, notes: &mut Notes, cell: &Cell, metrics: [Metric; 2]) -> Option<table::Field> {
         let [client, server] = metrics.map(|metric| self.row(cell, metric));
         let client = client?;
         let text = if cell.has_process(Role::Server) {
@@ -333,18 +335,18 @@ impl<'a> Source<'a> {
         } else {
             Scale::of(client.unit, client.median).text(client.median)
         };
-        Some(table::Cell {
+        Some(table::Field {
             text,
             notes: self.notes(notes, cell, client),
-            ..table::Cell::default()
+            ..table::Field::default()
         })
     }
 
     /// Why there is no value.
-    pub(crate) fn missing(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> table::Cell {
+    pub(crate) fn missing(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> table::Field {
         let id = id(pair, path, parameters);
-        match self.place(&id) {
-            Some(place) if self.results.tally.failed_of_cell(place) > 0 => "failed".into(),
+        match self.cell_index(&id) {
+            Some(cell_index) if self.results.tally.failed_of_cell(cell_index) > 0 => "failed".into(),
             Some(_) => "not run".into(),
             None if self.plan().skipped.iter().any(|skipped| skipped.id == id) => SKIPPED.into(),
             None => NOTHING.into(),
@@ -364,7 +366,9 @@ impl<'a> Source<'a> {
 
     /// What limits the trust in a value: flags, and trials that have none.
     fn remarks(&self, cell: &Cell, row: &SummaryRow) -> impl Iterator<Item = String> {
-        let needed = self.place(&cell.id).map(|place| self.needed[place]);
+        let needed = self
+            .cell_index(&cell.id)
+            .map(|cell_index| self.needed[cell_index]);
         let fewer = needed.filter(|&needed| row.count < needed).map(|needed| {
             let interval = if row.ci95_low.is_none() && needed >= VALUES_MIN {
                 ", too few for an interval"
@@ -415,21 +419,21 @@ impl<'a> Source<'a> {
 
 /// The trials by cell, to compare two cells in the same iterations.
 pub(crate) struct Ratios<'a> {
-    source: &'a Source<'a>,
+    index: &'a ResultsIndex<'a>,
     trials: Vec<Vec<&'a TrialRecord>>,
 }
 
 impl<'a> Ratios<'a> {
-    pub(crate) fn new(source: &'a Source<'a>) -> Self {
+    pub(crate) fn new(index: &'a ResultsIndex<'a>) -> Self {
         Self {
-            source,
-            trials: measured(source.plan(), source.results.trials),
+            index,
+            trials: measured(index.plan(), index.results.trials),
         }
     }
 
     /// A metric of a cell as a share of another's.
     pub(crate) fn share(&self, cell: &Cell, of: &Cell, metric: Metric) -> Option<Ratio> {
-        let trials = |cell: &Cell| self.trials.get(self.source.place(&cell.id)?);
+        let trials = |cell: &Cell| self.trials.get(self.index.cell_index(&cell.id)?);
         share(trials(cell)?, trials(of)?, metric)
     }
 }

@@ -1,4 +1,4 @@
-//! Values of runs, as a document has them, and of each only what differs.
+//! The fields of a value as a document has them, and the fields that differ between runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
