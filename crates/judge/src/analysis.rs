@@ -1,4 +1,4 @@
-//! What is known of a run at its interim checks.
+//! The state of a run at its interim checks.
 
 use perfrun_contract::{
     compare::{Bound, CellPair, Finding, NoFinding, NotNeeded, Verdict},
@@ -12,16 +12,16 @@ use crate::{
     expectations::{self, AllowedRegression, CellExpectation, Evaluation},
     family::{self, Member},
     holm,
-    outcomes::{ComparisonInput, TestResult, outcomes},
+    hypothesis_tests::{ComparisonInput, TestResult, test_comparisons},
     pairs::{Pair, Trials, differences, failed},
 };
 
-/// What is known of a run.
+/// The comparisons and expectations of a run, and what its interim checks found.
 pub(crate) struct Analysis<'a> {
     plan: &'a Plan,
     pub(crate) trials: Trials<'a>,
-    pub(crate) compared: Vec<ComparisonState>,
-    pub(crate) expected: Vec<Expected>,
+    pub(crate) comparisons: Vec<ComparisonState>,
+    pub(crate) expectations: Vec<ExpectationState>,
     /// In the order of the plan.
     pub(crate) cell_pairs: Vec<CellPairState<'a>>,
     /// The iterations of the check at which everything was settled.
@@ -35,14 +35,14 @@ pub(crate) struct ComparisonState {
 }
 
 /// An expectation, and what the last check found.
-pub(crate) struct Expected {
+pub(crate) struct ExpectationState {
     pub(crate) expectation: CellExpectation,
     pub(crate) evaluation: Evaluation,
     /// The pairs of cells that the expectation is about.
     cell_pairs: Vec<usize>,
 }
 
-/// What is known of a pair of cells.
+/// A pair of cells, its pairs of trials, and whether it is settled.
 pub(crate) struct CellPairState<'a> {
     cells: CellPair,
     /// Its last check.
@@ -52,7 +52,7 @@ pub(crate) struct CellPairState<'a> {
     pub(crate) is_settled: bool,
 }
 
-impl Expected {
+impl ExpectationState {
     /// Whether it is about pairs of cells, and all of them are settled.
     fn is_about_settled(&self, states: &[CellPairState<'_>]) -> bool {
         let mut own = self.cell_pairs.iter();
@@ -75,8 +75,8 @@ impl<'a> Analysis<'a> {
             pairs: vec![],
             is_settled: false,
         };
-        let compared = |member| ComparisonState { member, found: None };
-        let expected = |expectation: CellExpectation| Expected {
+        let untested = |member| ComparisonState { member, found: None };
+        let unevaluated = |expectation: CellExpectation| ExpectationState {
             expectation,
             evaluation: expectations::inconclusive("no pair of trials"),
             cell_pairs: expectation.cell_pairs(plan).collect(),
@@ -84,8 +84,8 @@ impl<'a> Analysis<'a> {
         let mut analysis = Self {
             plan,
             trials: Trials::of(plan, records),
-            compared: family::of(plan).into_iter().map(compared).collect(),
-            expected: CellExpectation::of(plan).into_iter().map(expected).collect(),
+            comparisons: family::of(plan).into_iter().map(untested).collect(),
+            expectations: CellExpectation::of(plan).into_iter().map(unevaluated).collect(),
             cell_pairs: plan.judging.cell_pairs.iter().map(unchecked).collect(),
             settled_after: None,
         };
@@ -123,17 +123,17 @@ impl<'a> Analysis<'a> {
     /// Takes back what was found of some pairs of cells, and what follows from it. `explanation`
     /// is a sentence.
     pub(crate) fn withdraw(&mut self, is_void: &[bool], reason: NoFinding, explanation: &str) {
-        for compared in &mut self.compared {
-            let void = is_void[compared.member.cell_pair];
-            if let Some(found) = compared.found.as_mut().filter(|_| void) {
+        for state in &mut self.comparisons {
+            let void = is_void[state.member.cell_pair];
+            if let Some(found) = state.found.as_mut().filter(|_| void) {
                 (found.finding, found.reason) = (Finding::NotComparable, Some(reason));
             }
         }
-        for Expected {
+        for ExpectationState {
             expectation,
             evaluation,
             ..
-        } in &mut self.expected
+        } in &mut self.expectations
         {
             if expectation.cell_pair.is_some_and(|cell_pair| is_void[cell_pair]) {
                 evaluation.verdict = Verdict::Inconclusive;
@@ -183,12 +183,12 @@ impl<'a> Analysis<'a> {
                 obstacle: comparison::obstacle(&cell_pair.pairs, member.metric),
             }
         };
-        let inputs = self.compared.iter_mut().map(|compared| {
-            let input = input(compared);
-            (compared, input)
+        let inputs = self.comparisons.iter_mut().map(|state| {
+            let input = input(state);
+            (state, input)
         });
-        for (compared, new) in outcomes(inputs.collect(), check.share) {
-            compared.found = new.or(compared.found.take());
+        for (state, new) in test_comparisons(inputs.collect(), check.share) {
+            state.found = new.or(state.found.take());
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Analysis<'a> {
             else {
                 return None;
             };
-            let found = self.compared.iter().find(|ComparisonState { member, .. }| {
+            let found = self.comparisons.iter().find(|ComparisonState { member, .. }| {
                 member.cell_pair == cell_pair && member.metric == planned.metric
             });
             let found = found?.found.as_ref()?;
@@ -215,18 +215,17 @@ impl<'a> Analysis<'a> {
                 p_failing,
             })
         };
-        let regressions = self.expected.iter_mut().map(|expected| {
-            let regression = allowed(expected.expectation);
-            (expected, regression)
+        let regressions = self.expectations.iter_mut().map(|state| {
+            let regression = allowed(state.expectation);
+            (state, regression)
         });
-        for (expected, new) in expectations::evaluate_regressions(regressions.collect(), check.share) {
-            let expectation = expected.expectation;
-            let is_open = expectation.cell_pair.is_none() && !expected.is_about_settled(&self.cell_pairs);
+        for (state, new) in expectations::evaluate_regressions(regressions.collect(), check.share) {
+            let expectation = state.expectation;
+            let is_open = expectation.cell_pair.is_none() && !state.is_about_settled(&self.cell_pairs);
             if let Some(evaluation) = new {
-                expected.evaluation = evaluation;
+                state.evaluation = evaluation;
             } else if is_open {
-                expected.evaluation =
-                    expectations::evaluate_bound(self.plan, &self.trials, expectation, check);
+                state.evaluation = expectations::evaluate_bound(self.plan, &self.trials, expectation, check);
             }
         }
     }
@@ -246,9 +245,9 @@ impl<'a> Analysis<'a> {
 
     /// Whether everything about all pairs of cells is settled, and what is expected of other cells.
     fn are_all_settled(&self) -> bool {
-        let mut expected = self.expected.iter();
+        let mut expectations = self.expectations.iter();
         self.cell_pairs.iter().all(|cell_pair| cell_pair.is_settled)
-            && expected.all(|expected| !expected.cell_pairs.is_empty() || expected.is_conclusive())
+            && expectations.all(|state| !state.cell_pairs.is_empty() || state.is_conclusive())
     }
 
     /// Whether everything about a pair of cells is settled: what is expected, or else its findings. A
@@ -257,7 +256,7 @@ impl<'a> Analysis<'a> {
     /// difference.
     fn is_settled(&self, cell_pair: usize) -> bool {
         let CellPairState { cells, check, .. } = self.cell_pairs[cell_pair];
-        let metrics = self.compared_of(cell_pair).count();
+        let metrics = self.results_of(cell_pair).count();
         if cells.control.is_some() && !check.is_enough_for_control(self.plan, metrics) {
             return false;
         }
@@ -267,7 +266,7 @@ impl<'a> Analysis<'a> {
 
     /// Whether half of the interval of each ratio of a pair of cells is at most this share wide.
     fn is_precise(&self, cell_pair: usize, target: f64) -> bool {
-        self.compared_of(cell_pair).all(|found| {
+        self.results_of(cell_pair).all(|found| {
             let comparable = found.filter(|found| found.finding != Finding::NotComparable);
             let interval = comparable.and_then(|found| found.location?.interval);
             interval.is_some_and(|(low, high)| ((high - low) / 2.0).exp_m1() <= target)
@@ -275,21 +274,21 @@ impl<'a> Analysis<'a> {
     }
 
     /// What was found about each metric of a pair of cells.
-    fn compared_of(&self, cell_pair: usize) -> impl Iterator<Item = Option<&TestResult>> {
-        let own = self.compared.iter();
-        own.filter(move |compared| compared.member.cell_pair == cell_pair)
-            .map(|compared| compared.found.as_ref())
+    fn results_of(&self, cell_pair: usize) -> impl Iterator<Item = Option<&TestResult>> {
+        let own = self.comparisons.iter();
+        own.filter(move |state| state.member.cell_pair == cell_pair)
+            .map(|state| state.found.as_ref())
     }
 
     fn is_conclusive(&self, cell_pair: usize) -> bool {
-        let expected = self.expected.iter();
-        let mut own = expected
-            .filter(|expected| expected.cell_pairs.contains(&cell_pair))
+        let expectations = self.expectations.iter();
+        let mut own = expectations
+            .filter(|state| state.cell_pairs.contains(&cell_pair))
             .peekable();
         if own.peek().is_some() {
-            return own.all(Expected::is_conclusive);
+            return own.all(ExpectationState::is_conclusive);
         }
-        self.compared_of(cell_pair).all(|found| {
+        self.results_of(cell_pair).all(|found| {
             let finding = found.map(|found| found.finding);
             matches!(finding, Some(Finding::Better | Finding::Worse | Finding::Same))
         })

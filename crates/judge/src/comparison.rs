@@ -10,8 +10,8 @@ use perfrun_contract::{
 
 use crate::{
     family::Member,
+    hypothesis_tests::TestResult,
     median::median,
-    outcomes::TestResult,
     pairs::{self, Pair, PairStatus},
     signed_rank::Location,
 };
@@ -25,12 +25,12 @@ pub(crate) fn obstacle(pairs: &[Pair<'_>], metric: Metric) -> Option<NoFinding> 
             .filter(|pair| has(pair.baseline) || has(pair.candidate))
             .count()
     };
-    let of_fate = |status| pairs.iter().filter(|pair| pair.status == status).count();
-    let counting = of_fate(PairStatus::Counts);
+    let with_status = |status| pairs.iter().filter(|pair| pair.status == status).count();
+    let counting = with_status(PairStatus::Counts);
     let is_measured = counting == 0 || pairs.iter().any(|pair| pair.difference(metric).is_some());
     if have(Flag::DebugBuild) > 0 {
         Some(NoFinding::DebugBuild)
-    } else if 2 * of_fate(PairStatus::Disturbed) > pairs.len() {
+    } else if 2 * with_status(PairStatus::Disturbed) > pairs.len() {
         Some(NoFinding::Disturbed)
     } else if !is_measured {
         Some(NoFinding::NotMeasured)

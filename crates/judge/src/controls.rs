@@ -15,8 +15,8 @@ use crate::{
     analysis::Analysis,
     comparison::{comparison, obstacle},
     family::Member,
+    hypothesis_tests::{ComparisonInput, test_comparisons},
     machines::machines_differ,
-    outcomes::{ComparisonInput, outcomes},
     pairs::differences,
 };
 
@@ -45,7 +45,7 @@ pub(crate) fn check(
         let pairs = analysis.trials.pairs(of_control, check.iterations);
         let obstacle_of_machines =
             machines_differ(plan, nodes, of_control).then_some(NoFinding::DifferentMachines);
-        let members = analysis.compared.iter().map(|compared| compared.member);
+        let members = analysis.comparisons.iter().map(|state| state.member);
         let members = members.filter(|member| member.cell_pair == index);
         let input = |member: &Member| ComparisonInput::Open {
             differences: differences(&pairs, member.metric),
@@ -54,7 +54,7 @@ pub(crate) fn check(
         };
         let share = check.error_of_control(plan) / ALPHA;
         let inputs = members.map(|member| (member, input(&member))).collect();
-        for (member, found) in outcomes(inputs, share) {
+        for (member, found) in test_comparisons(inputs, share) {
             let Some(found) = found else {
                 continue;
             };

@@ -15,8 +15,8 @@ use crate::{
     check::InterimCheck,
     comparison::ratio,
     holm,
+    hypothesis_tests::TestResult,
     median::{median, median_interval},
-    outcomes::TestResult,
     pairs::{self, Trials},
     signed_rank::{Location, SignedRank},
     text,
@@ -84,7 +84,7 @@ pub(crate) struct AllowedRegression<'a> {
     pub(crate) found: &'a TestResult,
     pub(crate) metric: Metric,
     pub(crate) share: f64,
-    /// Pairs in which only the baseline failed, and only the candidate.
+    /// The numbers of pairs in which only the baseline failed, and in which only the candidate failed.
     pub(crate) failed: [usize; 2],
     /// See [`p_of_failures`], corrected for the number of pairs of cells.
     pub(crate) p_failing: f64,

@@ -11,9 +11,9 @@ mod controls;
 mod expectations;
 mod family;
 mod holm;
+mod hypothesis_tests;
 mod machines;
 mod median;
-mod outcomes;
 mod overall;
 mod pairs;
 mod prediction;
@@ -35,7 +35,7 @@ use perfrun_contract::{
     record::TrialRecord,
 };
 
-use crate::analysis::{Analysis, ComparisonState, Expected};
+use crate::analysis::{Analysis, ComparisonState, ExpectationState};
 
 pub use self::{
     sentences::{
@@ -57,11 +57,11 @@ pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Inf
     let mut analysis = Analysis::of(plan, records);
     let controls = controls::check(plan, nodes, &mut analysis);
     machines::withdraw(plan, nodes, &mut analysis);
-    let gate = |Expected {
+    let gate = |ExpectationState {
                     expectation,
                     evaluation,
                     ..
-                }: &Expected| JudgedExpectation {
+                }: &ExpectationState| JudgedExpectation {
         expectation: expectation.index,
         cell: plan
             .cells
@@ -71,7 +71,7 @@ pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Inf
         verdict: evaluation.verdict,
         evidence: evaluation.evidence.clone(),
     };
-    let gates: Vec<JudgedExpectation> = analysis.expected.iter().map(gate).collect();
+    let gates: Vec<JudgedExpectation> = analysis.expectations.iter().map(gate).collect();
     Some(Judged {
         comparisons: comparisons(plan, &analysis),
         overall: overall::overall(plan, &analysis),
@@ -115,8 +115,8 @@ pub fn needs(plan: &Plan, records: &[TrialRecord]) -> Needs {
 }
 
 fn comparisons(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Comparison> {
-    let compared = analysis.compared.iter();
-    compared
+    let states = analysis.comparisons.iter();
+    states
         .filter_map(|ComparisonState { member, found }| {
             let cell_pair = plan.judging.cell_pairs[member.cell_pair];
             let pairs = &analysis.cell_pairs[member.cell_pair].pairs;

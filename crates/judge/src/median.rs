@@ -3,7 +3,7 @@
 use statrs::distribution::{Binomial, Discrete};
 
 /// The middle value, or the mean of the two middle values; of two infinite values that contradict each other,
-/// zero. NaN of none.
+/// zero. NaN without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

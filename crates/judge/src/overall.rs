@@ -11,17 +11,17 @@ use perfrun_contract::{
 use crate::{
     analysis::{Analysis, CellPairState, ComparisonState},
     comparison::{count, ratio},
-    outcomes::TestResult,
+    hypothesis_tests::TestResult,
     signed_rank::{Location, mean},
 };
 
 /// One for each metric that several pairs of cells are compared by, in the order of the comparisons. In each
-/// iteration the mean of their differences is taken: it varies less than each of them. Nothing of a metric
-/// with fewer than [`PAIRS_MIN`] such iterations. Nothing either if the pairs of cells have several
-/// baselines or candidates: their mean would say nothing about any of these.
+/// iteration the mean of their differences is taken: it varies less than each of them. A metric with fewer
+/// than [`PAIRS_MIN`] such iterations has none. Neither has one whose pairs of cells have several baselines
+/// or candidates: their mean would say nothing about any of these.
 pub(crate) fn overall(plan: &Plan, analysis: &Analysis<'_>) -> Vec<Overall> {
     let mut metrics: Vec<Metric> = vec![];
-    for ComparisonState { member, .. } in &analysis.compared {
+    for ComparisonState { member, .. } in &analysis.comparisons {
         if !metrics.contains(&member.metric) {
             metrics.push(member.metric);
         }
@@ -38,7 +38,7 @@ fn of_metric(plan: &Plan, analysis: &Analysis<'_>, metric: Metric) -> Option<Ove
             .as_ref()
             .is_some_and(|found| found.finding != Finding::NotComparable)
     };
-    let all = analysis.compared.iter();
+    let all = analysis.comparisons.iter();
     let compared: Vec<usize> = all
         .filter(|ComparisonState { member, found }| member.metric == metric && is_compared(found))
         .map(|compared| compared.member.cell_pair)

@@ -117,7 +117,7 @@ pub(crate) fn differences(pairs: &[Pair<'_>], metric: Metric) -> Vec<f64> {
     pairs.iter().filter_map(|pair| pair.difference(metric)).collect()
 }
 
-/// The numbers of pairs that count in which only the baseline failed, and only the candidate.
+/// The numbers of pairs that count in which only the baseline failed, and in which only the candidate failed.
 pub(crate) fn failed(pairs: &[Pair<'_>]) -> [usize; 2] {
     let counting = || pairs.iter().filter(|pair| pair.status == PairStatus::Counts);
     [

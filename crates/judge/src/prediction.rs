@@ -2,7 +2,7 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{outcomes::POWER_QUANTILE, signed_rank::mean};
+use crate::{hypothesis_tests::POWER_QUANTILE, signed_rank::mean};
 
 /// Where one more value lies, if all are independent and from one normal distribution, of which nothing else
 /// is known: (value − mean) / (s √(1 + 1/k)) of k values with the standard deviation s has Student's
@@ -17,7 +17,7 @@ pub(crate) struct Prediction {
 }
 
 impl Prediction {
-    /// `None` of fewer than two values: they do not vary.
+    /// `None` for fewer than two values: they do not vary.
     pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let count = values.len() as f64;
         let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;

@@ -82,7 +82,7 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
                 .map(with_verdict(Verdict::Pass)),
         )
         .chain(of(|finding| finding == Finding::Inconclusive))
-        .chain(of(says_nothing))
+        .chain(of(is_not_comparable))
         .chain(
             judged
                 .overall
@@ -140,7 +140,7 @@ pub fn control_differs(plan: &Plan, control: &Comparison, basis: Basis) -> Strin
 }
 
 /// Whether a comparison has found nothing that this version knows.
-fn says_nothing(finding: Finding) -> bool {
+fn is_not_comparable(finding: Finding) -> bool {
     matches!(finding, Finding::NotComparable | Finding::Newer(_))
 }
 
@@ -207,9 +207,10 @@ impl<'a> Names<'a> {
     /// One sentence for each control that differs, one about those that do not, and one for each reason why
     /// some say nothing.
     fn controls(&self, controls: &[Comparison], basis: Basis) -> Vec<Sentence> {
-        let (silent, speaking): (Vec<&Comparison>, Vec<_>) =
-            controls.iter().partition(|control| says_nothing(control.finding));
-        let (differing, alike): (Vec<&Comparison>, Vec<_>) = speaking
+        let (not_comparable, comparable): (Vec<&Comparison>, Vec<_>) = controls
+            .iter()
+            .partition(|control| is_not_comparable(control.finding));
+        let (differing, alike): (Vec<&Comparison>, Vec<_>) = comparable
             .into_iter()
             .partition(|control| control.finding.differs());
         let differing = differing
@@ -231,14 +232,19 @@ impl<'a> Names<'a> {
             );
             Sentence::new(verdict, text)
         });
-        let silent = self.reasons(silent, basis).into_iter().map(|(reason, count)| {
-            format!("The control says nothing of {count} of {all} comparisons with its baseline: {reason}.")
-        });
+        let not_comparable = self
+            .reasons(not_comparable, basis)
+            .into_iter()
+            .map(|(reason, count)| {
+                format!(
+                    "The control says nothing of {count} of {all} comparisons with its baseline: {reason}."
+                )
+            });
         let inconclusive = |text| Sentence::new(Verdict::Inconclusive, text);
         differing
             .map(inconclusive)
             .chain(alike)
-            .chain(silent.map(inconclusive))
+            .chain(not_comparable.map(inconclusive))
             .collect()
     }
 
@@ -302,11 +308,11 @@ impl<'a> Names<'a> {
 
     /// How many comparisons say nothing, for each reason.
     fn not_comparable(&self, comparisons: &[Comparison], basis: Basis) -> Vec<String> {
-        let silent = comparisons
+        let not_comparable = comparisons
             .iter()
-            .filter(|comparison| says_nothing(comparison.finding));
+            .filter(|comparison| is_not_comparable(comparison.finding));
         let of = comparisons.len();
-        let reasons = self.reasons(silent, basis).into_iter();
+        let reasons = self.reasons(not_comparable, basis).into_iter();
         reasons
             .map(|(reason, count)| format!("Not comparable: {count} of {of}: {reason}."))
             .collect()
@@ -315,11 +321,11 @@ impl<'a> Names<'a> {
     /// Why comparisons say nothing, and how many of them for each reason.
     fn reasons<'c>(
         &self,
-        silent: impl IntoIterator<Item = &'c Comparison>,
+        not_comparable: impl IntoIterator<Item = &'c Comparison>,
         basis: Basis,
     ) -> BTreeMap<String, usize> {
         let mut reasons = BTreeMap::new();
-        for comparison in silent {
+        for comparison in not_comparable {
             *reasons.entry(self.reason(comparison, basis)).or_default() += 1;
         }
         reasons

@@ -11,8 +11,8 @@ use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use crate::{
     expectations::{AllowedRegression, evaluate_regressions},
+    hypothesis_tests::{ComparisonInput, TestResult, test_comparisons},
     median::{median, median_interval},
-    outcomes::{ComparisonInput, TestResult, outcomes},
     signed_rank::{Location, SignedRank},
 };
 
@@ -169,8 +169,8 @@ fn found(cells: &[Vec<f64>], share: f64) -> Vec<TestResult> {
         };
         ((), open)
     };
-    let outcomes = outcomes(cells.iter().map(input).collect(), share);
-    outcomes.into_iter().filter_map(|((), found)| found).collect()
+    let tested = test_comparisons(cells.iter().map(input).collect(), share);
+    tested.into_iter().filter_map(|((), found)| found).collect()
 }
 
 fn differs(found: &TestResult) -> bool {

@@ -45,12 +45,15 @@ pub(crate) struct TestResult {
 ///
 /// A comparison that was found to differ at an earlier check leaves the family: if that was an error, it is
 /// one of the earlier check. A comparison that was settled otherwise stays in the family.
-pub(crate) fn outcomes<T>(inputs: Vec<(T, ComparisonInput)>, share: f64) -> Vec<(T, Option<TestResult>)> {
-    outcomes_from(inputs, share, PAIRS_MIN as usize)
+pub(crate) fn test_comparisons<T>(
+    inputs: Vec<(T, ComparisonInput)>,
+    share: f64,
+) -> Vec<(T, Option<TestResult>)> {
+    test_comparisons_from(inputs, share, PAIRS_MIN as usize)
 }
 
-/// As [`outcomes`], where fewer differences than `least` have no finding.
-pub(crate) fn outcomes_from<T>(
+/// As [`test_comparisons`], where fewer differences than `least` have no finding.
+pub(crate) fn test_comparisons_from<T>(
     inputs: Vec<(T, ComparisonInput)>,
     share: f64,
     least: usize,
