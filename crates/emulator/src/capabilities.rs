@@ -26,13 +26,13 @@ const SCRATCH_PEER: &str = "netemtrypeer";
 
 /// Tries each backend in the network namespace of the calling thread, and checks that nothing on this
 /// interface is in the way. Takes some milliseconds and leaves nothing.
-pub fn probe(interface: &str) -> Capabilities {
+pub fn detect(interface: &str) -> Capabilities {
     let index = find(interface);
-    let kernel = |index| try_kernel().and_then(|()| find_root_free(interface, index));
+    let kernel = |index| try_kernel().and_then(|()| check_root_is_free(interface, index));
     Capabilities {
         kernel: ability(index.clone().and_then(kernel)),
         userspace: ability(index.and_then(|_| try_userspace())),
-        real_time: ability(realtime::probe().map_err(Refusal::of_priority)),
+        real_time: ability(realtime::try_acquire().map_err(Refusal::of_priority)),
     }
 }
 
@@ -102,7 +102,7 @@ impl Refusal {
 fn try_kernel() -> Result<(), Refusal> {
     let mut scratch = Scratch::make()?;
     let index = scratch.index;
-    kernel::probe(&mut scratch.netlink, index).map_err(|error| match &error {
+    kernel::try_on_scratch_device(&mut scratch.netlink, index).map_err(|error| match &error {
         kernel::Error::Add {
             kind: "netem",
             source,
@@ -161,7 +161,7 @@ fn find(interface: &str) -> Result<u32, Refusal> {
     Ok(device.index)
 }
 
-fn find_root_free(interface: &str, index: u32) -> Result<(), Refusal> {
+fn check_root_is_free(interface: &str, index: u32) -> Result<(), Refusal> {
     let taken = kernel::root_taken(&mut connect()?, index);
     match taken.map_err(Refusal::of_netlink(Obstacle::Other, "qdisc"))? {
         None => Ok(()),

@@ -76,22 +76,22 @@ pub fn clear(interface: &str) -> Result<bool, Error> {
 impl Emulator {
     /// Impairs what leaves this interface of the calling thread's network namespace. Takes over what a killed
     /// emulator has left there.
-    pub fn start(interface: &str, link: &OutgoingLinks, options: Options) -> Result<Self, Error> {
+    pub fn start(interface: &str, links: &OutgoingLinks, options: Options) -> Result<Self, Error> {
         let kind = match options.backend {
             Backend::Kernel => ActiveBackend::Kernel,
             Backend::Userspace => ActiveBackend::Userspace,
-            Backend::Auto => capabilities::probe(interface).choose(link)?,
+            Backend::Auto => capabilities::detect(interface).choose(links)?,
         };
         let mut cleared = Interface::open(interface, EGRESS)?;
         // What the other backend has left is removed last, so that no packet passes unimpaired in between.
         Ok(Self(match kind {
             ActiveBackend::Kernel => {
-                let kernel = Kernel::start(interface, link)?;
+                let kernel = Kernel::start(interface, links)?;
                 userspace::clear(&mut cleared)?;
                 Inner::Kernel(kernel)
             }
             ActiveBackend::Userspace => {
-                let userspace = Userspace::start(interface, link, options.seed)?;
+                let userspace = Userspace::start(interface, links, options.seed)?;
                 kernel::clear(&mut cleared)?;
                 Inner::Userspace(userspace)
             }
@@ -102,10 +102,10 @@ impl Emulator {
     /// unless the mode changes in the kernel: then they are lost.
     ///
     /// Links that impair nothing leave nothing on the interface.
-    pub fn set(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
+    pub fn set(&mut self, links: &OutgoingLinks) -> Result<(), Error> {
         match &mut self.0 {
-            Inner::Kernel(kernel) => Ok(kernel.set(link)?),
-            Inner::Userspace(userspace) => Ok(userspace.set(link)?),
+            Inner::Kernel(kernel) => Ok(kernel.set(links)?),
+            Inner::Userspace(userspace) => Ok(userspace.set(links)?),
         }
     }
 

@@ -79,11 +79,11 @@ pub enum AddressLocation {
 /// Where an address is, seen from an interface of the calling thread's network namespace.
 pub fn locate(interface: &str, address: IpAddr) -> Result<AddressLocation, Error> {
     let mut interface = Interface::open(interface, EGRESS)?;
-    let way = interface
+    let route = interface
         .netlink
-        .way(address)
+        .route_to(address)
         .map_err(interface::Error::Connect)?;
-    Ok(match way {
+    Ok(match route {
         Some(KernelRoute::Own) => AddressLocation::Own,
         Some(KernelRoute::Out(index)) if index == interface.rules.interface => AddressLocation::Behind,
         Some(KernelRoute::Out(_)) | None => AddressLocation::Elsewhere,

@@ -79,8 +79,8 @@ impl Interface {
     }
 
     /// Checks that filters still catch the packets that a link impairs.
-    pub(crate) fn verify(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
-        if link.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
+    pub(crate) fn verify(&mut self, links: &OutgoingLinks) -> Result<(), Error> {
+        if links.impairs() && !self.filters(|rules, netlink| rules.has_catching_filters(netlink))? {
             return Err(Error::Removed {
                 device: self.name.clone(),
             });

@@ -128,7 +128,7 @@ pub enum Error {
 /// Impairment by netem. Dropping it removes the impairment.
 pub(crate) struct Kernel {
     interface: Interface,
-    link: OutgoingLinks,
+    links: OutgoingLinks,
     /// The counts of netem when counting began, for each of the routes: netem never resets them.
     counts_before: Vec<QdiscStats>,
     /// Whether this emulator has set the root. If so, the root is removed with this value.
@@ -137,15 +137,15 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, link: &OutgoingLinks) -> Result<Self, Error> {
+    pub(crate) fn start(device: &str, links: &OutgoingLinks) -> Result<Self, Error> {
         let mut kernel = Self {
             interface: Interface::open(device, ROOT)?,
-            link: OutgoingLinks::default(),
+            links: OutgoingLinks::default(),
             counts_before: Vec::new(),
             owns_root: false,
         };
         kernel.prepare_root()?;
-        kernel.set(link)?;
+        kernel.set(links)?;
         Ok(kernel)
     }
 
@@ -182,22 +182,22 @@ impl Kernel {
     }
 
     /// Replaces the links. If only parameters change, packets in flight arrive as decided.
-    pub(crate) fn set(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
-        let routes = link.routes();
+    pub(crate) fn set(&mut self, links: &OutgoingLinks) -> Result<(), Error> {
+        let routes = links.routes();
         if routes.len() > KERNEL_ROUTES_MAX {
             return Err(Error::TooManyRoutes(routes.len()));
         }
-        if !link.impairs() {
+        if !links.impairs() {
             self.remove()?;
-            self.link = link.clone();
+            self.links = links.clone();
             return self.reset_counts();
         }
         if !self.owns_root {
             self.prepare_root()?;
         }
-        let before = self.set_routes(link, None)?;
-        let peers = rules::impaired(link).into_iter().map(|(peer, route)| {
-            let class = if link.routes()[route].impairment.is_none() {
+        let before = self.set_routes(links, None)?;
+        let peers = rules::impaired(links).into_iter().map(|(peer, route)| {
+            let class = if links.routes()[route].impairment.is_none() {
                 1
             } else {
                 class(route as u16)
@@ -216,7 +216,7 @@ impl Kernel {
                 self.remove_route(number)?;
             }
         }
-        self.link = link.clone();
+        self.links = links.clone();
         self.verify()?;
         self.reset_counts()
     }
@@ -229,7 +229,7 @@ impl Kernel {
 
     /// Starts the random decisions of this seed.
     pub(crate) fn reseed(&mut self, seed: u64) -> Result<(), Error> {
-        self.set_routes(&self.link.clone(), Some(seed)).map(drop)
+        self.set_routes(&self.links.clone(), Some(seed)).map(drop)
     }
 
     /// The state of the links since counting began.
@@ -241,9 +241,9 @@ impl Kernel {
             held: stats.queued,
         };
         Ok(LinkState {
-            link: self.link.clone(),
+            link: self.links.clone(),
             backend: ActiveBackend::Kernel,
-            mode: mode(&self.link),
+            mode: mode(&self.links),
             traffic: self
                 .stats()?
                 .into_iter()
@@ -258,11 +258,11 @@ impl Kernel {
     fn stats(&mut self) -> Result<Vec<QdiscStats>, Error> {
         let qdiscs = qdiscs(&mut self.interface)?;
         let stats = |number| {
-            find(&qdiscs, number, mode(&self.link))
+            find(&qdiscs, number, mode(&self.links))
                 .and_then(|qdisc| qdisc.stats)
                 .unwrap_or_default()
         };
-        Ok((0..).take(self.link.routes().len()).map(stats).collect())
+        Ok((0..).take(self.links.routes().len()).map(stats).collect())
     }
 
     /// Keeps the impairment, which does not need this process.
@@ -279,15 +279,15 @@ impl Kernel {
     }
 
     /// Sets the parameters of all routes. Returns the queueing disciplines that were there before.
-    fn set_routes(&mut self, link: &OutgoingLinks, seed: Option<u64>) -> Result<Vec<Qdisc>, Error> {
+    fn set_routes(&mut self, links: &OutgoingLinks, seed: Option<u64>) -> Result<Vec<Qdisc>, Error> {
         let before = qdiscs(&mut self.interface)?;
-        for (number, route) in (0..).zip(link.routes()) {
+        for (number, route) in (0..).zip(links.routes()) {
             if !route.impairment.is_none() {
                 let mut options = Netem::of(&route.impairment).encode(&route.impairment);
                 if let Some(seed) = seed {
                     options.extend(netem::seed(seed.wrapping_add(number.into())));
                 }
-                self.set_route(number, options, mode(link), &before)?;
+                self.set_route(number, options, mode(links), &before)?;
             }
         }
         Ok(before)
@@ -327,14 +327,15 @@ impl Kernel {
 
     /// Compares the kernel's parameters with the configured ones.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        self.interface.verify(&self.link)?;
+        self.interface.verify(&self.links)?;
         let qdiscs = qdiscs(&mut self.interface)?;
-        for (number, route) in (0..).zip(self.link.routes()) {
+        for (number, route) in (0..).zip(self.links.routes()) {
             if route.impairment.is_none() {
                 continue;
             }
             let wanted = Netem::of(&route.impairment);
-            let has = find(&qdiscs, number, mode(&self.link)).and_then(|qdisc| Netem::decode(&qdisc.options));
+            let has =
+                find(&qdiscs, number, mode(&self.links)).and_then(|qdisc| Netem::decode(&qdisc.options));
             if has != Some(wanted) {
                 return Err(Error::NotAsSet {
                     peer: route.peers[0],
@@ -367,18 +368,18 @@ impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel")
             .field("device", &self.interface.name)
-            .field("link", &self.link)
+            .field("links", &self.links)
             .finish_non_exhaustive()
     }
 }
 
 /// netem's limit counts merged packets as one, and would make the queue as many times as long.
-fn mode(link: &OutgoingLinks) -> Mode {
-    let mut routes = link.routes().iter();
+fn mode(links: &OutgoingLinks) -> Mode {
+    let mut routes = links.routes().iter();
     if routes.any(|route| route.impairment.rate_bits_per_second.is_some()) {
         return Mode::PerPacket;
     }
-    link.mode()
+    links.mode()
 }
 
 /// The kind of the queueing discipline that another program has given the interface. `None` if there is none.
@@ -472,8 +473,8 @@ fn tbf_options(largest_frame: u32) -> Vec<u8> {
     ])
 }
 
-/// Checks that this kernel has netem, on a scratch device.
-pub(crate) fn probe(netlink: &mut Netlink, interface: u32) -> Result<(), Error> {
+/// Tries netem and all that it needs on a scratch device. An error if this kernel lacks anything.
+pub(crate) fn try_on_scratch_device(netlink: &mut Netlink, interface: u32) -> Result<(), Error> {
     let impairment = Impairment {
         delay: std::time::Duration::from_millis(1),
         ..Impairment::default()

@@ -147,7 +147,7 @@ impl Netlink {
     }
 
     /// Asks the kernel for the route to an address. `None` without a route.
-    pub(crate) fn way(&mut self, to: IpAddr) -> Result<Option<KernelRoute>, Error> {
+    pub(crate) fn route_to(&mut self, to: IpAddr) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         (
             message.header.address_family,
@@ -158,7 +158,11 @@ impl Netlink {
         };
         message.attributes.push(RouteAttribute::Destination(to.into()));
         match self.request(RouteNetlinkMessage::GetRoute(message), NLM_F_ACK) {
-            Ok(replies) => replies.first().and_then(way).map(Some).ok_or(Error::Garbled),
+            Ok(replies) => replies
+                .first()
+                .and_then(kernel_route)
+                .map(Some)
+                .ok_or(Error::Garbled),
             Err(Error::Refused { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -267,7 +271,7 @@ pub(crate) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-fn way(Reply(bytes): &Reply) -> Option<KernelRoute> {
+fn kernel_route(Reply(bytes): &Reply) -> Option<KernelRoute> {
     if *bytes.get(ROUTE_TYPE)? == RTN_LOCAL {
         return Some(KernelRoute::Own);
     }

@@ -25,8 +25,8 @@ pub fn acquire() -> Scheduling {
     }
 }
 
-/// Whether real-time priority is permitted, tried on a new thread.
-pub(crate) fn probe() -> io::Result<()> {
+/// Tries real-time priority on a new thread. An error if it is not permitted.
+pub(crate) fn try_acquire() -> io::Result<()> {
     std::thread::Builder::new()
         .name("netem-probe".to_owned())
         .spawn(set_real_time)?

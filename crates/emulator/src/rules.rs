@@ -157,9 +157,9 @@ impl Rules {
 /// Peers with an impairment, longer prefixes first, and the number of their route.
 ///
 /// A peer without an impairment is included if it is an exception to a shorter prefix with one.
-pub(crate) fn impaired(link: &OutgoingLinks) -> Vec<(Prefix, usize)> {
-    let peers = link.peers();
-    let has_impairment = |route: usize| !link.routes()[route].impairment.is_none();
+pub(crate) fn impaired(links: &OutgoingLinks) -> Vec<(Prefix, usize)> {
+    let peers = links.peers();
+    let has_impairment = |route: usize| !links.routes()[route].impairment.is_none();
     let is_exception = |peer: Prefix| {
         let mut shorter = peers.iter().filter(|(other, _)| other.length() < peer.length());
         shorter.any(|(other, route)| has_impairment(*route) && other.contains(peer.address()))
@@ -208,14 +208,14 @@ mod tests {
                 ..Impairment::default()
             },
         };
-        let link = OutgoingLinks::new(vec![
+        let links = OutgoingLinks::new(vec![
             route("10.0.0.0/8", 5),
             route("10.1.0.0/16", 0),
             route("10.1.2.0/24", 7),
             route("192.168.0.1", 0),
         ])
         .unwrap();
-        let caught: Vec<_> = impaired(&link)
+        let caught: Vec<_> = impaired(&links)
             .into_iter()
             .map(|(peer, route)| (peer.to_string(), route))
             .collect();

@@ -33,7 +33,7 @@ pub struct Status(Arc<UnixListener>);
 
 impl Status {
     /// Publishes the state of an interface of the calling thread's network namespace, from a thread of its
-    /// own. `state` reads it from the [`Emulator`](crate::Emulator); if it returns None, connections are
+    /// own. `state` reads it from the [`Emulator`](crate::Emulator); if it returns `None`, connections are
     /// closed without a reply.
     pub fn serve(
         interface: &str,
@@ -62,7 +62,7 @@ impl Drop for Status {
 }
 
 /// The state that the emulator of an interface in the calling thread's network namespace publishes, and its
-/// process. None for the process if it is not visible from here.
+/// process. `None` for the process if it is not visible from here.
 pub(crate) fn fetch(interface: &str) -> io::Result<(LinkState, Option<u32>)> {
     let stream = UnixStream::connect_addr(&address(interface)?)?;
     let peer = socket_peercred(&stream)?;

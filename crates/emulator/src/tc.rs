@@ -47,7 +47,7 @@ const TCA_STATS_PKT64: u16 = 8;
 pub(crate) const CLASS_ID: u16 = 1;
 
 /// The priority of a filter that is only tried: behind all others.
-const PROBE_PRIORITY: u16 = 0x7065;
+const DETECTION_PRIORITY: u16 = 0x7065;
 
 /// The kinds of filters that can select packets to peers. Kernels of clouds and desktops lack one or the
 /// other.
@@ -310,16 +310,16 @@ impl Netlink {
 
     /// The kind of filters that this kernel has, tried with one that changes nothing and is removed.
     pub(crate) fn classifier(&mut self, interface: u32, parent: TcHandle) -> Result<Classifier, Error> {
-        let probe = Filter {
+        let harmless = Filter {
             parent,
-            priority: PROBE_PRIORITY,
+            priority: DETECTION_PRIORITY,
             matches: Match::Everything,
             action: Action::Class(1),
         };
-        let classifier = self.add_first(interface, &probe)?;
+        let classifier = self.add_first(interface, &harmless)?;
         let present = KernelFilter {
-            priority: PROBE_PRIORITY,
-            ether_type: probe.matches.ether_type(),
+            priority: DETECTION_PRIORITY,
+            ether_type: harmless.matches.ether_type(),
             own: true,
         };
         self.remove_filters(interface, parent, present)?;

@@ -111,7 +111,7 @@ pub(crate) struct Userspace {
     clsact_is_own: bool,
     tap: Arc<Tap>,
     tap_index: u32,
-    link: OutgoingLinks,
+    links: OutgoingLinks,
     seed: Option<u64>,
     /// The TAP's count of dropped frames when counting began.
     overflowed_before: u64,
@@ -127,32 +127,32 @@ struct Thread {
 
 impl Userspace {
     /// Impairs what leaves the interface, which is in the network namespace of the calling thread.
-    pub(crate) fn start(device: &str, link: &OutgoingLinks, seed: Option<u64>) -> Result<Self, Error> {
+    pub(crate) fn start(device: &str, links: &OutgoingLinks, seed: Option<u64>) -> Result<Self, Error> {
         let mut interface = Interface::open(device, EGRESS)?;
         let (tap, _) = Tap::create(DEVICE).map_err(|error| match error.errno() {
             Errno::BUSY => Error::Taken,
             _ => Error::MakeTap(error),
         })?;
-        tap.keep_super_packets(link.mode() == Mode::SuperPackets)
+        tap.keep_super_packets(links.mode() == Mode::SuperPackets)
             .map_err(Error::MakeTap)?;
         let tap_index = set_up(&mut interface.netlink, interface.mtu)?;
         let index = interface.rules.interface;
         interface.rules.classifier = add_return(&mut interface.netlink, tap_index, index)?;
         let tap = Arc::new(tap);
-        let worker = Thread::spawn(Arc::clone(&tap), links(link, seed)).map_err(Error::Start)?;
+        let worker = Thread::spawn(Arc::clone(&tap), impaired_routes(links, seed)).map_err(Error::Start)?;
         let mut detour = Self {
             interface,
             clsact_is_own: false,
             tap,
             tap_index,
-            link: link.clone(),
+            links: links.clone(),
             seed,
             overflowed_before: 0,
             worker: Some(worker),
         };
         // Redirects last: if an earlier step fails, packets still pass.
         detour.take_over()?;
-        detour.redirect(link)?;
+        detour.redirect(links)?;
         Ok(detour)
     }
 
@@ -160,22 +160,22 @@ impl Userspace {
     ///
     /// If the new links impair nothing, the TAP and the thread stay idle: removing a device takes the kernel
     /// longer than everything else.
-    pub(crate) fn set(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
-        let keep = link.mode() == Mode::SuperPackets;
+    pub(crate) fn set(&mut self, links: &OutgoingLinks) -> Result<(), Error> {
+        let keep = links.mode() == Mode::SuperPackets;
         if !keep {
             self.tap.keep_super_packets(false).map_err(Error::MakeTap)?;
         }
-        self.send(Command::Set(Box::new(links(link, self.seed))))?;
+        self.send(Command::Set(Box::new(impaired_routes(links, self.seed))))?;
         // The reply comes after the links have been replaced.
         self.report()?;
         if keep {
             self.tap.keep_super_packets(true).map_err(Error::MakeTap)?;
         }
-        if link.impairs() && !self.link.impairs() {
+        if links.impairs() && !self.links.impairs() {
             self.take_over()?;
         }
-        self.redirect(link)?;
-        self.link = link.clone();
+        self.redirect(links)?;
+        self.links = links.clone();
         self.overflowed_before = interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
@@ -201,9 +201,9 @@ impl Userspace {
         let report = self.report()?;
         let tap = interface::find(&mut self.interface.netlink, DEVICE)?;
         Ok(LinkState {
-            link: self.link.clone(),
+            link: self.links.clone(),
             backend: ActiveBackend::Userspace,
-            mode: self.link.mode(),
+            mode: self.links.mode(),
             traffic: report.counts.into_iter().map(Traffic::Userspace).collect(),
             worker: Some(Worker {
                 scheduling: report.scheduling,
@@ -223,7 +223,7 @@ impl Userspace {
 
     /// Checks that the filters are still in place.
     pub(crate) fn verify(&mut self) -> Result<(), Error> {
-        Ok(self.interface.verify(&self.link)?)
+        Ok(self.interface.verify(&self.links)?)
     }
 
     /// Ends the detour. Packets in flight are lost.
@@ -269,12 +269,12 @@ impl Userspace {
     }
 
     /// Redirects exactly the packets that the links impair.
-    fn redirect(&mut self, link: &OutgoingLinks) -> Result<(), Error> {
-        if !link.impairs() {
+    fn redirect(&mut self, links: &OutgoingLinks) -> Result<(), Error> {
+        if !links.impairs() {
             return self.remove_rules();
         }
         let to = self.tap_index;
-        let peers = rules::impaired(link)
+        let peers = rules::impaired(links)
             .into_iter()
             .map(|(peer, _)| (peer, Action::Redirect { to }));
         Ok(self
@@ -330,16 +330,16 @@ impl fmt::Debug for Userspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Userspace")
             .field("device", &self.interface.name)
-            .field("link", &self.link)
+            .field("links", &self.links)
             .finish_non_exhaustive()
     }
 }
 
 impl Thread {
-    fn spawn(tap: Arc<Tap>, links: ImpairedRoutes) -> io::Result<Self> {
+    fn spawn(tap: Arc<Tap>, routes: ImpairedRoutes) -> io::Result<Self> {
         let (commands, received) = mpsc::channel();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let engine = Engine::new(tap, wake.try_clone()?, received, links);
+        let engine = Engine::new(tap, wake.try_clone()?, received, routes);
         let handle = thread::Builder::new()
             .name("netem".to_owned())
             .spawn(move || engine.run())?;
@@ -362,10 +362,10 @@ impl Thread {
     }
 }
 
-/// Links that no packet has passed yet. Without `seed`, each call draws another one: iterations that lose the
-/// same packets would count as one.
-fn links(link: &OutgoingLinks, seed: Option<u64>) -> ImpairedRoutes {
-    ImpairedRoutes::new(link, seed.unwrap_or_else(rand::random))
+/// Routes that no packet has passed yet. Without `seed`, each call draws another one: iterations that lose
+/// the same packets would count as one.
+fn impaired_routes(links: &OutgoingLinks, seed: Option<u64>) -> ImpairedRoutes {
+    ImpairedRoutes::new(links, seed.unwrap_or_else(rand::random))
 }
 
 /// Whether packets that leave the interface make a detour.

@@ -123,13 +123,13 @@ pub struct Unsupported {
 
 impl Capabilities {
     /// Chooses the kernel if it can impair the link, otherwise this process.
-    pub fn choose(&self, link: &OutgoingLinks) -> Result<ActiveBackend, Unsupported> {
+    pub fn choose(&self, links: &OutgoingLinks) -> Result<ActiveBackend, Unsupported> {
         // Some kernels (6.12.50, 6.18) refuse a netem that duplicates beside another one, because two could
         // feed each other.
-        let routes = || link.routes().iter().map(|route| &route.impairment);
+        let routes = || links.routes().iter().map(|route| &route.impairment);
         let duplicates = routes().any(|impairment| impairment.duplicate.is_some());
         let alone = routes().filter(|impairment| !impairment.is_none()).count() <= 1;
-        let fits = link.routes().len() <= KERNEL_ROUTES_MAX && (alone || !duplicates);
+        let fits = links.routes().len() <= KERNEL_ROUTES_MAX && (alone || !duplicates);
         match (&self.kernel, &self.userspace) {
             (Ability::Available, _) if fits => Ok(ActiveBackend::Kernel),
             (_, Ability::Available) => Ok(ActiveBackend::Userspace),

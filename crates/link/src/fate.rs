@@ -3,13 +3,13 @@
 //!
 //! Times are nanoseconds of a monotonic clock with any starting point.
 
-mod link;
+mod impaired_route;
 mod queue;
 mod random;
 mod rate;
 
 pub use self::{
-    link::{Departure, ImpairedRoute, Packet, PacketCounts},
+    impaired_route::{Departure, ImpairedRoute, Packet, PacketCounts},
     queue::DueQueue,
     random::Random,
 };

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_limit_holds_the_way_and_a_queue() {
+    fn a_default_limit_holds_the_packets_in_flight_and_a_queue() {
         let gigabit = Impairment {
             rate_bits_per_second: rate(1_000_000_000),
             ..delayed(100)

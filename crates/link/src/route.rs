@@ -163,8 +163,8 @@ impl TryFrom<Vec<Route>> for OutgoingLinks {
 }
 
 impl From<OutgoingLinks> for Vec<Route> {
-    fn from(link: OutgoingLinks) -> Self {
-        link.0
+    fn from(links: OutgoingLinks) -> Self {
+        links.0
     }
 }
 

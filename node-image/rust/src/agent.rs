@@ -65,7 +65,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let interface = args.interface.clone();
     let capabilities = spawn_blocking({
         let interface = interface.clone();
-        move || perfrun_emulator::capabilities::probe(&interface)
+        move || perfrun_emulator::capabilities::detect(&interface)
     })
     .await?;
     let emulation = Emulation::new(&interface, capabilities.clone(), args.state_file);

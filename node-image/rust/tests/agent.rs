@@ -14,7 +14,7 @@ use std::{
 };
 
 use perfrun_contract::node::{EPOCH_HEADER, LinkRequest, LinkStatus};
-use perfrun_emulator::capabilities::probe;
+use perfrun_emulator::capabilities::detect;
 use perfrun_link::{Ability, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::{Need, skip};
 use reqwest::StatusCode;
@@ -127,7 +127,7 @@ fn in_namespace(test: impl AsyncFnOnce(&Path) + Send) {
             }
             made => made.unwrap(),
         }
-        if let Ability::Unavailable { reason, detail } = probe("lo").userspace {
+        if let Ability::Unavailable { reason, detail } = detect("lo").userspace {
             return Some(format!("{reason} ({detail})"));
         }
         ip("link set lo up");

@@ -70,7 +70,7 @@ fn start(
     check_interface(interface)?;
     check_peers(interface, link)?;
     // The automatic choice explains on its own why no backend works.
-    let capabilities = capabilities::probe(interface);
+    let capabilities = capabilities::detect(interface);
     let chosen = match backend {
         Backend::Kernel => &capabilities.kernel,
         Backend::Userspace => &capabilities.userspace,

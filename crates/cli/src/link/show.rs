@@ -14,7 +14,7 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
         check_interface(interface)?;
         let found = perfrun_emulator::inspect(interface)?;
         let wants_capabilities = args.capabilities || found == Inspection::Unimpaired;
-        Ok((found, wants_capabilities.then(|| capabilities::probe(interface))))
+        Ok((found, wants_capabilities.then(|| capabilities::detect(interface))))
     })?;
     if args.json {
         print(&(object(interface, &found, capabilities.as_ref()).to_string() + "\n"))?;

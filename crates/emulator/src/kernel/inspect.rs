@@ -60,12 +60,12 @@ pub(crate) fn inspect(interface: &mut Interface) -> Result<Option<LinkState>, Er
             held: stats.queued,
         });
     }
-    let link = OutgoingLinks::new(routes).map_err(|source| Error::Altered {
+    let links = OutgoingLinks::new(routes).map_err(|source| Error::Altered {
         device: interface.name.clone(),
         source,
     })?;
     Ok(Some(LinkState {
-        link,
+        link: links,
         backend: ActiveBackend::Kernel,
         mode,
         traffic,

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_back_as_they_were_set() {
+    fn parameters_are_read_back_as_they_were_set() {
         let bursts = Impairment {
             loss: Some(Loss::GilbertElliott {
                 enter_bad: percent(0.5),

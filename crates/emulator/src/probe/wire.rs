@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_survive_the_way() {
+    fn datagrams_are_decoded_as_they_were_encoded() {
         let counts = Counts {
             echoes: 1,
             fills: 2,

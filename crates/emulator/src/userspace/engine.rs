@@ -49,7 +49,7 @@ const NOTHING: (bool, bool) = (false, false);
 
 /// A command to the thread.
 pub(super) enum Command {
-    /// Replaces the links. Packets in flight arrive as decided.
+    /// Replaces the routes. Packets in flight arrive as decided.
     Set(Box<ImpairedRoutes>),
     /// Resets the counts.
     ResetCounts,
@@ -61,7 +61,7 @@ pub(super) enum Command {
     Stop,
 }
 
-/// Links, ready to decide about packets.
+/// Routes, ready to decide about packets, and the peers that each leads to.
 pub(super) struct ImpairedRoutes {
     impaired: Vec<ImpairedRoute>,
     by_address: HashMap<IpAddr, usize>,
@@ -70,19 +70,19 @@ pub(super) struct ImpairedRoutes {
 }
 
 impl ImpairedRoutes {
-    pub(super) fn new(link: &OutgoingLinks, seed: u64) -> Self {
-        let impaired = link
+    pub(super) fn new(links: &OutgoingLinks, seed: u64) -> Self {
+        let impaired = links
             .routes()
             .iter()
             .zip(0..)
             .map(|(route, number)| ImpairedRoute::new(&route.impairment, random(seed, number)))
             .collect();
-        let (hosts, by_prefix): (Vec<_>, _) = link.peers().into_iter().partition(|(peer, _)| peer.is_host());
+        let (hosts, by_prefix): (Vec<_>, _) = links.peers().into_iter().partition(|(peer, _)| peer.is_host());
         Self {
             impaired,
             by_address: hosts
                 .into_iter()
-                .map(|(peer, link)| (peer.address(), link))
+                .map(|(peer, route)| (peer.address(), route))
                 .collect(),
             by_prefix,
         }
@@ -93,15 +93,15 @@ impl ImpairedRoutes {
             let mut peers = self.by_prefix.iter();
             peers
                 .find(|(peer, _)| peer.contains(address))
-                .map(|(_, link)| *link)
+                .map(|(_, route)| *route)
         };
         self.by_address.get(&address).copied().or_else(by_prefix)
     }
 }
 
-/// The random numbers of a link.
-fn random(seed: u64, link: u64) -> Random {
-    Random::new(seed.wrapping_add(link))
+/// The random numbers of a route.
+fn random(seed: u64, route: u64) -> Random {
+    Random::new(seed.wrapping_add(route))
 }
 
 /// The counts since counting began.
@@ -121,9 +121,9 @@ struct Held {
     buffer: Box<[u8]>,
     length: usize,
     packet: Packet,
-    /// None for frames to peers that are not impaired.
-    link: Option<usize>,
-    /// The generation of the links when the frame arrived.
+    /// The number of the route. `None` for frames to peers that are not impaired.
+    route: Option<usize>,
+    /// The generation of the routes when the frame arrived.
     generation: u64,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Engine {
     wake: OwnedFd,
     commands: Receiver<Command>,
     scheduling: Scheduling,
-    links: ImpairedRoutes,
+    routes: ImpairedRoutes,
     generation: u64,
     queue: DueQueue<Held>,
     alarm: Alarm,
@@ -160,14 +160,14 @@ impl Engine {
         tap: Arc<Tap>,
         wake: OwnedFd,
         commands: Receiver<Command>,
-        links: ImpairedRoutes,
+        routes: ImpairedRoutes,
     ) -> Self {
         Self {
             tap,
             wake,
             commands,
             scheduling: Scheduling::Ordinary,
-            links,
+            routes,
             generation: 0,
             queue: DueQueue::default(),
             alarm: Alarm::default(),
@@ -247,21 +247,21 @@ impl Engine {
         }
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Set(links) => {
-                    self.links = *links;
+                Command::Set(routes) => {
+                    self.routes = *routes;
                     self.generation += 1;
                     self.reset_counts();
                 }
                 Command::ResetCounts => self.reset_counts(),
                 Command::Reseed(seed) => {
-                    for (state, number) in self.links.impaired.iter_mut().zip(0..) {
+                    for (state, number) in self.routes.impaired.iter_mut().zip(0..) {
                         state.reseed(random(seed, number));
                     }
                 }
                 Command::Report(to) => {
                     // The requester may have stopped waiting.
                     let _ = to.try_send(Report {
-                        counts: self.links.impaired.iter().map(ImpairedRoute::counts).collect(),
+                        counts: self.routes.impaired.iter().map(ImpairedRoute::counts).collect(),
                         unmatched: self.unmatched,
                         refused: self.refused,
                         lateness: self.lateness.clone(),
@@ -276,7 +276,7 @@ impl Engine {
     }
 
     fn reset_counts(&mut self) {
-        self.links
+        self.routes
             .impaired
             .iter_mut()
             .for_each(ImpairedRoute::reset_counts);
@@ -306,27 +306,27 @@ impl Engine {
             return;
         };
         let packet = frame::measure(frame);
-        let Some(link) = self.links.towards(destination) else {
+        let Some(route) = self.routes.towards(destination) else {
             // Filters and links change one after the other; a peer that was just removed is not impaired.
             self.unmatched += u64::from(packet.packets);
             let buffer = frame.into();
             self.hold(buffer, length, packet, None, now);
             return;
         };
-        let [copy, original] = self.links.impaired[link].decide(packet, now);
+        let [copy, original] = self.routes.impaired[route].decide(packet, now);
         if let Some(Departure { due, corrupt }) = copy {
             let mut buffer: Box<[u8]> = self.buffer[..length].into();
             if let Some(random) = corrupt {
                 frame::corrupt(&mut buffer, random);
             }
-            self.hold(buffer, length, packet, Some(link), due);
+            self.hold(buffer, length, packet, Some(route), due);
         }
         if let Some(Departure { due, corrupt }) = original {
             if let Some(random) = corrupt {
                 frame::corrupt(&mut self.buffer[..length], random);
             }
             let buffer = self.take(length);
-            self.hold(buffer, length, packet, Some(link), due);
+            self.hold(buffer, length, packet, Some(route), due);
         }
     }
 
@@ -339,12 +339,12 @@ impl Engine {
         std::mem::replace(&mut self.buffer, next)
     }
 
-    fn hold(&mut self, buffer: Box<[u8]>, length: usize, packet: Packet, link: Option<usize>, due: Nanos) {
+    fn hold(&mut self, buffer: Box<[u8]>, length: usize, packet: Packet, route: Option<usize>, due: Nanos) {
         let held = Held {
             buffer,
             length,
             packet,
-            link,
+            route,
             generation: self.generation,
         };
         self.queue.push(due, held);
@@ -370,9 +370,9 @@ impl Engine {
             }
             self.refused += u64::from(!written);
             // A frame that passes unimpaired immediately has no due time to compare with.
-            if let Some(link) = held.link {
+            if let Some(route) = held.route {
                 self.lateness.saturating_record(now - due);
-                let state = &mut self.links.impaired[link];
+                let state = &mut self.routes.impaired[route];
                 if written {
                     state.release(held.packet);
                 } else {

@@ -59,7 +59,7 @@ impl Lab {
             }
             namespaces => namespaces.unwrap(),
         };
-        let capabilities = near.run(|| perfrun_emulator::capabilities::probe("lo"));
+        let capabilities = near.run(|| perfrun_emulator::capabilities::detect("lo"));
         let ability = match backend {
             Backend::Kernel => capabilities.kernel,
             Backend::Userspace | Backend::Auto => capabilities.userspace,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use perfrun_emulator::{Emulator, Options, capabilities::probe};
+use perfrun_emulator::{Emulator, Options, capabilities::detect};
 use perfrun_link::{Ability, Backend, Capabilities, Impairment, Obstacle};
 use perfrun_test_kit::{Need, skip};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -50,7 +50,7 @@ fn net_admin_is_the_only_capability_that_an_emulator_needs() {
             backend: Backend::Userspace,
             seed: None,
         };
-        (probe("eth0"), Emulator::start("eth0", &link, options).unwrap())
+        (detect("eth0"), Emulator::start("eth0", &link, options).unwrap())
     });
     assert_eq!(capabilities.userspace, Ability::Available);
     // Where RLIMIT_RTPRIO does not permit it.
@@ -71,7 +71,7 @@ fn without_net_admin_the_missing_capability_is_the_reason() {
     };
     let capabilities = lab.near.run(|| {
         keep_only(CapabilitySet::NET_RAW);
-        probe("eth0")
+        detect("eth0")
     });
     assert_eq!(
         reason(&capabilities.kernel),
@@ -93,7 +93,7 @@ fn probing_the_capabilities_leaves_the_interface_unchanged() {
         return;
     };
     let before = (lab.traces(), lab.near.ip(&["-o", "link"]));
-    lab.near.run(|| probe("eth0"));
+    lab.near.run(|| detect("eth0"));
     assert_eq!((lab.traces(), lab.near.ip(&["-o", "link"])), before);
 }
 
@@ -102,7 +102,7 @@ fn a_missing_interface_is_not_taken_for_a_refusal_of_the_kernel() {
     let Some(lab) = Lab::new(Backend::Userspace) else {
         return;
     };
-    let capabilities = lab.near.run(|| probe("eth7"));
+    let capabilities = lab.near.run(|| detect("eth7"));
     for ability in [&capabilities.kernel, &capabilities.userspace] {
         assert_eq!(reason(ability), Some(Obstacle::NoInterface), "{capabilities:?}");
     }

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use perfrun_emulator::{Emulator, Options, capabilities::probe};
+use perfrun_emulator::{Emulator, Options, capabilities::detect};
 use perfrun_link::{Backend, OutgoingLinks};
 use perfrun_test_kit::uml::is_first_process;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -75,5 +75,5 @@ fn print_capabilities() {
     // SAFETY: this process has one thread, and its file descriptor table stays as it is.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNET) }.unwrap();
     fs::write("/proc/self/uid_map", format!("0 {user} 1\n")).unwrap();
-    println!("{}", serde_json::to_string(&probe("lo")).unwrap());
+    println!("{}", serde_json::to_string(&detect("lo")).unwrap());
 }

@@ -150,7 +150,7 @@ pub(super) struct Delays {
 struct Spread {
     amount: i64,
     draws: Correlated,
-    /// None for a uniform distribution, which is computed to the nanosecond.
+    /// `None` for a uniform distribution, which is computed to the nanosecond.
     table: Option<Box<[i16]>>,
 }
 

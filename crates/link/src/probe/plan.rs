@@ -239,21 +239,22 @@ impl ProbePlan {
 
 /// The bits per second of echoes that one direction carries without a queue, and without filling what the
 /// link holds.
-fn echo_budget(way: &Impairment) -> u64 {
-    let rate = way.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get);
+fn echo_budget(direction: &Impairment) -> u64 {
+    let rate = direction.rate_bits_per_second.map_or(u64::MAX, NonZeroU64::get);
     // A packet in flight counts towards the limit, whatever its size.
-    let held = u128::from(way.limit_packets()) * u128::from(ECHO_BITS) / ECHO_ROOM;
+    let held = u128::from(direction.limit_packets()) * u128::from(ECHO_BITS) / ECHO_ROOM;
     let room = (held * 1_000_000_000)
-        .checked_div(way.longest_transit().as_nanos())
+        .checked_div(direction.longest_transit().as_nanos())
         .and_then(|bits| u64::try_from(bits).ok());
     (rate / ECHO_SHARE).min(room.unwrap_or(u64::MAX))
 }
 
-/// The most echoes in a tick: more than usual if that tells the loss of one of the ways from none.
-fn echoes_per_tick_max(ways: [&Impairment; 2], echo_time: Duration) -> u64 {
+/// The most echoes in a tick: more than usual if that tells the loss in one of the directions from none.
+fn echoes_per_tick_max(directions: [&Impairment; 2], echo_time: Duration) -> u64 {
     let ticks = echo_time.as_secs_f64() / TICK.as_secs_f64();
-    ways.into_iter()
-        .filter_map(|way| way.loss.as_ref()?.ratio())
+    directions
+        .into_iter()
+        .filter_map(|direction| direction.loss.as_ref()?.ratio())
         .map(|ratio| (LOSSES_THAT_TELL / ratio / ticks).ceil() as u64)
         // A loss that needs still more echoes cannot be distinguished from none anyway.
         .filter(|echoes| (ECHOES_PER_TICK_MAX..=ECHOES_PER_TICK_LOSSY).contains(echoes))
@@ -355,7 +356,7 @@ mod tests {
             limit_packets: NonZeroU32::new(packets),
             ..rate(10_000_000)
         };
-        for (way, milliseconds) in [
+        for (direction, milliseconds) in [
             (rate(2_000_000), 300),
             (rate(10_000_000), 50),
             (rate(10_000_000), 100),
@@ -369,16 +370,23 @@ mod tests {
                 100,
             ),
         ] {
-            let way = Impairment {
+            let direction = Impairment {
                 delay: Duration::from_millis(milliseconds),
-                ..way
+                ..direction
             };
-            assert_eq!(way.check(), Ok(()));
+            assert_eq!(direction.check(), Ok(()));
             let none = Impairment::default();
-            for plan in [ProbePlan::new(&way, &none), ProbePlan::new(&none, &way)] {
-                let at_once = way.delay.div_duration_f64(plan.echo_interval) * f64::from(plan.echoes_at_once);
-                assert!(at_once <= f64::from(way.limit_packets()) / 2.0, "{way}: {plan:?}");
-                assert!(plan.echoes >= 50, "{way}: {plan:?}");
+            for plan in [
+                ProbePlan::new(&direction, &none),
+                ProbePlan::new(&none, &direction),
+            ] {
+                let at_once =
+                    direction.delay.div_duration_f64(plan.echo_interval) * f64::from(plan.echoes_at_once);
+                assert!(
+                    at_once <= f64::from(direction.limit_packets()) / 2.0,
+                    "{direction}: {plan:?}"
+                );
+                assert!(plan.echoes >= 50, "{direction}: {plan:?}");
             }
         }
     }

@@ -15,7 +15,7 @@ const TARGET: f64 = 0.95;
 
 /// Runs the benchmark here, or in user-mode-linux.
 pub(crate) fn run(rounds: u32, seconds: f64) -> Result<()> {
-    if capabilities::probe("lo").choose(&OutgoingLinks::default()) == Ok(ActiveBackend::Kernel) {
+    if capabilities::detect("lo").choose(&OutgoingLinks::default()) == Ok(ActiveBackend::Kernel) {
         return compare(rounds, Duration::from_secs_f64(seconds));
     }
     ensure!(

@@ -64,11 +64,14 @@ pub(super) fn simulated_round_trip(
 }
 
 /// The smallest and the largest value of a quantile over all runs.
-pub(super) fn ends(simulated: &[Simulated], figure: impl Fn(&Simulated) -> Duration) -> (Duration, Duration) {
-    let figures = || simulated.iter().map(&figure);
+pub(super) fn ends(
+    simulated: &[Simulated],
+    quantile: impl Fn(&Simulated) -> Duration,
+) -> (Duration, Duration) {
+    let quantiles = || simulated.iter().map(&quantile);
     (
-        figures().min().unwrap_or_default(),
-        figures().max().unwrap_or_default(),
+        quantiles().min().unwrap_or_default(),
+        quantiles().max().unwrap_or_default(),
     )
 }
 

@@ -149,7 +149,7 @@ fn rates_of_links_with_jitter_are_judged_by_the_rate_that_jitter_leaves() {
         }),
         ..steady.clone()
     };
-    let of = |way: &Impairment| shares_of_rate(way, &ProbePlan::new(way, way));
+    let of = |direction: &Impairment| shares_of_rate(direction, &ProbePlan::new(direction, direction));
     assert_eq!(of(&steady), (1.0, 1.0));
     let (least, most) = of(&jittery);
     assert!((0.8..0.99).contains(&least) && most < 1.1, "{least} {most}");

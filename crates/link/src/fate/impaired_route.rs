@@ -1,4 +1,4 @@
-//! One link: its configuration, its memory, and the fate of the next packet.
+//! A route with an impairment: its configuration, its memory, and the fate of the next packet.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub struct PacketCounts {
     pub over_limit: u64,
 }
 
-/// A link while packets pass over it.
+/// One direction of a link, while packets pass over it to the peers of a route.
 #[derive(Debug)]
 pub struct ImpairedRoute {
     impairment: Impairment,
@@ -85,7 +85,7 @@ struct Overtaking {
 }
 
 impl ImpairedRoute {
-    /// A link that no packet has passed yet.
+    /// A route that no packet has passed yet.
     pub fn new(impairment: &Impairment, mut random: Random) -> Self {
         Self {
             impairment: impairment.clone(),
