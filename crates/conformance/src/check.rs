@@ -28,7 +28,7 @@ impl From<Error> for NotPassed {
 }
 
 /// What a check does with the nodes.
-type Run = Box<dyn for<'a> Fn(&'a mut TestNodes) -> BoxFuture<'a, Result<(), NotPassed>> + Send>;
+type CheckBody = Box<dyn for<'a> Fn(&'a mut TestNodes) -> BoxFuture<'a, Result<(), NotPassed>> + Send>;
 
 /// One check.
 pub(crate) struct Check {
@@ -36,7 +36,7 @@ pub(crate) struct Check {
     pub(crate) name: String,
     /// What the contract demands, in a sentence.
     pub(crate) demand: String,
-    pub(crate) run: Run,
+    pub(crate) run: CheckBody,
 }
 
 /// A check that has been made.

@@ -18,23 +18,23 @@ use perfrun_contract::{
 };
 use strum::IntoEnumIterator;
 
-use crate::{Check, NotPassed, nodes::TestNodes, pair::Trial};
+use crate::{Check, NotPassed, nodes::TestNodes, trial::Trial};
 
 /// The checks of a node that says this of itself.
 pub(crate) fn all(info: &Info) -> Vec<Check> {
     let mut all = calls::checks();
     all.extend(hostile::checks());
-    let simple = Simple::of(info);
-    all.extend(states::checks(&simple));
+    let simplest = SimplestTrial::of(info);
+    all.extend(states::checks(&simplest));
     all.extend(workloads::checks(info));
-    all.extend(faults::checks(&simple));
+    all.extend(faults::checks(&simplest));
     all
 }
 
-type Run = for<'a> fn(&'a mut TestNodes) -> BoxFuture<'a, Result<(), NotPassed>>;
+type CheckFn = for<'a> fn(&'a mut TestNodes) -> BoxFuture<'a, Result<(), NotPassed>>;
 
 /// A check without parameters.
-fn check(name: &str, demand: &str, run: Run) -> Check {
+fn check(name: &str, demand: &str, run: CheckFn) -> Check {
     Check {
         name: name.to_owned(),
         demand: demand.to_owned(),
@@ -44,12 +44,12 @@ fn check(name: &str, demand: &str, run: Run) -> Check {
 
 /// The simplest trial that the node can run, for checks that are not about what is exchanged.
 #[derive(Clone, Debug)]
-struct Simple(Result<Trial, String>);
+struct SimplestTrial(Result<Trial, String>);
 
-impl Simple {
+impl SimplestTrial {
     fn of(info: &Info) -> Self {
         let found = info.capabilities.iter().find_map(|(stack, capabilities)| {
-            let transport = Transport::iter().find(|transport| can(capabilities, *transport))?;
+            let transport = Transport::iter().find(|transport| can_ping(capabilities, *transport))?;
             Some(Trial {
                 id: String::new(),
                 transport,
@@ -67,11 +67,11 @@ impl Simple {
         demand: &str,
         run: fn(&mut TestNodes, Self) -> BoxFuture<'_, Result<(), NotPassed>>,
     ) -> Check {
-        let simple = self.clone();
+        let simplest = self.clone();
         Check {
             name: name.to_owned(),
             demand: demand.to_owned(),
-            run: Box::new(move |nodes| run(nodes, simple.clone())),
+            run: Box::new(move |nodes| run(nodes, simplest.clone())),
         }
     }
 
@@ -85,7 +85,7 @@ impl Simple {
     }
 }
 
-fn can(capabilities: &Capabilities, transport: Transport) -> bool {
+fn can_ping(capabilities: &Capabilities, transport: Transport) -> bool {
     capabilities.workloads.contains("ping")
         && capabilities.transports.contains_key(transport.as_ref())
         && !transport.is_in_process()

@@ -7,7 +7,7 @@
 //! | [`nodes`] | the nodes that checks talk to, wherever they run |
 //! | [`local`] | nodes as processes of this machine |
 //! | `call` | single HTTP calls, also wrong ones |
-//! | `pair` | a trial between two nodes |
+//! | `trial` | a trial between two nodes |
 //! | `check` | one check, and why it did not pass |
 //! | `checks` | the checks, a file for each group |
 //! | [`report`] | the outcome as text |
@@ -19,8 +19,8 @@ mod check;
 mod checks;
 pub mod local;
 pub mod nodes;
-mod pair;
 pub mod report;
+mod trial;
 
 use std::time::{Duration, Instant};
 

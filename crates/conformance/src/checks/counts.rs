@@ -11,7 +11,7 @@ use perfrun_contract::{
     workload::Direction,
 };
 
-use crate::pair::Ended;
+use crate::trial::TrialOutcomes;
 
 /// Lines of an echo that a stream may have sent late on a busy machine.
 const LATE_LINES: f64 = 10.0;
@@ -21,21 +21,21 @@ const AS_MUCH_AS_THE_MACHINE_CAN: Result<(), String> = Ok(());
 
 /// Checks that the streams of a server ended with their client. A server counts those that did not, so that
 /// ends that a link loses fail no trial, but the link of a check loses nothing.
-pub(super) fn streams_ended(
+pub(super) fn check_streams_ended(
     transport: Transport,
     parameters: &Parameters,
-    ended: &Ended,
+    outcomes: &TrialOutcomes,
 ) -> Result<(), String> {
     // On webrtc-direct, ends get lost when their connection closes. An echo also counts late lines.
     if transport == Transport::WebrtcDirect || parameters.pace().is_some() {
         return Ok(());
     }
-    same("failures of the server", ended.server.measured.failures, 0)
+    check_equal("failures of the server", outcomes.server.measured.failures, 0)
 }
 
 /// Compares what both ends report with each other and with what the workload must do.
-pub(super) fn check_counts(parameters: &Parameters, ended: &Ended) -> Result<(), String> {
-    for (side, outcome) in [("client", &ended.client), ("server", &ended.server)] {
+pub(super) fn check_counts(parameters: &Parameters, outcomes: &TrialOutcomes) -> Result<(), String> {
+    for (side, outcome) in [("client", &outcomes.client), ("server", &outcomes.server)] {
         if let Some(failure) = &outcome.failure {
             return Err(format!(
                 "the {side} failed: {}: {}",
@@ -43,14 +43,14 @@ pub(super) fn check_counts(parameters: &Parameters, ended: &Ended) -> Result<(),
             ));
         }
     }
-    let (client, server) = (&ended.client.measured, &ended.server.measured);
-    same(
+    let (client, server) = (&outcomes.client.measured, &outcomes.server.measured);
+    check_equal(
         "bytes to the server (client.bytesSent, server.bytesReceived)",
         client.bytes_sent,
         server.bytes_received,
     )?;
     if !is_cut_off(parameters) {
-        same(
+        check_equal(
             "bytes to the client (server.bytesSent, client.bytesReceived)",
             server.bytes_sent,
             client.bytes_received,
@@ -59,10 +59,10 @@ pub(super) fn check_counts(parameters: &Parameters, ended: &Ended) -> Result<(),
     let started = client
         .started_nanoseconds
         .ok_or("a client must report startedNanoseconds")?;
-    if started < ended.start_at || started > ended.start_at + 2_000_000_000 {
+    if started < outcomes.start_at || started > outcomes.start_at + 2_000_000_000 {
         return Err(format!(
             "startedNanoseconds must be the requested start, {}, or shortly after it, not {started}",
-            ended.start_at
+            outcomes.start_at
         ));
     }
     if !(client.seconds > 0.0 && client.seconds < 30.0) {
@@ -72,12 +72,12 @@ pub(super) fn check_counts(parameters: &Parameters, ended: &Ended) -> Result<(),
         ));
     }
     for (side, measured) in [("client", client), ("server", server)] {
-        plausible(side, measured)?;
+        check_plausible(side, measured)?;
     }
-    expected(parameters, client, server)
+    check_workload(parameters, client, server)
 }
 
-pub(super) fn same(what: &str, one: u64, other: u64) -> Result<(), String> {
+pub(super) fn check_equal(what: &str, one: u64, other: u64) -> Result<(), String> {
     if one == other {
         Ok(())
     } else {
@@ -96,7 +96,7 @@ fn is_cut_off(parameters: &Parameters) -> bool {
     )
 }
 
-fn plausible(side: &str, measured: &Measured) -> Result<(), String> {
+fn check_plausible(side: &str, measured: &Measured) -> Result<(), String> {
     let used = &measured.resources;
     let cpu = used.cpu_user_seconds + used.cpu_system_seconds;
     if !(0.0..600.0).contains(&cpu) {
@@ -122,9 +122,13 @@ fn values(histogram: &Histogram) -> Result<u64, String> {
 }
 
 /// Checks the number of values of a distribution.
-pub(super) fn has(measured: &Measured, distribution: Distribution, count: u64) -> Result<(), String> {
+pub(super) fn check_value_count(
+    measured: &Measured,
+    distribution: Distribution,
+    count: u64,
+) -> Result<(), String> {
     let found = measured.histograms.get(&distribution).map_or(Ok(0), values)?;
-    same(
+    check_equal(
         &format!("values of the distribution {distribution}"),
         found,
         count,
@@ -132,54 +136,54 @@ pub(super) fn has(measured: &Measured, distribution: Distribution, count: u64) -
 }
 
 /// What a workload must report.
-fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Result<(), String> {
+fn check_workload(parameters: &Parameters, client: &Measured, server: &Measured) -> Result<(), String> {
     let opened = |streams: u64| {
-        same("streams of the client", client.streams, streams)?;
-        same("streams of the server", server.streams, streams)
+        check_equal("streams of the client", client.streams, streams)?;
+        check_equal("streams of the server", server.streams, streams)
     };
     match parameters {
         Parameters::Bandwidth(load) => {
             opened(load.streams.into())?;
-            transferred(load, client)
+            check_transfer(load, client)
         }
         Parameters::Substreams(load) => {
             // A server sees a stream of v1lazy only when it carries bytes, and these carry none.
-            same("streams of the client", client.streams, load.count.into())?;
-            has(client, Distribution::Open, load.count.into())
+            check_equal("streams of the client", client.streams, load.count.into())?;
+            check_value_count(client, Distribution::Open, load.count.into())
         }
         Parameters::Handshakes(Handshakes {
             amount: Amount::Count(count),
             ..
         }) => {
-            same("connections of the client", client.connections, *count)?;
-            has(client, Distribution::HandshakeEstablished, *count)?;
-            has(client, Distribution::HandshakeFirstByte, *count)
+            check_equal("connections of the client", client.connections, *count)?;
+            check_value_count(client, Distribution::HandshakeEstablished, *count)?;
+            check_value_count(client, Distribution::HandshakeFirstByte, *count)
         }
         Parameters::Ping(load) => {
             opened(1)?;
             // One round trip precedes those that count.
-            same(
+            check_equal(
                 "bytes of the pings",
                 client.bytes_sent,
                 32 * (u64::from(load.count) + 1),
             )?;
-            has(client, Distribution::RoundTrip, load.count.into())
+            check_value_count(client, Distribution::RoundTrip, load.count.into())
         }
         Parameters::Echo(load) => {
             opened(load.streams())?;
-            paced(load, client)
+            check_pace(load, client)
         }
         Parameters::Relay(load) => {
             opened(1)?;
-            same("bytes of the transfer", client.bytes_received, load.bytes)?;
-            has(client, Distribution::Transfer, 1)
+            check_equal("bytes of the transfer", client.bytes_received, load.bytes)?;
+            check_value_count(client, Distribution::Transfer, 1)
         }
         Parameters::Messages(load) => {
             opened(1)?;
             match load.amount {
                 Amount::Count(count) => {
                     let due = count * load.message_bytes.0;
-                    same("bytes of the messages", client.bytes_sent, due)
+                    check_equal("bytes of the messages", client.bytes_sent, due)
                 }
                 Amount::Seconds(_) => AS_MUCH_AS_THE_MACHINE_CAN,
             }
@@ -193,7 +197,7 @@ fn expected(parameters: &Parameters, client: &Measured, server: &Measured) -> Re
 }
 
 /// What a transfer must report.
-fn transferred(load: &Bandwidth, client: &Measured) -> Result<(), String> {
+fn check_transfer(load: &Bandwidth, client: &Measured) -> Result<(), String> {
     let Bandwidth {
         direction,
         amount,
@@ -206,7 +210,7 @@ fn transferred(load: &Bandwidth, client: &Measured) -> Result<(), String> {
         ("download", down, client.download, client.bytes_received),
     ] {
         if let (Amount::Count(each), true) = (amount, is_due) {
-            same(
+            check_equal(
                 &format!("payload of the {name}"),
                 bytes,
                 each * u64::from(*streams),
@@ -215,7 +219,7 @@ fn transferred(load: &Bandwidth, client: &Measured) -> Result<(), String> {
         match transfer {
             None if is_due => return Err(format!("the client must report its {name}")),
             Some(transfer) if is_due => {
-                same(&format!("{name}.bytes"), transfer.bytes, bytes)?;
+                check_equal(&format!("{name}.bytes"), transfer.bytes, bytes)?;
                 if bytes > 0 && transfer.seconds <= 0.0 {
                     return Err(format!("{name}.seconds is {}", transfer.seconds));
                 }
@@ -237,7 +241,7 @@ fn transferred(load: &Bandwidth, client: &Measured) -> Result<(), String> {
 
 /// Checks that an echo is not faster than its pace, and that it reports its round trips. A busy machine may
 /// make it slower.
-fn paced(load: &Echo, client: &Measured) -> Result<(), String> {
+fn check_pace(load: &Echo, client: &Measured) -> Result<(), String> {
     let plateau = client.plateau.ok_or("the client must report its plateau")?;
     if plateau.round_trips == 0 {
         return Err("no round trip was made on the plateau".to_owned());
@@ -301,12 +305,14 @@ mod tests {
             },
             served: None,
         };
-        let ended = |failures| Ended {
+        let outcomes = |failures| TrialOutcomes {
             client: outcome(0),
             server: outcome(failures),
             start_at: 0,
         };
-        let of = |transport, parameters, failures| streams_ended(transport, &parameters, &ended(failures));
+        let of = |transport, parameters, failures| {
+            check_streams_ended(transport, &parameters, &outcomes(failures))
+        };
         assert_eq!(of(Transport::QuicV1, ping(20), 0), Ok(()));
         let refused = of(Transport::QuicV1, ping(20), 1).unwrap_err();
         assert_eq!(refused, "failures of the server: 1 is not 0");
@@ -322,7 +328,7 @@ mod tests {
             bytes_sent,
             ..Measured::default()
         };
-        let of = |bytes| expected(&load, &sent(bytes), &sent(0));
+        let of = |bytes| check_workload(&load, &sent(bytes), &sent(0));
         assert_eq!(of(200 * 100), Ok(()));
         assert_eq!(
             of(199 * 100).unwrap_err(),
@@ -337,11 +343,11 @@ mod tests {
                 panic!("an echo");
             };
             // 56 at 80 in a second, and ten late lines on each of four streams are at most 96.
-            assert_eq!(paced(&load, &echoed(90)), Ok(()));
+            assert_eq!(check_pace(&load, &echoed(90)), Ok(()));
             // Each of the four streams sends its line again as soon as it has the answer.
-            let refused = paced(&load, &echoed(4 * 700)).unwrap_err();
+            let refused = check_pace(&load, &echoed(4 * 700)).unwrap_err();
             assert!(refused.contains("more than the pace"), "{refused}");
-            assert!(paced(&load, &echoed(0)).is_err());
+            assert!(check_pace(&load, &echoed(0)).is_err());
         }
     }
 
@@ -354,7 +360,7 @@ mod tests {
             histograms: BTreeMap::new(),
             ..echoed(50)
         };
-        let refused = paced(&load, &client).unwrap_err();
+        let refused = check_pace(&load, &client).unwrap_err();
         assert_eq!(refused, "the distribution roundTrip must have values");
     }
 }

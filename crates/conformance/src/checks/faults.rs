@@ -6,38 +6,38 @@ use futures::FutureExt;
 use perfrun_contract::node::Reason;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Simple, ping};
+use super::{SimplestTrial, ping};
 use crate::{
     Check, NotPassed,
     call::{call, expect},
     nodes::{EXIT_TIMEOUT, Participant, TestNodes},
-    pair::{Trial, forget},
+    trial::{Trial, forget},
 };
 
-pub(super) fn checks(simple: &Simple) -> Vec<Check> {
+pub(super) fn checks(simplest: &SimplestTrial) -> Vec<Check> {
     vec![
-        simple.check(
+        simplest.check(
             "faults/peer-killed",
             "a client whose server dies fails within seconds, with a reason, and answers calls afterwards",
-            |nodes, simple| peer_killed(nodes, simple).boxed(),
+            |nodes, simplest| peer_killed(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "faults/nobody",
             "a client that can reach nobody fails as DialFailed or Timeout",
-            |nodes, simple| nobody(nodes, simple).boxed(),
+            |nodes, simplest| nobody(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "faults/stopped",
             "on SIGTERM a node ends its trial as Stopped, lets it be collected, and exits",
-            |nodes, simple| stopped(nodes, simple).boxed(),
+            |nodes, simplest| stopped(nodes, simplest).boxed(),
         ),
     ]
 }
 
-async fn peer_killed(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
+async fn peer_killed(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
     let trial = Trial {
         parameters: ping(u32::MAX),
-        ..simple.trial("a")?
+        ..simplest.trial("a")?
     };
     let server = nodes.take(Participant::Second).await?;
     let client = nodes.node(Participant::Tested).await?;
@@ -69,8 +69,8 @@ async fn peer_killed(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPas
     Ok(())
 }
 
-async fn nobody(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn nobody(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let addresses = trial.listen(server).await;
     forget(server, "a").await;
@@ -86,8 +86,8 @@ async fn nobody(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> 
     }
 }
 
-async fn stopped(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn stopped(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let node = nodes.take(Participant::Tested).await?;
     trial.listen(&node).await?;
     let collect = trial.outcome(&node);

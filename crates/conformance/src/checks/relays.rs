@@ -12,7 +12,7 @@ use perfrun_contract::{
 };
 
 use super::{
-    counts::{check_counts, has, streams_ended},
+    counts::{check_counts, check_streams_ended, check_value_count},
     support::TestedStack,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
         Participant::{self, Reference, Second, Tested},
         TestNodes,
     },
-    pair::{Ended, Trial},
+    trial::{Trial, TrialOutcomes},
 };
 
 /// Bytes of a transfer.
@@ -133,23 +133,23 @@ async fn run(
         parameters,
         stacks: [planned.client.1.clone(), planned.source.1.clone()],
     };
-    let (ended, relay) = trial.run_relayed(nodes, &planned.relay.1).await?;
-    streams_ended(transport, &trial.parameters, &ended)?;
-    Ok(agree(&trial.parameters, &ended, &relay)?)
+    let (outcomes, relay) = trial.run_relayed(nodes, &planned.relay.1).await?;
+    check_streams_ended(transport, &trial.parameters, &outcomes)?;
+    Ok(check_agreement(&trial.parameters, &outcomes, &relay)?)
 }
 
-fn agree(parameters: &Parameters, ended: &Ended, relay: &Outcome) -> Result<(), String> {
+fn check_agreement(parameters: &Parameters, outcomes: &TrialOutcomes, relay: &Outcome) -> Result<(), String> {
     if let Some(failure) = &relay.failure {
         return Err(format!(
             "the relay failed: {}: {}",
             failure.reason, failure.message
         ));
     }
-    check_counts(parameters, ended)?;
-    if ended.client.measured.bytes_received == 0 {
+    check_counts(parameters, outcomes)?;
+    if outcomes.client.measured.bytes_received == 0 {
         return Err("nothing arrived".to_owned());
     }
-    has(&ended.client.measured, Distribution::RelayConnected, 1)?;
+    check_value_count(&outcomes.client.measured, Distribution::RelayConnected, 1)?;
     let relay = &relay.measured;
     // Where each transfer has a connection of its own, sinks that repeat it need more than one circuit.
     let most = match parameters.sinks_and_sources() {

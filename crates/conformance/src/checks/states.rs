@@ -6,50 +6,50 @@ use futures::FutureExt;
 use perfrun_contract::node::{Reason, Side, Start, TrialRequest};
 use tokio::time::Instant;
 
-use super::Simple;
+use super::SimplestTrial;
 use crate::{
     Check, NotPassed,
     call::{call, expect},
     nodes::{Node, Participant, TestNodes},
-    pair::{Trial, forget},
+    trial::{Trial, forget},
 };
 
-pub(super) fn checks(simple: &Simple) -> Vec<Check> {
+pub(super) fn checks(simplest: &SimplestTrial) -> Vec<Check> {
     vec![
-        simple.check(
+        simplest.check(
             "states/accepted",
             "a trial is 201, again 200, another under its id 409, and one beside it 423",
-            |nodes, simple| accepted(nodes, simple).boxed(),
+            |nodes, simplest| accepted(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "states/order",
             "states follow each other, and a wait ends when the state is later",
-            |nodes, simple| order(nodes, simple).boxed(),
+            |nodes, simplest| order(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "states/start",
             "a client begins at the requested moment of its own clock",
-            |nodes, simple| start(nodes, simple).boxed(),
+            |nodes, simplest| start(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "states/repeated",
             "start, finish and delete may be repeated, and forgotten trials are 404",
-            |nodes, simple| repeated(nodes, simple).boxed(),
+            |nodes, simplest| repeated(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "states/cancelled",
             "a trial is cancelled in every state, and the node takes the next one",
-            |nodes, simple| cancelled(nodes, simple).boxed(),
+            |nodes, simplest| cancelled(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "states/timeout",
             "a trial ends as Timeout when its time is up",
-            |nodes, simple| timeout(nodes, simple).boxed(),
+            |nodes, simplest| timeout(nodes, simplest).boxed(),
         ),
-        simple.check(
+        simplest.check(
             "states/many",
             "fifty trials follow each other, each forgotten after its outcome",
-            |nodes, simple| many(nodes, simple).boxed(),
+            |nodes, simplest| many(nodes, simplest).boxed(),
         ),
     ]
 }
@@ -73,8 +73,8 @@ async fn put(
     expect(answer, &format!("PUT {path}"), status)
 }
 
-async fn accepted(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn accepted(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let node = nodes.node(Participant::Tested).await?;
     let request = server(&trial);
     let checked = async {
@@ -99,8 +99,8 @@ async fn accepted(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed
     Ok(checked?)
 }
 
-async fn order(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn order(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -151,8 +151,8 @@ async fn order(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     Ok(checked?)
 }
 
-async fn start(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn start(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -174,8 +174,8 @@ async fn start(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
     Ok(checked?)
 }
 
-async fn repeated(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn repeated(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -235,8 +235,8 @@ async fn cancel(node: &Node, trial: &Trial, in_state: &str) -> Result<(), String
     Ok(())
 }
 
-async fn cancelled(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn cancelled(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let checked = async {
         let addresses = trial.listen(server).await?;
@@ -266,8 +266,8 @@ async fn cancelled(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPasse
             ..trial.clone()
         };
         forget(server, "a").await;
-        let ended = next.run(client, server).await?;
-        match ended.client.failure {
+        let outcomes = next.run(client, server).await?;
+        match outcomes.client.failure {
             Some(failure) => Err(format!(
                 "the next trial failed: {}: {}",
                 failure.reason, failure.message
@@ -281,8 +281,8 @@ async fn cancelled(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPasse
     Ok(checked?)
 }
 
-async fn timeout(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn timeout(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let node = nodes.node(Participant::Tested).await?;
     let request = TrialRequest {
         timeout_seconds: 0.5,
@@ -303,8 +303,8 @@ async fn timeout(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed>
     Ok(())
 }
 
-async fn many(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
-    let trial = simple.trial("a")?;
+async fn many(nodes: &mut TestNodes, simplest: SimplestTrial) -> Result<(), NotPassed> {
+    let trial = simplest.trial("a")?;
     let [client, server] = nodes.several([Participant::Tested, Participant::Second]).await?;
     let mut after_ten = None;
     for i in 0..50 {
@@ -312,8 +312,8 @@ async fn many(nodes: &mut TestNodes, simple: Simple) -> Result<(), NotPassed> {
             id: format!("many-{i}"),
             ..trial.clone()
         };
-        let ended = next.run(client, server).await?;
-        if let Some(failure) = ended.client.failure.or(ended.server.failure) {
+        let outcomes = next.run(client, server).await?;
+        if let Some(failure) = outcomes.client.failure.or(outcomes.server.failure) {
             return Err(format!("trial {i} failed: {}: {}", failure.reason, failure.message).into());
         }
         if i == 10 {

@@ -14,7 +14,7 @@ use perfrun_contract::{
 use strum::IntoEnumIterator;
 
 use super::{
-    counts::{check_counts, has, same, streams_ended},
+    counts::{check_counts, check_equal, check_streams_ended, check_value_count},
     negotiations, ping, relays,
     support::TestedStack,
 };
@@ -24,7 +24,7 @@ use crate::{
         Participant::{self, Reference, Second, Tested},
         TestNodes,
     },
-    pair::{Ended, Trial},
+    trial::{Trial, TrialOutcomes},
 };
 
 /// Bytes of one write or read call in these trials.
@@ -121,13 +121,13 @@ fn in_process(tested: TestedStack<'_>) -> Option<Check> {
                     return Err(format!("it failed: {}: {}", failure.reason, failure.message).into());
                 }
                 let served = outcome.served.ok_or_else(|| "served is missing".to_owned())?;
-                same(
+                check_equal(
                     "bytes to the server (measured.bytesSent, served.bytesReceived)",
                     outcome.measured.bytes_sent,
                     served.bytes_received,
                 )?;
-                same("bytes sent", outcome.measured.bytes_sent, 200 * 100)?;
-                Ok(has(&outcome.measured, Distribution::OneWay, 200)?)
+                check_equal("bytes sent", outcome.measured.bytes_sent, 200 * 100)?;
+                Ok(check_value_count(&outcome.measured, Distribution::OneWay, 200)?)
             }
             .boxed()
         }),
@@ -317,23 +317,23 @@ async fn run(
     for (i, parameters) in load.parameters.iter().enumerate() {
         let mut parameters = parameters.clone();
         let id = format!("{}-{i}", load.name);
-        let mut ended = trial(id.clone(), &parameters).run(client, server).await;
-        if let (Ok(short), Some(longer)) = (&ended, longer(&parameters))
+        let mut outcomes = trial(id.clone(), &parameters).run(client, server).await;
+        if let (Ok(short), Some(longer)) = (&outcomes, longer(&parameters))
             && (has_timed_out(short) || has_moved_nothing(short))
         {
             repeated.push(format!(
                 "{parameters} did not get far enough and was repeated with ten times its duration"
             ));
             parameters = longer;
-            ended = trial(id + "-longer", &parameters).run(client, server).await;
+            outcomes = trial(id + "-longer", &parameters).run(client, server).await;
         }
-        let wrong = ended.and_then(|ended| {
+        let wrong = outcomes.and_then(|outcomes| {
             // A lost dial on webrtc-direct is repeated, and counted (webrtc-rs issue 821).
             if transport != Transport::WebrtcDirect {
-                same("failures of the client", ended.client.measured.failures, 0)?;
+                check_equal("failures of the client", outcomes.client.measured.failures, 0)?;
             }
-            streams_ended(transport, &parameters, &ended)?;
-            check_counts(&parameters, &ended)
+            check_streams_ended(transport, &parameters, &outcomes)?;
+            check_counts(&parameters, &outcomes)
         });
         wrong.map_err(|why| format!("{parameters} on {transport}: {why}"))?;
     }
@@ -343,12 +343,12 @@ async fn run(
     Ok(())
 }
 
-fn has_timed_out(ended: &Ended) -> bool {
-    (ended.client.failure.as_ref()).is_some_and(|failure| failure.reason == Reason::Timeout)
+fn has_timed_out(outcomes: &TrialOutcomes) -> bool {
+    (outcomes.client.failure.as_ref()).is_some_and(|failure| failure.reason == Reason::Timeout)
 }
 
-fn has_moved_nothing(ended: &Ended) -> bool {
-    ended.client.measured.bytes_sent + ended.client.measured.bytes_received == 0
+fn has_moved_nothing(outcomes: &TrialOutcomes) -> bool {
+    outcomes.client.measured.bytes_sent + outcomes.client.measured.bytes_received == 0
 }
 
 /// The load with ten times its duration, for a machine that is too busy for the short one. `None` if it has

@@ -27,9 +27,9 @@ pub(crate) struct Trial {
     pub(crate) stacks: [String; 2],
 }
 
-/// What both ends report.
+/// The outcomes of a trial at its two ends.
 #[derive(Clone, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct TrialOutcomes {
     pub(crate) client: Outcome,
     pub(crate) server: Outcome,
     /// The start that the client was given, in its clock.
@@ -150,8 +150,8 @@ impl Trial {
         &self,
         [client, source, relay]: [&Node; 3],
         relay_stack: &str,
-    ) -> Result<(Ended, Outcome), String> {
-        let ended = async {
+    ) -> Result<(TrialOutcomes, Outcome), String> {
+        let outcomes = async {
             let through = self
                 .listen_as("relay", relay, self.request(relay_stack, Side::Relay))
                 .await?;
@@ -164,30 +164,30 @@ impl Trial {
                 .await?;
             self.dial(client, addresses).await?;
             let start_at = self.start(client).await?;
-            let ended = Ended {
+            let outcomes = TrialOutcomes {
                 client: self.outcome(client).await?,
                 server: self.finish(source).await?,
                 start_at,
             };
-            Ok((ended, self.finish(relay).await?))
+            Ok((outcomes, self.finish(relay).await?))
         }
         .await;
         for node in [client, source, relay] {
             forget(node, &self.id).await;
         }
-        ended
+        outcomes
     }
 
     /// Runs the trial with both peers in one process.
     pub(crate) async fn run_both(&self, node: &Node) -> Result<Outcome, String> {
-        let ended = async {
+        let outcome = async {
             self.ready("side both", node, Side::Both { peers: 1 }).await?;
             self.start(node).await?;
             self.outcome(node).await
         }
         .await;
         forget(node, &self.id).await;
-        ended
+        outcome
     }
 
     /// Lets a listening side end, and returns its outcome.
@@ -198,12 +198,12 @@ impl Trial {
     }
 
     /// Runs the trial to its end, and lets both nodes forget it.
-    pub(crate) async fn run(&self, client: &Node, server: &Node) -> Result<Ended, String> {
-        let ended = async {
+    pub(crate) async fn run(&self, client: &Node, server: &Node) -> Result<TrialOutcomes, String> {
+        let outcomes = async {
             let addresses = self.listen(server).await?;
             self.dial(client, addresses).await?;
             let start_at = self.start(client).await?;
-            Ok(Ended {
+            Ok(TrialOutcomes {
                 client: self.outcome(client).await?,
                 server: self.finish(server).await?,
                 start_at,
@@ -213,7 +213,7 @@ impl Trial {
         for node in [client, server] {
             forget(node, &self.id).await;
         }
-        ended
+        outcomes
     }
 }
 
