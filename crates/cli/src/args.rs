@@ -35,8 +35,7 @@ pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::comparison::ComparisonOptions;
 pub use self::link::{
-    Clear as ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, Probe as ProbeLink,
-    Set as SetLink, Show as ShowLink,
+    ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, ProbeLink, SetLink, ShowLink,
 };
 pub use self::reference::reference;
 pub use self::usage::InvalidCommandLine;

@@ -4,7 +4,7 @@ use perfrun_conformance::NotPassed::{Failed, Skipped};
 use perfrun_contract::compare::Verdict;
 use perfrun_report::{Check, Sentence};
 
-use crate::{args::Inconclusive, junit, output::tell};
+use crate::{args::Inconclusive, junit, output::write_line_to_stderr};
 
 /// JUnit's XML with a test case for each check.
 pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow::Result<String> {
@@ -25,7 +25,7 @@ pub fn junit(run: &str, checks: &[Check], inconclusive: Inconclusive) -> anyhow:
 pub fn annotate(run: &str, sentences: impl IntoIterator<Item = Sentence>, inconclusive: Inconclusive) {
     for sentence in sentences {
         if !sentence.is_repeated {
-            tell(command(run, &sentence, inconclusive));
+            write_line_to_stderr(command(run, &sentence, inconclusive));
         }
     }
 }

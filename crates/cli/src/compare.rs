@@ -30,7 +30,7 @@ use serde::Serialize;
 use crate::{
     args::{self, Format, Inconclusive, InvalidCommandLine},
     ci, exit_status,
-    output::{print, tell, terminal_width},
+    output::{terminal_width, write_line_to_stderr, write_to_stdout},
     printing::{PrintedResults, rendered, resume_command, show_all_command},
     results_folder,
     words::{counted, named},
@@ -59,7 +59,7 @@ fn invalid<T>(problem: impl Into<String>) -> anyhow::Result<T> {
 /// Prints the medians of all runs in a folder.
 pub fn history(args: &args::History) -> anyhow::Result<()> {
     let kept = read(from_ref(&args.folder), &args.size.memory())?;
-    print(&history_csv(&reported_runs(&kept)))
+    write_to_stdout(&history_csv(&reported_runs(&kept)))
 }
 
 /// Shows what a run found itself.
@@ -90,7 +90,7 @@ fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow:
         ending: vec![format!("exit {status}")],
         ..TerminalOptions::default()
     };
-    print(&rendered(printed, args.output_options, options)?)?;
+    write_to_stdout(&rendered(printed, args.output_options, options)?)?;
     Ok(status)
 }
 
@@ -156,7 +156,7 @@ impl Sides {
                 counted(numbers.0, "run"),
                 numbers.1
             );
-            check_turns(&baselines, &candidates)?;
+            check_alternation(&baselines, &candidates)?;
             Basis::PairsOfRuns
         };
         Ok(Self {
@@ -176,7 +176,7 @@ impl Sides {
         baselines.retain(|kept| measured(&kept.results).any(|cell| cells.contains(&cell.id)));
         if baselines.len() < earlier {
             let others = counted(earlier - baselines.len(), "earlier run");
-            tell(format_args!(
+            write_line_to_stderr(format_args!(
                 "perfrun: left out {others} without a cell of this one, for example of --aa or --candidate"
             ));
         }
@@ -215,7 +215,7 @@ impl Sides {
             (Verdict::Inconclusive, Inconclusive::Fail) => INCONCLUSIVE,
             _ => SUCCESS,
         };
-        print(&self.rendered(&compared, verdict, status, args)?)?;
+        write_to_stdout(&self.rendered(&compared, verdict, status, args)?)?;
         Ok(status)
     }
 
@@ -310,7 +310,7 @@ fn are_different_runs(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::
 
 /// Checks that both runs of each pair began before the next pair, so that drift of the machine affects both
 /// sides alike.
-fn check_turns(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
+fn check_alternation(baselines: &[KeptRun], candidates: &[KeptRun]) -> anyhow::Result<()> {
     let started = baselines.iter().zip(candidates).map(|(baseline, candidate)| {
         let (a, b) = (baseline.results.started, candidate.results.started);
         (a.min(b), a.max(b))

@@ -13,7 +13,7 @@ use perfrun_local::nodes;
 use crate::{
     args::{self, InvalidCommandLine},
     executable, junit,
-    output::print,
+    output::write_to_stdout,
 };
 
 /// Checks a node program on this machine. Returns the exit status.
@@ -42,10 +42,10 @@ pub async fn check(args: &args::Conformance, starter: Arc<dyn NodeStarter>) -> a
         |name: &str| name.contains(&args.filter) && !args.skip.iter().any(|text| name.contains(text));
     let all = run(TestNodes::new(starter), selected, |checked| {
         // If standard output cannot be written, the summary below says so.
-        let _ = print(&report::line(checked));
+        let _ = write_to_stdout(&report::line(checked));
     })
     .await?;
-    print(&report::summary(&all))?;
+    write_to_stdout(&report::summary(&all))?;
     if let Some(file) = &args.junit {
         let xml = junit::conformance(&all)?;
         fs::write(file, xml).with_context(|| format!("failed to write {}", file.display()))?;

@@ -16,7 +16,7 @@ use perfrun_local::{
 };
 use serde::Serialize;
 
-use crate::{args, executable, output::print};
+use crate::{args, executable, output::write_to_stdout};
 
 /// How long a node may take to answer.
 const PROVISION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ pub async fn describe(args: &args::Describe) -> anyhow::Result<()> {
     };
     let stacks: Vec<_> = info.capabilities.iter().map(variant).collect();
     ensure!(!stacks.is_empty(), "the node reports no capabilities in /v1/info");
-    print(&serde_saphyr::to_string(&Stacks { stacks }).context("failed to write YAML")?)
+    write_to_stdout(&serde_saphyr::to_string(&Stacks { stacks }).context("failed to write YAML")?)
 }
 
 /// Starts a node on loopback, and asks it what it is.

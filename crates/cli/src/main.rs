@@ -10,7 +10,7 @@ use perfrun_api::exit_status::{INCOMPLETE, USAGE};
 use perfrun_cli::{
     args::{Cli, Command, Get, InvalidCommandLine},
     cluster, compare, conformance, describe, link,
-    output::{block_on, tell},
+    output::{block_on, write_line_to_stderr},
     plan, report, run,
 };
 use perfrun_local::{LocalIsolation, privilege};
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     match perfrun(Cli::from_command_line()) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            tell(format_args!("perfrun: {error:#}"));
+            write_line_to_stderr(format_args!("perfrun: {error:#}"));
             ExitCode::from(match error.is::<InvalidCommandLine>() {
                 true => USAGE,
                 false => INCOMPLETE,

@@ -16,15 +16,15 @@ pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
     runtime.block_on(command)
 }
 
-/// Tells people something on standard error. Words of nodes and of their peers cannot control the terminal.
-/// Nobody reads it if standard error is closed, and the command continues.
-pub fn tell(text: impl Display) {
+/// Writes a line to standard error, as [plain] text: what nodes and their peers say cannot control the
+/// terminal. If standard error is closed, nobody reads the line, and the command continues.
+pub fn write_line_to_stderr(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", plain(&text.to_string()));
 }
 
-/// Prints to standard output, as [plain] text if that is a terminal. A reader that closes the pipe early,
+/// Writes to standard output, as [plain] text if that is a terminal. A reader that closes the pipe early,
 /// such as `head`, is not an error.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn write_to_stdout(text: &str) -> anyhow::Result<()> {
     let text = match io::stdout().is_terminal() {
         true => Cow::Owned(plain(text)),
         false => Cow::Borrowed(text),

@@ -14,7 +14,7 @@ use crate::{
     args::{self, NodeArg},
     documents::{self, label},
     executable,
-    output::{print, tell},
+    output::{write_line_to_stderr, write_to_stdout},
     words::{counted, few_pairs, least_time_if_known, skipped, trials},
 };
 
@@ -36,7 +36,7 @@ pub fn print_plans(args: &args::PlanArgs) -> anyhow::Result<()> {
             out += &text(&name, &plan, &programs, args.all);
         }
     }
-    print(&out)
+    write_to_stdout(&out)
 }
 
 /// Checks all files and prints the problems of each. Returns the exit status.
@@ -51,10 +51,10 @@ pub fn validate(args: &args::Validate) -> anyhow::Result<u8> {
                     counted(documents.len(), "valid document")
                 )];
                 lines.extend(documents.into_iter().flatten());
-                print(&(lines.join("\n") + "\n"))?;
+                write_to_stdout(&(lines.join("\n") + "\n"))?;
             }
             Err(problem) => {
-                tell(format_args!("perfrun: {problem:#}"));
+                write_line_to_stderr(format_args!("perfrun: {problem:#}"));
                 status = 1;
             }
         }

@@ -14,7 +14,7 @@ use perfrun_report::{Basis, ShownResults, TerminalOptions};
 use crate::{
     args::{self, Format, typed},
     ci,
-    output::{print, tell, terminal_width},
+    output::{terminal_width, write_line_to_stderr, write_to_stdout},
     results_folder::{self, ResultsFolder},
 };
 
@@ -72,7 +72,7 @@ pub(crate) fn rendered(
         Format::Csv => {
             let mut nodes = results.trials.iter().flat_map(|record| record.nodes.values());
             if nodes.all(|node| node.measured.samples.is_empty()) {
-                tell(format_args!(
+                write_line_to_stderr(format_args!(
                     "note: {} has no samples, so there is only a header: use -o json for what was measured",
                     results.name
                 ));
@@ -106,9 +106,9 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
     let resume_command = resume_command(results_folder.path(), results_folder.results());
     if output.json {
         let json = serde_json::to_string(results_folder.results()).context("failed to encode the results")?;
-        print(&format!("{json}\n"))?;
+        write_to_stdout(&format!("{json}\n"))?;
         if let Some(command) = resume_command.filter(|_| !output.quiet) {
-            tell(format_args!("perfrun: run what is missing with: {command}"));
+            write_line_to_stderr(format_args!("perfrun: run what is missing with: {command}"));
         }
         return Ok(());
     }
@@ -122,7 +122,7 @@ pub(crate) fn show(results_folder: &ResultsFolder, output: &args::Output, status
         // Without the page, the results could not be saved, and the error is the last line.
         ending: if page.is_file() { ending.into() } else { vec![] },
     };
-    print(&perfrun_report::terminal(
+    write_to_stdout(&perfrun_report::terminal(
         &results_folder.reported_run(),
         &options,
     ))

@@ -43,7 +43,7 @@ pub fn nodes(cell: &Cell) -> impl Iterator<Item = (Role, &Names)> {
 
 /// The samples of each group, of what `perf script` printed.
 pub fn groups(script: &[u8]) -> anyhow::Result<BTreeMap<Group, u64>> {
-    let (groups, _) = groups::tally(&stacks::fold(script)?);
+    let (groups, _) = groups::count_samples(&stacks::fold(script)?);
     Ok(groups)
 }
 
@@ -66,7 +66,7 @@ fn of(results: &Path, cell: &Cell, role: Role) -> Option<Profile> {
     let stacks = file(results, cell, role, "folded");
     let compressed = || opening::text(&stacks.with_extension("folded.gz"));
     let folded = opening::text(&stacks).or_else(|_| compressed()).ok()?;
-    let (groups, functions) = groups::tally(&folded);
+    let (groups, functions) = groups::count_samples(&folded);
     Some(Profile {
         cell: cell.id.clone(),
         role,

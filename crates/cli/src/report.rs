@@ -13,7 +13,7 @@ use perfrun_report::TerminalOptions;
 
 use crate::{
     args::{self, Format, InvalidCommandLine, Where},
-    output::print,
+    output::write_to_stdout,
     printing::{PrintedResults, rendered, resume_command, show_all_command},
     results_folder,
 };
@@ -47,7 +47,7 @@ pub fn report(args: &args::Report) -> anyhow::Result<()> {
     };
     let written = write_files(args, &results);
     // After the names of files, so that it ends with the verdict; also if they cannot be written.
-    print(&rendered(printed, args.output_options, options)?)?;
+    write_to_stdout(&rendered(printed, args.output_options, options)?)?;
     written
 }
 

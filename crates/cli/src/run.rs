@@ -40,7 +40,7 @@ use crate::{
     args,
     documents::{self, label, runnable},
     exit_status,
-    output::tell,
+    output::write_line_to_stderr,
     printing, profile,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
@@ -80,15 +80,15 @@ pub async fn run(args: args::Run, isolation: LocalIsolation) -> anyhow::Result<u
     }
     let cancel = cancel_on_signal();
     let watchers = Watchers::serve(&args).await?;
-    let session = CommandContext {
+    let context = CommandContext {
         args: &args,
         isolation,
         watchers: &watchers,
         cancel: &cancel,
     };
     let status = match &args.resume {
-        Some(folder) => session.resume(folder, load_check).await,
-        None => session.run_documents(load_check).await,
+        Some(folder) => context.resume(folder, load_check).await,
+        None => context.run_documents(load_check).await,
     }?;
     watchers.last_scrape(args.output.quiet, &cancel).await;
     Ok(status)
@@ -116,7 +116,7 @@ impl CommandContext<'_> {
         programs::check_variants(&given, documents.iter().map(|document| &document.spec))?;
         for PlannedRun { name, spec, plan, .. } in &documents {
             let lines = programs::named_elsewhere(name, plan, spec, &given, &[]);
-            lines.into_iter().for_each(tell);
+            lines.into_iter().for_each(write_line_to_stderr);
         }
         if !self.check_load(load_check).await? {
             return Ok(INTERRUPTED);
@@ -173,7 +173,7 @@ impl CommandContext<'_> {
             ..
         } = results_folder.results();
         let lines = programs::named_elsewhere(name, plan, spec, &self.args.node, &environment.programs);
-        lines.into_iter().for_each(tell);
+        lines.into_iter().for_each(write_line_to_stderr);
         if !self.check_load(load_check).await? {
             return Ok(INTERRUPTED);
         }

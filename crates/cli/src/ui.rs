@@ -22,7 +22,7 @@ pub struct Ui {
 /// Trials that have ended.
 struct Ended {
     /// The number of all trials, without those that are not needed.
-    of: usize,
+    all: usize,
     /// The number of trials that ended in earlier sessions.
     earlier: usize,
     /// The trials that ended in this session. A retried trial counts once.
@@ -37,7 +37,7 @@ impl Ui {
         Self {
             screen: Screen::new(quiet, trials as u64),
             ended: Mutex::new(Ended {
-                of: trials,
+                all: trials,
                 earlier: 0,
                 now: HashSet::new(),
             }),
@@ -66,13 +66,13 @@ impl Ui {
         ended.now.insert(record.trial.id.clone());
         let count = ended.earlier + ended.now.len();
         self.screen.advance(count as u64);
-        (count, ended.of)
+        (count, ended.all)
     }
 
     /// Leaves out trials that are not needed.
     fn leave_out(&self, not_needed: NotNeeded) {
         let needed = not_needed.of_trials.saturating_sub(not_needed.trials);
-        self.ended.lock().of = needed as usize;
+        self.ended.lock().all = needed as usize;
         self.screen.expect(needed.into());
         self.print_unless_quiet(&not_needed.to_string());
     }

@@ -22,14 +22,14 @@ const KEPT: Duration = Duration::from_millis(900);
 /// When a page was read, and when its values changed.
 #[derive(Debug)]
 pub struct Scrapes {
-    seen: Mutex<Scraped>,
+    times: Mutex<ScrapeTimes>,
     scraped: Notify,
     /// The last page, and when it was made.
     page: tokio::sync::Mutex<Option<(Instant, Arc<str>)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Scraped {
+struct ScrapeTimes {
     changed: Instant,
     /// When a scraper last came, for a page that it had in time or not.
     came: Option<Instant>,
@@ -42,7 +42,7 @@ struct Scraped {
 impl Default for Scrapes {
     fn default() -> Self {
         Self {
-            seen: Mutex::new(Scraped {
+            times: Mutex::new(ScrapeTimes {
                 changed: Instant::now(),
                 came: None,
                 interval: None,
@@ -57,7 +57,7 @@ impl Default for Scrapes {
 impl Scrapes {
     /// Values have changed for the last time, as far as is known.
     pub fn changed(&self) {
-        self.seen.lock().changed = Instant::now();
+        self.times.lock().changed = Instant::now();
     }
 
     /// The page, for a scraper that reads it now, and gives up after `patience`. `make` makes it about once a
@@ -69,12 +69,12 @@ impl Scrapes {
         patience: Option<Duration>,
         make: impl FnOnce() -> F,
     ) -> Arc<str> {
-        let came = self.comes();
+        let came = self.note_arrival();
         let (made, page) = self.page(make).await;
         if patience.is_none_or(|patience| came.elapsed() < patience) {
-            let mut seen = self.seen.lock();
-            seen.read = seen.read.max(Some(made));
-            drop(seen);
+            let mut times = self.times.lock();
+            times.read = times.read.max(Some(made));
+            drop(times);
             self.scraped.notify_waiters();
         }
         page
@@ -82,13 +82,13 @@ impl Scrapes {
 
     /// Whether a scraper has read a page that was made after this time.
     pub fn was_read_after(&self, then: Instant) -> bool {
-        self.seen.lock().read.is_some_and(|made| made > then)
+        self.times.lock().read.is_some_and(|made| made > then)
     }
 
     /// The page, and when it was made.
     async fn page<F: Future<Output = String>>(&self, make: impl FnOnce() -> F) -> (Instant, Arc<str>) {
         let mut kept = self.page.lock().await;
-        let changed = self.seen.lock().changed;
+        let changed = self.times.lock().changed;
         if let Some((made, page)) = &*kept
             && *made > changed
             && made.elapsed() < KEPT
@@ -101,31 +101,31 @@ impl Scrapes {
         (now, page)
     }
 
-    /// A scraper comes now. Those who wait learn that it is not gone, even if it gives up.
-    fn comes(&self) -> Instant {
+    /// Notes that a scraper has come. Those who wait learn that it is not gone, even if it gives up.
+    fn note_arrival(&self) -> Instant {
         let now = Instant::now();
-        let mut seen = self.seen.lock();
-        if let Some(last) = seen.came.replace(now) {
+        let mut times = self.times.lock();
+        if let Some(last) = times.came.replace(now) {
             let since = now - last;
-            seen.interval = Some(seen.interval.map_or(since, |longest| longest.max(since)));
+            times.interval = Some(times.interval.map_or(since, |longest| longest.max(since)));
         }
-        drop(seen);
+        drop(times);
         self.scraped.notify_waiters();
         now
     }
 
     /// Waits until a scraper has read a page that was made after its values changed, at most this long. Does
     /// not wait if no scraper ever came, or if it has not come back for twice its usual time.
-    pub async fn seen(&self, most: Duration) {
+    pub async fn wait_until_read(&self, most: Duration) {
         let end = Instant::now() + most;
         loop {
             let next = self.scraped.notified();
-            let Scraped {
+            let ScrapeTimes {
                 changed,
                 came,
                 interval,
                 read,
-            } = *self.seen.lock();
+            } = *self.times.lock();
             let Some(came) = came.filter(|_| read.is_none_or(|made| made <= changed)) else {
                 return;
             };
@@ -180,7 +180,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = scrapes.seen(WAIT_MAX) => begun.elapsed(),
+            () = scrapes.wait_until_read(WAIT_MAX) => begun.elapsed(),
             () = scrape => unreachable!("it is pending"),
         }
     }
@@ -259,7 +259,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = scrapes.seen(WAIT_MAX) => {}
+            () = scrapes.wait_until_read(WAIT_MAX) => {}
             () = scrapes_twice => unreachable!("it is pending"),
         }
         assert!(scrapes.was_read_after(changed));

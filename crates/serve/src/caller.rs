@@ -32,18 +32,18 @@ impl Caller {
     }
 
     /// Notes a request.
-    pub(crate) fn calls(&self) {
+    pub(crate) fn note_request(&self) {
         // Only the first one counts.
         let _ = self.0.called.set(());
     }
 
     /// Waits for the first request.
-    pub(crate) async fn called(&self) {
+    pub(crate) async fn wait_for_request(&self) {
         self.0.called.wait().await;
     }
 
     /// Waits until the connection has lost its slot.
-    pub(crate) async fn replaced(&self) {
+    pub(crate) async fn wait_until_replaced(&self) {
         self.0.replaced.wait().await;
     }
 }

@@ -105,7 +105,7 @@ async fn connection(
     let router = TowerToHyperService::new(router);
     let noted = caller.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        noted.calls();
+        noted.note_request();
         request.extensions_mut().insert(noted.clone());
         router.call(request)
     });
@@ -115,14 +115,17 @@ async fn connection(
         .serve_connection(TokioIo::new(Box::pin(stream)), service);
     tokio::pin!(served);
     let silent = async {
-        if timeout(limits.first_head, caller.called()).await.is_ok() {
+        if timeout(limits.first_head, caller.wait_for_request())
+            .await
+            .is_ok()
+        {
             std::future::pending::<()>().await;
         }
     };
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         () = silent => return,
-        () = caller.replaced() => return,
+        () = caller.wait_until_replaced() => return,
         () = stop.cancelled() => {
             served.as_mut().graceful_shutdown();
             served.await

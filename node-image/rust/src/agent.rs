@@ -93,7 +93,11 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         signalled.await;
         // The counters may have changed until now, since no packet is known to be the last.
         agent.metrics.scrapes.changed();
-        agent.metrics.scrapes.seen(args.observed.linger_seconds).await;
+        agent
+            .metrics
+            .scrapes
+            .wait_until_read(args.observed.linger_seconds)
+            .await;
         stop.cancel();
         tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };

@@ -69,7 +69,10 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
             }
         };
         let _ = tokio::time::timeout(LAST_COLLECTION_TIMEOUT, collected).await;
-        node.metrics.scrapes.seen(observed.linger_seconds).await;
+        node.metrics
+            .scrapes
+            .wait_until_read(observed.linger_seconds)
+            .await;
         stop.cancel();
         tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
     };

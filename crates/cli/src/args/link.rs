@@ -15,13 +15,13 @@ use perfrun_link::{Backend, Impairment, JitterDistribution, Prefix, impairment};
 #[derive(Debug, Subcommand)]
 pub enum LinkCommand {
     /// Impair the packets that an interface sends to peers.
-    Set(Box<Set>),
+    Set(Box<SetLink>),
     /// Show how an interface is impaired, and its packet counts.
-    Show(Show),
+    Show(ShowLink),
     /// Measure a link from one end to the other, and compare it with the expected impairment.
-    Probe(Box<Probe>),
+    Probe(Box<ProbeLink>),
     /// Remove an impairment, including one left behind by a killed process.
-    Clear(Clear),
+    Clear(ClearLink),
 }
 
 const SET_NOTES: &str = "\
@@ -35,7 +35,7 @@ link is set again or cleared.";
 /// Options of `perfrun link set`.
 #[derive(Args, Debug)]
 #[command(after_help = SET_NOTES)]
-pub struct Set {
+pub struct SetLink {
     #[command(flatten)]
     pub namespace: NetworkNamespace,
     /// Interface that sends the packets.
@@ -45,7 +45,7 @@ pub struct Set {
     #[arg(long, required = true, num_args = 1.., value_name = "PEER")]
     pub to: Vec<Prefix>,
     #[command(flatten)]
-    pub figures: ImpairmentOptions,
+    pub impairment: ImpairmentOptions,
     /// What impairs the packets: the kernel, this process in user space, or the kernel if it can (auto).
     #[arg(long, default_value_t, value_name = "auto|kernel|userspace")]
     pub backend: Backend,
@@ -56,7 +56,7 @@ pub struct Set {
 
 /// Options of `perfrun link show`.
 #[derive(Args, Debug)]
-pub struct Show {
+pub struct ShowLink {
     #[command(flatten)]
     pub namespace: NetworkNamespace,
     /// Interface that sends the packets.
@@ -84,7 +84,7 @@ command is both ends.";
 /// Options of `perfrun link probe`.
 #[derive(Args, Debug)]
 #[command(after_help = PROBE_NOTES)]
-pub struct Probe {
+pub struct ProbeLink {
     #[command(flatten)]
     pub namespace: NetworkNamespace,
     /// Answer measurements of the other end, until Ctrl-C.
@@ -124,7 +124,7 @@ pub struct Probe {
 
 /// Options of `perfrun link clear`.
 #[derive(Args, Debug)]
-pub struct Clear {
+pub struct ClearLink {
     #[command(flatten)]
     pub namespace: NetworkNamespace,
     /// Interface that sends the packets.
@@ -196,8 +196,8 @@ pub struct ImpairmentOptions {
 
 impl ImpairmentOptions {
     /// The impairment that the options describe.
-    pub fn impairment(&self) -> Result<Impairment, impairment::InvalidImpairment> {
-        let way = DirectionImpairment {
+    pub fn to_impairment(&self) -> Result<Impairment, impairment::InvalidImpairment> {
+        let direction = DirectionImpairment {
             delay: self.delay.map(Into::into),
             jitter: self.jitter.filter(|amount| !amount.is_zero()).map(Into::into),
             distribution: self.distribution,
@@ -212,7 +212,7 @@ impl ImpairmentOptions {
             rate: self.rate,
             queue: self.queue.map(NonZeroU32::get),
         };
-        let impairment = way.impairment();
+        let impairment = direction.impairment();
         impairment.check().map(|()| impairment)
     }
 }
@@ -245,7 +245,7 @@ impl FromStr for Expected {
         #[command(no_binary_name = true, disable_help_flag = true)]
         struct Options {
             #[command(flatten)]
-            figures: ImpairmentOptions,
+            impairment: ImpairmentOptions,
         }
         let mut options: Vec<String> = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -260,7 +260,7 @@ impl FromStr for Expected {
             let first = text.lines().next().unwrap_or_default();
             first.trim_start_matches("error: ").to_owned()
         })?;
-        let impairment = parsed.figures.impairment();
+        let impairment = parsed.impairment.to_impairment();
         impairment.map(Self).map_err(|problem| problem.to_string())
     }
 }
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_become_an_impairment() {
+    fn options_of_a_link_become_an_impairment() {
         let all = "delay=25ms,jitter=2ms,distribution=normal,correlation=25%,burst=1%,25%,90%,0.1%,duplicate=0.1%,\
                    corrupt=0.01%,reorder=1%,reorder-gap=5,rate=100Mbit,queue=1000";
         let ratio = |percent| Ratio::from_percent(percent).unwrap();

@@ -13,7 +13,7 @@ use super::{
     follow::{Followed, follow, screen},
     status::StatusSummary,
 };
-use crate::{args, output::tell, signals::cancel_on_signal};
+use crate::{args, output::write_line_to_stderr, signals::cancel_on_signal};
 
 /// Cancels a run. Returns the exit status.
 pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
@@ -22,7 +22,7 @@ pub async fn cancel(args: &args::Cancel) -> anyhow::Result<u8> {
     let run = find(&cluster, &args.name).await?;
     let name = run.name_any();
     let status = StatusSummary::of(&run);
-    let say = |text: &str| tell(format_args!("perfrun/{name} {text}"));
+    let say = |text: &str| write_line_to_stderr(format_args!("perfrun/{name} {text}"));
     if status.has_ended {
         say(&format!("has already ended ({})", status.phase()));
         return Ok(0);

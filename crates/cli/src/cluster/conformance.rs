@@ -27,7 +27,7 @@ use super::{
     access::{Cluster, FIELD_MANAGER},
     error::Call,
 };
-use crate::{args, output::tell, signals::cancel_on_signal};
+use crate::{args, output::write_line_to_stderr, signals::cancel_on_signal};
 
 /// How long deleted pods may take until they are gone.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ struct Suite {
 
 impl Suite {
     fn print_line(&self, text: &str) {
-        tell(format_args!("{}: {text}", self.name));
+        write_line_to_stderr(format_args!("{}: {text}", self.name));
     }
 
     /// Deletes the Secret and all pods, and waits until the pods are gone. The Secret owns the pods, so that

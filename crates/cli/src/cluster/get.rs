@@ -7,7 +7,7 @@ use perfrun_report::TerminalOptions;
 use super::{access::Cluster, end::failure_message, fetch::fetch, find::find, status::StatusSummary};
 use crate::{
     args,
-    output::{print, tell},
+    output::{write_line_to_stderr, write_to_stdout},
     printing::{PrintedResults, rendered},
     signals::cancel_on_signal,
     ui::Screen,
@@ -46,9 +46,9 @@ pub async fn get_results(args: &args::GetResults) -> anyhow::Result<u8> {
         profiles: &[],
         verdict_of_whole_run: None,
     };
-    print(&rendered(printed, args.output_options, options)?)?;
+    write_to_stdout(&rendered(printed, args.output_options, options)?)?;
     if let Some(failure_message) = failure_message(name, &run) {
-        tell(format_args!("perfrun: {failure_message}"));
+        write_line_to_stderr(format_args!("perfrun: {failure_message}"));
     }
     // The command has done its work. The exit status of `perfrun watch` reports how the run ended.
     Ok(0)

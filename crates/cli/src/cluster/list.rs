@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     args::{self, Columns},
-    output::print,
+    output::write_to_stdout,
 };
 
 /// Lists the runs of one or all namespaces. Returns the exit status.
@@ -42,7 +42,7 @@ pub async fn list(args: &args::List) -> anyhow::Result<u8> {
     let now = Timestamp::now();
     let rows: Vec<Row> = runs.iter().map(|run| row(run, now)).collect();
     let is_wide = args.output == Some(Columns::Wide);
-    print(&table(&rows, args.all_namespaces, is_wide))?;
+    write_to_stdout(&table(&rows, args.all_namespaces, is_wide))?;
     Ok(0)
 }
 

@@ -23,7 +23,7 @@ use crate::{
     args::{self, InvalidCommandLine, Output},
     documents::{self, label, runnable},
     exit_status::worse,
-    output::tell,
+    output::write_line_to_stderr,
     printing,
     results_folder::{self, ResultsFolder},
     signals::cancel_on_signal,
@@ -108,7 +108,7 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
     let plan = draft(&run.spec)?;
     let Plan { cells, nodes, .. } = &plan;
     let joined = if is_new { "" } else { ", already exists" };
-    tell(format_args!(
+    write_line_to_stderr(format_args!(
         "perfrun/{}: {} of {} on {}, each in a pod; namespace {}{joined}",
         run.name_any(),
         trials(&plan),
@@ -117,7 +117,9 @@ fn introduce(cluster: &Cluster, run: &PerfRun, is_new: bool, output: &Output) ->
         cluster.namespace(),
     ));
     let advance = least_time(&plan).into_iter().chain(few_pairs(&plan));
-    advance.chain(skipped(&plan, false)).for_each(tell);
+    advance
+        .chain(skipped(&plan, false))
+        .for_each(write_line_to_stderr);
     Ok(())
 }
 
@@ -134,7 +136,7 @@ async fn to_the_end(
         Followed::Ended(ended) => ended,
         Followed::Deleted => {
             drop(screen);
-            tell(format_args!("perfrun: perfrun/{name} was deleted"));
+            write_line_to_stderr(format_args!("perfrun: perfrun/{name} was deleted"));
             return Ok(INCOMPLETE);
         }
         Followed::Stopped => return Ok(INTERRUPTED),
@@ -152,7 +154,7 @@ async fn to_the_end(
     let fetched = fetched
         .with_context(|| format!("perfrun/{name} has ended ({phase}), but its results could not be fetched"));
     let Some(results) = fetched? else {
-        tell(format_args!("perfrun: perfrun/{name} has no results"));
+        write_line_to_stderr(format_args!("perfrun: perfrun/{name} has no results"));
         return Ok(INCOMPLETE);
     };
     let advice = || {
@@ -161,7 +163,7 @@ async fn to_the_end(
             cluster.command(&format!("get results {name}"))
         )
     };
-    let results_folder = ResultsFolder::keep(&output.results, results).with_context(advice)?;
+    let results_folder = ResultsFolder::save(&output.results, results).with_context(advice)?;
     let status = exit_status(status.phase, results_folder.results().verdict());
     printing::show(&results_folder, output, status)?;
     Ok(status)
@@ -170,7 +172,7 @@ async fn to_the_end(
 /// Prints how to follow or cancel a run that continues.
 fn explain_return(cluster: &Cluster, run: &PerfRun) {
     let name = run.name_any();
-    tell(format_args!(
+    write_line_to_stderr(format_args!(
         "perfrun/{name} continues on the cluster\n  follow it with: {}\n  cancel it with: {}",
         cluster.command(&format!("watch {name}")),
         cluster.command(&format!("cancel {name}")),

@@ -4,7 +4,7 @@ use perfrun_emulator::Inspection;
 use perfrun_link::Obstacle;
 
 use super::{namespace::check_interface, words};
-use crate::{args, output::print};
+use crate::{args, output::write_to_stdout};
 
 /// Removes the impairment that perfrun has set. Returns the exit status.
 pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
@@ -24,7 +24,7 @@ pub(super) fn clear(args: &args::ClearLink) -> anyhow::Result<u8> {
         })?;
         Ok((found, cleared))
     })?;
-    print(&format!("{interface}: {}\n", text(found.as_ref(), cleared)))?;
+    write_to_stdout(&format!("{interface}: {}\n", text(found.as_ref(), cleared)))?;
     Ok(0)
 }
 

@@ -20,7 +20,7 @@ use tokio::net::UdpSocket;
 use super::words;
 use crate::{
     args::{self, NetworkNamespace, Peer},
-    output::{block_on, print},
+    output::{block_on, write_to_stdout},
 };
 
 /// The default port of the end that answers.
@@ -108,7 +108,7 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
         rate_backward,
         verdict,
     };
-    print(&if args.json {
+    write_to_stdout(&if args.json {
         object(&outcome).to_string() + "\n"
     } else {
         text(&outcome)
@@ -199,7 +199,7 @@ fn text(outcome: &Report) -> String {
         None => "No answer arrived.\n".to_owned(),
     };
     let mut rows = vec![row(&["DIRECTION", "SENT", "LOST", "OFFERED", "ARRIVED"])];
-    for (way, delivery, rate) in [
+    for (direction, delivery, rate) in [
         ("there", forward, *rate),
         ("back", backward, outcome.rate_backward),
     ] {
@@ -207,7 +207,13 @@ fn text(outcome: &Report) -> String {
             [rate.offered_bits_per_second, rate.received_bits_per_second].map(megabits)
         });
         let lost = lost(delivery);
-        rows.push(row(&[way, &delivery.sent.to_string(), &lost, &offered, &arrived]));
+        rows.push(row(&[
+            direction,
+            &delivery.sent.to_string(),
+            &lost,
+            &offered,
+            &arrived,
+        ]));
     }
     text += &words::columns(&rows);
     for finding in outcome.verdict.iter().flat_map(|verdict| &verdict.findings) {

@@ -14,7 +14,7 @@ use tokio::{
 use super::{namespace::check_interface, words};
 use crate::{
     args::{self, InvalidCommandLine},
-    output::{block_on, print, tell},
+    output::{block_on, write_line_to_stderr, write_to_stdout},
     signals::HangUp,
 };
 
@@ -24,15 +24,15 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Impairs a link, in the kernel until it is cleared, in user space until this process stops. Returns the
 /// exit status.
 pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
-    let impairment = args.figures.impairment();
+    let impairment = args.impairment.to_impairment();
     let impairment = impairment.map_err(|problem| InvalidCommandLine(problem.to_string()))?;
     if impairment.is_none() {
         let problem = "no impairment given: add --delay, --loss or another option; `perfrun link clear` removes an impairment";
         return Err(InvalidCommandLine(problem.to_owned()).into());
     }
-    let link = OutgoingLinks::to(args.to.iter().copied(), impairment)?;
+    let links = OutgoingLinks::to(args.to.iter().copied(), impairment)?;
     let interface = &args.interface;
-    let (mut emulator, state) = args.namespace.enter(|| start(interface, &link, args.backend))?;
+    let (mut emulator, state) = args.namespace.enter(|| start(interface, &links, args.backend))?;
     print_state(args, &state)?;
     let Some(left) = emulator.take().and_then(Emulator::leave) else {
         return Ok(0);
@@ -64,11 +64,11 @@ pub(super) fn set(args: &args::SetLink) -> anyhow::Result<u8> {
 
 fn start(
     interface: &str,
-    link: &OutgoingLinks,
+    links: &OutgoingLinks,
     backend: Backend,
 ) -> anyhow::Result<(Option<Emulator>, LinkState)> {
     check_interface(interface)?;
-    check_peers(interface, link)?;
+    check_peers(interface, links)?;
     // The automatic choice explains on its own why no backend works.
     let capabilities = capabilities::detect(interface);
     let chosen = match backend {
@@ -80,14 +80,14 @@ fn start(
         bail!("--backend {backend} does not work here: {reason} ({detail})");
     }
     let options = Options { backend, seed: None };
-    let mut emulator = Emulator::start(interface, link, options)?;
+    let mut emulator = Emulator::start(interface, links, options)?;
     let state = emulator.state()?;
     Ok((Some(emulator), state))
 }
 
 /// Refuses a peer that no packet reaches through any interface, and warns of one behind another interface.
-fn check_peers(interface: &str, link: &OutgoingLinks) -> anyhow::Result<()> {
-    let hosts = link.peers().into_iter().filter(|(peer, _)| peer.is_host());
+fn check_peers(interface: &str, links: &OutgoingLinks) -> anyhow::Result<()> {
+    let hosts = links.peers().into_iter().filter(|(peer, _)| peer.is_host());
     for (peer, _) in hosts {
         match locate(interface, peer.address())? {
             AddressLocation::Behind => {}
@@ -145,12 +145,12 @@ async fn wait(emulator: SharedEmulator) -> anyhow::Result<u8> {
 
 fn print_state(args: &args::SetLink, state: &LinkState) -> anyhow::Result<()> {
     if args.json {
-        print(&(words::state_object(&args.interface, state).to_string() + "\n"))
+        write_to_stdout(&(words::state_object(&args.interface, state).to_string() + "\n"))
     } else {
-        print(&words::state(&args.interface, state, None))
+        write_to_stdout(&words::state(&args.interface, state, None))
     }
 }
 
 fn warn(text: &str) {
-    tell(format_args!("perfrun: {text}"));
+    write_line_to_stderr(format_args!("perfrun: {text}"));
 }

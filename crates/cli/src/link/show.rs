@@ -5,7 +5,7 @@ use perfrun_link::{Ability, ActiveBackend, Capabilities, LinkState};
 use serde_json::{Value, json};
 
 use super::{namespace::check_interface, words};
-use crate::{args, output::print};
+use crate::{args, output::write_to_stdout};
 
 /// Shows how an interface is impaired, or what could impair it. Returns the exit status.
 pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
@@ -17,14 +17,14 @@ pub(super) fn show(args: &args::ShowLink) -> anyhow::Result<u8> {
         Ok((found, wants_capabilities.then(|| capabilities::detect(interface))))
     })?;
     if args.json {
-        print(&(object(interface, &found, capabilities.as_ref()).to_string() + "\n"))?;
+        write_to_stdout(&(object(interface, &found, capabilities.as_ref()).to_string() + "\n"))?;
         return Ok(0);
     }
     let mut text = text(interface, &found);
     if let Some(capabilities) = &capabilities {
         text += &abilities(capabilities);
     }
-    print(&text)?;
+    write_to_stdout(&text)?;
     Ok(0)
 }
 

@@ -28,7 +28,7 @@ pub(super) struct View {
     conclusion: Option<Conclusion>,
     /// How much of the current trial is done, from 0 to 1.
     fraction: Option<f64>,
-    cells: Vec<Cell>,
+    cells: Vec<CellView>,
     /// Payload of the trials, in bit/s, over seconds since the page was first served.
     curve: Vec<[f64; 2]>,
     /// Whether no other run follows.
@@ -52,15 +52,15 @@ enum Stage {
 
 /// A cell with the results of its trials so far.
 #[derive(Clone, Debug, Default, Serialize)]
-struct Cell {
+struct CellView {
     id: String,
     failed: usize,
-    series: Vec<Series>,
+    series: Vec<MetricValues>,
 }
 
 /// The values of one metric in the measured trials.
 #[derive(Clone, Debug, Serialize)]
-struct Series {
+struct MetricValues {
     metric: Metric,
     values: Vec<f64>,
     /// The trials that they are of.
@@ -73,9 +73,9 @@ struct Series {
 impl View {
     /// The view before any event.
     pub(super) fn new(name: &str, plan: &Plan, earlier: &[TrialRecord], is_last: bool) -> Self {
-        let cell = |cell: &plan::Cell| Cell {
+        let cell = |cell: &plan::Cell| CellView {
             id: cell.id.clone(),
-            ..Cell::default()
+            ..CellView::default()
         };
         let mut view = Self {
             is_last,
@@ -171,7 +171,7 @@ impl View {
     }
 }
 
-impl Cell {
+impl CellView {
     fn forget(&mut self, trial: &str) {
         for series in &mut self.series {
             if let Some(place) = series.trials.iter().position(|known| known == trial) {
@@ -186,7 +186,7 @@ impl Cell {
     fn add(&mut self, metric: Metric, trial: &str, value: f64) {
         let known = self.series.iter().position(|series| series.metric == metric);
         let index = known.unwrap_or_else(|| {
-            self.series.push(Series {
+            self.series.push(MetricValues {
                 metric,
                 values: vec![],
                 trials: vec![],
@@ -201,7 +201,7 @@ impl Cell {
     }
 }
 
-impl Series {
+impl MetricValues {
     fn update(&mut self) {
         if let Some(statistics) = Statistics::of(self.values.iter().copied()) {
             self.median = perfrun_report::value(self.metric.unit(), statistics.median);

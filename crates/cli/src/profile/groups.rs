@@ -73,8 +73,8 @@ const FUNCTIONS: &[(&str, Group)] = &[
 /// Most characters of a name.
 const NAME_MAX: usize = 72;
 
-/// The samples of each group and, most first, those in each function itself.
-pub(super) fn tally(folded: &str) -> (BTreeMap<Group, u64>, Vec<(String, u64)>) {
+/// The numbers of samples in each group and, in descending order, in each function itself.
+pub(super) fn count_samples(folded: &str) -> (BTreeMap<Group, u64>, Vec<(String, u64)>) {
     let mut groups = BTreeMap::new();
     let mut functions: HashMap<&str, u64> = HashMap::new();
     for (stack, samples) in lines(folded) {
@@ -182,7 +182,7 @@ tokio-rt-worker;[unknown] 1
 
     #[test]
     fn the_innermost_function_of_a_known_owner_decides() {
-        let (groups, _) = tally(FOLDED);
+        let (groups, _) = count_samples(FOLDED);
         let expected = [
             (Group::Kernel, 40),
             (Group::Stack, 10),
@@ -197,7 +197,7 @@ tokio-rt-worker;[unknown] 1
 
     #[test]
     fn functions_are_ranked_by_samples_of_their_own() {
-        let (_, functions) = tally(FOLDED);
+        let (_, functions) = count_samples(FOLDED);
         let ranked: Vec<_> = functions
             .iter()
             .map(|(name, n)| (name.as_str(), *n))

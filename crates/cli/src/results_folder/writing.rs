@@ -125,7 +125,7 @@ impl ResultsFolder {
 
     /// Saves the results of a run on a cluster, in a folder named like that of a local run. Saving them again
     /// replaces them.
-    pub fn keep(parent: &Path, results: Results) -> Result<Self, Error> {
+    pub fn save(parent: &Path, results: Results) -> Result<Self, Error> {
         let folder = parent.join(folder_name(&results.name, results.started));
         let refused = |source| Error::Create {
             folder: parent.to_owned(),

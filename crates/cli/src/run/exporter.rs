@@ -63,17 +63,18 @@ struct Server {
 #[derive(Default)]
 struct Metrics {
     scrapes: Arc<Scrapes>,
-    /// Keyed by the names of the run and the node: pages of an earlier run may still be unread.
-    nodes: Mutex<BTreeMap<Name, Node>>,
+    /// Where the pages of nodes come from. Pages of an earlier run may still be unread.
+    nodes: Mutex<BTreeMap<NodeKey, PageSource>>,
     ended: Mutex<Vec<RunView>>,
     current: Mutex<Option<Current>>,
 }
 
-type Name = (String, String);
+/// The names of a run and of a node in it.
+type NodeKey = (String, String);
 
 /// Where the page of a node comes from.
 #[derive(Clone)]
-enum Node {
+enum PageSource {
     /// The node runs, and serves its page.
     Running(NodeHandle),
     /// The node has stopped, and its last page is kept since then, until a scraper has read it.
@@ -165,8 +166,8 @@ impl Exporter {
         let Some(metrics) = self.metrics() else { return };
         let current = metrics.current.lock();
         let run = current.as_ref().map(|current| current.view.name.clone());
-        let name = (run.unwrap_or_default(), name.to_owned());
-        metrics.nodes.lock().insert(name, Node::Running(handle));
+        let key = (run.unwrap_or_default(), name.to_owned());
+        metrics.nodes.lock().insert(key, PageSource::Running(handle));
     }
 
     /// Keeps the pages of the nodes, which are about to stop.
@@ -176,10 +177,10 @@ impl Exporter {
         let mut nodes = metrics.nodes.lock();
         let since = Instant::now();
         for (name, page) in pages {
-            let node = nodes.get_mut(&name);
-            if let Some(node) = node.filter(|node| matches!(node, Node::Running(_))) {
+            let source = nodes.get_mut(&name);
+            if let Some(source) = source.filter(|source| matches!(source, PageSource::Running(_))) {
                 let page = page.into();
-                *node = Node::Stopped { page, since };
+                *source = PageSource::Stopped { page, since };
             }
         }
     }
@@ -207,7 +208,7 @@ impl Server {
     async fn wait_for_last_scrape(&self, quiet: bool, cancel: &CancellationToken) {
         let is_stopped = cancel.is_cancelled();
         let limit = if is_stopped { WAIT_AFTER_STOP_MAX } else { WAIT_MAX };
-        let scraped = self.metrics.scrapes.seen(limit);
+        let scraped = self.metrics.scrapes.wait_until_read(limit);
         tokio::pin!(scraped);
         if futures::poll!(scraped.as_mut()).is_ready() {
             return;
@@ -231,9 +232,9 @@ impl Server {
 impl Metrics {
     async fn page(&self) -> String {
         // A page that was made is not yet read: its scraper may have given up.
-        self.nodes.lock().retain(|_, node| match node {
-            Node::Running(_) => true,
-            Node::Stopped { since, .. } => !self.scrapes.was_read_after(*since),
+        self.nodes.lock().retain(|_, source| match source {
+            PageSource::Running(_) => true,
+            PageSource::Stopped { since, .. } => !self.scrapes.was_read_after(*since),
         });
         let nodes = self.pages(1).await;
         let runs = self
@@ -248,19 +249,19 @@ impl Metrics {
     }
 
     /// The pages of all nodes that answer one of this number of requests.
-    async fn pages(&self, tries: u32) -> Vec<(Name, String)> {
+    async fn pages(&self, tries: u32) -> Vec<(NodeKey, String)> {
         let nodes = self.nodes.lock().clone();
         let pages = nodes
             .into_iter()
-            .map(async |(name, node)| (name, page_of(node, tries).await));
+            .map(async |(name, source)| (name, page_of(source, tries).await));
         join_all(pages).await
     }
 }
 
-async fn page_of(node: Node, tries: u32) -> String {
-    let handle = match node {
-        Node::Running(handle) => handle,
-        Node::Stopped { page, .. } => return page.to_string(),
+async fn page_of(source: PageSource, tries: u32) -> String {
+    let handle = match source {
+        PageSource::Running(handle) => handle,
+        PageSource::Stopped { page, .. } => return page.to_string(),
     };
     let agent = async {
         let agent = handle.agent.as_ref()?;

@@ -19,14 +19,14 @@ const QUIET_CHECKS: usize = 4;
 
 /// A check of the load that has begun. It takes no time of its own while something else is done.
 pub(super) struct LoadCheck {
-    begun: Instant,
+    started: Instant,
     before: Option<MachineTime>,
 }
 
 impl LoadCheck {
     pub(super) fn begin() -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             before: read(),
         }
     }
@@ -38,11 +38,11 @@ impl LoadCheck {
             Some(limit) => until_quiet(read, limit).await,
             None if is_silent => Ok(()),
             None => {
-                sleep_until(self.begun + CHECK_TIME).await;
+                sleep_until(self.started + CHECK_TIME).await;
                 if let Some(why) = self
                     .before
                     .zip(read())
-                    .and_then(|(before, now)| busy(&now.since(&before)))
+                    .and_then(|(before, now)| why_busy(&now.since(&before)))
                 {
                     let _ = writeln!(
                         stderr(),
@@ -64,7 +64,7 @@ fn read() -> Option<MachineTime> {
 async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) -> anyhow::Result<()> {
     let deadline = Instant::now() + limit;
     let mut readings = VecDeque::from_iter(read());
-    let mut said = false;
+    let mut is_announced = false;
     while !readings.is_empty() {
         sleep(CHECK_TIME).await;
         readings.extend(read());
@@ -73,23 +73,23 @@ async fn until_quiet(read: impl Fn() -> Option<MachineTime>, limit: Duration) ->
         }
         let load = readings[QUIET_CHECKS].since(&readings[0]);
         readings.pop_front();
-        let Some(why) = busy(&load) else {
+        let Some(why) = why_busy(&load) else {
             break;
         };
         ensure!(
             Instant::now() < deadline,
             "this machine was not quiet within {limit:?}: {why}. End what uses it, or run without --wait-quiet"
         );
-        if !said {
+        if !is_announced {
             let _ = writeln!(stderr(), "waiting until this machine is quiet: {why}");
-            said = true;
+            is_announced = true;
         }
     }
     Ok(())
 }
 
 /// Why a machine is busy. `None` if it is quiet.
-fn busy(time: &MachineTime) -> Option<String> {
+fn why_busy(time: &MachineTime) -> Option<String> {
     let (foreign, steal) = (time.foreign(0.0), time.steal());
     let foreign =
         (foreign > BUSY_FOREIGN).then(|| format!("other processes use {:.0} % of its CPUs", foreign * 100.0));
@@ -122,17 +122,17 @@ mod tests {
 
     #[test]
     fn a_busy_machine_is_described() {
-        assert_eq!(busy(&load(0.1, 0.05)), None);
+        assert_eq!(why_busy(&load(0.1, 0.05)), None);
         assert_eq!(
-            busy(&load(0.43, 0.0)).unwrap(),
+            why_busy(&load(0.43, 0.0)).unwrap(),
             "other processes use 43 % of its CPUs"
         );
         assert_eq!(
-            busy(&load(0.43, 0.08)).unwrap(),
+            why_busy(&load(0.43, 0.08)).unwrap(),
             "other processes use 43 % of its CPUs, and its hypervisor gives 8 % of their time to other machines"
         );
         assert!(
-            busy(&load(0.0, 0.08))
+            why_busy(&load(0.0, 0.08))
                 .unwrap()
                 .starts_with("its hypervisor gives 8 %")
         );
@@ -155,25 +155,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_run_waits_until_the_machine_is_quiet_for_two_seconds() {
         for (busy_checks, seconds) in [(0, 2.0), (6, 5.0)] {
-            let begun = Instant::now();
+            let started = Instant::now();
             until_quiet(machine(busy_checks), Duration::from_secs(60))
                 .await
                 .unwrap();
             assert!(
-                (begun.elapsed().as_secs_f64() - seconds).abs() < 0.1,
+                (started.elapsed().as_secs_f64() - seconds).abs() < 0.1,
                 "{:?}",
-                begun.elapsed()
+                started.elapsed()
             );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_run_does_not_wait_longer_than_it_may() {
-        let begun = Instant::now();
+        let started = Instant::now();
         let refused = until_quiet(machine(u32::MAX), Duration::from_secs(10))
             .await
             .unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(11));
+        assert!(started.elapsed() < Duration::from_secs(11));
         assert_eq!(
             refused.to_string(),
             "this machine was not quiet within 10s: other processes use 50 % of its CPUs. End what uses it, or run \

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{profiler::Profiler, watchers::Watchers};
 use crate::{
     args, exit_status,
-    output::tell,
+    output::write_line_to_stderr,
     printing,
     profile::CallGraph,
     results_folder::ResultsFolder,
@@ -51,7 +51,7 @@ impl LocalRun<'_> {
                 }
             }
         };
-        self.close(end, ui).await
+        self.save_and_show(end, ui).await
     }
 
     /// Tells the user, and those who watch, which run begins.
@@ -136,23 +136,20 @@ impl LocalRun<'_> {
             };
             profiler.profile_all().await;
         }
-        watchers.nodes_stop().await;
+        watchers.keep_last_pages().await;
         nodes.stop().await;
         end
     }
 
     /// Saves and shows the results. Returns the exit status.
-    async fn close(mut self, end: RunEnd, ui: Ui) -> anyhow::Result<u8> {
+    async fn save_and_show(mut self, end: RunEnd, ui: Ui) -> anyhow::Result<u8> {
         let (state, message) = (end.state, end.message.clone());
         let saved = self.results_folder.finish(end);
         let results = self.results_folder.results();
         self.watchers.end(results);
         drop(ui);
         if let (RunState::Failed, Some(message)) = (state, &message) {
-            tell(format_args!(
-                "perfrun: perfrun/{} failed: {message}",
-                results.name
-            ));
+            write_line_to_stderr(format_args!("perfrun: perfrun/{} failed: {message}", results.name));
         }
         let status = exit_status::of_run(results.conclusion().phase, results.verdict());
         // Even if they could not be saved: it may have taken hours to measure them.

@@ -96,18 +96,18 @@ impl Profiler<'_> {
             }],
             ..self.results_folder.results().plan.clone()
         };
-        let mut observed = Observed::default();
+        let mut records = TrialRecords::default();
         let conductor = Conductor {
             plan: &plan,
             options: RunOptions::new(self.results_folder.results().spec.timeouts.durations()),
-            sink: &mut observed,
+            sink: &mut records,
             replacements: self.nodes,
             on_event: &|_| {},
             cancel: self.cancel.clone(),
         };
         let end = conductor.run(nodes).await;
         let message = end.message.unwrap_or_else(|| "it was stopped".to_owned());
-        let record = observed
+        let record = records
             .0
             .pop()
             .with_context(|| format!("its trial did not run: {message}"))?;
@@ -119,12 +119,12 @@ impl Profiler<'_> {
     }
 }
 
-/// The records of a trial.
+/// The records of the extra trial: one for each attempt.
 #[derive(Default)]
-struct Observed(Vec<TrialRecord>);
+struct TrialRecords(Vec<TrialRecord>);
 
 #[async_trait]
-impl RecordSink for Observed {
+impl RecordSink for TrialRecords {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         self.0.push(record.clone());
         Ok(Durability::CrashSafe)

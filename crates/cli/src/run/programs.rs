@@ -50,7 +50,7 @@ pub(super) fn of_plan(
     let programs = Programs::of(plan, |node| {
         let variant = node.and_then(|node| node.variant.as_deref());
         let stack = variant.and_then(|name| spec.variant(name));
-        let (path, args) = match path(given, variant).filter(|_| variant.is_some()) {
+        let (path, args) = match given_path(given, variant).filter(|_| variant.is_some()) {
             Some(path) => (path, vec![]),
             None => own_or_default(node, stack, given)?,
         };
@@ -83,7 +83,9 @@ fn own_or_default(
         );
     }
     let path = match node.map_or(NodeProgramKind::Rust, |node| node.program) {
-        NodeProgramKind::Rust => path(given, None).map_or_else(|| Program::beside_this_one("--node"), Ok)?,
+        NodeProgramKind::Rust => {
+            given_path(given, None).map_or_else(|| Program::beside_this_one("--node"), Ok)?
+        }
         NodeProgramKind::Go => Program::go_beside_this_one()?,
         NodeProgramKind::External => bail!(
             "stack {0} is external, and a local run needs its program: set its command, or name one with --node \
@@ -105,7 +107,8 @@ pub(super) fn named_elsewhere(
     earlier: &[NodeProgram],
 ) -> Vec<String> {
     let given = |variant: Option<&str>| given.iter().any(|program| program.variant.as_deref() == variant);
-    let earlier = |variant: Option<&str>| path(earlier, variant).map(|path| word(&path.to_string_lossy()));
+    let earlier =
+        |variant: Option<&str>| given_path(earlier, variant).map(|path| word(&path.to_string_lossy()));
     let is_used = |stack: &&StackVariant| {
         let mut nodes = plan.nodes.iter();
         nodes.any(|node| node.variant.as_deref() == Some(stack.name.as_str()))
@@ -148,7 +151,7 @@ fn word(text: &str) -> String {
 }
 
 /// The program given for a variant, or for all nodes without one of their own.
-fn path(given: &[NodeProgram], variant: Option<&str>) -> Option<PathBuf> {
+fn given_path(given: &[NodeProgram], variant: Option<&str>) -> Option<PathBuf> {
     let program = given.iter().find(|program| program.variant.as_deref() == variant);
     program.map(|program| program.path.as_str().into())
 }

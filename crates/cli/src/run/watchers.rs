@@ -50,8 +50,8 @@ impl Watchers {
         }
     }
 
-    /// Nodes are about to stop: takes over the last values of their metrics.
-    pub(super) async fn nodes_stop(&self) {
+    /// Keeps the last values of the metrics of the nodes, which are about to stop.
+    pub(super) async fn keep_last_pages(&self) {
         self.exporter.keep_last_pages().await;
     }
 

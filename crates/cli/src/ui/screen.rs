@@ -9,7 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 use perfrun_contract::text::plain;
 
-use crate::output::tell;
+use crate::output::write_line_to_stderr;
 
 /// How often the clock of the bar advances during a long trial.
 const TICK: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ impl Screen {
 
     /// Prints a line, even with --quiet.
     pub fn print_line(&self, text: &str) {
-        let print = || tell(text);
+        let print = || write_line_to_stderr(text);
         match &self.kind {
             Kind::Bar(bar) => bar.suspend(print),
             Kind::Quiet | Kind::Lines => print(),

@@ -98,10 +98,10 @@ impl Lab {
     }
 
     /// Impairs in user space the packets from the near end to the far end.
-    pub(crate) fn set(&self, figures: &[&str]) -> Running {
+    pub(crate) fn set(&self, options: &[&str]) -> Running {
         let fixed = ["link", "set", "--to", FAR, "--backend", "userspace", "--json"];
         let place = ["--netns", &path(&self.near)];
-        Running::start(&[&fixed, figures, &place].concat())
+        Running::start(&[&fixed, options, &place].concat())
     }
 
     /// Measures from the near end to the far end.

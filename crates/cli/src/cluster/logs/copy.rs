@@ -19,7 +19,7 @@ use super::{
     },
     source::{CONTAINER, LogSource, sources},
 };
-use crate::output::tell;
+use crate::output::write_line_to_stderr;
 
 /// The pause before a log is opened again after its connection broke.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl Copy {
             Ok(log) => log,
             // The pod may still be pulling its image, or has been deleted. Other pods have their logs.
             Err(error @ (Error::Accept { .. } | Error::Find { .. })) => {
-                tell(format_args!("perfrun: {}: {error}", self.source.label));
+                write_line_to_stderr(format_args!("perfrun: {}: {error}", self.source.label));
                 return Ok(());
             }
             Err(error) => return Err(error.into()),
