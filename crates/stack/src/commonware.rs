@@ -50,7 +50,7 @@ use self::{
     handshake::Upgrader,
     inbox::Inbox,
     introduction::{Answer, Introduction},
-    messenger::{All, Bodies, Exchange},
+    messenger::{Bodies, Exchange, NetworkBroadcaster},
     network::{Limits, Network, Runtime, Sender},
     peers::{Origin, Peers, Refused, Registration},
 };
@@ -189,10 +189,10 @@ async fn listen_on(
 ) -> Result<(Network, SocketAddr), Error> {
     for _ in 0..PORT_ATTEMPTS {
         // commonware would not report which port it took, nor why it failed to.
-        let free = super::address::cannot_listen(Transport::Tcp, (ip, port));
-        let probe = TcpListener::bind((ip, port)).await.map_err(&free)?;
-        let socket = probe.local_addr().map_err(&free)?;
-        drop(probe);
+        let failed = super::address::cannot_listen(Transport::Tcp, (ip, port));
+        let reserved = TcpListener::bind((ip, port)).await.map_err(&failed)?;
+        let socket = reserved.local_addr().map_err(&failed)?;
+        drop(reserved);
         let network = network::start(Arc::clone(runtime), upgrader.clone(), socket, limits)
             .await
             .map_err(setup)?;
@@ -270,7 +270,7 @@ impl Shared {
     }
 
     /// Ends a registration of a peer.
-    fn part(&self, key: &PublicKey, registration: Registration) {
+    fn end_registration(&self, key: &PublicKey, registration: Registration) {
         self.peers.lock().remove(key, registration);
         self.data.end(key, registration);
         self.acknowledgements.end(key, registration);
@@ -307,7 +307,7 @@ async fn admit(shared: &Shared, mut stream: TcpStream, ip: IpAddr) -> io::Result
             if answered.is_ok() {
                 introduction::ended(stream).await;
             }
-            shared.part(&key, registration);
+            shared.end_registration(&key, registration);
             answered
         }
         Err(Refused::Full) => introduction::answer(&mut stream, Answer::Full).await,
@@ -378,7 +378,7 @@ impl Host for Commonware {
     }
 
     fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
-        Some(Box::new(All {
+        Some(Box::new(NetworkBroadcaster {
             sender: self.shared.send_data.clone(),
             bodies: Bodies::new(self.shared.zeros.clone()),
             stopped: self.shared.stopped.clone(),
@@ -422,7 +422,7 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     })?;
     let end = CancellationToken::new();
     let guard = end.clone().drop_guard();
-    shared.tasks.spawn(part_at_end(
+    shared.tasks.spawn(end_registration_at_end(
         Arc::clone(shared),
         key.clone(),
         registration,
@@ -450,8 +450,9 @@ async fn dial(shared: &Arc<Shared>, peer: Address, introduction: SocketAddr) -> 
     })
 }
 
-/// Parts from a peer when either end ends: this one by `end`, the peer by its introduction.
-async fn part_at_end(
+/// Ends a registration of a peer when either end of the connection ends: this one by `end`, the peer by its
+/// introduction.
+async fn end_registration_at_end(
     shared: Arc<Shared>,
     key: PublicKey,
     registration: Registration,
@@ -460,7 +461,7 @@ async fn part_at_end(
 ) {
     end.run_until_cancelled(introduction::ended(stream)).await;
     end.cancel();
-    shared.part(&key, registration);
+    shared.end_registration(&key, registration);
 }
 
 /// A connection, which lasts as long as its messenger.

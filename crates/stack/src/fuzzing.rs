@@ -23,10 +23,10 @@ pub fn address(text: &str) {
         }
     }
     if let Ok((known, nonce)) = target::parse(text) {
-        let again = socket_address(Transport::Tcp, known) + &nonce.part();
+        let again = socket_address(Transport::Tcp, known) + &nonce.suffix();
         let read = target::parse(&again).ok();
-        let read = read.map(|(socket, nonce)| (socket, nonce.part()));
-        assert_eq!(read, Some((known, nonce.part())), "{text}");
+        let read = read.map(|(socket, nonce)| (socket, nonce.suffix()));
+        assert_eq!(read, Some((known, nonce.suffix())), "{text}");
     }
     #[cfg(feature = "commonware")]
     {

@@ -40,10 +40,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 use self::{
-    behaviour::{Behaviour, OpenRequest, ProtocolKind, StreamHost, Unopened},
+    behaviour::{Behaviour, OpenError, OpenRequest, ProtocolKind, StreamHost},
     command::Command,
     driver::Driver,
-    exchanges::{All, Exchange},
+    exchanges::{Exchange, GossipBroadcaster},
     gossip::Gossip,
     transport::Limits,
 };
@@ -75,7 +75,7 @@ pub(super) async fn start(
     let clock = transport::DialClock::default();
     let carrier = transport::build(config.transport, &keypair, limits, &congestion::Tcp::of(&config))?;
     let (commands, requests) = mpsc::unbounded_channel();
-    let parts = Parts {
+    let swarm_setup = SwarmSetup {
         pings: config.relaying != Relaying::No,
         config,
         limits,
@@ -83,26 +83,26 @@ pub(super) async fn start(
         requests,
         tasks: tasks.clone(),
     };
-    let (transport, local) = (parts.config.transport, keypair.public().to_peer_id());
-    let behaviour = Behaviour::new(transport, protocol, parts.pings, inbound);
-    let gossips = gossiped(&parts.config).is_some();
-    let (addresses, listening) = match parts.config.relaying {
-        Relaying::No => match gossiped(&parts.config) {
-            None => parts.run(carrier, behaviour, local).await?,
+    let (transport, local) = (swarm_setup.config.transport, keypair.public().to_peer_id());
+    let behaviour = Behaviour::new(transport, protocol, swarm_setup.pings, inbound);
+    let gossips = gossiped(&swarm_setup.config).is_some();
+    let (addresses, listening) = match swarm_setup.config.relaying {
+        Relaying::No => match gossiped(&swarm_setup.config) {
+            None => swarm_setup.run(carrier, behaviour, local).await?,
             Some(load) => {
-                let listener = parts.config.listen.map(|_| commands.clone());
+                let listener = swarm_setup.config.listen.map(|_| commands.clone());
                 let gossip = Gossip::new(behaviour, keypair, &load, listener)?;
-                parts.run(carrier, gossip, local).await?
+                swarm_setup.run(carrier, gossip, local).await?
             }
         },
         Relaying::Relay(limits) => {
             let relay = relay::Relay::new(behaviour, local, limits);
-            parts.run(carrier, relay, local).await?
+            swarm_setup.run(carrier, relay, local).await?
         }
         Relaying::Peer => {
             let (circuits, client) = libp2p::relay::client::new(local);
             let both = relay::with_circuits(carrier, circuits, &keypair, limits)?;
-            parts
+            swarm_setup
                 .run(both, relay::Peer::new(behaviour, client), local)
                 .await?
         }
@@ -127,8 +127,8 @@ fn gossiped(config: &HostConfig) -> Option<Messages> {
         .filter(|_| config.settings.messaging() == Messaging::Gossipsub)
 }
 
-/// The parts of a swarm, besides its transport and behaviour.
-struct Parts {
+/// What a swarm needs besides its transport and behaviour.
+struct SwarmSetup {
     config: HostConfig,
     pings: bool,
     limits: Limits,
@@ -137,7 +137,7 @@ struct Parts {
     tasks: Tasks,
 }
 
-impl Parts {
+impl SwarmSetup {
     /// Runs a swarm in its own task. Returns the addresses that peers can dial, and where the swarm listens.
     async fn run<B: StreamHost>(
         self,
@@ -280,7 +280,7 @@ impl Host for Libp2p {
 
     fn broadcaster(&self) -> Option<Box<dyn Broadcaster>> {
         self.gossips
-            .then(|| Box::new(All::new(self.commands.clone())) as Box<dyn Broadcaster>)
+            .then(|| Box::new(GossipBroadcaster::new(self.commands.clone())) as Box<dyn Broadcaster>)
     }
 
     async fn close(self: Box<Self>) {
@@ -349,8 +349,8 @@ impl Established {
             .map_err(|_| closed())?;
         match opened.await.map_err(|_| closed())? {
             Ok(stream) => Ok(Some(stream)),
-            Err(Unopened::NotSupported) => Ok(None),
-            Err(Unopened::Failed(reason)) => Err(Error::Open(reason)),
+            Err(OpenError::NotSupported) => Ok(None),
+            Err(OpenError::Failed(reason)) => Err(Error::Open(reason)),
         }
     }
 }

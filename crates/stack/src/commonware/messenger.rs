@@ -72,7 +72,7 @@ impl Drop for Exchange {
 }
 
 /// Sends each message to all peers that the host has dialled.
-pub(super) struct All {
+pub(super) struct NetworkBroadcaster {
     pub(super) sender: Sender,
     pub(super) bodies: Bodies,
     /// Whether commonware's network has stopped.
@@ -80,7 +80,7 @@ pub(super) struct All {
     pub(super) priority: bool,
 }
 
-impl Broadcaster for All {
+impl Broadcaster for NetworkBroadcaster {
     fn poll_broadcast(&mut self, _: &mut Context<'_>, message: Message) -> Poll<io::Result<u64>> {
         if self.stopped.is_cancelled() {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));

@@ -45,11 +45,11 @@ pub(super) enum ProtocolKind {
 /// A request for a stream, with the channel for the stream.
 pub(super) struct OpenRequest {
     pub kind: ProtocolKind,
-    pub reply: oneshot::Sender<Result<BoxStream, Unopened>>,
+    pub reply: oneshot::Sender<Result<BoxStream, OpenError>>,
 }
 
 /// Why a stream was not opened.
-pub(super) enum Unopened {
+pub(super) enum OpenError {
     /// The peer does not speak the protocol.
     NotSupported,
     Failed(String),
@@ -319,9 +319,9 @@ impl ConnectionHandler for Handler {
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
                 let _ = info.reply.send(Err(match error {
                     StreamUpgradeError::NegotiationFailed if info.kind == ProtocolKind::Ping => {
-                        Unopened::NotSupported
+                        OpenError::NotSupported
                     }
-                    error => Unopened::Failed(error.to_string()),
+                    error => OpenError::Failed(error.to_string()),
                 }));
             }
             _ => {}

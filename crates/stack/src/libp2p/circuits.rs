@@ -22,7 +22,7 @@ impl Circuits {
     pub(super) fn event(&mut self, event: relay::Event) -> Option<RelayEvent> {
         let refused = |what, status| RelayEvent::Refused {
             what,
-            status: words(status),
+            status: status_text(status),
         };
         Some(match event {
             relay::Event::CircuitReqAccepted {
@@ -55,22 +55,22 @@ impl Circuits {
 pub(super) fn status(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(refused) = error.downcast_ref::<ConnectError>() {
         return match refused {
-            ConnectError::ResourceLimitExceeded => Some(words(StatusCode::ResourceLimitExceeded)),
-            ConnectError::ConnectionFailed => Some(words(StatusCode::ConnectionFailed)),
-            ConnectError::NoReservation => Some(words(StatusCode::NoReservation)),
-            ConnectError::PermissionDenied => Some(words(StatusCode::PermissionDenied)),
+            ConnectError::ResourceLimitExceeded => Some(status_text(StatusCode::ResourceLimitExceeded)),
+            ConnectError::ConnectionFailed => Some(status_text(StatusCode::ConnectionFailed)),
+            ConnectError::NoReservation => Some(status_text(StatusCode::NoReservation)),
+            ConnectError::PermissionDenied => Some(status_text(StatusCode::PermissionDenied)),
             _ => None,
         };
     }
     match error.downcast_ref::<ReserveError>()? {
-        ReserveError::Refused => Some(words(StatusCode::ReservationRefused)),
-        ReserveError::ResourceLimitExceeded => Some(words(StatusCode::ResourceLimitExceeded)),
+        ReserveError::Refused => Some(status_text(StatusCode::ReservationRefused)),
+        ReserveError::ResourceLimitExceeded => Some(status_text(StatusCode::ResourceLimitExceeded)),
         _ => None,
     }
 }
 
 /// A status as the specification writes it.
-fn words(status: StatusCode) -> &'static str {
+fn status_text(status: StatusCode) -> &'static str {
     match status {
         StatusCode::OK => "OK (100)",
         StatusCode::ReservationRefused => "RESERVATION_REFUSED (200)",

@@ -142,9 +142,9 @@ impl Messenger for Exchange {
 }
 
 /// Publishes messages to all listeners.
-pub(super) struct All(Publisher);
+pub(super) struct GossipBroadcaster(Publisher);
 
-impl All {
+impl GossipBroadcaster {
     pub(super) fn new(commands: mpsc::UnboundedSender<Command>) -> Self {
         Self(Publisher {
             to: None,
@@ -154,7 +154,7 @@ impl All {
     }
 }
 
-impl Broadcaster for All {
+impl Broadcaster for GossipBroadcaster {
     fn poll_broadcast(&mut self, cx: &mut Context<'_>, message: Message) -> Poll<io::Result<u64>> {
         self.0.poll(cx, message)
     }

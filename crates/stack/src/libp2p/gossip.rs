@@ -90,7 +90,7 @@ impl StreamHost for Gossip {
 
     fn on_event(&mut self, Event(event): Event) {
         match event {
-            gossipsub::Event::Subscribed { peer_id, topic } if topic == own(peer_id) => {
+            gossipsub::Event::Subscribed { peer_id, topic } if topic == topic_of(peer_id) => {
                 if let Some(messenger) = self.inner.exchanges.subscribed(peer_id) {
                     self.inner.report(Inbound::Messenger(messenger));
                 }
@@ -107,7 +107,7 @@ impl StreamHost for Gossip {
     fn publish(&mut self, publication: Publication) {
         let Publication { to, message, reply } = publication;
         let (topic, receivers) = match to {
-            Some(peer) => (own(peer), 1),
+            Some(peer) => (topic_of(peer), 1),
             None => (TopicHash::from_raw(ALL), self.inner.exchanges.open.len() as u64),
         };
         let accepted = match self.gossipsub.publish(topic, bytes(message)) {
@@ -120,8 +120,8 @@ impl StreamHost for Gossip {
     }
 }
 
-/// The topic of one peer.
-fn own(peer: PeerId) -> TopicHash {
+/// The topic to which one peer subscribes.
+fn topic_of(peer: PeerId) -> TopicHash {
     TopicHash::from_raw(peer.to_base58())
 }
 

@@ -1,5 +1,5 @@
 //! Messages by litep2p's notification protocol, which passes whole messages on two substreams of a peer, one
-//! for each way.
+//! in each direction.
 
 use std::{
     collections::HashMap,
@@ -41,16 +41,17 @@ const HANDSHAKE: [u8; 1] = [0];
 const TRIES: u32 = 100;
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
-/// A notification that makes room for more messages at the peer that gets it: see [`Flow::each`].
+/// A notification that makes room for more messages at the peer that gets it: see
+/// [`Flow::messages_per_credit`].
 const CREDIT: [u8; 1] = [0];
 
 /// How many messages may be on their way to a peer.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     /// Most messages that have not arrived. All queues have room for them.
-    ahead: usize,
+    in_flight_max: usize,
     /// Messages after which a receiver sends a credit. `None` if the load waits for acknowledgements.
-    each: Option<usize>,
+    messages_per_credit: Option<usize>,
 }
 
 impl Flow {
@@ -72,15 +73,15 @@ impl Flow {
     fn of(load: &Messages) -> Self {
         if load.mode != MessageMode::Broadcast {
             return Self {
-                ahead: load.window as usize + Self::SPARE,
-                each: None,
+                in_flight_max: load.window as usize + Self::SPARE,
+                messages_per_credit: None,
             };
         }
         let to_all = (Self::BYTES / load.message_bytes.0).min(Self::MESSAGES) as usize;
-        let each = (to_all / load.receivers as usize / Self::CREDITS).max(1);
+        let messages_per_credit = (to_all / load.receivers as usize / Self::CREDITS).max(1);
         Self {
-            ahead: each * Self::CREDITS,
-            each: Some(each),
+            in_flight_max: messages_per_credit * Self::CREDITS,
+            messages_per_credit: Some(messages_per_credit),
         }
     }
 }
@@ -111,7 +112,7 @@ impl Notifications {
             .with_max_size(load.message_bytes.max(Messages::STAMPED).0 as usize)
             .with_handshake(HANDSHAKE.to_vec())
             .with_auto_accept_inbound(true)
-            .with_async_channel_size(flow.ahead)
+            .with_async_channel_size(flow.in_flight_max)
             // The driver dials.
             .with_dialing_enabled(false)
             .build();
@@ -262,10 +263,10 @@ impl Peers {
         let Some(open) = self.open.get_mut(&peer) else {
             return;
         };
-        if let (Some(each), Some(room)) = (self.flow.each, &open.room)
+        if let (Some(messages_per_credit), Some(room)) = (self.flow.messages_per_credit, &open.room)
             && *notification == CREDIT
         {
-            return room.add_permits(each);
+            return room.add_permits(messages_per_credit);
         }
         let Some((message, _)) = Message::parsed(notification, notification.len()) else {
             let bytes = notification.len();
@@ -275,7 +276,7 @@ impl Peers {
         // An exchange that was dropped takes no more, and its `Command::Close` follows.
         let _ = open.arrived.send(message).await;
         open.taken += 1;
-        if self.flow.each == Some(open.taken) {
+        if self.flow.messages_per_credit == Some(open.taken) {
             open.taken = 0;
             // Its queue has room for more credits than a peer can be due.
             let _ = open.sink.send_sync_notification(CREDIT.to_vec());
@@ -288,8 +289,11 @@ impl Peers {
             return;
         };
         let sink = Arc::new(sink);
-        let (queue, arrived) = mpsc::channel(self.flow.ahead);
-        let room = self.flow.each.map(|_| Arc::new(Semaphore::new(self.flow.ahead)));
+        let (queue, arrived) = mpsc::channel(self.flow.in_flight_max);
+        let room = self
+            .flow
+            .messages_per_credit
+            .map(|_| Arc::new(Semaphore::new(self.flow.in_flight_max)));
         let open = Peer {
             arrived: queue,
             taken: 0,
@@ -422,13 +426,19 @@ mod tests {
     fn a_window_fits_and_a_broadcast_has_a_limit_that_credits_renew() {
         for window in [1, MESSAGE_WINDOW_MAX] {
             let flow = Flow::of(&load(MessageMode::Stream, MESSAGE_MIN, window, 1));
-            assert!(flow.ahead > window as usize && flow.each.is_none(), "{flow:?}");
+            assert!(
+                flow.in_flight_max > window as usize && flow.messages_per_credit.is_none(),
+                "{flow:?}"
+            );
         }
         for bytes in [MESSAGE_MIN, ByteSize(1000), MESSAGE_MAX] {
             for receivers in [1, 3, RECEIVERS_MAX] {
                 let flow = Flow::of(&load(MessageMode::Broadcast, bytes, 1, receivers));
-                assert_eq!(flow.each.unwrap() * Flow::CREDITS, flow.ahead);
-                let to_all = flow.ahead * receivers as usize;
+                assert_eq!(
+                    flow.messages_per_credit.unwrap() * Flow::CREDITS,
+                    flow.in_flight_max
+                );
+                let to_all = flow.in_flight_max * receivers as usize;
                 let least = Flow::CREDITS * receivers as usize;
                 assert!(to_all <= Flow::MESSAGES as usize, "{bytes}: {flow:?}");
                 assert!(

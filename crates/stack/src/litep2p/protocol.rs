@@ -88,7 +88,7 @@ impl UserProtocol for RawProtocol {
         let mut peers = Peers::new(service, transport, inbound);
         loop {
             let clogged = peers.proceed();
-            if peers.shut_down() {
+            if peers.is_shut_down() {
                 return Ok(());
             }
             tokio::select! {
@@ -225,7 +225,7 @@ impl Peers {
     }
 
     /// Whether a requested shutdown is complete. Dropping the reply is the answer.
-    fn shut_down(&self) -> bool {
+    fn is_shut_down(&self) -> bool {
         self.shutdown.is_some() && self.connected.is_empty()
     }
 

@@ -51,7 +51,7 @@ pub(super) fn start(
         let nonce = Nonce(rand::random());
         addresses = interfaces::dialable(Transport::Tcp, bound).map_err(&failed)?;
         for address in &mut addresses {
-            address.push_str(&nonce.part());
+            address.push_str(&nonce.suffix());
         }
         let gate = Gate {
             nonce,

@@ -15,7 +15,7 @@ pub(super) const NONCE: usize = 16;
 /// Bytes of an address and a port.
 pub(super) const TARGET: usize = 18;
 /// Separates the socket of a proxy and its nonce.
-const NONCE_PART: &str = "/nonce/";
+const NONCE_SEPARATOR: &str = "/nonce/";
 
 /// What a proxy's peers know, and others do not.
 #[derive(Clone, Copy)]
@@ -23,14 +23,14 @@ pub(crate) struct Nonce(pub(crate) [u8; NONCE]);
 
 impl Nonce {
     /// The end of the proxy's address.
-    pub(crate) fn part(self) -> String {
-        format!("{NONCE_PART}{:032x}", u128::from_be_bytes(self.0))
+    pub(crate) fn suffix(self) -> String {
+        format!("{NONCE_SEPARATOR}{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
 /// The socket and the nonce in the address of a proxy.
 pub(crate) fn parse(address: &str) -> Result<(SocketAddr, Nonce), Error> {
-    let parts = address.split_once(NONCE_PART);
+    let parts = address.split_once(NONCE_SEPARATOR);
     let nonce = parts.and_then(|(_, nonce)| u128::from_str_radix(nonce, 16).ok());
     let (Some((socket, _)), Some(nonce)) = (parts, nonce) else {
         return Err(Error::address(
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn the_address_of_a_proxy_is_its_socket_and_its_nonce() {
         let given = Nonce([7; NONCE]);
-        let text = format!("/ip4/10.0.0.1/tcp/4001{}", given.part());
+        let text = format!("/ip4/10.0.0.1/tcp/4001{}", given.suffix());
         assert_eq!(
             text,
             "/ip4/10.0.0.1/tcp/4001/nonce/07070707070707070707070707070707"
