@@ -29,11 +29,11 @@ fn main() {
 
 /// The compiler with its version, e.g. `rustc 1.95.0 (0123abcde 2026-04-14)`.
 fn compiler() -> Option<String> {
-    let asked = Command::new(env::var_os("RUSTC")?)
+    let output = Command::new(env::var_os("RUSTC")?)
         .arg("--version")
         .output()
         .ok()?;
-    Some(String::from_utf8(asked.stdout).ok()?.trim().to_owned())
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 /// The version of a package that starts with `generation`, of which the lock file may have several.

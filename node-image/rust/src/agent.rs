@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::{emulation::Emulation, metrics::Metrics};
 use crate::{
     args,
-    control::{Refused, guard, unreadable},
+    control::{RefusedCall, guard, unreadable},
     serve::{Sockets, read_token, stop_signal},
 };
 
@@ -52,7 +52,7 @@ struct Agent {
 /// Serves a conductor until SIGTERM or SIGINT, and leaves the interface as it was.
 pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let token = read_token(&args.token_file)?;
-    let sockets = Sockets::open(&args.control, &args.observed)?;
+    let sockets = Sockets::open(&args.control, &args.metrics_args)?;
     let listen_ip = args.listen.ip();
     let bound = std::net::UdpSocket::bind(SocketAddr::new(listen_ip, 0));
     let socket = bound.with_context(|| format!("failed to bind a UDP port of {listen_ip} for probes"))?;
@@ -74,7 +74,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
     let agent = Arc::new(Agent {
         interface,
         capabilities,
-        metrics: Metrics::new(&args.observed, emulation.clone()),
+        metrics: Metrics::new(&args.metrics_args, emulation.clone()),
         emulation: emulation.clone(),
         listen_ip,
         probe_port,
@@ -96,7 +96,7 @@ pub async fn serve(args: args::LinkAgent) -> anyhow::Result<()> {
         agent
             .metrics
             .scrapes
-            .wait_until_read(args.observed.linger_seconds)
+            .wait_until_read(args.metrics_args.linger_seconds)
             .await;
         stop.cancel();
         tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
@@ -124,7 +124,7 @@ fn router(agent: Arc<Agent>, token: Arc<str>) -> Router {
         .with_state(agent)
 }
 
-async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, Refused> {
+async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, RefusedCall> {
     // The conductor asks after each trial. A page from before would lack the end of the trial.
     agent.metrics.scrapes.changed();
     let emulation = agent.emulation.clone();
@@ -141,7 +141,7 @@ async fn get_link(State(agent): State<Arc<Agent>>) -> Result<Json<LinkStatus>, R
 async fn put_link(
     State(agent): State<Arc<Agent>>,
     request: Result<Json<LinkRequest>, JsonRejection>,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, RefusedCall> {
     let Json(request) = request.map_err(unreadable)?;
     let emulation = agent.emulation.clone();
     blocking(move || emulation.lock().set(request)).await?;
@@ -151,18 +151,18 @@ async fn put_link(
 async fn put_probe(
     State(agent): State<Arc<Agent>>,
     request: Result<Json<ProbeRequest>, JsonRejection>,
-) -> Result<Json<Measurement>, Refused> {
+) -> Result<Json<Measurement>, RefusedCall> {
     let Json(ProbeRequest { server, plan }) = request.map_err(unreadable)?;
     plan.check()
-        .map_err(|bad| Refused::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
+        .map_err(|bad| RefusedCall::new(StatusCode::BAD_REQUEST, bad.to_string()))?;
     let Ok(alone) = agent.probing.clone().try_lock_owned() else {
-        return Err(Refused::new(
+        return Err(RefusedCall::new(
             StatusCode::LOCKED,
             "another measurement is in progress: retry when it has ended".into(),
         ));
     };
     // Not a status of a gateway: the call reached the agent, but the agent did not reach its peer.
-    let failed = |why: String| Refused::new(StatusCode::UNPROCESSABLE_ENTITY, why);
+    let failed = |why: String| RefusedCall::new(StatusCode::UNPROCESSABLE_ENTITY, why);
     let from = SocketAddr::new(agent.listen_ip, 0);
     let measuring = on_time(async move {
         let socket = UdpSocket::bind(from).await?;
@@ -198,11 +198,11 @@ fn on_time<T: Send + 'static>(
 /// Runs work that may block for some milliseconds.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-) -> Result<T, Refused> {
+) -> Result<T, RefusedCall> {
     let done = spawn_blocking(work).await;
     done.map_err(anyhow::Error::from)
         .flatten()
-        .map_err(|error| Refused::new(StatusCode::NOT_IMPLEMENTED, format!("{error:#}")))
+        .map_err(|error| RefusedCall::new(StatusCode::NOT_IMPLEMENTED, format!("{error:#}")))
 }
 
 /// Creates /dev/net/tun, which containers do not have. If that fails, the agent later reports that impairing

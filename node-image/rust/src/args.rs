@@ -93,7 +93,7 @@ pub struct Control {
     #[arg(long, hide = true, env = EPOCH_VARIABLE, default_value_t = 0)]
     pub epoch: u64,
     #[command(flatten)]
-    pub observed: Observed,
+    pub metrics_args: MetricsArgs,
 }
 
 /// The address at which peers reach a controlled program.
@@ -125,7 +125,7 @@ impl Listen {
 
 /// The labels of a controlled program's metrics, and how the metrics are collected.
 #[derive(Args, Debug, Default)]
-pub struct Observed {
+pub struct MetricsArgs {
     /// Name of the run, for the labels of metrics.
     #[arg(long, env = "PERFRUN_RUN", default_value = "")]
     pub run: String,
@@ -168,7 +168,7 @@ pub struct LinkAgent {
     #[arg(long)]
     pub make_tun_device: bool,
     #[command(flatten)]
-    pub observed: Observed,
+    pub metrics_args: MetricsArgs,
 }
 
 /// Address of the control port.
@@ -207,7 +207,7 @@ pub struct StackArgs {
 
 /// How bytes are exchanged.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Exchange {
+pub struct ExchangeArgs {
     /// The protocol to speak, the same on both sides.
     #[arg(long, default_value = "litep2p-perf", value_parser = protocol())]
     pub protocol: BandwidthProtocol,
@@ -257,7 +257,7 @@ pub struct Server {
     #[command(flatten)]
     pub stack: StackArgs,
     #[command(flatten)]
-    pub exchange: Exchange,
+    pub exchange: ExchangeArgs,
     /// Where to listen: `ADDRESS:PORT`, or a multiaddr with its transport, e.g.
     /// `/ip4/0.0.0.0/udp/33333/quic-v1`.
     #[arg(long, visible_alias = "listen-address", default_value = "0.0.0.0:33333")]
@@ -287,7 +287,7 @@ pub struct Client {
     #[command(flatten)]
     pub stack: StackArgs,
     #[command(flatten)]
-    pub exchange: Exchange,
+    pub exchange: ExchangeArgs,
     /// The address that the server printed. Also `ADDRESS:PORT`, but not with litep2p or webrtc-direct.
     #[arg(long, visible_alias = "server-address")]
     pub server: String,
@@ -377,7 +377,7 @@ pub struct Perf {
 }
 
 impl Perf {
-    const EXCHANGE: Exchange = Exchange {
+    const EXCHANGE: ExchangeArgs = ExchangeArgs {
         protocol: BandwidthProtocol::Perf,
         chunk_bytes: ByteSize(1024),
     };

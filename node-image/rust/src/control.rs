@@ -29,7 +29,7 @@ use crate::{
     info::Digest,
     metrics::Metrics,
     trial::RunningTrial,
-    trials::{Refusal, Trials},
+    trials::{TrialRefusal, Trials},
 };
 
 /// The longest time that a call may wait, in seconds. After that, the client repeats the call.
@@ -99,10 +99,10 @@ pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
     latest: Arc<AtomicU64>,
 ) -> Router<S> {
     let routes = routes
-        .fallback(async || Refused::new(StatusCode::NOT_FOUND, "unknown call".into()))
+        .fallback(async || RefusedCall::new(StatusCode::NOT_FOUND, "unknown call".into()))
         .method_not_allowed_fallback(async || {
             let message = "this call does not have this method";
-            Refused::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
+            RefusedCall::new(StatusCode::METHOD_NOT_ALLOWED, message.into())
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(latest, fence));
@@ -110,15 +110,15 @@ pub(crate) fn guard<S: Clone + Send + Sync + 'static>(
 }
 
 /// A refused call.
-pub(crate) struct Refused(StatusCode, Problem);
+pub(crate) struct RefusedCall(StatusCode, Problem);
 
-impl Refused {
+impl RefusedCall {
     pub(crate) fn new(status: StatusCode, message: String) -> Self {
         Self(status, Problem { message, trial: None })
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for RefusedCall {
     fn into_response(self) -> Response {
         (self.0, Json(self.1)).into_response()
     }
@@ -135,11 +135,11 @@ async fn fence(State(latest): State<Arc<AtomicU64>>, request: Request, next: Nex
             let message = format!(
                 "this call is of epoch {epoch}, and a conductor of epoch {latest} has taken over: end this conductor"
             );
-            Refused::new(StatusCode::PRECONDITION_FAILED, message)
+            RefusedCall::new(StatusCode::PRECONDITION_FAILED, message)
         }
         None => {
             let message = "the header X-Perfrun-Epoch must be a number from 0 to 9223372036854775807";
-            Refused::new(StatusCode::BAD_REQUEST, message.into())
+            RefusedCall::new(StatusCode::BAD_REQUEST, message.into())
         }
     };
     refused.into_response()
@@ -167,7 +167,7 @@ async fn put_trial(
     State(node): State<Arc<Node>>,
     Path(id): Path<String>,
     request: Result<Json<TrialRequest>, JsonRejection>,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, RefusedCall> {
     let Json(request) = request.map_err(unreadable)?;
     match node.trials.put(&id, request) {
         Ok(true) => Ok(StatusCode::CREATED),
@@ -177,21 +177,21 @@ async fn put_trial(
 }
 
 /// Restarts this program in its process.
-async fn renew(State(node): State<Arc<Node>>) -> Result<StatusCode, Refused> {
+async fn renew(State(node): State<Arc<Node>>) -> Result<StatusCode, RefusedCall> {
     node.trials.close()?;
     node.renew.cancel();
     Ok(StatusCode::NO_CONTENT)
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
+impl From<TrialRefusal> for RefusedCall {
+    fn from(refusal: TrialRefusal) -> Self {
         let message = refusal.to_string();
         let (status, trial) = match refusal {
-            Refusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
-            Refusal::Different(_) | Refusal::Uncollected(_) => (StatusCode::CONFLICT, None),
-            Refusal::Busy(trial) => (StatusCode::LOCKED, Some(trial)),
-            Refusal::Full => (StatusCode::INSUFFICIENT_STORAGE, None),
-            Refusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
+            TrialRefusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
+            TrialRefusal::Different(_) | TrialRefusal::Uncollected(_) => (StatusCode::CONFLICT, None),
+            TrialRefusal::Busy(trial) => (StatusCode::LOCKED, Some(trial)),
+            TrialRefusal::Full => (StatusCode::INSUFFICIENT_STORAGE, None),
+            TrialRefusal::Stopping => (StatusCode::SERVICE_UNAVAILABLE, None),
         };
         Self(status, Problem { message, trial })
     }
@@ -214,9 +214,9 @@ async fn get_trial(
     State(node): State<Arc<Node>>,
     Path(id): Path<String>,
     query: Result<Query<Wait>, QueryRejection>,
-) -> Result<impl IntoResponse, Refused> {
+) -> Result<impl IntoResponse, RefusedCall> {
     let Query(Wait { wait, after }) =
-        query.map_err(|rejection| Refused::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
+        query.map_err(|rejection| RefusedCall::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
     let trial = find(&node, &id)?;
     let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(WAIT_MAX) } else { 0.0 });
     let status = trial.status(wait, after).await;
@@ -230,18 +230,24 @@ async fn start_trial(
     State(node): State<Arc<Node>>,
     Path(id): Path<String>,
     start: Result<Json<Start>, JsonRejection>,
-) -> Result<StatusCode, Refused> {
+) -> Result<StatusCode, RefusedCall> {
     let Json(start) = start.map_err(unreadable)?;
     find(&node, &id)?.start(start.at_nanoseconds);
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn finish_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
+async fn finish_trial(
+    State(node): State<Arc<Node>>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, RefusedCall> {
     find(&node, &id)?.finish();
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn delete_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> Result<StatusCode, Refused> {
+async fn delete_trial(
+    State(node): State<Arc<Node>>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, RefusedCall> {
     if node.trials.delete(&id) {
         Ok(StatusCode::NO_CONTENT)
     } else {
@@ -249,14 +255,14 @@ async fn delete_trial(State(node): State<Arc<Node>>, Path(id): Path<String>) -> 
     }
 }
 
-fn find(node: &Node, id: &str) -> Result<Arc<RunningTrial>, Refused> {
+fn find(node: &Node, id: &str) -> Result<Arc<RunningTrial>, RefusedCall> {
     node.trials.get(id).ok_or_else(|| unknown(id))
 }
 
-fn unknown(id: &str) -> Refused {
-    Refused::new(StatusCode::NOT_FOUND, format!("unknown trial {id:?}"))
+fn unknown(id: &str) -> RefusedCall {
+    RefusedCall::new(StatusCode::NOT_FOUND, format!("unknown trial {id:?}"))
 }
 
-pub(crate) fn unreadable(rejection: JsonRejection) -> Refused {
-    Refused::new(StatusCode::BAD_REQUEST, rejection.body_text())
+pub(crate) fn unreadable(rejection: JsonRejection) -> RefusedCall {
+    RefusedCall::new(StatusCode::BAD_REQUEST, rejection.body_text())
 }

@@ -29,7 +29,7 @@ use prometheus_client::{
 };
 
 use self::process::ProcessCollector;
-use crate::{args::Observed, wire::Counts};
+use crate::{args::MetricsArgs, wire::Counts};
 
 /// All metrics of the node.
 pub(crate) struct Metrics {
@@ -118,17 +118,20 @@ fn transfer_histogram() -> Histogram {
 }
 
 /// A registry that adds the labels of a node to all samples. The process is the node, or its link agent.
-pub(crate) fn registry(observed: &Observed, role: &str) -> Registry {
-    Registry::with_labels(labels(observed, role))
+pub(crate) fn registry(metrics_args: &MetricsArgs, role: &str) -> Registry {
+    Registry::with_labels(labels(metrics_args, role))
 }
 
-fn labels(observed: &Observed, role: &str) -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
-    let Observed {
+fn labels(
+    metrics_args: &MetricsArgs,
+    role: &str,
+) -> impl Iterator<Item = (Cow<'static, str>, Cow<'static, str>)> {
+    let MetricsArgs {
         run_namespace,
         run,
         run_node,
         ..
-    } = observed;
+    } = metrics_args;
     let labels = [
         ("run_namespace", run_namespace.as_str()),
         ("run", run),
@@ -143,12 +146,12 @@ fn labels(observed: &Observed, role: &str) -> impl Iterator<Item = (Cow<'static,
 
 impl Metrics {
     /// Registers all metrics, with the labels of the node.
-    pub(crate) fn new(observed: &Observed, role: Role) -> Self {
+    pub(crate) fn new(metrics_args: &MetricsArgs, role: Role) -> Self {
         let mut root = Registry::default();
         // libp2p has its own label `role`, and Prometheus refuses a page with a duplicate label.
-        let libp2p = root.sub_registry_with_labels(labels(observed, ""));
+        let libp2p = root.sub_registry_with_labels(labels(metrics_args, ""));
         let stacks = Arc::new(StackMetrics::new(libp2p.sub_registry_with_prefix("perfrun")));
-        let registry = root.sub_registry_with_labels(labels(observed, &role.to_string()));
+        let registry = root.sub_registry_with_labels(labels(metrics_args, &role.to_string()));
         let families = Families {
             bytes: Family::default(),
             connections: Family::default(),

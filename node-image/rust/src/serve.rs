@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    args::{Control, ControlAddress, Observed},
+    args::{Control, ControlAddress, MetricsArgs},
     clock,
     control::{Node, router},
     info::{info, program_digest},
@@ -41,10 +41,10 @@ const LAST_CALLS_TIMEOUT: Duration = Duration::from_secs(1);
 pub async fn serve(args: Control) -> anyhow::Result<()> {
     clock::now();
     let token = read_token(&args.token_file)?;
-    let observed = &args.observed;
-    let sockets = Sockets::open(&args.control, observed)?;
+    let metrics_args = &args.metrics_args;
+    let sockets = Sockets::open(&args.control, metrics_args)?;
     let listen_ip = args.listen.ip();
-    let metrics = Arc::new(Metrics::new(observed, args.role));
+    let metrics = Arc::new(Metrics::new(metrics_args, args.role));
     let (shown, scrapes) = (metrics.clone(), metrics.scrapes.clone());
     let page = metrics_router(scrapes, move || std::future::ready(shown.encode()));
     let node = Arc::new(Node {
@@ -71,7 +71,7 @@ pub async fn serve(args: Control) -> anyhow::Result<()> {
         let _ = tokio::time::timeout(LAST_COLLECTION_TIMEOUT, collected).await;
         node.metrics
             .scrapes
-            .wait_until_read(observed.linger_seconds)
+            .wait_until_read(metrics_args.linger_seconds)
             .await;
         stop.cancel();
         tokio::time::sleep(LAST_CALLS_TIMEOUT).await;
@@ -102,8 +102,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn open(control: &ControlAddress, observed: &Observed) -> anyhow::Result<Self> {
-        let metrics = observed.metrics.map(ControlAddress::Bind);
+    pub(crate) fn open(control: &ControlAddress, metrics_args: &MetricsArgs) -> anyhow::Result<Self> {
+        let metrics = metrics_args.metrics.map(ControlAddress::Bind);
         Ok(Self {
             control: listen(control)?,
             metrics: metrics.map(|address| listen(&address)).transpose()?,

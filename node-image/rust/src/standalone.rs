@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use self::output::{ClientResult, Form, Interval, Listening, Substreams};
 use crate::{
-    args::{self, Observed, Output, STANDALONE_STREAMS_MAX},
+    args::{self, MetricsArgs, Output, STANDALONE_STREAMS_MAX},
     metrics::Metrics,
     observer::Observer,
     sampler::Sampling,
@@ -373,7 +373,7 @@ fn form(output: &Output) -> Form {
 }
 
 fn setup(stack: Stack, transport: Transport, parameters: Parameters) -> Setup {
-    let metrics = Metrics::new(&Observed::default(), Role::Client);
+    let metrics = Metrics::new(&MetricsArgs::default(), Role::Client);
     Setup {
         stack,
         settings: StackSettings::default(),

@@ -23,7 +23,7 @@ pub(crate) struct Trials {
 
 /// Why a node refuses a trial.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub(crate) enum Refusal {
+pub(crate) enum TrialRefusal {
     /// The request is not valid.
     #[error("unable to run this trial: {0}")]
     Invalid(String),
@@ -56,24 +56,24 @@ impl Trials {
     }
 
     /// Accepts a trial. Returns `true` if it is new, and `false` if the node has it with the same request.
-    pub(crate) fn put(&self, id: &str, request: TrialRequest) -> Result<bool, Refusal> {
-        let stack = request::check(&request).map_err(Refusal::Invalid)?;
+    pub(crate) fn put(&self, id: &str, request: TrialRequest) -> Result<bool, TrialRefusal> {
+        let stack = request::check(&request).map_err(TrialRefusal::Invalid)?;
         let mut trials = self.trials.lock();
         if let Some(existing) = trials.get(id) {
             return if existing.request == request {
                 Ok(false)
             } else {
-                Err(Refusal::Different(id.to_owned()))
+                Err(TrialRefusal::Different(id.to_owned()))
             };
         }
         if self.stopping.is_cancelled() {
-            return Err(Refusal::Stopping);
+            return Err(TrialRefusal::Stopping);
         }
         if let Some((busy, _)) = trials.iter().find(|(_, trial)| !trial.is_finished()) {
-            return Err(Refusal::Busy(busy.clone()));
+            return Err(TrialRefusal::Busy(busy.clone()));
         }
         if trials.len() >= HELD_TRIALS_MAX {
-            return Err(Refusal::Full);
+            return Err(TrialRefusal::Full);
         }
         let trial = Arc::new(RunningTrial::new(id.to_owned(), stack, request, &self.metrics));
         let setup = Setup {
@@ -121,14 +121,14 @@ impl Trials {
     }
 
     /// Accepts no trials any more, unless one is in progress or has an outcome that was not collected.
-    pub(crate) fn close(&self) -> Result<(), Refusal> {
+    pub(crate) fn close(&self) -> Result<(), TrialRefusal> {
         let trials = self.trials.lock();
         for (id, trial) in &*trials {
             if !trial.is_finished() {
-                return Err(Refusal::Busy(id.clone()));
+                return Err(TrialRefusal::Busy(id.clone()));
             }
             if !trial.is_collected() {
-                return Err(Refusal::Uncollected(id.clone()));
+                return Err(TrialRefusal::Uncollected(id.clone()));
             }
         }
         self.stopping.cancel();

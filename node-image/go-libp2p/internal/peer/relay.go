@@ -108,11 +108,11 @@ func (t *tracer) ConnectionRequestHandled(status pbv2.Status) {
 // handled requests end with a status. Where the other peer did not answer, the relay refused nothing.
 func (t *tracer) handled(what string, status pbv2.Status) {
 	if status != pbv2.Status_OK && status != pbv2.Status_CONNECTION_FAILED {
-		t.relaying.Refused(what, words(status))
+		t.relaying.Refused(what, statusText(status))
 	}
 }
 
-func words(status pbv2.Status) string {
+func statusText(status pbv2.Status) string {
 	return fmt.Sprintf("%s (%d)", pbv2.Status_name[int32(status)], status)
 }
 
@@ -135,7 +135,7 @@ func (h *Host) Reserve(ctx context.Context, address string) (at string, connecte
 	case err == nil:
 		return fmt.Sprintf("%s/p2p-circuit/p2p/%s", address, h.host.ID()), connected, granted, nil
 	case errors.As(err, &refused) && refused.Unwrap() == nil && refused.Status != pbv2.Status_MALFORMED_MESSAGE:
-		return "", 0, 0, &RefusedError{What: "reservation", Status: words(refused.Status)}
+		return "", 0, 0, &RefusedError{What: "reservation", Status: statusText(refused.Status)}
 	default:
 		return "", 0, 0, contract.Failf(contract.DialFailed, "failed to reserve a place at the relay %s: %v", address, err)
 	}

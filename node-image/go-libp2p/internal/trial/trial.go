@@ -113,8 +113,8 @@ func (t *Trial) advance(change func()) {
 	t.changed = make(chan struct{})
 }
 
-// ran is how the side of a trial went.
-type ran struct {
+// sideResult is how the side of a trial went.
+type sideResult struct {
 	err     error
 	started *uint64
 	took    *time.Duration
@@ -132,9 +132,9 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 		Request: t.request, ListenIP: listenIP, Observer: t.observer, Metrics: t.metrics, Measurements: t.measurements,
 		Handover: workload.NewHandover(),
 	}
-	result := make(chan ran, 1)
+	result := make(chan sideResult, 1)
 	go func() {
-		var r ran
+		var r sideResult
 		// A panic in a stack ends this trial and not the node.
 		defer func() {
 			if panicked := recover(); panicked != nil {
@@ -145,7 +145,7 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 		}()
 		t.side(ctx, setup, &r)
 	}()
-	var r ran
+	var r sideResult
 	select {
 	case r = <-result:
 	case <-ctx.Done():
@@ -158,7 +158,7 @@ func (t *Trial) run(ctx context.Context, listenIP string) {
 	t.end(ctx, &r)
 }
 
-func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *ran) {
+func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *sideResult) {
 	side := &t.request.Side
 	switch {
 	case side.Server || side.Source != nil:
@@ -173,7 +173,7 @@ func (t *Trial) side(ctx context.Context, setup *workload.Setup, r *ran) {
 }
 
 // both a server and a client that dials it. The node's metrics are those of the client.
-func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
+func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *sideResult) {
 	server := *setup
 	server.Observer = observe.New(metrics.Nowhere{}, workload.SamplingOf(&t.request.Parameters))
 	server.Measurements = &workload.Measurements{}
@@ -200,7 +200,7 @@ func (t *Trial) both(ctx context.Context, setup *workload.Setup, r *ran) {
 	}
 }
 
-func (t *Trial) client(ctx context.Context, setup *workload.Setup, side contract.Client, r *ran) {
+func (t *Trial) client(ctx context.Context, setup *workload.Setup, side contract.Client, r *sideResult) {
 	client, err := workload.Prepare(ctx, setup, side)
 	if err != nil {
 		r.err = err
@@ -249,7 +249,7 @@ func waitUntil(ctx context.Context, at time.Time) {
 	observe.SleepUntil(at)
 }
 
-func (t *Trial) end(ctx context.Context, r *ran) {
+func (t *Trial) end(ctx context.Context, r *sideResult) {
 	observed := t.observer.Finish()
 	measured, err := t.measurements.Measured(observed)
 	measured.StartedNanoseconds = r.started
@@ -277,7 +277,7 @@ func (t *Trial) end(ctx context.Context, r *ran) {
 }
 
 // failureOf a trial: what cut it short, or else what its side reports.
-func failureOf(ctx context.Context, r *ran) *contract.Failure {
+func failureOf(ctx context.Context, r *sideResult) *contract.Failure {
 	var failure *contract.Failure
 	if ctx.Err() != nil && r.took == nil && errors.As(context.Cause(ctx), &failure) {
 		if r.err != nil && failure.Reason == contract.Timeout && !errors.Is(r.err, failure) {

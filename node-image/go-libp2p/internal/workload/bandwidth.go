@@ -47,7 +47,7 @@ func (w bandwidth) check() error {
 	return checkNegotiation(w.Negotiation)
 }
 
-func (w bandwidth) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (w bandwidth) serve(_ context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	if w.Protocol == contract.Litep2pPerf {
 		return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), s.setup.counters())
 	}

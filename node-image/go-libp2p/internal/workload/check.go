@@ -31,7 +31,7 @@ func Check(r *contract.TrialRequest) error {
 	if workloads[r.Parameters.Workload] == nil {
 		return fmt.Errorf("workload must be one that /v1/info lists, not %.64q", r.Parameters.Workload)
 	}
-	w := of(&r.Parameters)
+	w := workloadOf(&r.Parameters)
 	if err := w.check(); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func streamWindow(r *contract.TrialRequest) uint32 {
 	if window == nil || !r.IsTCP() {
 		return 0
 	}
-	return uint32(uint64(*window) / uint64(of(&r.Parameters).connectionStreams(&r.Side)))
+	return uint32(uint64(*window) / uint64(workloadOf(&r.Parameters).connectionStreams(&r.Side)))
 }
 
 func checkSide(s *contract.Side, w workload, limits contract.RelayLimits) error {

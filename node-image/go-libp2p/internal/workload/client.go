@@ -27,12 +27,12 @@ type dialler struct {
 	host   *peer.Host
 	closed bool
 
-	// reached are the servers that the peer talks to. Empty if connecting is part of the workload.
-	reached []reached
+	// connectedServers are those that the peer talks to. Empty if connecting is part of the workload.
+	connectedServers []connectedServer
 }
 
-// reached is a server that a peer has connected to.
-type reached struct {
+// connectedServer is one that a peer has connected to.
+type connectedServer struct {
 	*peer.Connection
 	// clock of the server, as far as it is ahead, in nanoseconds. nil if that is unknown.
 	clock *int64
@@ -68,17 +68,17 @@ func (d *dialler) close() {
 	d.closed = true
 	host := d.host
 	d.mutex.Unlock()
-	for _, server := range d.reached {
+	for _, server := range d.connectedServers {
 		server.Close()
 	}
 	host.Close()
 }
 
-func (d *dialler) connection() *peer.Connection { return d.reached[0].Connection }
+func (d *dialler) connection() *peer.Connection { return d.connectedServers[0].Connection }
 
 // Prepare starts hosts and, unless the workload does that itself, opens connections.
 func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, error) {
-	w := of(setup.parameters())
+	w := workloadOf(setup.parameters())
 	c := &Client{setup: setup, servers: side.Servers, clocks: side.Clocks}
 	slots := w.hosts(side.Peers)
 	hosts := w.prepared(slots)
@@ -106,7 +106,7 @@ func Prepare(ctx context.Context, setup *Setup, side contract.Client) (*Client, 
 func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 	for i := range c.setup.parameters().ServersOfPeer() {
 		number := (first + i) % len(c.servers)
-		var server reached
+		var server connectedServer
 		var err error
 		if i == 0 {
 			server.Connection, err = d.dial(ctx, c.setup, c.servers[number])
@@ -121,7 +121,7 @@ func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 		if number < len(c.clocks) {
 			server.clock = &c.clocks[number]
 		}
-		d.reached = append(d.reached, server)
+		d.connectedServers = append(d.connectedServers, server)
 		c.setup.counters().Connections.Add(1)
 		c.setup.Measurements.recordDial(server.Connection)
 	}
@@ -131,7 +131,7 @@ func (c *Client) connect(ctx context.Context, d *dialler, first int) error {
 // Run the workload. It returns how long that took.
 func (c *Client) Run(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
-	err := of(c.setup.parameters()).run(ctx, c)
+	err := workloadOf(c.setup.parameters()).run(ctx, c)
 	return time.Since(begun), err
 }
 

@@ -25,7 +25,7 @@ func (w echo) hostsOfServer() int                   { return w.Connections }
 func (w echo) connectionStreams(*contract.Side) int { return w.StreamsPerConnection }
 func (w echo) sampleInterval() time.Duration        { return contract.Seconds(w.SampleIntervalSeconds) }
 func (echo) connectsBeforeStart() bool              { return false }
-func (echo) begin(s *served)                        { s.echo = newEchoSide(s.setup) }
+func (echo) begin(s *server)                        { s.echo = newEchoSide(s.setup) }
 
 func (w echo) check() error {
 	if w.Connections < 1 || w.Connections > mostStreams {
@@ -70,7 +70,7 @@ func (echo) checkPeers(peers int) error {
 	return nil
 }
 
-func (echo) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (echo) serve(_ context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	return wire.Arrival{}, s.echo.serve(stream)
 }
 

@@ -42,7 +42,7 @@ func accepted(t *testing.T, r *contract.TrialRequest) {
 		peers = r.Side.Both.Peers
 	}
 	if r.Side.Source == nil {
-		if hosts := of(p).hosts(peers); hosts < 1 || hosts > mostHosts {
+		if hosts := workloadOf(p).hosts(peers); hosts < 1 || hosts > mostHosts {
 			t.Errorf("%d hosts", hosts)
 		}
 	}

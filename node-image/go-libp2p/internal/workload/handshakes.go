@@ -16,8 +16,8 @@ const (
 	// trial: the server is gone.
 	mostFailures   = 10
 	longestFailure = 15 * time.Second
-	// mostInStock is the most hosts to start before the trial. Each handshake is that of a new peer.
-	mostInStock = 128
+	// mostPrepared hosts start before the trial. Each handshake is that of a new peer.
+	mostPrepared = 128
 )
 
 // handshakes of new connections, each with one ping.
@@ -36,13 +36,13 @@ func (w handshakes) check() error {
 // prepared hosts. Further ones start during the trial.
 func (w handshakes) prepared(hosts int) int {
 	if w.Amount.Count != nil {
-		return max(hosts, int(min(*w.Amount.Count, mostInStock)))
+		return max(hosts, int(min(*w.Amount.Count, mostPrepared)))
 	}
-	return max(hosts, mostInStock)
+	return max(hosts, mostPrepared)
 }
 
 // begin without waiting for streams: what connecting uses is charged to the workload.
-func (handshakes) begin(s *served) { s.begun = true }
+func (handshakes) begin(s *server) { s.begun = true }
 
 // work that all slots share.
 type work struct {

@@ -66,7 +66,7 @@ func (w messages) check() error {
 type peerExchange struct {
 	messengers []*wire.Messenger
 	// server is the other end, where the client itself has it.
-	server    *handed
+	server    *serverEnd
 	exchanged wire.Exchanged
 	times     *hdrhistogram.Histogram
 }
@@ -132,19 +132,19 @@ func (w messages) run(ctx context.Context, c *Client) error {
 func (w messages) exchanges(ctx context.Context, c *Client) (all []*peerExchange, err error) {
 	all = make([]*peerExchange, len(c.peers))
 	for i, d := range c.peers {
-		all[i] = &peerExchange{messengers: make([]*wire.Messenger, len(d.reached)), times: observe.NewHistogram()}
+		all[i] = &peerExchange{messengers: make([]*wire.Messenger, len(d.connectedServers)), times: observe.NewHistogram()}
 	}
 	if !w.isInProcess() {
 		err = c.each(func(i int, d *dialler) error {
-			return parallel(len(d.reached), func(j int) (err error) {
-				all[i].messengers[j], err = w.exchange(ctx, c, d.reached[j])
+			return parallel(len(d.connectedServers), func(j int) (err error) {
+				all[i].messengers[j], err = w.exchange(ctx, c, d.connectedServers[j])
 				return err
 			})
 		})
 		return all, err
 	}
 	for i, d := range c.peers {
-		if all[i].messengers[0], err = w.exchange(ctx, c, d.reached[0]); err == nil {
+		if all[i].messengers[0], err = w.exchange(ctx, c, d.connectedServers[0]); err == nil {
 			all[i].server, err = c.take(ctx)
 		}
 		if err != nil {
@@ -154,7 +154,7 @@ func (w messages) exchanges(ctx context.Context, c *Client) (all []*peerExchange
 	return all, nil
 }
 
-func (w messages) exchange(ctx context.Context, c *Client, server reached) (*wire.Messenger, error) {
+func (w messages) exchange(ctx context.Context, c *Client, server connectedServer) (*wire.Messenger, error) {
 	s, err := server.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -167,14 +167,14 @@ func (w messages) exchange(ctx context.Context, c *Client, server reached) (*wir
 	return messenger, messenger.Open(server.clock)
 }
 
-// handed is a server's end of an exchange, of which the client in the same process does both.
-type handed struct {
+// serverEnd of an exchange, of which the client in the same process does both.
+type serverEnd struct {
 	messenger *wire.Messenger
 	counters  *observe.Counters
 	arrived   chan wire.Arrival
 }
 
-func (c *Client) take(ctx context.Context) (*handed, error) {
+func (c *Client) take(ctx context.Context) (*serverEnd, error) {
 	select {
 	case server := <-c.setup.Handover:
 		return server, nil
@@ -186,10 +186,10 @@ func (c *Client) take(ctx context.Context) (*handed, error) {
 }
 
 // serve one exchange until its last message, or hand it to the client in this process.
-func (w messages) serve(ctx context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (w messages) serve(ctx context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	counters, messenger := s.setup.counters(), wire.NewMessenger(stream)
 	if w.isInProcess() {
-		server := &handed{messenger: messenger, counters: counters, arrived: make(chan wire.Arrival, 1)}
+		server := &serverEnd{messenger: messenger, counters: counters, arrived: make(chan wire.Arrival, 1)}
 		select {
 		case s.setup.Handover <- server:
 		case <-ctx.Done():

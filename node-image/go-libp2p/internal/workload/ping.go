@@ -22,7 +22,7 @@ func (w ping) check() error {
 	return nil
 }
 
-func (ping) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (ping) serve(_ context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	return wire.Arrival{}, wire.ServePing(stream, s.setup.counters())
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Relay what peers send each other until finish or ctx ends.
 func Relay(ctx context.Context, setup *Setup, ready func([]string), finish <-chan struct{}) error {
-	w, counters, measurements := of(setup.parameters()), setup.counters(), setup.Measurements
+	w, counters, measurements := workloadOf(setup.parameters()), setup.counters(), setup.Measurements
 	var mutex sync.Mutex
 	var begun, ended bool
 	circuits := func(change int64) {
@@ -102,7 +102,7 @@ func (w relay) check() error {
 	return nil
 }
 
-func (w relay) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (w relay) serve(_ context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	return wire.Arrival{}, wire.ServeTestData(stream, w.Bytes, wire.NewBuffers(s.zeros), s.setup.counters())
 }
 

@@ -49,7 +49,7 @@ func (w relayStress) check() error {
 	return nil
 }
 
-func (w relayStress) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (w relayStress) serve(_ context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	counters := s.setup.counters()
 	lost, err := counters.AwaitEnd(stream, func() error {
 		return wire.ServeTestData(stream, w.Bytes, wire.NewBuffers(s.zeros), counters)

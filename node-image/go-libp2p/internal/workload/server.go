@@ -29,9 +29,9 @@ const (
 // a relay for each of its hosts; nil is a server that peers dial. A stream that fails does not disturb the
 // others; the first failure is the result.
 func Serve(ctx context.Context, setup *Setup, source *contract.Source, ready func([]string), finish <-chan struct{}) error {
-	s := newServed(setup)
+	s := newServer(setup)
 	defer s.close()
-	if err := checkFiles(serverFiles(of(setup.parameters()), source)); err != nil {
+	if err := checkFiles(serverFiles(workloadOf(setup.parameters()), source)); err != nil {
 		return err
 	}
 	addresses, err := s.listen(ctx, source)
@@ -55,7 +55,8 @@ func until(ctx context.Context, addresses []string, ready func([]string), finish
 	}
 }
 
-type served struct {
+// server is the serving side of a trial.
+type server struct {
 	setup    *Setup
 	workload workload
 	zeros    []byte
@@ -73,14 +74,14 @@ type served struct {
 	failed  error
 }
 
-func newServed(setup *Setup) *served {
-	s := &served{setup: setup, workload: of(setup.parameters()), zeros: setup.zeros(), ended: make(chan struct{}, 1)}
+func newServer(setup *Setup) *server {
+	s := &server{setup: setup, workload: workloadOf(setup.parameters()), zeros: setup.zeros(), ended: make(chan struct{}, 1)}
 	s.workload.begin(s)
 	return s
 }
 
 // listen with one host, or with those of a source.
-func (s *served) listen(ctx context.Context, source *contract.Source) ([]string, error) {
+func (s *server) listen(ctx context.Context, source *contract.Source) ([]string, error) {
 	if source == nil {
 		host, err := s.start(ctx)
 		if err != nil {
@@ -114,7 +115,7 @@ func (s *served) listen(ctx context.Context, source *contract.Source) ([]string,
 	return addresses, nil
 }
 
-func (s *served) start(ctx context.Context) (*peer.Host, error) {
+func (s *server) start(ctx context.Context) (*peer.Host, error) {
 	host, err := peer.New(s.setup.host(s.setup.ListenIP))
 	if err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (s *served) start(ctx context.Context) (*peer.Host, error) {
 	return host, nil
 }
 
-func (s *served) close() {
+func (s *server) close() {
 	var all sync.WaitGroup
 	for _, host := range s.hosts {
 		all.Go(host.Close)
@@ -134,7 +135,7 @@ func (s *served) close() {
 
 // connected counts a connection. Clients connect before they start, so what was used until then is not
 // charged to the workload, unless that is about connecting.
-func (s *served) connected() {
+func (s *server) connected() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if !s.begun {
@@ -143,7 +144,7 @@ func (s *served) connected() {
 	s.setup.counters().Connections.Add(1)
 }
 
-func (s *served) serve(ctx context.Context, stream wire.Stream) {
+func (s *server) serve(ctx context.Context, stream wire.Stream) {
 	s.mutex.Lock()
 	if s.open == mostServed {
 		s.keep(contract.Failf(contract.OpenFailed, "peers opened more than %d streams", mostServed))
@@ -176,14 +177,14 @@ func (s *served) serve(ctx context.Context, stream wire.Stream) {
 }
 
 // keep the first failure. The caller holds the lock.
-func (s *served) keep(failure error) {
+func (s *server) keep(failure error) {
 	if s.failed == nil {
 		s.failed = failure
 	}
 }
 
 // end waits until the streams have ended. Then those end on which nothing else is due, and the others fail.
-func (s *served) end(ctx context.Context) error {
+func (s *server) end(ctx context.Context) error {
 	all := make(chan struct{})
 	go func() { s.streams.Wait(); close(all) }()
 	first := nextEndTimeout
@@ -197,7 +198,7 @@ func (s *served) end(ctx context.Context) error {
 	if err := s.wait(ctx, all, nextEndTimeout); err != nil {
 		return err
 	}
-	s.left()
+	s.countUnended()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.setup.Measurements.keep(func() { s.setup.Measurements.upload = s.arrival.Transfer() })
@@ -205,7 +206,7 @@ func (s *served) end(ctx context.Context) error {
 }
 
 // wait until all streams have ended, or none has for a time.
-func (s *served) wait(ctx context.Context, all <-chan struct{}, next time.Duration) error {
+func (s *server) wait(ctx context.Context, all <-chan struct{}, next time.Duration) error {
 	for latest := time.After(allEndsTimeout); ; {
 		select {
 		case <-all:
@@ -221,8 +222,8 @@ func (s *served) wait(ctx context.Context, all <-chan struct{}, next time.Durati
 	}
 }
 
-// left records streams that did not end with their clients.
-func (s *served) left() {
+// countUnended records streams that did not end with their clients.
+func (s *server) countUnended() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	switch {

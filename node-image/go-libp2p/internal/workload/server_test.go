@@ -13,9 +13,9 @@ import (
 	"perfrun/node-go/internal/wire"
 )
 
-func serving(parameters contract.Parameters) *served {
+func serving(parameters contract.Parameters) *server {
 	request := contract.TrialRequest{Parameters: parameters}
-	return newServed(&Setup{
+	return newServer(&Setup{
 		Request: &request, Observer: &observe.Observer{Counters: &observe.Counters{}}, Measurements: &Measurements{},
 	})
 }
@@ -26,7 +26,7 @@ type whole struct{ stream }
 func (whole) CloseWrite() error { return nil }
 
 // opened is a client's end of a stream that is served.
-func opened(t *testing.T, s *served) net.Conn {
+func opened(t *testing.T, s *server) net.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	go s.serve(t.Context(), whole{stream{theirs}})
@@ -46,7 +46,7 @@ func say(t *testing.T, client net.Conn, bytes int) {
 }
 
 // drained has how long the end took, how many ends of streams were counted as lost, and the failure.
-func drained(t *testing.T, s *served) (took time.Duration, lost uint64, err error) {
+func drained(t *testing.T, s *server) (took time.Duration, lost uint64, err error) {
 	t.Helper()
 	synctest.Wait()
 	begun := time.Now()

@@ -17,11 +17,11 @@ type Setup struct {
 	Metrics      *metrics.Trial
 	Measurements *Measurements
 	// Handover takes a server's end of an exchange to a client in the same process.
-	Handover chan *handed
+	Handover chan *serverEnd
 }
 
 // NewHandover from a server to a client.
-func NewHandover() chan *handed { return make(chan *handed) }
+func NewHandover() chan *serverEnd { return make(chan *serverEnd) }
 
 func (s *Setup) parameters() *contract.Parameters { return &s.Request.Parameters }
 
@@ -29,7 +29,7 @@ func (s *Setup) counters() *observe.Counters { return s.Observer.Counters }
 
 // host has the configuration of all hosts of the side.
 func (s *Setup) host(listenIP string) peer.Config {
-	p, w := s.parameters(), of(s.parameters())
+	p, w := s.parameters(), workloadOf(s.parameters())
 	return peer.Config{
 		Transport:    s.Request.Transport,
 		Protocol:     w.protocol(),

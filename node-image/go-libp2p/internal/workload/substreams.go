@@ -26,7 +26,7 @@ func (w substreams) check() error {
 	return checkNegotiation(w.Negotiation)
 }
 
-func (substreams) serve(_ context.Context, s *served, stream wire.Stream) (wire.Arrival, error) {
+func (substreams) serve(_ context.Context, s *server, stream wire.Stream) (wire.Arrival, error) {
 	return wire.ServeLitep2pPerf(stream, wire.NewBuffers(s.zeros), s.setup.counters())
 }
 

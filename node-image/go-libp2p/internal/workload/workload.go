@@ -26,8 +26,8 @@ var workloads = map[string]func(common) workload{
 // Names of the workloads.
 func Names() []string { return slices.Sorted(maps.Keys(workloads)) }
 
-// of parameters that were checked, the workload.
-func of(p *contract.Parameters) workload { return workloads[p.Workload](common{p}) }
+// workloadOf parameters that were checked.
+func workloadOf(p *contract.Parameters) workload { return workloads[p.Workload](common{p}) }
 
 // workload has the facts of one, and does it. Those that most workloads share are those of common.
 type workload interface {
@@ -40,9 +40,9 @@ type workload interface {
 	// run the part of a client.
 	run(ctx context.Context, c *Client) error
 	// begin the part of a server.
-	begin(s *served)
+	begin(s *server)
 	// serve one stream of it.
-	serve(ctx context.Context, s *served, stream wire.Stream) (wire.Arrival, error)
+	serve(ctx context.Context, s *server, stream wire.Stream) (wire.Arrival, error)
 
 	// hosts that a client of a number of peers needs at the same time.
 	hosts(peers int) int
@@ -80,7 +80,7 @@ const (
 type common struct{ *contract.Parameters }
 
 func (common) checkPeers(int) error                 { return nil }
-func (common) begin(*served)                        {}
+func (common) begin(*server)                        {}
 func (common) hosts(peers int) int                  { return peers }
 func (common) prepared(hosts int) int               { return hosts }
 func (common) hostsOfServer() int                   { return 1 }
@@ -105,6 +105,6 @@ func serverFiles(w workload, source *contract.Source) uint64 {
 
 // SamplingOf a workload.
 func SamplingOf(p *contract.Parameters) observe.Sampling {
-	w := of(p)
+	w := workloadOf(p)
 	return observe.NewSampling(w.isRelayed(), w.sampleInterval())
 }

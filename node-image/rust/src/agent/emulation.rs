@@ -40,7 +40,7 @@ struct Active {
 /// Counts since the agent started, over all links.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
-    pub(crate) tally: PacketCounts,
+    pub(crate) packets: PacketCounts,
     /// Packets that the emulator dropped because it could not keep up.
     pub(crate) overflowed: u64,
 }
@@ -86,16 +86,16 @@ impl Emulation {
 
     fn impair(&mut self, request: LinkRequest) -> anyhow::Result<()> {
         if !request.link.impairs() {
-            return self.rest(request);
+            return self.stop_impairing(request);
         }
-        self.count();
+        self.add_to_totals();
         if let Some(active) = self.active.as_mut().filter(|active| active.request == request)
             && active.emulator.reset_counts().is_ok()
         {
             return Ok(());
         }
         // First, so that a successor restores the last requested link, even if this agent fails to set it.
-        self.keep(&request)?;
+        self.write_state_file(&request)?;
         let backend = self.choose(&request)?;
         if let Some(active) = self.active.as_mut().filter(|active| active.backend == backend) {
             match active.emulator.set(&request.link) {
@@ -166,15 +166,15 @@ impl Emulation {
     }
 
     /// Lets packets pass unchanged, and keeps the emulator for the next link.
-    fn rest(&mut self, request: LinkRequest) -> anyhow::Result<()> {
-        self.count();
+    fn stop_impairing(&mut self, request: LinkRequest) -> anyhow::Result<()> {
+        self.add_to_totals();
         let Some(active) = &mut self.active else {
             return self.remove();
         };
         match active.emulator.set(&request.link) {
             Ok(()) => {
                 active.request = request;
-                self.forget()
+                self.remove_state_file()
             }
             Err(error) => {
                 self.fail(&explained(&error));
@@ -185,7 +185,7 @@ impl Emulation {
 
     /// Removes the emulator, so that packets pass unchanged.
     pub(crate) fn remove(&mut self) -> anyhow::Result<()> {
-        self.count();
+        self.add_to_totals();
         match self.active.take() {
             Some(active) => active.emulator.remove().map_err(|error| explained(&error))?,
             // An agent that cannot impair has nothing to remove, and must not try.
@@ -195,10 +195,10 @@ impl Emulation {
             None => {}
         }
         self.is_known = true;
-        self.forget()
+        self.remove_state_file()
     }
 
-    fn forget(&self) -> anyhow::Result<()> {
+    fn remove_state_file(&self) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -224,7 +224,7 @@ impl Emulation {
     }
 
     /// Adds the counts of the current link to the totals before they are reset.
-    fn count(&mut self) {
+    fn add_to_totals(&mut self) {
         match self.verified_state() {
             Ok(state) => self.before = self.totals(state.as_ref()),
             Err(error) => self.fail(&error),
@@ -243,7 +243,7 @@ impl Emulation {
         self.instance = instance();
     }
 
-    fn keep(&self, request: &LinkRequest) -> anyhow::Result<()> {
+    fn write_state_file(&self, request: &LinkRequest) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         write_whole(file, &serde_json::to_vec(request)?)
             .with_context(|| format!("failed to write {}", file.display()))
@@ -252,11 +252,11 @@ impl Emulation {
 
 impl Totals {
     fn of(state: &LinkState) -> Self {
-        let tally = state
+        let packets = state
             .traffic
             .iter()
             .fold(PacketCounts::default(), |sum, traffic| match traffic {
-                Traffic::Userspace(tally) => plus(sum, *tally),
+                Traffic::Userspace(counts) => plus(sum, *counts),
                 Traffic::Kernel {
                     packets_out, dropped, ..
                 } => plus(
@@ -270,7 +270,7 @@ impl Totals {
                 ),
             });
         Self {
-            tally,
+            packets,
             overflowed: state
                 .worker
                 .map_or(0, |worker| worker.overflowed + worker.refused),
@@ -279,7 +279,7 @@ impl Totals {
 
     fn plus(self, other: Self) -> Self {
         Self {
-            tally: plus(self.tally, other.tally),
+            packets: plus(self.packets, other.packets),
             overflowed: self.overflowed + other.overflowed,
         }
     }

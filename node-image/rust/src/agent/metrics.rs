@@ -15,7 +15,7 @@ use prometheus_client::{
 
 use super::emulation::{Emulation, Totals};
 use crate::{
-    args::Observed,
+    args::MetricsArgs,
     metrics::{self, process::ProcessCollector},
 };
 
@@ -41,8 +41,8 @@ struct Direction {
 
 impl Metrics {
     /// Registers all metrics, with the labels of the node beside the agent.
-    pub(crate) fn new(observed: &Observed, emulation: Arc<Mutex<Emulation>>) -> Self {
-        let mut registry = metrics::registry(observed, "link");
+    pub(crate) fn new(metrics_args: &MetricsArgs, emulation: Arc<Mutex<Emulation>>) -> Self {
+        let mut registry = metrics::registry(metrics_args, "link");
         registry.register_collector(Box::new(LinkCollector(emulation)));
         registry.register_collector(Box::new(ProcessCollector));
         let (round_trip, lost) = (Family::default(), Family::default());
@@ -106,15 +106,15 @@ impl Collector for LinkCollector {
 }
 
 fn encode_totals(encoder: &mut DescriptorEncoder<'_>, totals: Totals) -> Result<(), std::fmt::Error> {
-    let Totals { tally, overflowed } = totals;
+    let Totals { packets, overflowed } = totals;
     let fates = [
-        ("arrived", tally.packets_in),
-        ("left", tally.packets_out),
-        ("lost", tally.lost),
-        ("duplicated", tally.duplicated),
-        ("corrupted", tally.corrupted),
-        ("reordered", tally.reordered),
-        ("over_limit", tally.over_limit),
+        ("arrived", packets.packets_in),
+        ("left", packets.packets_out),
+        ("lost", packets.lost),
+        ("duplicated", packets.duplicated),
+        ("corrupted", packets.corrupted),
+        ("reordered", packets.reordered),
+        ("over_limit", packets.over_limit),
         ("overflowed", overflowed),
     ];
     let fates = fates.map(|(fate, count)| ([("fate", fate)], count as f64));

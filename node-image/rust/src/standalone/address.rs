@@ -32,7 +32,7 @@ pub(crate) fn listen(text: &str, given: Option<Transport>) -> anyhow::Result<(Tr
         }
         _ => bail!(wrong()),
     };
-    let transport = agree(text, &address, given)?.with_context(wrong)?;
+    let transport = named_transport(text, &address, given)?.with_context(wrong)?;
     let socket = SocketAddr::new(ip, port);
     let plain = stack::socket_address(transport, socket);
     ensure!(
@@ -56,12 +56,18 @@ pub(crate) fn dial(text: &str, given: Option<Transport>) -> anyhow::Result<(Tran
              a multiaddr, such as /dns4/localhost/tcp/33333"
         )
     })?;
-    let transport = agree(text, &address, given)?.or(given).unwrap_or(DEFAULT);
+    let transport = named_transport(text, &address, given)?
+        .or(given)
+        .unwrap_or(DEFAULT);
     Ok((transport, text.to_owned()))
 }
 
 /// The transport that an address names, which must not contradict `given`. `None` if the form is unknown.
-fn agree(text: &str, address: &Multiaddr, given: Option<Transport>) -> anyhow::Result<Option<Transport>> {
+fn named_transport(
+    text: &str,
+    address: &Multiaddr,
+    given: Option<Transport>,
+) -> anyhow::Result<Option<Transport>> {
     let named = transports(address);
     if let (Some(given), Some(first)) = (given, named.first()) {
         ensure!(

@@ -175,7 +175,7 @@ impl ClientResult {
                 time(peer)
             ));
         }
-        let ways = [
+        let directions = [
             ("Uploaded", self.upload.map(|upload| self.upload(upload))),
             (
                 "Downloaded",
@@ -183,20 +183,20 @@ impl ClientResult {
             ),
         ];
         let mut without_a_rate = false;
-        for (verb, way) in ways {
-            let Some(way) = way else { continue };
-            without_a_rate |= way.rate.is_none();
+        for (verb, direction) in directions {
+            let Some(direction) = direction else { continue };
+            without_a_rate |= direction.rate.is_none();
             let streams = match self.streams {
                 1 => String::new(),
                 streams => format!(" on {streams} streams"),
             };
-            let rate = way.rate.map_or(String::new(), |rate| format!(": {rate}"));
+            let rate = direction.rate.map_or(String::new(), |rate| format!(": {rate}"));
             lines.push(format!(
                 "{verb} {}{streams} in {}{rate} ({}, {}).",
-                units::size(way.bytes),
-                time(way.seconds),
+                units::size(direction.bytes),
+                time(direction.seconds),
                 self.timing,
-                way.span
+                direction.span
             ));
         }
         if without_a_rate {

@@ -129,7 +129,7 @@ pub async fn run<M: Messenger + ?Sized>(
         .await?;
         match step {
             Step::Silent => checks::check(messenger, sent).await?,
-            Step::Received(Some(answer)) if checks.is_answer(answer) => checks::judge(answer)?,
+            Step::Received(Some(answer)) if checks.is_answer(answer) => checks::check_answer(answer)?,
             Step::Sent { due, is_last: last } => {
                 in_flight.push_back(due);
                 (sent, is_last) = (sent + 1, last);
@@ -272,7 +272,7 @@ impl<'a> Arriving<'a> {
                 checks.poll_due(cx, 1, sequence).map(|()| Ok(Step::Silent))
             });
             match step.await? {
-                Step::Received(Some(check)) if checks.is_answer(check) => checks::judge_end(check, sequence)?,
+                Step::Received(Some(check)) if checks.is_answer(check) => checks::check_end(check, sequence)?,
                 Step::Received(received) => break received.ok_or_else(|| ended_early(sequence))?,
                 _ => checks::check(from, sequence).await?,
             }

@@ -12,7 +12,7 @@ use super::{
     failed::{Failed, failure},
     handshakes,
     measurements::Measurements,
-    peer::{Peer, Reached, dial, dialler},
+    peer::{ConnectedServer, Peer, dial, dialler},
     setup::Setup,
 };
 use crate::wire::Counters;
@@ -65,7 +65,7 @@ impl<'a> Client<'a> {
         }
         let slots = usize::try_from(setup.parameters.hosts(peers)).unwrap_or(usize::MAX);
         let hosts = match setup.parameters {
-            Parameters::Handshakes(load) => slots.max(handshakes::stock(load.amount)),
+            Parameters::Handshakes(load) => slots.max(handshakes::prepared_hosts(load.amount)),
             // Its sinks start one after the other.
             Parameters::RelayStress(_) => 0,
             _ => slots,
@@ -94,11 +94,11 @@ impl<'a> Client<'a> {
         let mut peer = Peer {
             host,
             server: of(first).address.clone(),
-            reached: vec![],
+            connected_servers: vec![],
         };
         if self.setup.parameters.connects_before_start() {
             for server in (first..).take(self.setup.parameters.servers_of_peer()).map(of) {
-                let dialled = match peer.reached.len() {
+                let dialled = match peer.connected_servers.len() {
                     0 => dial(&self.setup, &mut peer.host, &server.address).await,
                     // Another host would lose the connections that are open.
                     _ => peer.host.dial(&server.address).await,
@@ -107,7 +107,7 @@ impl<'a> Client<'a> {
                 Counters::add(&self.setup.observer.counters.connections, 1);
                 self.measurements.record_dial(connection.phases());
                 let clock = server.clock;
-                peer.reached.push(Reached { connection, clock });
+                peer.connected_servers.push(ConnectedServer { connection, clock });
             }
         }
         self.peers.push(peer);
@@ -128,7 +128,12 @@ impl<'a> Client<'a> {
     /// Closes connections and hosts.
     pub(crate) async fn close(self) {
         let close = self.peers.into_iter().map(|peer| async {
-            join_all(peer.reached.into_iter().map(|reached| reached.connection.close())).await;
+            join_all(
+                peer.connected_servers
+                    .into_iter()
+                    .map(|server| server.connection.close()),
+            )
+            .await;
             peer.host.close().await;
         });
         join_all(close).await;

@@ -66,7 +66,7 @@ impl EchoSide {
     }
 
     /// Counts streams of a server that did not end with their clients.
-    pub(super) fn left(&self, count: usize) {
+    pub(super) fn count_unended(&self, count: usize) {
         for _ in 0..count {
             self.failed(Failed(failure(
                 Reason::Timeout,
@@ -231,8 +231,8 @@ async fn stream(
     number: u32,
     end: Instant,
 ) -> Result<(), Failed> {
-    let _active = Active::new(&side);
-    let first = Settles(&side.settled);
+    let _active = ActiveGuard::new(&side);
+    let first = SettleGuard(&side.settled);
     let opened = connection.open().await;
     drop(connection);
     let echoed = match opened {
@@ -257,7 +257,7 @@ async fn echo_until(
     side: &EchoSide,
     number: u32,
     end: Instant,
-    first: Settles<'_>,
+    first: SettleGuard<'_>,
 ) -> Result<(), Failed> {
     let mut first = Some(first);
     let mut window = 0;
@@ -291,7 +291,7 @@ async fn echo_until(
 
 /// Serves one stream. Only wrong bytes fail the trial; other failures are counted.
 pub(super) async fn serve(mut stream: BoxStream, side: Arc<EchoSide>) -> Result<Arrival, wire::Error> {
-    let _active = Active::new(&side);
+    let _active = ActiveGuard::new(&side);
     let mut window = 0;
     let counters = &side.observer.counters;
     loop {
@@ -317,9 +317,9 @@ pub(super) async fn serve(mut stream: BoxStream, side: Arc<EchoSide>) -> Result<
 }
 
 /// Counts a stream while it exists.
-struct Active<'a>(&'a AtomicU64);
+struct ActiveGuard<'a>(&'a AtomicU64);
 
-impl<'a> Active<'a> {
+impl<'a> ActiveGuard<'a> {
     fn new(side: &'a EchoSide) -> Self {
         let active = &side.observer.counters.active;
         Counters::add(active, 1);
@@ -327,16 +327,16 @@ impl<'a> Active<'a> {
     }
 }
 
-impl Drop for Active<'_> {
+impl Drop for ActiveGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Settles a stream when dropped: the ramp no longer waits for it.
-struct Settles<'a>(&'a Semaphore);
+struct SettleGuard<'a>(&'a Semaphore);
 
-impl Drop for Settles<'_> {
+impl Drop for SettleGuard<'_> {
     fn drop(&mut self) {
         self.0.add_permits(1);
     }
@@ -491,7 +491,7 @@ mod tests {
         let begun = Instant::now();
         let (ours, mut theirs) = duplex(2 * LINE);
         let end = begun + Duration::from_millis(500);
-        let client = echo_until(Box::new(ours), &side, 1, end, Settles(&side.settled));
+        let client = echo_until(Box::new(ours), &side, 1, end, SettleGuard(&side.settled));
         let peer = async {
             let mut arrived = vec![];
             let mut line = vec![0; LINE];

@@ -1,4 +1,4 @@
-//! The way of an exchange from the server of a process to its client.
+//! Passes the server's end of an exchange to the client, where both are in one process.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::{observer::Observer, wire::Arrival};
 /// Takes the server's end of an exchange to a client in the same process. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Handover {
-    pub(super) give: mpsc::UnboundedSender<Handed>,
-    pub(super) take: Arc<Mutex<mpsc::UnboundedReceiver<Handed>>>,
+    pub(super) give: mpsc::UnboundedSender<ServerEnd>,
+    pub(super) take: Arc<Mutex<mpsc::UnboundedReceiver<ServerEnd>>>,
 }
 
 /// The server's end of an exchange.
-pub(super) struct Handed {
+pub(super) struct ServerEnd {
     pub(super) messenger: BoxMessenger,
     pub(super) observer: Arc<Observer>,
     pub(super) arrival: oneshot::Sender<Arrival>,

@@ -36,14 +36,14 @@ fn is_gone(transport: Transport, in_a_row: u32, failing: Duration) -> bool {
 /// Each handshake is that of a new peer. litep2p, on either side, notices later than its peer that a
 /// connection is closed. Until then it refuses to dial the same identity again, or counts its connection as a
 /// second one.
-const IN_STOCK_MAX: u64 = 128;
+const PREPARED_HOSTS_MAX: u64 = 128;
 
 /// Hosts to start before a trial of `amount` handshakes. Further hosts start during the trial, which is in
 /// the rate and in the CPU time, but not in the time of any handshake.
-pub(super) fn stock(amount: Amount) -> usize {
+pub(super) fn prepared_hosts(amount: Amount) -> usize {
     match amount {
-        Amount::Count(count) => count.min(IN_STOCK_MAX) as usize,
-        Amount::Seconds(_) => IN_STOCK_MAX as usize,
+        Amount::Count(count) => count.min(PREPARED_HOSTS_MAX) as usize,
+        Amount::Seconds(_) => PREPARED_HOSTS_MAX as usize,
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn run(
     });
     let work = Work {
         setup,
-        stock: peers,
+        prepared_hosts: peers,
         used: AtomicUsize::new(0),
         tickets,
         deadline,
@@ -100,8 +100,8 @@ type Handshake = (DialPhases, Duration);
 /// The state that all slots share.
 struct Work<'a> {
     setup: &'a Setup,
-    stock: &'a [Peer],
-    /// Number of hosts of the stock in use, or used.
+    prepared_hosts: &'a [Peer],
+    /// The number of prepared hosts that are in use, or were used.
     used: AtomicUsize,
     /// Handshakes that no slot has begun.
     tickets: AtomicU64,
@@ -171,7 +171,7 @@ impl Slot {
 
 async fn with_new_host(work: &Work<'_>, server: &str) -> Result<Handshake, Failed> {
     let counters = &work.setup.observer.counters;
-    match work.stock.get(work.used.fetch_add(1, Ordering::Relaxed)) {
+    match work.prepared_hosts.get(work.used.fetch_add(1, Ordering::Relaxed)) {
         Some(peer) => handshake(&*peer.host, server, counters).await,
         None => handshake(&*dialler(work.setup).await?, server, counters).await,
     }

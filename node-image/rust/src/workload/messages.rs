@@ -15,9 +15,9 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::{
     failed::{Failed, failure},
-    handover::{Handed, Handover},
+    handover::{Handover, ServerEnd},
     measurements::Measurements,
-    peer::{Peer, Reached},
+    peer::{ConnectedServer, Peer},
     setup::Setup,
 };
 use crate::{
@@ -51,7 +51,7 @@ pub(super) async fn run(
     } else {
         let opens = peers
             .iter()
-            .map(|peer| async { exchange_with(setup, peer.first_reached()?).await });
+            .map(|peer| async { exchange_with(setup, peer.first_connected_server()?).await });
         let messengers = try_join_all(opens).await?;
         // A task for each peer: inside one task, all of them would share one core.
         let tasks = messengers.into_iter().map(|mut messenger| {
@@ -81,7 +81,10 @@ async fn broadcast(
 ) -> Result<(), Failed> {
     let mut ready = vec![];
     for peer in peers {
-        let opens = peer.reached.iter().map(|reached| exchange_with(setup, reached));
+        let opens = peer
+            .connected_servers
+            .iter()
+            .map(|server| exchange_with(setup, server));
         ready.push((try_join_all(opens).await?, peer.host.broadcaster()));
     }
     let tasks = ready.into_iter().map(|(mut messengers, all)| {
@@ -122,7 +125,7 @@ fn together(exchanges: impl Iterator<Item = Exchanged>) -> Transfer {
 }
 
 /// Opens an exchange and waits until the server's end has begun.
-async fn exchange_with(setup: &Setup, server: &Reached) -> Result<BoxMessenger, Failed> {
+async fn exchange_with(setup: &Setup, server: &ConnectedServer) -> Result<BoxMessenger, Failed> {
     let mut messenger = open(setup, &*server.connection).await?;
     messages::open(&mut *messenger, server.clock).await?;
     Ok(messenger)
@@ -141,7 +144,7 @@ async fn open(setup: &Setup, connection: &dyn Connection) -> Result<BoxMessenger
 /// Both ends of an exchange.
 struct Pair {
     client: BoxMessenger,
-    server: Handed,
+    server: ServerEnd,
     observer: Arc<Observer>,
 }
 
@@ -201,12 +204,12 @@ pub(super) async fn serve(
         return served;
     }
     let (arrival, arrived) = oneshot::channel();
-    let handed = Handed {
+    let server_end = ServerEnd {
         messenger,
         observer,
         arrival,
     };
     // Without a client, nothing arrives.
-    let _ = handover.give.send(handed);
+    let _ = handover.give.send(server_end);
     Ok(arrived.await.unwrap_or_default())
 }

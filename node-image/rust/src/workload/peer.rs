@@ -14,21 +14,20 @@ pub(super) struct Peer {
     pub(super) host: Box<dyn Host>,
     pub(super) server: String,
     /// The servers that the peer talks to. Empty if opening connections is part of the workload.
-    pub(super) reached: Vec<Reached>,
+    pub(super) connected_servers: Vec<ConnectedServer>,
 }
 
 /// A server that a peer has connected to.
-pub(super) struct Reached {
+pub(super) struct ConnectedServer {
     pub(super) connection: Box<dyn Connection>,
     /// How far the server's clock is ahead of this node's, in nanoseconds, if that is known.
     pub(super) clock: Option<i64>,
 }
 
 impl Peer {
-    /// The server, or the first of them, to which `Client::prepare` connected for every workload that needs
-    /// it.
-    pub(super) fn first_reached(&self) -> Result<&Reached, Failed> {
-        self.reached.first().ok_or_else(|| {
+    /// The server, or the first of several, to which `Client::prepare` has connected.
+    pub(super) fn first_connected_server(&self) -> Result<&ConnectedServer, Failed> {
+        self.connected_servers.first().ok_or_else(|| {
             Failed(failure(
                 Reason::Internal,
                 "this workload was prepared without a connection",
@@ -36,9 +35,9 @@ impl Peer {
         })
     }
 
-    /// The connection with it.
+    /// The connection with [the first connected server](Self::first_connected_server).
     pub(super) fn connection(&self) -> Result<&dyn Connection, Failed> {
-        Ok(&*self.first_reached()?.connection)
+        Ok(&*self.first_connected_server()?.connection)
     }
 }
 

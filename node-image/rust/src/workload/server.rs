@@ -320,7 +320,7 @@ impl<'a> Streams<'a> {
         self.ends_within(next).await;
         self.setup.observer.counters.over.cancel();
         self.ends_within(NEXT_END_TIMEOUT).await;
-        self.left();
+        self.record_unended();
         // Before the host, which cannot close while its streams are held.
         self.tasks.shutdown().await;
     }
@@ -336,7 +336,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Records streams that did not end with their clients.
-    fn left(&mut self) {
+    fn record_unended(&mut self) {
         let count = self.tasks.len();
         if count == 0 {
             return;
@@ -344,7 +344,7 @@ impl<'a> Streams<'a> {
         if let Some(side) = &self.side {
             // An echo only counts streams that fail. On webrtc-direct, ends get lost when their connection
             // closes.
-            side.left(count);
+            side.count_unended(count);
         } else {
             let message = format!("{count} streams did not end with their clients");
             self.failed

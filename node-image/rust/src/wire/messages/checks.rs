@@ -81,7 +81,7 @@ pub(super) async fn receive<M: Messenger + ?Sized>(
         let Some(check) = received.filter(|received| received.sequence & CHECK != 0) else {
             return Ok(received);
         };
-        let judged = judge_end(check, expected);
+        let judged = check_end(check, expected);
         let answer = match &judged {
             Ok(()) => check.sequence,
             Err(_) => expected | CHECK | LAST,
@@ -92,7 +92,7 @@ pub(super) async fn receive<M: Messenger + ?Sized>(
 }
 
 /// What a check says at its listener, at which the message `expected` is due.
-pub(super) fn judge_end(check: Message, expected: u64) -> Result<(), Error> {
+pub(super) fn check_end(check: Message, expected: u64) -> Result<(), Error> {
     match check.sequence & !CHECK {
         last if expected <= last => Err(Error::TailLost { first: expected }),
         _ => Ok(()),
@@ -100,7 +100,7 @@ pub(super) fn judge_end(check: Message, expected: u64) -> Result<(), Error> {
 }
 
 /// What an answer says at the dialler.
-pub(super) fn judge(answer: Message) -> Result<(), Error> {
+pub(super) fn check_answer(answer: Message) -> Result<(), Error> {
     match answer.sequence & LAST {
         0 => Ok(()),
         _ => Err(Error::TailLost {
