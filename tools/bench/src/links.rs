@@ -31,7 +31,7 @@ use perfrun_link::{
 use tokio::net::UdpSocket;
 
 use self::{
-    pair::{FAR, Pair},
+    pair::{FAR, VethPair},
     tcp::Flow,
 };
 use crate::testbed::{Unit, median, print_ratio};
@@ -49,7 +49,7 @@ const TIMES: usize = 20;
 
 /// Runs all benchmarks of links, which takes some minutes.
 pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
-    let pair = Pair::create()?;
+    let pair = VethPair::create()?;
     let time = Duration::from_secs_f64(seconds);
     for milliseconds in [0, 10, 50] {
         let delayed = Impairment {
@@ -68,7 +68,7 @@ pub(crate) async fn run(rounds: u32, seconds: f64) -> Result<()> {
 
 /// Prints the ratio and the cost. Returns the rates over the impaired link.
 fn against_plain(
-    pair: &Pair,
+    pair: &VethPair,
     what: &str,
     impairment: &Impairment,
     rounds: u32,
@@ -94,7 +94,7 @@ fn against_plain(
     Ok(pairs.into_iter().map(|(ours, _)| ours).collect())
 }
 
-fn per_packet(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
+fn per_packet(pair: &VethPair, rounds: u32, time: Duration) -> Result<()> {
     // One packet in a million arrives twice, which TCP tolerates. This makes the emulator decide on every
     // packet.
     let deciding = Impairment {
@@ -120,7 +120,7 @@ fn per_packet(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn limited(pair: &Pair, rounds: u32, time: Duration) -> Result<()> {
+fn limited(pair: &VethPair, rounds: u32, time: Duration) -> Result<()> {
     const RATE: u64 = 1_000_000_000;
     for milliseconds in [0, 20] {
         let limited = Impairment {
@@ -170,13 +170,13 @@ fn print_cost(rounds: &[Carried]) {
 }
 
 /// The rate in bit/s without impairment.
-fn plain(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<f64> {
+fn plain(pair: &VethPair, impairment: &Impairment, time: Duration) -> Result<f64> {
     let flow = Flow::start(pair)?;
     flow.carry(warm_up(impairment))?;
     Ok(flow.carry(time)?.bits_per_second())
 }
 
-fn impaired(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<Carried> {
+fn impaired(pair: &VethPair, impairment: &Impairment, time: Duration) -> Result<Carried> {
     let mut emulator = start(pair, impairment)?;
     let flow = Flow::start(pair)?;
     flow.carry(warm_up(impairment))?;
@@ -204,7 +204,7 @@ fn link(impairment: &Impairment) -> Result<OutgoingLinks> {
     Ok(OutgoingLinks::to([FAR.parse()?], impairment.clone())?)
 }
 
-fn start(pair: &Pair, impairment: &Impairment) -> Result<Emulator> {
+fn start(pair: &VethPair, impairment: &Impairment) -> Result<Emulator> {
     let options = Options {
         backend: Backend::Userspace,
         seed: None,
@@ -215,7 +215,7 @@ fn start(pair: &Pair, impairment: &Impairment) -> Result<Emulator> {
 }
 
 /// The time to set up, change, count and remove links.
-fn times(pair: &Pair) -> Result<()> {
+fn times(pair: &VethPair) -> Result<()> {
     let delayed = |milliseconds| Impairment {
         delay: Duration::from_millis(milliseconds),
         ..Impairment::default()
@@ -258,7 +258,7 @@ fn times(pair: &Pair) -> Result<()> {
 }
 
 /// The time to probe a link of 25 ms, and the measured round trip.
-async fn probes(pair: &Pair) -> Result<()> {
+async fn probes(pair: &VethPair) -> Result<()> {
     const PROBES: usize = 5;
     let delayed = Impairment {
         delay: Duration::from_millis(25),
@@ -286,7 +286,7 @@ async fn probes(pair: &Pair) -> Result<()> {
     Ok(())
 }
 
-async fn probe(pair: &Pair, plan: &ProbePlan) -> Result<Measurement> {
+async fn probe(pair: &VethPair, plan: &ProbePlan) -> Result<Measurement> {
     let bind = |address: &str| -> Result<std::net::UdpSocket> {
         let socket = std::net::UdpSocket::bind((address, 0))?;
         socket.set_nonblocking(true)?;

@@ -25,7 +25,7 @@ use clap::{Parser, ValueEnum};
 use perfrun_local::privilege;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::{part::PART, peers::Peer};
+use self::{part::PART, peers::PublishedProgram};
 
 /// The exit code if everything was measured, but a goal was missed. `cargo xtask bench --keep` keeps such
 /// figures, too.
@@ -48,7 +48,7 @@ struct Args {
     /// go-libp2p's perf, which ends in `/v0.48`, so `go install` cannot fetch it: clone libp2p/test-plans,
     /// and build it there.
     #[arg(long, value_name = "NAME=PATH")]
-    peer: Vec<Peer>,
+    peer: Vec<PublishedProgram>,
     /// Numbers of PerfRuns for `scale`, separated by commas.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000])]
     runs: Vec<usize>,

@@ -33,12 +33,12 @@ pub(crate) const ROUNDS_MIN: u32 = 6;
 
 /// A tool and its program, given as `NAME=PATH`.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PublishedProgram {
     tool: Tool,
     program: PathBuf,
 }
 
-impl FromStr for Peer {
+impl FromStr for PublishedProgram {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -78,7 +78,7 @@ struct Rates {
     download: f64,
 }
 
-pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
+pub(crate) async fn run(peers: &[PublishedProgram], rounds: u32) -> Result<()> {
     ensure!(
         !peers.is_empty(),
         "name a tool: --peer NAME=PATH (`cargo xtask bench peers` takes iperf3 and builds libp2p's perf if \
@@ -89,32 +89,32 @@ pub(crate) async fn run(peers: &[Peer], rounds: u32) -> Result<()> {
     let node = Program::beside_this_one("--node")?;
     for peer in peers {
         for transport in peer.tool.transports() {
-            let link = Link {
-                peer,
+            let ends = Ends {
+                published: peer,
                 node: &node,
                 transport,
                 server,
                 client,
             };
-            link.compare(rounds).await?;
+            ends.compare(rounds).await?;
         }
     }
     testbed.nodes.stop().await;
     Ok(())
 }
 
-/// Two ends in their namespaces.
-struct Link<'a> {
-    peer: &'a Peer,
+/// The server and the client of a pair, in their namespaces, and the programs that they may run.
+struct Ends<'a> {
+    published: &'a PublishedProgram,
     node: &'a Path,
     transport: &'static str,
     server: &'a Slot,
     client: &'a Slot,
 }
 
-impl Link<'_> {
+impl Ends<'_> {
     async fn compare(&self, rounds: u32) -> Result<()> {
-        let Peer { tool, program } = self.peer;
+        let PublishedProgram { tool, program } = self.published;
         let name = tool.name(program).await?;
         let pairs = tool.pairs();
         let mut rates: Vec<Vec<Rates>> = pairs.iter().map(|_| vec![]).collect();
@@ -164,8 +164,8 @@ impl Link<'_> {
     }
 
     async fn measure(&self, pair: (End, End)) -> Result<Rates> {
-        let size = self.peer.tool.size();
-        if self.peer.tool.times_both() {
+        let size = self.published.tool.size();
+        if self.published.tool.times_both() {
             return self.transfer(pair, size, size).await;
         }
         Ok(Rates {
@@ -176,7 +176,7 @@ impl Link<'_> {
 
     /// A transfer with a server of its own: that of iperf3 does not listen for a moment after each client.
     async fn transfer(&self, (client, server): (End, End), up: u64, down: u64) -> Result<Rates> {
-        let tool = self.peer.tool;
+        let tool = self.published.tool;
         let at = SocketAddr::new(self.server.addresses().v4.into(), PORT);
         let args = tool.serve(server, self.transport, at);
         let mut listening = listen(self.server, self.program(server), &args).await?;
@@ -203,7 +203,7 @@ impl Link<'_> {
 
     fn program(&self, end: End) -> &Path {
         match end {
-            End::Published => &self.peer.program,
+            End::Published => &self.published.program,
             End::Node => self.node,
         }
     }

@@ -73,7 +73,7 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
 }
 
 fn measure(which: &str) -> Result<Cost> {
-    let [milliseconds, megabytes, trials] = again(&format!("plans {which}"))?[..] else {
+    let [milliseconds, megabytes, trials] = in_own_process(&format!("plans {which}"))?[..] else {
         anyhow::bail!("the process printed other numbers");
     };
     Ok(Cost {
@@ -84,7 +84,7 @@ fn measure(which: &str) -> Result<Cost> {
 }
 
 /// Starts this program again for a part of a benchmark, and reads the numbers that it prints.
-pub(crate) fn again(part: &str) -> Result<Vec<f64>> {
+pub(crate) fn in_own_process(part: &str) -> Result<Vec<f64>> {
     let output = Command::new(env::current_exe()?)
         .env(PART, part)
         .stderr(Stdio::inherit())

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use perfrun_cli::results_folder;
 use perfrun_test_kit::results;
 
-use crate::{overhead::mebibytes, plans::again, testbed::median};
+use crate::{overhead::mebibytes, plans::in_own_process, testbed::median};
 
 /// The columns of a terminal.
 const WIDTH: usize = 120;
@@ -68,7 +68,9 @@ struct Cost {
 
 fn measure(what: &str, file: &Path, rounds: u32) -> Result<Cost> {
     let part = format!("results {what} {}", file.display());
-    let all: Vec<Vec<f64>> = (0..rounds).map(|_| again(&part)).collect::<Result<_>>()?;
+    let all: Vec<Vec<f64>> = (0..rounds)
+        .map(|_| in_own_process(&part))
+        .collect::<Result<_>>()?;
     let of = |place: usize| {
         let values: Option<Vec<f64>> = all.iter().map(|numbers| numbers.get(place).copied()).collect();
         values

@@ -6,7 +6,7 @@
 
 mod kubelet;
 mod process;
-mod seen;
+mod run_times;
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use perfrun_api::spec::PerfRun;
 use perfrun_e2e::{Cluster, Scene, lab::Lab, seconds, until};
 use tokio::time::sleep;
 
-use self::{kubelet::Kubelet, process::Operator, seen::Seen};
+use self::{kubelet::Kubelet, process::Operator, run_times::RunTimes};
 use crate::{
     cluster::operator::{flow, requests},
     testbed::{median, p99},
@@ -126,7 +126,7 @@ pub(crate) async fn run(sizes: &[usize]) -> Result<bool> {
         );
         all.push(figures);
     }
-    Ok(judge(&all))
+    Ok(print_table(&all))
 }
 
 /// Lets an operator carry out a number of runs, which exist when it starts.
@@ -137,19 +137,19 @@ async fn with_runs(scene: &Scene, runs: usize) -> Result<Figures> {
         .buffer_unordered(AT_ONCE)
         .try_for_each(async |_| Ok(()))
         .await?;
-    let seen = Seen::of(scene.api());
-    let kubelet = Kubelet::start(scene.api(), scene.api(), seen.clone())?;
+    let run_times = RunTimes::of(scene.api());
+    let kubelet = Kubelet::start(scene.api(), scene.api(), run_times.clone())?;
     let before = requests(scene).await?;
     let operator = Operator::start(scene, ACTIVE).await?;
     let mut ended = 0;
     while ended < runs {
         let before = ended;
         ended = until("another run has ended", NO_PROGRESS_TIMEOUT, async || {
-            let now = seen.ended();
-            Ok((now > before || seen.check().is_err()).then_some(now))
+            let now = run_times.ended();
+            Ok((now > before || run_times.check().is_err()).then_some(now))
         })
         .await?;
-        seen.check()?;
+        run_times.check()?;
     }
     let pods: Api<Pod> = scene.api();
     until("no pod is left", seconds(60), async || {
@@ -161,8 +161,8 @@ async fn with_runs(scene: &Scene, runs: usize) -> Result<Figures> {
         runs,
         memory: operator.most_memory()?,
         requests: requests(scene).await? - before,
-        next: seen.delays_of_starts(ACTIVE),
-        status: seen.status_latencies(),
+        next: run_times.delays_of_starts(ACTIVE),
+        status: run_times.status_latencies(),
     };
     operator.stop().await?;
     kubelet.stop();
@@ -182,7 +182,7 @@ fn spec() -> String {
 }
 
 /// Prints the table, and the goals that were missed. Returns whether there are none.
-fn judge(all: &[Figures]) -> bool {
+fn print_table(all: &[Figures]) -> bool {
     print!("\n{:<WIDTH$}", "runs");
     all.iter().for_each(|figures| print!("{:>10}", figures.runs));
     println!("  growth relative to linear");

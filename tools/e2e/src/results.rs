@@ -98,9 +98,9 @@ pub fn check_every_trial_once(run: &PerfRun, results: &Results) -> Result<()> {
     let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
     ensure!(
         results.summary.len() == summary.len()
-            && rows.clone().all(|(said, is)| {
-                (&said.cell, said.metric, said.count) == (&is.cell, is.metric, is.count)
-                    && close(said.median, is.median)
+            && rows.clone().all(|(reported, due)| {
+                (&reported.cell, reported.metric, reported.count) == (&due.cell, due.metric, due.count)
+                    && close(reported.median, due.median)
             }),
         "the summary is not that of the trials: {:?}",
         rows.collect::<Vec<_>>()

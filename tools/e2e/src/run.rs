@@ -66,19 +66,19 @@ impl Scene {
         run.with_context(|| format!("failed to get PerfRun {name}"))
     }
 
-    /// Waits until a run meets a condition, which `what` names.
+    /// Waits until `is_met` holds for a run; `what` says in messages what that is.
     pub async fn run_until(
         &self,
         name: &str,
         what: &str,
         limit: Duration,
-        is: impl Fn(&PerfRun) -> bool,
+        is_met: impl Fn(&PerfRun) -> bool,
     ) -> Result<PerfRun> {
         let mut last = String::new();
         let waited = until(&format!("PerfRun {name} {what}"), limit, async || {
             let run = self.run(name).await?;
             last = describe(&run);
-            Ok(is(&run).then_some(run))
+            Ok(is_met(&run).then_some(run))
         })
         .await;
         waited.with_context(|| format!("last status: {last}"))
@@ -150,7 +150,7 @@ impl Scene {
         let pods = self.pods(run).await?;
         let pod = pods
             .into_iter()
-            .find(|pod| pod.labels().get(label).is_some_and(|is| is == value));
+            .find(|pod| pod.labels().get(label).is_some_and(|labelled| labelled == value));
         pod.with_context(|| format!("PerfRun {run} has no pod with {label}={value}"))
     }
 }
@@ -166,8 +166,8 @@ pub fn condition(run: &PerfRun, type_: Type) -> Option<&Condition> {
     condition::find(&run.status.as_ref()?.conditions, type_)
 }
 
-/// Whether a condition has a status.
-pub fn is(run: &PerfRun, type_: Type, status: &str) -> bool {
+/// Whether a run has a condition with this status.
+pub fn has_condition(run: &PerfRun, type_: Type, status: &str) -> bool {
     condition(run, type_).is_some_and(|condition| condition.status == status)
 }
 
@@ -193,11 +193,11 @@ pub fn message(run: &PerfRun, type_: Type) -> &str {
 
 /// Whether a run has ended, in any phase.
 pub fn has_ended(run: &PerfRun) -> bool {
-    is(run, Type::Complete, "True")
+    has_condition(run, Type::Complete, "True")
 }
 
 fn is_running(run: &PerfRun) -> bool {
-    is(run, Type::Running, "True")
+    has_condition(run, Type::Running, "True")
 }
 
 /// The number of ended trials in the status of a run.

@@ -62,20 +62,20 @@ pub struct Scene {
 /// Fails if the test fails, or if its namespace cannot be deleted, and prints the state of the cluster.
 pub fn e2e(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let _alone = CLUSTER.write().unwrap_or_else(PoisonError::into_inner);
-    play(false, with_operators(test));
+    run_test(false, with_operators(test));
 }
 
 /// Like [`e2e`], but in parallel with other tests. The test changes nothing outside its namespace, and
 /// measures nothing that another run could affect. The runs that it creates are not exclusive.
 pub fn shared(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let _beside_others = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
-    play(true, with_operators(test));
+    run_test(true, with_operators(test));
 }
 
 /// Like [`shared`], for a test of the API server alone.
 pub fn admission(test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let _beside_others = CLUSTER.read().unwrap_or_else(PoisonError::into_inner);
-    play(true, test);
+    run_test(true, test);
 }
 
 fn with_operators(test: impl AsyncFnOnce(&Scene) -> Result<()>) -> impl AsyncFnOnce(&Scene) -> Result<()> {
@@ -87,7 +87,7 @@ fn with_operators(test: impl AsyncFnOnce(&Scene) -> Result<()>) -> impl AsyncFnO
 }
 
 #[expect(clippy::panic, reason = "a test fails by panicking")]
-fn play(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
+fn run_test(is_shared: bool, test: impl AsyncFnOnce(&Scene) -> Result<()>) {
     let kubeconfig = match Cluster::kubeconfig() {
         Ok(kubeconfig) => kubeconfig,
         Err(reason) => return skip(Need::Cluster, "all of it", &reason),

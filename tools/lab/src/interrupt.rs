@@ -10,7 +10,7 @@ use signal_hook::{consts::TERM_SIGNALS, flag};
 
 static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-pub(crate) fn notice() -> Result<()> {
+pub(crate) fn watch_signals() -> Result<()> {
     for signal in TERM_SIGNALS {
         // The order matters: the first signal finds the flag unset and sets it.
         flag::register_conditional_shutdown(*signal, 130, Arc::clone(&INTERRUPTED))

@@ -111,7 +111,7 @@ fn run(args: Args) -> Result<ExitCode> {
             "the lab makes namespaces, links and control groups, which needs root: run `cargo xtask lab` as root"
         );
     }
-    interrupt::notice()?;
+    interrupt::watch_signals()?;
     match command {
         Command::Up {
             nodes,

@@ -15,7 +15,7 @@ use crate::subnet::API_PORT;
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate with its key, both as PEM.
-pub(crate) struct Pair {
+pub(crate) struct CertifiedKey {
     pub certificate: String,
     pub key: String,
 }
@@ -41,14 +41,14 @@ impl Authority {
 
     /// A certificate for a user. Kubernetes takes the user's name from the common name and the group from the
     /// organization.
-    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<Pair> {
+    pub(crate) fn client(&self, user: &str, group: Option<&str>) -> Result<CertifiedKey> {
         let mut params = params(user, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
             .with_context(|| format!("failed to make a certificate for {user}"))
     }
 
-    pub(crate) fn server(&self, names: &[&str], addresses: &[Ipv4Addr]) -> Result<Pair> {
+    pub(crate) fn server(&self, names: &[&str], addresses: &[Ipv4Addr]) -> Result<CertifiedKey> {
         let name = names.first().context("a server has a name")?;
         let mut params = params(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -70,11 +70,11 @@ impl Authority {
         Ok(kubeconfig(server, &self.certificate(), &self.client(user, group)?).to_string())
     }
 
-    fn sign(&self, mut params: CertificateParams) -> Result<Pair> {
+    fn sign(&self, mut params: CertificateParams) -> Result<CertifiedKey> {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         let key = new_key()?;
         let certificate = params.signed_by(&key, &self.0)?;
-        Ok(Pair {
+        Ok(CertifiedKey {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
         })
@@ -98,7 +98,7 @@ fn params(name: &str, organization: Option<&str>) -> CertificateParams {
     params
 }
 
-fn kubeconfig(server: Ipv4Addr, authority: &str, client: &Pair) -> Value {
+fn kubeconfig(server: Ipv4Addr, authority: &str, client: &CertifiedKey) -> Value {
     let encode = |text: &str| BASE64_STANDARD.encode(text);
     json!({
         "apiVersion": "v1",

@@ -237,7 +237,7 @@ mod tests {
         node::Reason,
         record::Flag,
     };
-    use perfrun_test_kit::results::{Run as Made, run};
+    use perfrun_test_kit::results::{ResultsBuilder, run};
 
     use super::{Results, Run, Runs, decode, encode, replaced};
 
@@ -250,7 +250,7 @@ mod tests {
   iterations: 12
 ";
 
-    fn made() -> Made {
+    fn made() -> ResultsBuilder {
         run(SPEC)
             .flagged("pr.", Flag::LateStart)
             .flagged("pr.", Flag::Throttled)

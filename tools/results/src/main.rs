@@ -6,13 +6,13 @@
 //! `comparisons`. `benchmarks` of perfrun itself are shown as they were printed, and other measurements as
 //! medians (`measurements`).
 
-mod again;
 mod benchmarks;
 mod comparisons;
 mod folder;
 mod marks;
 mod measurements;
 mod medians;
+mod remeasure;
 mod report;
 mod terminal;
 
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
             perfrun,
             scratch,
             names,
-        } => again::measure(&perfrun, &scratch, &names),
+        } => remeasure::measure(&perfrun, &scratch, &names),
         Command::Comparisons { runs } => comparisons::keep(&runs),
     };
     match done {

@@ -23,7 +23,7 @@ use self::measured::{measured, noise};
 use crate::records::{completed, info};
 
 /// Makes results from the `spec` of a document.
-pub struct Run {
+pub struct ResultsBuilder {
     name: String,
     spec: String,
     ended_after: Option<usize>,
@@ -36,8 +36,8 @@ pub struct Run {
 }
 
 /// A run of the given `spec`, indented by two spaces.
-pub fn run(spec: &str) -> Run {
-    Run {
+pub fn run(spec: &str) -> ResultsBuilder {
+    ResultsBuilder {
         name: "quickstart".into(),
         spec: spec.into(),
         ended_after: None,
@@ -50,7 +50,7 @@ pub fn run(spec: &str) -> Run {
     }
 }
 
-impl Run {
+impl ResultsBuilder {
     /// Names the run.
     pub fn name(mut self, name: &str) -> Self {
         self.name = name.into();

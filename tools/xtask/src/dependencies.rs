@@ -59,7 +59,7 @@ pub(crate) struct Cache {
 impl Cache {
     /// The user's cache. `None`, with a message, if it cannot be used.
     pub(crate) fn open(workspace: &Workspace) -> Option<Self> {
-        Self::of(workspace).map_err(|error| tell(&error)).ok()
+        Self::of(workspace).map_err(|error| print_error(&error)).ok()
     }
 
     fn of(workspace: &Workspace) -> Result<Self> {
@@ -89,10 +89,10 @@ impl Cache {
                 "==> dependencies: {} come from {}, in {}",
                 files.summary(),
                 snapshot.display(),
-                step::human(start.elapsed())
+                step::short_text(start.elapsed())
             ),
             Ok(None) => {}
-            Err(error) => tell(&error),
+            Err(error) => print_error(&error),
         }
     }
 
@@ -105,10 +105,10 @@ impl Cache {
                 "==> dependencies: {} are kept in {}, in {}",
                 files.summary(),
                 self.snapshot().display(),
-                step::human(start.elapsed())
+                step::short_text(start.elapsed())
             ),
             Ok(None) => {}
-            Err(error) => tell(&error),
+            Err(error) => print_error(&error),
         }
     }
 
@@ -288,7 +288,7 @@ fn open_lock(path: &Path) -> Result<File> {
 }
 
 /// The cache only saves time, so that its errors fail nothing.
-fn tell(error: &Error) {
+fn print_error(error: &Error) {
     println!("==> without the cache of dependencies: {error:#}");
 }
 

@@ -74,16 +74,18 @@ pub(crate) fn run(workspace: &mut Workspace, args: &Args) -> Result<ExitCode> {
         return read(workspace, &args.targets, input);
     }
     let time = time(args.minutes)?;
-    let in_go = if needs_go(&args.targets) {
-        in_go(workspace)?
+    let go_targets = if needs_go(&args.targets) {
+        go_targets(workspace)?
     } else {
         vec![]
     };
-    let targets = selected(known(&workspace.root, &in_go)?, &args.targets)?;
+    let targets = selected(known(&workspace.root, &go_targets)?, &args.targets)?;
     let kept = args.keep.then(|| Benchmark::fuzz(workspace, args.minutes));
     let kept = kept.transpose()?;
-    let (in_go, targets) = (
-        in_go.into_iter().filter(|target| targets.contains(&target.name)),
+    let (go_targets, targets) = (
+        go_targets
+            .into_iter()
+            .filter(|target| targets.contains(&target.name)),
         targets
             .iter()
             .filter(|name| !name.starts_with(IN_GO))
@@ -97,7 +99,7 @@ pub(crate) fn run(workspace: &mut Workspace, args: &Args) -> Result<ExitCode> {
             all.push(search(workspace, &program, target, time)?);
         }
     }
-    for target in in_go {
+    for target in go_targets {
         println!("==> {}, {} s", target.name, time.as_secs());
         all.push(target.search(workspace, time)?);
     }
@@ -153,11 +155,11 @@ fn reader(names: &[String]) -> Result<&str> {
 }
 
 /// The names of all targets.
-fn known(root: &Path, in_go: &[InGo]) -> Result<Vec<String>> {
+fn known(root: &Path, go_targets: &[GoTarget]) -> Result<Vec<String>> {
     let mut known: Vec<String> = files(&root.join(CORPORA))?
         .iter()
         .filter_map(|folder| folder.file_name()?.to_str().map(str::to_owned))
-        .chain(in_go.iter().map(|target| target.name.clone()))
+        .chain(go_targets.iter().map(|target| target.name.clone()))
         .collect();
     known.sort();
     Ok(known)
@@ -259,7 +261,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// A target of the Go node.
-struct InGo {
+struct GoTarget {
     /// The name, as people type it.
     name: String,
     package: String,
@@ -268,12 +270,12 @@ struct InGo {
 }
 
 /// The targets of the Go node. Empty where Go is not installed.
-fn in_go(workspace: &Workspace) -> Result<Vec<InGo>> {
+fn go_targets(workspace: &Workspace) -> Result<Vec<GoTarget>> {
     if let Some(obstacle) = go::obstacle() {
         println!("==> without the targets of the Go node: {obstacle}");
         return Ok(vec![]);
     }
-    let target = |(package, function): (String, String)| InGo {
+    let target = |(package, function): (String, String)| GoTarget {
         name: format!("{IN_GO}{function}"),
         package,
         function,
@@ -281,7 +283,7 @@ fn in_go(workspace: &Workspace) -> Result<Vec<InGo>> {
     Ok(go::fuzz_targets(workspace)?.into_iter().map(target).collect())
 }
 
-impl InGo {
+impl GoTarget {
     fn search(&self, workspace: &Workspace, time: Duration) -> Result<Search> {
         let folder = workspace.artifacts().join("fuzz").join(&self.name);
         let mut fuzzer = go::fuzz(workspace, &self.package, &self.function, time.as_secs());
@@ -429,12 +431,12 @@ all                        200000                                  1
     #[test]
     fn targets_are_the_folders_of_the_corpus_and_those_of_go() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let in_go = InGo {
+        let go_target = GoTarget {
             name: "go/FuzzPing".to_owned(),
             package: "node/wire".to_owned(),
             function: "FuzzPing".to_owned(),
         };
-        let known = known(&root, &[in_go]).unwrap();
+        let known = known(&root, &[go_target]).unwrap();
         let selected = |names: &[String]| selected(known.clone(), names);
         let all = selected(&[]).unwrap();
         assert!(

@@ -90,7 +90,7 @@ const GROUPS: [Group; 4] = [
 ];
 
 /// The Prometheus that tests of metrics start. Debian's has no service discovery for pods.
-const MONITOR: Group = Group {
+const PROMETHEUS_GROUP: Group = Group {
     name: "prometheus",
     version: PROMETHEUS,
     programs: &["prometheus"],
@@ -106,7 +106,7 @@ pub(crate) fn of_cluster(workspace: &Workspace) -> Result<Vec<PathBuf>> {
 
 /// Prometheus. It is built if it is missing.
 pub(crate) fn prometheus(workspace: &Workspace) -> Result<PathBuf> {
-    let built = built(workspace, &[MONITOR])?;
+    let built = built(workspace, &[PROMETHEUS_GROUP])?;
     built.into_iter().next().context("it is one program")
 }
 
@@ -168,7 +168,7 @@ fn build(workspace: &Workspace, cache: &Path, groups: &[&Group]) -> Result<()> {
             rename(&partial, &group.folder(cache))?;
         }
     }
-    println!("==> built in {}", step::human(start.elapsed()));
+    println!("==> built in {}", step::short_text(start.elapsed()));
     Ok(())
 }
 
@@ -230,13 +230,13 @@ fn compile(command: &mut Command, title: &str) -> Result<()> {
             break status;
         }
         if is_watched {
-            print!("\r    {title:<45} {:>12}", step::human(start.elapsed()));
+            print!("\r    {title:<45} {:>12}", step::short_text(start.elapsed()));
             let _ = io::stdout().flush();
         }
         thread::sleep(Duration::from_millis(200));
     };
     let end = if is_watched { "\r" } else { "" };
-    println!("{end}    {title:<45} {:>12}", step::human(start.elapsed()));
+    println!("{end}    {title:<45} {:>12}", step::short_text(start.elapsed()));
     if !status.success() {
         bail!(
             "`{}` failed ({status}); its output is above. Modules come from Go's module proxy: check \

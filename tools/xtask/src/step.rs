@@ -188,7 +188,7 @@ impl Steps {
         let (start, cpu) = (Instant::now(), Cpu::now());
         let outcome = step().unwrap_or_else(Outcome::from);
         let (took, cpu) = (start.elapsed(), Cpu::now().since(cpu));
-        println!("==> {name}: {} in {}", outcome.label(), human(took));
+        println!("==> {name}: {} in {}", outcome.label(), short_text(took));
         let passed = matches!(outcome, Outcome::Passed);
         let items = self.times.take().into_iter();
         self.all.push(Step {
@@ -237,13 +237,13 @@ impl Steps {
                 "  {:<7}  {:<width$}  {:>12}  {:>6} s  {:>6} s  {reason}",
                 step.outcome.label(),
                 step.name,
-                human(step.took),
+                short_text(step.took),
                 step.cpu.own.as_secs(),
                 step.cpu.machine.as_secs(),
             );
             writeln!(table, "{}", row.trim_end()).expect(WRITABLE);
             for Item { took, name } in &step.longest {
-                writeln!(table, "{:1$}{2:>12}  {name}", "", width + 13, human(*took)).expect(WRITABLE);
+                writeln!(table, "{:1$}{2:>12}  {name}", "", width + 13, short_text(*took)).expect(WRITABLE);
             }
             table
         })
@@ -279,7 +279,7 @@ impl Steps {
 
 const WRITABLE: &str = "writing to a string cannot fail";
 
-pub(crate) fn human(took: Duration) -> String {
+pub(crate) fn short_text(took: Duration) -> String {
     match took.as_secs() {
         0..60 => format!("{:.1} s", took.as_secs_f64()),
         seconds => format!("{} min {:02} s", seconds / 60, seconds % 60),
@@ -292,7 +292,7 @@ mod tests {
 
     use anyhow::bail;
 
-    use super::{Cpu, ITEMS, Item, Outcome, Step, Steps, Times, busy_ticks, human, ticks_of_children};
+    use super::{Cpu, ITEMS, Item, Outcome, Step, Steps, Times, busy_ticks, short_text, ticks_of_children};
 
     #[test]
     fn later_steps_run_after_a_failure() {
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn durations_are_short() {
-        assert_eq!(human(Duration::from_millis(340)), "0.3 s");
-        assert_eq!(human(Duration::from_secs(605)), "10 min 05 s");
+        assert_eq!(short_text(Duration::from_millis(340)), "0.3 s");
+        assert_eq!(short_text(Duration::from_secs(605)), "10 min 05 s");
     }
 }

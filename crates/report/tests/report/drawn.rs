@@ -26,7 +26,7 @@ use perfrun_report::{
     terminal,
 };
 
-use perfrun_test_kit::results::{Run, run};
+use perfrun_test_kit::results::{ResultsBuilder, run};
 
 pub(super) const QUICKSTART: &str = "
   workload:
@@ -100,7 +100,7 @@ fn a_report_names_the_congestion_control_of_each_transport() {
 }
 
 /// A candidate that uploads slower, and costs more than the others show.
-fn compared() -> Run {
+fn compared() -> ResultsBuilder {
     run(COMPARED)
         .name("compare")
         .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.86)
@@ -426,7 +426,7 @@ fn webrtc_is_compared_with_quic_and_tcp_where_both_are_measured() {
             .changed(".far/", Metric::CpuSecondsPerOperation, 2.0)
             .changed("webrtc-direct.echo", Metric::CpuSecondsPerOperation, 3.0)
     };
-    let drawn = |run: Run| markdown(&run.results().reported_run());
+    let drawn = |run: ResultsBuilder| markdown(&run.results().reported_run());
     let both = drawn(measured(spec));
     let row = |transport: &str| {
         format!(

@@ -12,12 +12,12 @@ use crate::iperf::{SAME, goodput};
 const IMAGE: &str = concat!("perfrun/iperf3:", env!("CARGO_PKG_VERSION"));
 
 /// Two pods: a server, and one in which iperf3 is started as a client.
-pub(super) struct Pair {
+pub(super) struct IperfPods {
     client: String,
     address: String,
 }
 
-impl Pair {
+impl IperfPods {
     /// Starts the pods on these Kubernetes nodes, which may be the same.
     pub(super) async fn start(scene: &Scene, hosts: [&str; 2]) -> Result<Self> {
         let [server, client] = ["server", "client"].map(|role| format!("iperf3-{role}-{}", hosts[1]));

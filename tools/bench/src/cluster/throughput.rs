@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use perfrun_contract::metric::Metric;
 use perfrun_e2e::Scene;
 
-use super::{iperf::Pair, results};
+use super::{iperf::IperfPods, results};
 use crate::testbed::{Testbed, Unit, pair, print_ratio};
 
 const TARGET: f64 = 0.95;
@@ -36,7 +36,7 @@ async fn against_iperf3(
     place: &str,
     hosts: [&str; 2],
 ) -> Result<()> {
-    let iperf3 = Pair::start(scene, hosts).await?;
+    let iperf3 = IperfPods::start(scene, hosts).await?;
     let mut pairs = vec![];
     for round in 0..rounds {
         let name = format!("iperf3-{}-{round}", hosts[1]);

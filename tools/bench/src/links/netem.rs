@@ -8,7 +8,7 @@ use perfrun_emulator::{Emulator, Options, capabilities};
 use perfrun_link::{ActiveBackend, Backend, Impairment, OutgoingLinks};
 use perfrun_test_kit::uml;
 
-use super::{link, pair::Pair, tcp::Flow, warm_up};
+use super::{link, pair::VethPair, tcp::Flow, warm_up};
 use crate::testbed::{Unit, print_ratio};
 
 const TARGET: f64 = 0.95;
@@ -37,7 +37,7 @@ pub(crate) fn first_process() -> ! {
 }
 
 fn compare(rounds: u32, time: Duration) -> Result<()> {
-    let pair = Pair::create()?;
+    let pair = VethPair::create()?;
     let delayed = Impairment {
         delay: Duration::from_millis(10),
         ..Impairment::default()
@@ -65,13 +65,13 @@ fn compare(rounds: u32, time: Duration) -> Result<()> {
     Ok(())
 }
 
-fn carried(pair: &Pair, impairment: &Impairment, time: Duration) -> Result<f64> {
+fn carried(pair: &VethPair, impairment: &Impairment, time: Duration) -> Result<f64> {
     let flow = Flow::start(pair)?;
     flow.carry(warm_up(impairment))?;
     Ok(flow.carry(time)?.bits_per_second())
 }
 
-fn tc(pair: &Pair, arguments: &str) -> Result<()> {
+fn tc(pair: &VethPair, arguments: &str) -> Result<()> {
     let output = pair
         .near
         .run(|| Command::new("tc").args(arguments.split(' ')).output())

@@ -17,12 +17,12 @@ pub(super) const FAR: &str = "10.79.0.2";
 /// The least, default and largest buffer of a socket, in bytes.
 const BUFFERS: &str = "4096 131072 268435456";
 
-pub(super) struct Pair {
+pub(super) struct VethPair {
     pub near: Namespace,
     pub far: Namespace,
 }
 
-impl Pair {
+impl VethPair {
     pub(super) fn create() -> Result<Self> {
         let create = || Namespace::create().context("failed to create a network namespace: run as root");
         let (near, far) = (create()?, create()?);

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::net::sockopt::set_tcp_congestion;
 
-use super::pair::{FAR, Pair};
+use super::pair::{FAR, VethPair};
 
 const CHUNK: usize = 256 << 10;
 
@@ -38,7 +38,7 @@ impl Received {
 }
 
 impl Flow {
-    pub(super) fn start(pair: &Pair) -> Result<Self> {
+    pub(super) fn start(pair: &VethPair) -> Result<Self> {
         let listener = pair.far.run(|| TcpListener::bind((FAR, 0)))?;
         let address = listener.local_addr()?;
         let stream = pair

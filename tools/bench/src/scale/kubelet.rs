@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use tokio::{net::TcpStream, process::Command, task::JoinHandle, time::sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{AT_ONCE, seen::Seen};
+use super::{AT_ONCE, run_times::RunTimes};
 
 /// Pause between two probes of a node that starts.
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
@@ -67,13 +67,13 @@ pub(super) struct Kubelet {
 }
 
 impl Kubelet {
-    pub(super) fn start(pods: Api<Pod>, secrets: Api<Secret>, seen: Seen) -> Result<Self> {
+    pub(super) fn start(pods: Api<Pod>, secrets: Api<Secret>, run_times: RunTimes) -> Result<Self> {
         let tokens = tempfile::tempdir().context("failed to create a folder for tokens")?;
         let world = Arc::new(World {
             pods: pods.clone(),
             secrets,
             tokens,
-            seen,
+            run_times,
         });
         let task = tokio::spawn(async move {
             // The tasks of pods, by UID.
@@ -85,7 +85,7 @@ impl Kubelet {
                     Ok(Event::Apply(pod) | Event::InitApply(pod)) => pod,
                     Ok(_) => continue,
                     Err(error) => {
-                        world.seen.fail(&error.into());
+                        world.run_times.fail(&error.into());
                         continue;
                     }
                 };
@@ -116,7 +116,7 @@ struct World {
     secrets: Api<Secret>,
     /// The folder for tokens.
     tokens: TempDir,
-    seen: Seen,
+    run_times: RunTimes,
 }
 
 impl World {
@@ -125,7 +125,7 @@ impl World {
         match self.pods.delete(&pod.name_any(), &gone).await {
             Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
             Err(error) => self
-                .seen
+                .run_times
                 .fail(&Error::new(error).context("failed to remove a pod")),
             Ok(_) => {}
         }
@@ -134,7 +134,7 @@ impl World {
     /// Runs the node of a pod until this future is dropped.
     async fn run(self: Arc<Self>, pod: Pod, ip: Ipv4Addr) {
         if let Err(error) = self.try_run(&pod, ip).await {
-            self.seen.fail(&error.context("failed to run a node"));
+            self.run_times.fail(&error.context("failed to run a node"));
         }
     }
 
@@ -154,7 +154,8 @@ impl World {
             ensure!(node.try_wait()?.is_none(), "the node has ended");
             sleep(PROBE_PAUSE).await;
         }
-        self.seen.ready(&pod.labels()[RUN_LABEL], Instant::now());
+        self.run_times
+            .note_ready(&pod.labels()[RUN_LABEL], Instant::now());
         let status = Patch::Strategic(status(pod, ip));
         self.pods
             .patch_status(&pod.name_any(), &PatchParams::default(), &status)

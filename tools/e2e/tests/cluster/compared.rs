@@ -12,7 +12,7 @@ use perfrun_api::{
 use perfrun_contract::{compare::Verdict, record::Flag, tally::counting};
 use perfrun_e2e::{
     Scene,
-    run::{describe, is, message, reason},
+    run::{describe, has_condition, message, reason},
     seconds, shared,
 };
 
@@ -64,7 +64,7 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_pairs_share_a_kubernetes_nod
             other => bail!("the verdict is {other:?}: {}", describe(&run)),
         };
         ensure!(
-            is(&run, Type::Verdict, status) && reasons.contains(&reason(&run, Type::Verdict)),
+            has_condition(&run, Type::Verdict, status) && reasons.contains(&reason(&run, Type::Verdict)),
             "it ended as {}",
             describe(&run)
         );
@@ -125,7 +125,7 @@ fn an_expectation_that_does_not_hold_is_a_condition_and_an_event() {
             describe(&run)
         );
         ensure!(
-            is(&run, Type::Verdict, "False") && reason(&run, Type::Verdict) == "AboveMaximum",
+            has_condition(&run, Type::Verdict, "False") && reason(&run, Type::Verdict) == "AboveMaximum",
             "it ended as {}",
             describe(&run)
         );

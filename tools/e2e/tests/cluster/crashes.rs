@@ -11,7 +11,7 @@ use perfrun_e2e::{
     lab::Lab,
     operators::{NAMESPACE, cut_off, without},
     results::failures,
-    run::{ENDLESS, LONG, TINY, describe, is, phase, reason},
+    run::{ENDLESS, LONG, TINY, describe, has_condition, phase, reason},
     seconds, until,
 };
 use perfrun_test_kit::{Need, skip};
@@ -26,7 +26,7 @@ fn an_operator_killed_while_pods_start_is_replaced() {
         scene.create("starting", LONG).await?;
         scene
             .run_until("starting", "has pods that start", seconds(60), |run| {
-                is(run, Type::Provisioned, "False")
+                has_condition(run, Type::Provisioned, "False")
             })
             .await?;
         crash(scene).await?;

@@ -8,7 +8,7 @@ use perfrun_contract::run::Phase;
 use perfrun_e2e::{
     Scene, admission, e2e, repository,
     results::{check_every_trial_once, failures, shape},
-    run::{describe, is, phase},
+    run::{describe, has_condition, phase},
     seconds, shared,
 };
 use perfrun_test_kit::{Need, skip};
@@ -114,12 +114,12 @@ async fn runs_as_it_is(scene: &Scene, name: &str) -> Result<()> {
     );
     for condition in [Type::Accepted, Type::Provisioned, Type::Complete] {
         ensure!(
-            is(&run, condition, "True"),
+            has_condition(&run, condition, "True"),
             "{condition} is not true: {}",
             describe(&run)
         );
     }
-    ensure!(is(&run, Type::Running, "False"), "{}", describe(&run));
+    ensure!(has_condition(&run, Type::Running, "False"), "{}", describe(&run));
 
     let table = scene.kubectl(&["get", "perfrun", name]).await?;
     let mut lines = table

@@ -12,7 +12,7 @@ use kube::{
 use perfrun_api::{cluster::condition::Type, spec::PerfRun};
 use perfrun_e2e::{
     Scene, e2e,
-    run::{TINY, is},
+    run::{TINY, has_condition},
     seconds, shared, until,
 };
 use serde_json::json;
@@ -55,7 +55,7 @@ fn a_perfrun_that_cannot_be_read_does_not_stop_others() {
         scene.create("good", TINY).await?;
         let run = scene.succeeded("good", seconds(60)).await?;
         scene.checked_results(&run).await?;
-        ensure!(is(&run, Type::Accepted, "True"), "it was accepted");
+        ensure!(has_condition(&run, Type::Accepted, "True"), "it was accepted");
         // Its author can see that it is not run, and delete it.
         until("its conditions say Malformed", seconds(30), async || {
             let reasons = "--output=jsonpath={.status.conditions[*].reason}";

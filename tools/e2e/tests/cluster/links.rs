@@ -16,7 +16,7 @@ use perfrun_e2e::{
     lab::Lab,
     operators::kill_link_agent,
     results::{check_every_trial_once, failures, only_failure},
-    run::{check_links_verified, condition, describe, is, message, phase, reason},
+    run::{check_links_verified, condition, describe, has_condition, message, phase, reason},
     seconds, shared, until,
 };
 use perfrun_test_kit::{Need, skip};
@@ -78,7 +78,7 @@ fn trials_are_run_over_links_that_were_set_and_measured() {
         }
         let run = scene.succeeded("links", seconds(60)).await?;
         ensure!(
-            is(&run, Type::LinksVerified, "True")
+            has_condition(&run, Type::LinksVerified, "True")
                 && message(&run, Type::LinksVerified).starts_with("2 of 2 networks")
                 && message(&run, Type::LinksVerified).contains("; impaired by: "),
             "it ended as {}",
@@ -247,10 +247,11 @@ fn a_kernel_that_cannot_impair_is_reported_immediately() {
         scene.create("by-kernel", &by_kernel).await?;
         let judged = scene
             .run_until("by-kernel", "knows its links", AT_ONCE, |run| {
-                is(run, Type::LinksVerified, "True") || is(run, Type::LinksVerified, "False")
+                has_condition(run, Type::LinksVerified, "True")
+                    || has_condition(run, Type::LinksVerified, "False")
             })
             .await?;
-        if is(&judged, Type::LinksVerified, "True") {
+        if has_condition(&judged, Type::LinksVerified, "True") {
             let run = scene.succeeded("by-kernel", seconds(60)).await?;
             check_links(&scene.results(&run).await?)?;
             skip(Need::NoNetem, "all of it", "needs a kernel without sch_netem");
@@ -295,7 +296,7 @@ fn a_run_that_is_cancelled_on_impaired_links_leaves_no_pod() {
         scene.change("cancelled", json!({"cancel": true})).await?;
         let run = scene.ended("cancelled", seconds(30)).await?;
         ensure!(
-            phase(&run) == Some(Phase::Cancelled) && is(&run, Type::LinksVerified, "True"),
+            phase(&run) == Some(Phase::Cancelled) && has_condition(&run, Type::LinksVerified, "True"),
             "it ended as {}",
             describe(&run)
         );

@@ -12,7 +12,7 @@ pub struct Answer {
     /// Letter of the query.
     pub letter: String,
     /// The value for which a repeated panel is shown.
-    pub of: Option<String>,
+    pub repeated_for: Option<String>,
     /// The expression that was sent.
     pub expression: String,
     /// Whether the query is for the end of the time range only.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Answer;
 
 /// Queries of panels of one dashboard that have data of some runs only.
-struct Only {
+struct SometimesEmpty {
     dashboard: &'static str,
     titles: &'static [&'static str],
     /// Letters of the queries; empty for all of them.
@@ -22,43 +22,43 @@ const STACKS: &str = "perfrun-stacks";
 const CELLS: &str = "$metric of each cell";
 const CELLS_OF_ALL: &str = "$metrics of each cell";
 
-const ONLY: &[Only] = &[
-    Only {
+const SOMETIMES_EMPTY: &[SometimesEmpty] = &[
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &["Round trips"],
         letters: &[],
         workloads: &["ping", "echo", "messages"],
         why: "other workloads measure no round trips",
     },
-    Only {
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &["Messages delivered", "Time of a message, one way, p99"],
         letters: &[],
         workloads: &["messages"],
         why: "other workloads send no messages",
     },
-    Only {
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &["Time to open a substream"],
         letters: &[],
         workloads: &["substreams"],
         why: "other workloads do not measure how long opening takes",
     },
-    Only {
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &["Echoing streams"],
         letters: &[],
         workloads: &["echo"],
         why: "other workloads do not echo",
     },
-    Only {
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &["CPU time for each GiB"],
         letters: &[],
         workloads: &["bandwidth", "relayStress"],
         why: "other workloads move so little payload that CPU time for each GiB means nothing",
     },
-    Only {
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &[
             "Delay: configured and measured",
@@ -70,7 +70,7 @@ const ONLY: &[Only] = &[
         workloads: &["bandwidth"],
         why: "the runs with other workloads leave links as they are",
     },
-    Only {
+    SometimesEmpty {
         dashboard: RELAY,
         titles: &[
             "Circuits",
@@ -85,49 +85,49 @@ const ONLY: &[Only] = &[
         workloads: &["relayStress"],
         why: "the runs with other workloads have no relay",
     },
-    Only {
+    SometimesEmpty {
         dashboard: OVERVIEW,
         titles: &[CELLS],
         letters: &["D"],
         workloads: &["bandwidth"],
         why: "the overview begins with a metric that no raw reference was measured of",
     },
-    Only {
+    SometimesEmpty {
         dashboard: DETAIL,
         titles: &[CELLS],
         letters: &["D"],
         workloads: &["bandwidth"],
         why: "one run in detail begins with a metric that no raw reference was measured of",
     },
-    Only {
+    SometimesEmpty {
         dashboard: RELAY,
         titles: &[CELLS],
         letters: &["D"],
         workloads: &["bandwidth"],
         why: "relay and stress begins with a metric that no raw reference was measured of",
     },
-    Only {
+    SometimesEmpty {
         dashboard: OVERVIEW,
         titles: &["Verdicts", "Candidates beside their baselines"],
         letters: &[],
         workloads: &["ping"],
         why: "the runs with other workloads neither compare nor expect anything",
     },
-    Only {
+    SometimesEmpty {
         dashboard: STACKS,
         titles: &[CELLS_OF_ALL],
         letters: &["D"],
         workloads: &[],
         why: "only rates have a share of raw",
     },
-    Only {
+    SometimesEmpty {
         dashboard: STACKS,
         titles: &[CELLS_OF_ALL],
         letters: &["B", "C"],
         workloads: &[],
         why: "too few trials may have a metric for an interval",
     },
-    Only {
+    SometimesEmpty {
         dashboard: OVERVIEW,
         titles: &["Flags that limit trust in results"],
         letters: &[],
@@ -138,19 +138,19 @@ const ONLY: &[Only] = &[
 
 /// Why a query may have no data of a run with this workload; `None` if it must have some.
 pub(super) fn reason(answer: &Answer, workload: &str) -> Option<&'static str> {
-    let only = ONLY.iter().find(|only| {
-        only.dashboard == answer.dashboard
-            && only.titles.contains(&answer.panel.as_str())
-            && (only.letters.is_empty() || only.letters.contains(&answer.letter.as_str()))
+    let entry = SOMETIMES_EMPTY.iter().find(|entry| {
+        entry.dashboard == answer.dashboard
+            && entry.titles.contains(&answer.panel.as_str())
+            && (entry.letters.is_empty() || entry.letters.contains(&answer.letter.as_str()))
     })?;
-    (!only.workloads.contains(&workload)).then_some(only.why)
+    (!entry.workloads.contains(&workload)).then_some(entry.why)
 }
 
 /// Reasons that applied to no query of runs with all workloads, without those that depend on chance.
 pub(super) fn unused(used: &BTreeSet<&str>) -> Vec<&'static str> {
-    let certain = ONLY.iter().filter(|only| !only.workloads.is_empty());
+    let certain = SOMETIMES_EMPTY.iter().filter(|entry| !entry.workloads.is_empty());
     certain
-        .map(|only| only.why)
+        .map(|entry| entry.why)
         .filter(|why| !used.contains(why))
         .collect()
 }

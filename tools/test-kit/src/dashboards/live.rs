@@ -76,14 +76,14 @@ async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>
                     dashboard: dashboard.uid.clone(),
                     panel: panel.title.clone(),
                     letter: target.ref_id.clone(),
-                    of: repeat.map(|_| value.clone()),
+                    repeated_for: repeat.map(|_| value.clone()),
                     expression,
                     instant: target.instant,
                     series: vec![],
                 };
                 answer.series = series.with_context(|| answer.name())?;
                 answer.series.retain(|series| !series.numbers().is_empty());
-                are_named(panel, target, &answer.series)
+                check_labels(panel, target, &answer.series)
                     .with_context(|| format!("{}: {}", answer.name(), answer.expression))?;
                 answers.push(answer);
             }
@@ -98,7 +98,7 @@ async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>
             dashboard: dashboard.uid.clone(),
             panel: annotation["name"].as_str().unwrap_or_default().to_owned(),
             letter: "annotation".to_owned(),
-            of: None,
+            repeated_for: None,
             expression,
             instant: false,
             series,
@@ -176,7 +176,7 @@ async fn options(
 }
 
 /// Checks that at least one series has the labels that names of series and columns of tables use.
-fn are_named(panel: &Panel, target: &Target, series: &[Series]) -> Result<()> {
+fn check_labels(panel: &Panel, target: &Target, series: &[Series]) -> Result<()> {
     if series.is_empty() {
         return Ok(());
     }

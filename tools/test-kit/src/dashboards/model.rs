@@ -77,7 +77,7 @@ pub struct Panel {
     pub repeat: Option<String>,
     #[serde(default)]
     pub description: String,
-    pub grid_pos: Place,
+    pub grid_pos: GridPosition,
     /// Data source.
     #[serde(default)]
     pub datasource: Value,
@@ -93,7 +93,7 @@ pub struct Panel {
 
 /// A place on the grid, 24 wide.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Place {
+pub struct GridPosition {
     pub x: u32,
     pub y: u32,
     pub w: u32,

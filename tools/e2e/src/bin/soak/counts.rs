@@ -43,32 +43,32 @@ impl SoakCounts {
         }
     }
 
-    pub(crate) fn round(&mut self, violated: bool) {
+    pub(crate) fn count_round(&mut self, violated: bool) {
         self.rounds += 1;
         self.violations += u32::from(violated);
     }
 
-    pub(crate) fn fault(&mut self, fault: Fault) {
+    pub(crate) fn count_fault(&mut self, fault: Fault) {
         *self.faults.entry(fault.to_string()).or_default() += 1;
     }
 
-    pub(crate) fn run(&mut self, run: &PerfRun) {
+    pub(crate) fn count_run(&mut self, run: &PerfRun) {
         let phase = phase(run).map(|phase| phase.to_string()).unwrap_or_default();
         let ended = format!("{phase}, {}", reason(run, Type::Complete));
         *self.runs.entry(ended).or_default() += 1;
         self.trials += trials_ended(run);
     }
 
-    pub(crate) fn hostile(&mut self, outcome: &str) {
+    pub(crate) fn count_hostile(&mut self, outcome: &str) {
         *self.hostile.entry(outcome.to_owned()).or_default() += 1;
     }
 
-    pub(crate) fn memory(&mut self, mebibytes: u64) {
+    pub(crate) fn note_memory(&mut self, mebibytes: u64) {
         self.most_memory = self.most_memory.max(mebibytes);
     }
 
     /// The soak has ended after this time.
-    pub(crate) fn took(&mut self, time: Duration) {
+    pub(crate) fn note_duration(&mut self, time: Duration) {
         self.seconds = time.as_secs();
     }
 
@@ -77,7 +77,7 @@ impl SoakCounts {
     }
 
     /// Adds up all soaks in a file. Without the file, the result is empty.
-    pub(crate) fn kept(file: &Path) -> Result<Self> {
+    pub(crate) fn read(file: &Path) -> Result<Self> {
         match fs::read_to_string(file) {
             Ok(kept) => add_up(&kept).with_context(|| format!("unable to read {}", file.display())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
@@ -86,7 +86,7 @@ impl SoakCounts {
     }
 
     /// Appends the soak to a file, a line of JSON each.
-    pub(crate) fn keep(&self, file: &Path) -> Result<()> {
+    pub(crate) fn append_to(&self, file: &Path) -> Result<()> {
         let line = serde_json::to_string(self)?;
         let appended = File::options()
             .create(true)
@@ -174,11 +174,11 @@ mod tests {
 
     fn soak(seed: u32, violated: bool) -> SoakCounts {
         let mut soak = SoakCounts::of(seed);
-        soak.fault(Fault::NodeKilled);
-        soak.hostile("refused");
-        soak.memory(u64::from(seed));
-        soak.round(violated);
-        soak.took(Duration::from_secs(90));
+        soak.count_fault(Fault::NodeKilled);
+        soak.count_hostile("refused");
+        soak.note_memory(u64::from(seed));
+        soak.count_round(violated);
+        soak.note_duration(Duration::from_secs(90));
         soak
     }
 
@@ -186,13 +186,13 @@ mod tests {
     fn several_soaks_add_up() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("soaks.jsonl");
-        assert_eq!(SoakCounts::kept(&file).unwrap(), SoakCounts::default());
-        soak(1, false).keep(&file).unwrap();
-        assert_eq!(SoakCounts::kept(&file).unwrap(), soak(1, false));
+        assert_eq!(SoakCounts::read(&file).unwrap(), SoakCounts::default());
+        soak(1, false).append_to(&file).unwrap();
+        assert_eq!(SoakCounts::read(&file).unwrap(), soak(1, false));
         let mut other = soak(2, true);
-        other.fault(Fault::RunDeleted);
-        other.keep(&file).unwrap();
-        let sum = SoakCounts::kept(&file).unwrap();
+        other.count_fault(Fault::RunDeleted);
+        other.append_to(&file).unwrap();
+        let sum = SoakCounts::read(&file).unwrap();
         assert_eq!(sum, soak(1, false).plus(&other));
         assert_eq!(
             sum.table(),
@@ -208,7 +208,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("soaks.jsonl");
         fs::write(&file, "not JSON\n").unwrap();
-        let refused = SoakCounts::kept(&file).unwrap_err().to_string();
+        let refused = SoakCounts::read(&file).unwrap_err().to_string();
         assert!(refused.starts_with("unable to read "), "{refused}");
     }
 }

@@ -60,10 +60,10 @@ pub(crate) async fn send(scene: &Scene, random: &mut impl Rng, counts: &mut Soak
         let document = from_value(document(&name, &image, random)?)?;
         let answer = runs(scene).create(&PostParams::default(), &document).await;
         let Some(run) = accepted(answer)? else {
-            counts.hostile("refused");
+            counts.count_hostile("refused");
             continue;
         };
-        counts.hostile("accepted");
+        counts.count_hostile("accepted");
         let part = scene
             .api()
             .create(&PostParams::default(), &part(&run, random)?)
@@ -75,7 +75,7 @@ pub(crate) async fn send(scene: &Scene, random: &mut impl Rng, counts: &mut Soak
 
 /// Deletes the runs of the tenant. Checks that nothing of them is left, and that operators neither took too
 /// much memory nor ended because of them.
-pub(crate) async fn holds(scene: &Scene, counts: &mut SoakCounts) -> Result<()> {
+pub(crate) async fn check_operators(scene: &Scene, counts: &mut SoakCounts) -> Result<()> {
     let (all, background) = (ListParams::default(), DeleteParams::background());
     let created = runs(scene)
         .list(&all)
@@ -89,7 +89,7 @@ pub(crate) async fn holds(scene: &Scene, counts: &mut SoakCounts) -> Result<()> 
     let operators = scene.operators();
     operators.check_ends().await?;
     let memory = operators.most_memory().await?;
-    counts.memory(memory);
+    counts.note_memory(memory);
     ensure!(memory < MEMORY_MAX, "an operator took {memory} MiB of memory");
     Ok(())
 }

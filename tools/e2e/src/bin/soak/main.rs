@@ -71,7 +71,7 @@ struct Args {
 async fn main() -> Result<ExitCode> {
     let args = Args::parse();
     // A soak takes long: it does not begin if its counts could not be kept.
-    let earlier = args.keep.as_deref().map(SoakCounts::kept).transpose()?;
+    let earlier = args.keep.as_deref().map(SoakCounts::read).transpose()?;
     let kubeconfig = Cluster::kubeconfig().map_err(anyhow::Error::msg)?;
     let cluster = Cluster::open(kubeconfig).await?;
     let lab = Lab::find().map_err(anyhow::Error::msg)?;
@@ -93,7 +93,7 @@ async fn main() -> Result<ExitCode> {
             let scene = Scene::open(&cluster, "soak").await?;
             let random = Xoshiro256PlusPlus::seed_from_u64(u64::from(seed) << 32 | u64::from(round));
             let tenant = scene.another(&[]).await?;
-            let held = play(&scene, &tenant, &lab, random, &mut counts).await;
+            let held = play_round(&scene, &tenant, &lab, random, &mut counts).await;
             let violation = held.as_ref().err().map(|error| format!("{error:#}"));
             println!(
                 "round {round}, {:.0?}: {}",
@@ -104,17 +104,17 @@ async fn main() -> Result<ExitCode> {
                 scene.explain().await;
                 println!("repeat it with `cargo xtask soak --seed {seed} --round {round}`");
             }
-            counts.round(violation.is_some());
+            counts.count_round(violation.is_some());
             tenant.remove().await?;
             scene.remove().await?;
         }
         anyhow::Ok(())
     }
     .await;
-    counts.took(begun.elapsed());
+    counts.note_duration(begun.elapsed());
     print!("{}", counts.table());
     if let Some((file, earlier)) = args.keep.as_deref().zip(earlier) {
-        ended = ended.and(counts.keep(file));
+        ended = ended.and(counts.append_to(file));
         print!(
             "\nall soaks in {}\n{}",
             file.display(),
@@ -130,7 +130,7 @@ async fn main() -> Result<ExitCode> {
 }
 
 /// One round. The error says what does not hold.
-async fn play(
+async fn play_round(
     scene: &Scene,
     tenant: &Scene,
     lab: &Lab,
@@ -156,14 +156,14 @@ async fn play(
         let hit = hit.with_context(|| format!("{fault} failed to happen"))?;
         println!("  {}: {}", fault, hit.as_deref().unwrap_or("nothing to hit"));
         if hit.is_some() {
-            counts.fault(fault);
+            counts.count_fault(fault);
         }
     }
     let ended = names.iter().map(|name| scene.ended(name, RUN_MAX));
     for run in try_join_all(ended).await? {
         println!("  {}", describe(&run));
-        counts.run(&run);
-        holds(scene, &run)
+        counts.count_run(&run);
+        check_run(scene, &run)
             .await
             .with_context(|| format!("PerfRun {}", describe(&run)))?;
     }
@@ -175,11 +175,11 @@ async fn play(
         deleted.with_context(|| format!("failed to delete {name}"))?;
         scene.await_nothing_left(name).await?;
     }
-    hostile::holds(tenant, counts).await
+    hostile::check_operators(tenant, counts).await
 }
 
 /// Checks a run that has ended.
-async fn holds(scene: &Scene, run: &PerfRun) -> Result<()> {
+async fn check_run(scene: &Scene, run: &PerfRun) -> Result<()> {
     ensure!(
         phase(run).is_some()
             && !reason(run, Type::Complete).is_empty()

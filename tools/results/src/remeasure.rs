@@ -28,18 +28,18 @@ use crate::{
 
 /// Measures these results again, replaces them, and prints how they differ from those before.
 pub(crate) fn measure(perfrun: &Path, scratch: &Path, names: &[String]) -> Result<()> {
-    let said = names
+    let changes = names
         .iter()
         .map(|name| replace(perfrun, &scratch.join(name), name));
-    let said = said.collect::<Result<Vec<_>>>()?;
-    println!("\n{}", said.join("\n"));
+    let changes = changes.collect::<Result<Vec<_>>>()?;
+    println!("\n{}", changes.join("\n"));
     Ok(())
 }
 
-/// Runs the document of these results, with the options of [`how`], and replaces them. Returns how the new
-/// results differ from those before.
+/// Runs the document of these results, with the options of [`example_and_options`], and replaces them.
+/// Returns how the new results differ from those before.
 fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
-    let (example, options) = how(name);
+    let (example, options) = example_and_options(name);
     let folder = Path::new(FOLDER).join(name);
     let kept = folder.join(DOCUMENT);
     let example = Path::new("examples").join(example).with_extension("yaml");
@@ -68,7 +68,7 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
     );
     let run = only_run(scratch)?;
     let mut new = results_folder::read(&run)?;
-    let said = match folder
+    let changes = match folder
         .join(RESULTS)
         .is_file()
         .then(|| results_folder::read(&folder))
@@ -90,11 +90,11 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
     if run.join(PROFILES).is_dir() {
         keep_profiles(&run.join(PROFILES), &folder.join(PROFILES))?;
     }
-    Ok(format!("{name}, compared with the results before:\n{said}"))
+    Ok(format!("{name}, compared with the results before:\n{changes}"))
 }
 
 /// The example that results with this name are of, and the options with which `perfrun run` measures them.
-fn how(name: &str) -> (&str, &'static [&'static str]) {
+fn example_and_options(name: &str) -> (&str, &'static [&'static str]) {
     if let Some(example) = name.strip_suffix("-pods") {
         return (example, &["--cluster"]);
     }
@@ -174,7 +174,7 @@ fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
     compressed.finish().map(drop)
 }
 
-/// What differs between the kept results and new ones, in words.
+/// What differs between the kept results and new ones, as text.
 fn compared(kept: &Results, new: &Results) -> String {
     let [before, after] = [kept, new].map(Results::reported_run);
     let plan = shared(from_ref(&before), from_ref(&after));
@@ -182,7 +182,7 @@ fn compared(kept: &Results, new: &Results) -> String {
         return "The runs have no cell in common.\n".to_owned();
     }
     let differences = differences(&plan, &[&before, &after]);
-    let mut said = match differences.is_empty() {
+    let mut changes = match differences.is_empty() {
         true => String::new(),
         false => differences_table(&differences, 1, COLUMNS) + "\n",
     };
@@ -190,13 +190,13 @@ fn compared(kept: &Results, new: &Results) -> String {
         let nodes = results.environment.nodes.values();
         nodes.map(|node| node.program_sha256.clone()).collect()
     };
-    said += match programs(kept) == programs(new) && !programs(new).contains(&None) {
+    changes += match programs(kept) == programs(new) && !programs(new).contains(&None) {
         true => "Both runs have the same program.\n",
         false => "The programs differ.\n",
     };
     let compared = RunsComparison::new(Basis::TwoRuns, plan, from_ref(&before), from_ref(&after));
     let metrics = compared.judged.comparisons.iter().map(|found| found.metric);
-    said + &words(&BTreeSet::from_iter(metrics), &kept.summary, &new.summary)
+    changes + &changes_of_medians(&BTreeSet::from_iter(metrics), &kept.summary, &new.summary)
 }
 
 /// The width of tables.
@@ -205,7 +205,7 @@ const COLUMNS: usize = 120;
 /// A line for each cell and each of the metrics, which stand for the workload. Two medians are the same if
 /// their intervals overlap. The interval of `perfrun compare` holds for both medians together, which needs
 /// more than the six trials of a short document.
-fn words(metrics: &BTreeSet<Metric>, kept: &[SummaryRow], new: &[SummaryRow]) -> String {
+fn changes_of_medians(metrics: &BTreeSet<Metric>, kept: &[SummaryRow], new: &[SummaryRow]) -> String {
     let (mut lines, mut same, mut all) = (String::new(), 0, 0);
     for row in new.iter().filter(|row| metrics.contains(&row.metric)) {
         let is_of_row = |other: &&SummaryRow| other.cell == row.cell && other.metric == row.metric;
@@ -243,7 +243,9 @@ mod tests {
 
     use perfrun_test_kit::results::run;
 
-    use super::{Metric, SummaryRow, compared, how, lighten, shows_samples, words};
+    use super::{
+        Metric, SummaryRow, changes_of_medians, compared, example_and_options, lighten, shows_samples,
+    };
 
     const SPEC: &str = "
   workload:
@@ -283,11 +285,11 @@ mod tests {
         let mut new = run(SPEC).changed("libp2p.", Metric::UploadGoodput, 0.5).results();
         let node = new.environment.nodes.values_mut().next().unwrap();
         (node.kernel, node.program_sha256) = ("6.19".to_owned(), None);
-        let said = compared(&kept, &new);
-        assert!(said.contains("kernel"), "{said}");
-        assert!(said.contains("\nThe programs differ.\n"), "{said}");
-        assert!(said.contains("uploadGoodput: differs, -50.0 %\n"), "{said}");
-        assert!(said.contains("uploadGoodput: the same, +0.0 %\n"), "{said}");
+        let changes = compared(&kept, &new);
+        assert!(changes.contains("kernel"), "{changes}");
+        assert!(changes.contains("\nThe programs differ.\n"), "{changes}");
+        assert!(changes.contains("uploadGoodput: differs, -50.0 %\n"), "{changes}");
+        assert!(changes.contains("uploadGoodput: the same, +0.0 %\n"), "{changes}");
         assert!(compared(&kept, &kept).starts_with("Both runs have the same program.\n"));
     }
 
@@ -313,10 +315,13 @@ mod tests {
 
     #[test]
     fn the_suffix_of_a_name_selects_how_its_example_is_measured() {
-        assert_eq!(how("compare-pods"), ("compare", &["--cluster"][..]));
+        assert_eq!(
+            example_and_options("compare-pods"),
+            ("compare", &["--cluster"][..])
+        );
         let options = ["--wait-quiet", "60s", "--profile"];
-        assert_eq!(how("compare-profile"), ("compare", &options[..]));
-        assert_eq!(how("compare"), ("compare", &options[..2]));
+        assert_eq!(example_and_options("compare-profile"), ("compare", &options[..]));
+        assert_eq!(example_and_options("compare"), ("compare", &options[..2]));
     }
 
     #[test]
@@ -336,7 +341,7 @@ mod tests {
         ]);
         new[3].ci95_low = None;
         assert_eq!(
-            words(&BTreeSet::from([goodput]), &kept, &new),
+            changes_of_medians(&BTreeSet::from([goodput]), &kept, &new),
             "  raw.tcp uploadGoodput: the same, +30.0 %
   a.tcp uploadGoodput: differs, +25.0 %
   b.tcp uploadGoodput: too few trials for an interval, -2.5 %

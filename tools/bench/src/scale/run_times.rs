@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// The times of all runs. Clones share them.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct RunTimes {
     state: Arc<Mutex<State>>,
     _watch: Arc<AbortOnDropHandle<()>>,
 }
@@ -41,7 +41,7 @@ struct Times {
     ended: Option<Instant>,
 }
 
-impl Seen {
+impl RunTimes {
     /// Watches runs from now on.
     pub(super) fn of(runs: Api<PerfRun>) -> Self {
         let state = Arc::new(Mutex::new(State::default()));
@@ -50,7 +50,7 @@ impl Seen {
             let mut events = watcher(runs, watcher::Config::default()).boxed();
             while let Some(event) = events.next().await {
                 match event {
-                    Ok(Event::Apply(run)) => lock(&watched).saw(&run),
+                    Ok(Event::Apply(run)) => lock(&watched).note_status(&run),
                     Ok(_) => {}
                     Err(error) => lock(&watched).failure = Some(error.to_string()),
                 }
@@ -63,7 +63,7 @@ impl Seen {
     }
 
     /// A pod of a run becomes ready by a request that is sent now.
-    pub(super) fn ready(&self, run: &str, now: Instant) {
+    pub(super) fn note_ready(&self, run: &str, now: Instant) {
         lock(&self.state).runs.entry(run.to_owned()).or_default().ready = Some(now);
     }
 
@@ -113,7 +113,7 @@ impl Seen {
 }
 
 impl State {
-    fn saw(&mut self, run: &PerfRun) {
+    fn note_status(&mut self, run: &PerfRun) {
         let now = Some(Instant::now());
         let phase = phase(run);
         let times = self.runs.entry(run.name_any()).or_default();
