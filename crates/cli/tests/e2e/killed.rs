@@ -26,10 +26,10 @@ fn a_trial_whose_node_is_killed_is_retried() {
     for mode in Mode::available() {
         let scratch = Scratch::new();
         let mut perfrun = scratch.start(mode, &document::steady("mortal", 1500, 3));
-        perfrun.says("[1/3]");
+        perfrun.wait_for_output("[1/3]");
         send(perfrun.client_in_a_trial(None), Signal::KILL);
-        perfrun.says("client-0 was restarted");
-        perfrun.says("[2/3] raw.raw.tcp.ping-150 (measured again): ");
+        perfrun.wait_for_output("client-0 was restarted");
+        perfrun.wait_for_output("[2/3] raw.raw.tcp.ping-150 (measured again): ");
         perfrun.client_in_a_trial(None);
         send(perfrun.node("server", None), Signal::KILL);
         let ended = perfrun.ended().expect(0);
@@ -71,7 +71,7 @@ fn a_trial_whose_node_is_killed_twice_has_failed_and_the_run_continues() {
         let mut perfrun = scratch.start(mode, &document::steady("doomed", 1500, 2));
         let first = perfrun.client_in_a_trial(None);
         send(first, Signal::KILL);
-        perfrun.says("client-0 was restarted");
+        perfrun.wait_for_output("client-0 was restarted");
         send(perfrun.client_in_a_trial(Some(first)), Signal::KILL);
         let ended = perfrun.ended().expect(1);
         assert!(ended.stdout.contains("NodeLost: 1 of 2 trials failed"), "{ended}");

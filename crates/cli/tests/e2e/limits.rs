@@ -65,7 +65,7 @@ fn a_node_that_stands_still_costs_one_trial() {
         // A trial may last 4 s longer than it has to, so that a pause of the machine fails none.
         let document = document::steady("frozen", 1500, 3).with("timeouts", json!({ "trial": "4s" }));
         let mut perfrun = scratch.start(mode, &document);
-        perfrun.says("[1/3]");
+        perfrun.wait_for_output("[1/3]");
         let client = perfrun.client_in_a_trial(None);
         send(client, Signal::STOP);
         thread::sleep(Duration::from_secs(6));

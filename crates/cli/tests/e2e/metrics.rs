@@ -161,7 +161,7 @@ fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
     let steady = document::steady("stopped", 500, 100);
     let command = scratch.command(Mode::Loopback, &steady, &["--metrics-listen", &address]);
     let mut perfrun = Running::start(command);
-    perfrun.says("[6/100]");
+    perfrun.wait_for_output("[6/100]");
     // Prometheus takes its time to look at a target for the first time.
     eventually("the run is in Prometheus", || {
         runtime.block_on(prometheus.number("perfrun_run_info")).unwrap()

@@ -69,7 +69,7 @@ fn a_run_beside_busy_processes_warns_before_it_begins_and_in_its_tables() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let half_of_the_cpus: Vec<Running> = (0..cpus.div_ceil(2)).map(|_| busy()).collect();
     let mut run = Running::start(scratch.command(mode, &document::steady("beside", 300, 2), &[]));
-    run.says("this machine is busy: ");
+    run.wait_for_output("this machine is busy: ");
     run.ended().expect(0);
     drop(half_of_the_cpus);
     let report = fs::read_to_string(scratch.only_run().join("report.md")).unwrap();

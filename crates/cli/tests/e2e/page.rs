@@ -17,7 +17,7 @@ async fn a_browser_shows_the_run_and_then_its_report() {
     let scratch = Scratch::new();
     let document = document::steady("shown", 1000, 15);
     let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &["--ui"]));
-    perfrun.says("watch it at http://127.0.0.1:");
+    perfrun.wait_for_output("watch it at http://127.0.0.1:");
     let stderr = perfrun.stderr();
     let url = stderr
         .split_once("watch it at ")

@@ -78,14 +78,14 @@ pub(crate) fn node_program() -> PathBuf {
 /// The scratch folder of a test, removed when the test ends.
 pub(crate) struct Scratch {
     folder: TempDir,
-    _turn: Turn,
+    _lock: MachineLock,
 }
 
 /// Tests that measure links have the machine to themselves; all others share it.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 #[expect(dead_code, reason = "guards are held, not looked at")]
-enum Turn {
+enum MachineLock {
     Shared(RwLockReadGuard<'static, ()>),
     Alone(RwLockWriteGuard<'static, ()>),
 }
@@ -93,20 +93,20 @@ enum Turn {
 impl Scratch {
     pub(crate) fn new() -> Self {
         // A test may have several.
-        Self::with(Turn::Shared(MACHINE.read_recursive()))
+        Self::with(MachineLock::Shared(MACHINE.read_recursive()))
     }
 
     /// Waits until no other test has a scratch folder, and keeps others from getting one.
     pub(crate) fn alone() -> Self {
         // Also finds out what there is here, which takes a scratch folder.
         let _ = Mode::available().count();
-        Self::with(Turn::Alone(MACHINE.write()))
+        Self::with(MachineLock::Alone(MACHINE.write()))
     }
 
-    fn with(turn: Turn) -> Self {
+    fn with(lock: MachineLock) -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
-            _turn: turn,
+            _lock: lock,
         }
     }
 
@@ -277,7 +277,7 @@ impl Running {
     }
 
     /// Waits until standard error has a text.
-    pub(crate) fn says(&mut self, text: &str) {
+    pub(crate) fn wait_for_output(&mut self, text: &str) {
         let begun = Instant::now();
         while !self.stderr().contains(text) {
             let ended = self.child.try_wait().unwrap();

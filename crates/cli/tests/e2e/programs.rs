@@ -74,7 +74,7 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
             json!({ "clients": ["next"], "servers": ["next"], "transports": ["tcp"], "rawReference": false }),
         );
     let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &["--node", &given]));
-    perfrun.says("[1/4]");
+    perfrun.wait_for_output("[1/4]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
     let folder = scratch.only_run();
@@ -90,7 +90,7 @@ fn a_resumed_run_uses_the_programs_it_started_with() {
 
     let given = format!("next={}", moved.display());
     let mut perfrun = Running::start(scratch.perfrun(&[&resume[..], &["--node", &given]].concat()));
-    perfrun.says("[2/4]");
+    perfrun.wait_for_output("[2/4]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
     let ended = scratch.resume().expect(0);
@@ -137,7 +137,7 @@ fn programs_that_a_document_names_are_printed_before_the_first_run() {
     let scratch = Scratch::new();
     let (document, line, _) = named(document::steady("named", 300, 4), &scratch);
     let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &[]));
-    perfrun.says("[1/4]");
+    perfrun.wait_for_output("[1/4]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
     let ended = scratch.resume().expect(0);

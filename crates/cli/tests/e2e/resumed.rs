@@ -18,7 +18,7 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
     for mode in Mode::available() {
         let scratch = Scratch::new();
         let mut perfrun = scratch.start(mode, &document::steady("patchy", 300, 8));
-        perfrun.says("[2/8]");
+        perfrun.wait_for_output("[2/8]");
         perfrun.signal(Signal::INT);
         perfrun.ended().expect(130);
         let folder = scratch.only_run();
@@ -26,7 +26,7 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
 
         let resume = ["run", "--resume", folder.to_str().unwrap()];
         let mut perfrun = Running::start(scratch.perfrun(&resume));
-        perfrun.says("[5/8]");
+        perfrun.wait_for_output("[5/8]");
         // Two at the same time would write over each other.
         let second = scratch.call(&resume).expect(1);
         assert!(
@@ -64,7 +64,7 @@ fn a_stopped_or_killed_run_resumes_where_it_ended() {
 fn a_resumed_run_keeps_its_isolation() {
     let scratch = Scratch::new();
     let mut perfrun = scratch.start(Mode::Loopback, &document::steady("loops", 300, 3));
-    perfrun.says("[1/3]");
+    perfrun.wait_for_output("[1/3]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
     // Without --loopback, and without a right to namespaces.
@@ -76,7 +76,7 @@ fn a_resumed_run_keeps_its_isolation() {
     }
     let scratch = Scratch::new();
     let mut perfrun = scratch.start(Mode::Namespaces, &document::steady("spaces", 300, 3));
-    perfrun.says("[1/3]");
+    perfrun.wait_for_output("[1/3]");
     perfrun.signal(Signal::INT);
     perfrun.ended().expect(130);
     let folder = scratch.only_run();
@@ -107,7 +107,7 @@ fn a_program_that_is_built_again_during_a_run_is_not_measured() {
     let document = document::steady("rebuilt", 300, 8).with("renew", json!("iteration"));
     let given = ["--node", program.to_str().unwrap()];
     let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &given));
-    perfrun.says("[1/8]");
+    perfrun.wait_for_output("[1/8]");
     fs::rename(&other, &program).unwrap();
     let ended = perfrun.ended().expect(1);
     assert!(
@@ -131,7 +131,7 @@ fn a_program_that_is_built_again_during_a_run_is_not_measured() {
 fn a_run_is_not_resumed_with_another_program() {
     let scratch = Scratch::new();
     let mut perfrun = scratch.start(Mode::Loopback, &document::steady("mixed", 300, 4));
-    perfrun.says("[1/4]");
+    perfrun.wait_for_output("[1/4]");
     perfrun.signal(Signal::KILL);
     perfrun.ended();
     let folder = scratch.only_run();
@@ -197,7 +197,7 @@ fn something_else_than_a_run_is_refused() {
 /// The folder of a run that was killed after some of its trials.
 fn killed(scratch: &Scratch) -> PathBuf {
     let mut perfrun = scratch.start(Mode::Loopback, &document::steady("torn", 300, 6));
-    perfrun.says("[3/6]");
+    perfrun.wait_for_output("[3/6]");
     perfrun.signal(Signal::KILL);
     perfrun.ended();
     scratch.only_run()

@@ -26,7 +26,7 @@ fn a_stopped_run_shows_its_saved_results_and_leaves_nothing_running() {
             let scratch = Scratch::new();
             let command = scratch.command(mode, &document::steady("long", 500, 100), &[]);
             let mut perfrun = Running::start(started_by(&TERMINAL, &command));
-            perfrun.says("[2/100]");
+            perfrun.wait_for_output("[2/100]");
             let belongings = perfrun.belongings();
             assert_eq!(belongings.processes.len(), 2);
             // Two nodes and the switch between them.
@@ -73,12 +73,12 @@ fn a_second_ctrl_c_does_not_wait_for_a_node_that_hangs() {
     for mode in Mode::available() {
         let scratch = Scratch::new();
         let mut perfrun = scratch.start(mode, &document::steady("stuck", 500, 100));
-        perfrun.says("[1/100]");
+        perfrun.wait_for_output("[1/100]");
         let belongings = perfrun.belongings();
         let client = perfrun.node("client", None);
         send(client, Signal::STOP);
         perfrun.signal(Signal::INT);
-        perfrun.says("stopping and saving");
+        perfrun.wait_for_output("stopping and saving");
         perfrun.signal(Signal::INT);
         let ended = perfrun.ended().expect(130);
         // After the wait for the node, it would show what it has.
@@ -104,7 +104,7 @@ fn a_run_stopped_before_its_nodes_are_ready_ends_as_well() {
         let mut command = scratch.command(mode, &document::run("early"), &[]);
         command.arg("--node").arg(program);
         let mut perfrun = Running::start(command);
-        perfrun.says("perfrun/early: ");
+        perfrun.wait_for_output("perfrun/early: ");
         let belongings = perfrun.belongings();
         perfrun.signal(Signal::INT);
         perfrun.ended().expect(130);
@@ -139,9 +139,9 @@ fn a_run_under_nohup_outlives_its_terminal() {
         &NOHUP,
         &scratch.command(Mode::Loopback, &document, &[]),
     ));
-    perfrun.says("[1/100]");
+    perfrun.wait_for_output("[1/100]");
     perfrun.signal(Signal::HUP);
-    perfrun.says("[4/100]");
+    perfrun.wait_for_output("[4/100]");
     assert!(!perfrun.stderr().contains("stopping"), "{}", perfrun.stderr());
     perfrun.signal(Signal::TERM);
     perfrun.ended().expect(130);
@@ -152,9 +152,9 @@ fn a_second_hangup_signal_does_not_cut_off_the_results() {
     let scratch = Scratch::new();
     let command = scratch.command(Mode::Loopback, &document::steady("closed", 500, 100), &[]);
     let mut perfrun = Running::start(started_by(&TERMINAL, &command));
-    perfrun.says("[1/100]");
+    perfrun.wait_for_output("[1/100]");
     perfrun.signal(Signal::HUP);
-    perfrun.says("stopping and saving");
+    perfrun.wait_for_output("stopping and saving");
     perfrun.signal(Signal::HUP);
     let ended = perfrun.ended().expect(130);
     assert!(
@@ -167,7 +167,7 @@ fn a_second_hangup_signal_does_not_cut_off_the_results() {
 fn a_report_of_a_run_in_progress_shows_its_progress() {
     let scratch = Scratch::new();
     let mut perfrun = scratch.start(Mode::Loopback, &document::steady("measuring", 500, 100));
-    perfrun.says("[2/100]");
+    perfrun.wait_for_output("[2/100]");
     let folder = scratch.only_run();
     let folder = folder.to_str().unwrap();
     for path in [folder.to_owned(), format!("{folder}/results.json")] {

@@ -32,7 +32,7 @@ fn results_report_page_and_metrics_have_one_reason() {
             &["--ui", "--metrics-listen", &metrics],
         );
         let mut perfrun = Running::start(command);
-        perfrun.says("watch it at http://");
+        perfrun.wait_for_output("watch it at http://");
         let stderr = perfrun.stderr();
         let (_, page) = stderr.split_once("watch it at http://").unwrap();
         let (page, _) = page.split_once('/').unwrap();

@@ -111,8 +111,8 @@ impl Lab {
         self.perfrun(&[&fixed, arguments].concat())
     }
 
-    /// Whether the link towards the far end is like this.
-    pub(crate) fn is(&self, forward: &str) -> bool {
+    /// Whether packets to the far end have this impairment.
+    pub(crate) fn has_impairment(&self, forward: &str) -> bool {
         let arguments = ["--base", &self.base, "--forward", forward];
         (0..ATTEMPTS).any(|_| self.probe(&arguments).success)
     }

@@ -96,7 +96,7 @@ fn a_killed_command_leaves_a_closed_link_that_is_shown_as_closed() {
     killed.kill();
     let mut successor = lab.set(&["--delay", "150ms"]);
     successor.next_object();
-    assert!(lab.is("delay=150ms"));
+    assert!(lab.has_impairment("delay=150ms"));
     successor.interrupt();
     assert!(successor.ended());
     assert_eq!(lab.show()["found"], "nothing");
@@ -282,7 +282,7 @@ fn a_link_in_the_kernel_stays_until_it_is_cleared() {
     let set = [&["link", "set", "--to", FAR, "--backend", "kernel"][..], &DELAY].concat();
     assert!(lab.perfrun(&set).success);
     assert_eq!(lab.show()["found"], "kernel");
-    assert!(lab.is("delay=100ms"));
+    assert!(lab.has_impairment("delay=100ms"));
     let cleared = lab.perfrun(&["link", "clear"]);
     assert!(cleared.stdout.contains("removed netem"), "{cleared}");
     assert_eq!(lab.show()["found"], "nothing");

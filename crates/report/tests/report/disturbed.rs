@@ -4,7 +4,7 @@ use perfrun_contract::record::{Flag, Standstill, TrialRecord};
 use perfrun_report::markdown;
 use perfrun_test_kit::results::run;
 
-use super::drawn::{QUICKSTART, shown};
+use super::rendered::{QUICKSTART, shown};
 
 #[test]
 fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
@@ -12,28 +12,28 @@ fn disturbed_trials_are_mentioned_first_and_below_their_numbers() {
         .flagged("/c1.i2", Flag::Disturbed)
         .flagged("/c1.i7", Flag::Disturbed)
         .results();
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     let note = "Up to half of the trials: other processes or the hypervisor kept the machine busy";
-    assert!(drawn.contains(note), "{drawn}");
+    assert!(rendered.contains(note), "{rendered}");
     let warning = "other work disturbed 2 of 200 trials";
-    assert!(drawn.contains(warning), "{drawn}");
+    assert!(rendered.contains(warning), "{rendered}");
     let first = shown(&results, 100);
     assert!(first.starts_with("WARNING: The machine was busy: "), "{first}");
 }
 
 #[test]
 fn where_all_trials_were_disturbed_only_the_first_warning_mentions_it() {
-    let drawn = markdown(
+    let rendered = markdown(
         &run(QUICKSTART)
             .flagged("", Flag::Disturbed)
             .results()
             .reported_run(),
     );
     assert!(
-        drawn.contains("other work disturbed all 200 trials that count"),
-        "{drawn}"
+        rendered.contains("other work disturbed all 200 trials that count"),
+        "{rendered}"
     );
-    assert!(!drawn.contains("kept the machine busy"), "{drawn}");
+    assert!(!rendered.contains("kept the machine busy"), "{rendered}");
 }
 
 #[test]
@@ -47,14 +47,17 @@ fn late_and_lost_packets_have_two_notes_and_none_where_the_warning_says_it_of_al
             .flagged("/c2.i1", flag)
             .flagged("/c2.i7", flag)
             .flagged("/c3.", flag);
-        let drawn = markdown(&some.results().reported_run());
+        let rendered = markdown(&some.results().reported_run());
         for note in ["Up to half of the trials", "More than half of the trials"] {
-            assert!(drawn.contains(&format!("{note}: {words}")), "{drawn}");
+            assert!(rendered.contains(&format!("{note}: {words}")), "{rendered}");
         }
-        assert!(!drawn.contains(&format!(" of 10 trials: {words}")), "{drawn}");
+        assert!(
+            !rendered.contains(&format!(" of 10 trials: {words}")),
+            "{rendered}"
+        );
 
-        let drawn = markdown(&run(QUICKSTART).flagged("", flag).results().reported_run());
-        assert_eq!(drawn.matches(words).count(), 1, "{drawn}");
+        let rendered = markdown(&run(QUICKSTART).flagged("", flag).results().reported_run());
+        assert_eq!(rendered.matches(words).count(), 1, "{rendered}");
     }
 }
 
@@ -64,10 +67,10 @@ fn a_flag_of_no_trial_that_counts_has_no_footnote() {
     for row in &mut results.summary {
         row.flags.insert(Flag::Disturbed, 0);
     }
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     assert!(
-        !drawn.contains("0 of 10 trials") && !drawn.contains("kept the machine busy"),
-        "{drawn}"
+        !rendered.contains("0 of 10 trials") && !rendered.contains("kept the machine busy"),
+        "{rendered}"
     );
 }
 
@@ -93,20 +96,23 @@ fn a_node_that_stood_still_is_named() {
         });
         markdown(&results.reported_run())
     };
-    let drawn = still("c0.i1", "client-0", 4.12);
+    let rendered = still("c0.i1", "client-0", 4.12);
     assert!(
-        drawn.contains("1 of 5 trials: client-0 stood still for 4.1 s"),
-        "{drawn}"
+        rendered.contains("1 of 5 trials: client-0 stood still for 4.1 s"),
+        "{rendered}"
     );
     assert!(
-        drawn.contains(&format!("More than half of the trials: {busy}")),
-        "{drawn}"
+        rendered.contains(&format!("More than half of the trials: {busy}")),
+        "{rendered}"
     );
-    let drawn = still("c0.i0", "server-0", 5.3);
+    let rendered = still("c0.i0", "server-0", 5.3);
     let worst = "2 of 5 trials: a node stood still; in the worst, server-0 stood still for 5.3 s";
-    assert!(drawn.contains(worst), "{drawn}");
+    assert!(rendered.contains(worst), "{rendered}");
     still("c0.i2", "server-0", 1.2);
-    let drawn = still("c0.i3", "server-0", 1.3);
-    assert!(drawn.contains("4 of 5 trials: a node stood still"), "{drawn}");
-    assert!(!drawn.contains(busy), "{drawn}");
+    let rendered = still("c0.i3", "server-0", 1.3);
+    assert!(
+        rendered.contains("4 of 5 trials: a node stood still"),
+        "{rendered}"
+    );
+    assert!(!rendered.contains(busy), "{rendered}");
 }

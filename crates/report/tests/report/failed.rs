@@ -43,8 +43,8 @@ Counts over all measured trials of a cell that continued.
 | tcp | sinks-1000 | libp2p → libp2p | client | Refused | 34 |
 | tcp | sinks-1000 | libp2p → libp2p | server | StreamFailed | 1 |
 ";
-    let drawn = markdown(&results.reported_run());
-    assert!(drawn.contains(table), "{drawn}");
+    let rendered = markdown(&results.reported_run());
+    assert!(rendered.contains(table), "{rendered}");
 }
 
 #[test]
@@ -61,12 +61,12 @@ fn dials_that_webrtc_lost_are_counted_among_all() {
             node.measured.errors = [(Reason::DialFailed, 3)].into();
         }
     }
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     assert!(
-        drawn.contains("| libp2p → litep2p | client | DialFailed | 3¹ |"),
-        "{drawn}"
+        rendered.contains("| libp2p → litep2p | client | DialFailed | 3¹ |"),
+        "{rendered}"
     );
-    assert!(drawn.contains("¹ Of 10 dials."), "{drawn}");
+    assert!(rendered.contains("¹ Of 10 dials."), "{rendered}");
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn ends_of_streams_that_were_lost_are_counted_among_all() {
             node.measured.errors = [(Reason::Timeout, 11)].into();
         }
     }
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     assert!(
-        drawn.contains("| libp2p → libp2p | server | Timeout | 22¹ |"),
-        "{drawn}"
+        rendered.contains("| libp2p → libp2p | server | Timeout | 22¹ |"),
+        "{rendered}"
     );
     let note = "¹ Ends of streams that did not arrive, of 2000: nothing else was due on them.";
-    assert!(drawn.contains(note), "{drawn}");
+    assert!(rendered.contains(note), "{rendered}");
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn ends_that_an_echo_lost_are_not_operations_that_failed() {
             node.measured.errors = [(Reason::Timeout, 20)].into();
         }
     }
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     let note = "1 of 1 trial: ends of streams did not arrive at a server; the numbers include these streams.";
     let of_all = "Ends of streams that did not arrive, of 1000: nothing else was due on them.";
-    assert!(drawn.contains(note) && drawn.contains(of_all), "{drawn}");
-    assert!(!drawn.contains("some operations failed"), "{drawn}");
+    assert!(rendered.contains(note) && rendered.contains(of_all), "{rendered}");
+    assert!(!rendered.contains("some operations failed"), "{rendered}");
 
     // Where a client failed as well, a line may have been late at the server.
     for record in &mut results.trials {
@@ -121,7 +121,10 @@ fn ends_that_an_echo_lost_are_not_operations_that_failed() {
             node.measured.errors = [(Reason::Timeout, 1)].into();
         }
     }
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     let note = "1 of 1 trial: some operations failed; the numbers are of the others.";
-    assert!(drawn.contains(note) && !drawn.contains(of_all), "{drawn}");
+    assert!(
+        rendered.contains(note) && !rendered.contains(of_all),
+        "{rendered}"
+    );
 }

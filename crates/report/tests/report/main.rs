@@ -5,11 +5,11 @@
 
 mod differences;
 mod disturbed;
-mod drawn;
 mod failed;
 mod page;
 mod plotted;
 mod relay;
+mod rendered;
 mod robust;
 mod schema;
 mod stacks;

@@ -9,7 +9,7 @@ use perfrun_report::{html, plots};
 
 use perfrun_test_kit::results::run;
 
-use crate::drawn::COMPARED;
+use crate::rendered::COMPARED;
 
 const SWEEP: &str = "
   workload:
@@ -210,7 +210,7 @@ fn a_plot_over_time_shows_the_sampled_values() {
     let pixel = mib(bottom - 1.0);
     let is_drawn = |points: &String| {
         let values: Vec<f64> = pixels(points).into_iter().map(|(_, y)| mib(y)).collect();
-        let is_near = |(drawn, expected): (&f64, &f64)| (drawn - expected).abs() <= pixel;
+        let is_near = |(rendered, expected): (&f64, &f64)| (rendered - expected).abs() <= pixel;
         values.len() == expected.len() && values.iter().zip(&expected).all(is_near)
     };
     assert!(

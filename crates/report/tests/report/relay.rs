@@ -5,7 +5,7 @@ use perfrun_contract::record::Flag;
 use perfrun_report::markdown;
 use perfrun_test_kit::results::run;
 
-use crate::drawn::shown;
+use crate::rendered::shown;
 
 #[test]
 fn a_report_of_transfers_through_a_relay_equals_its_snapshot() {
@@ -29,10 +29,10 @@ fn a_report_of_a_relay_under_stress_equals_its_snapshot() {
   iterations: 1
 ")
     .results();
-    let drawn = shown(&results, 120);
+    let rendered = shown(&results, 120);
     let found = "Saturation over tcp: libp2p → libp2p may be saturated by 500 sinks";
-    assert_eq!(drawn.matches(found).count(), 1, "{drawn}");
-    assert_snapshot!("stress.txt", drawn);
+    assert_eq!(rendered.matches(found).count(), 1, "{rendered}");
+    assert_snapshot!("stress.txt", rendered);
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn six_trials_can_tell_that_a_relay_is_saturated() {
   iterations: 6
 ")
     .results();
-    let drawn = markdown(&results.reported_run());
-    assert!(drawn.contains(" is saturated by 500 sinks"), "{drawn}");
+    let rendered = markdown(&results.reported_run());
+    assert!(rendered.contains(" is saturated by 500 sinks"), "{rendered}");
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn a_relay_that_carries_more_at_each_level_is_not_called_saturated() {
   iterations: 1
 ")
     .results();
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     let found = "Saturation over tcp: libp2p → libp2p shows no sign of it";
-    assert!(drawn.contains(found), "{drawn}");
-    assert!(!drawn.contains(" saturated by "), "{drawn}");
+    assert!(rendered.contains(found), "{rendered}");
+    assert!(!rendered.contains(" saturated by "), "{rendered}");
 }

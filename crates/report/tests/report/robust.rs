@@ -6,7 +6,7 @@ use perfrun_report::{html, markdown, plots, samples_csv, summarize, summary_csv}
 
 use perfrun_test_kit::results::run;
 
-use crate::drawn::{COMPARED, shown};
+use crate::rendered::{COMPARED, shown};
 
 const WORKLOADS: [&str; 6] = [
     "\n  workload: {bandwidth: {sizes: [1, 64Mi], directions: [upload, both]}}\n  iterations: 6\n",
@@ -45,14 +45,14 @@ fn a_report_accepts_results_interrupted_after_any_trial() {
 fn a_report_of_a_run_without_a_completed_trial_says_so_once() {
     let results = run(COMPARED).interrupted_after(0).results();
     let line = "6 expectations are not decided, because no trial completed.";
-    let drawn = shown(&results, 100);
-    let blocks: Vec<&str> = drawn.trim_end().split("\n\n").collect();
+    let rendered = shown(&results, 100);
+    let blocks: Vec<&str> = rendered.trim_end().split("\n\n").collect();
     let [reason, found, outcome] = blocks[..] else {
-        panic!("{drawn}");
+        panic!("{rendered}");
     };
-    assert!(reason.starts_with("WARNING: Cancelled: "), "{drawn}");
+    assert!(reason.starts_with("WARNING: Cancelled: "), "{rendered}");
     assert_eq!(found, line);
-    assert!(outcome.starts_with("Cancelled · 0 of "), "{drawn}");
+    assert!(outcome.starts_with("Cancelled · 0 of "), "{rendered}");
     let pages = [markdown(&results.reported_run()), html(&results.reported_run())];
     for (page, heading) in pages.into_iter().zip(["\n## ", "<h2>"]) {
         assert!(page.contains(line), "{page}");
@@ -68,8 +68,8 @@ fn a_report_of_a_run_without_a_completed_trial_says_so_once() {
 fn a_report_without_a_completed_trial_names_what_does_not_hold() {
     let mut results = run(COMPARED).interrupted_after(0).results();
     results.judged.as_mut().unwrap().gates[0].verdict = Verdict::Fail;
-    let drawn = shown(&results, 100);
-    assert!(drawn.contains("Not as expected: "), "{drawn}");
+    let rendered = shown(&results, 100);
+    assert!(rendered.contains("Not as expected: "), "{rendered}");
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn a_report_accepts_metrics_that_are_not_finite() {
 #[test]
 fn a_summary_that_is_missing_is_made_again() {
     let mut results = run(WORKLOADS[0]).results();
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     results.summary.clear();
-    assert_eq!(markdown(&results.reported_run()), drawn);
+    assert_eq!(markdown(&results.reported_run()), rendered);
 }
 
 #[test]

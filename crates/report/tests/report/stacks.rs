@@ -5,20 +5,20 @@ use perfrun_contract::{matrix::Stack, metric::Metric};
 use perfrun_report::{judged, markdown};
 use perfrun_test_kit::results::run;
 
-use crate::drawn::{COMPARED, shown};
+use crate::rendered::{COMPARED, shown};
 
 #[test]
 fn a_comparison_of_two_stacks_names_both() {
     let results = run(&COMPARED.replace("{name: pr, stack: litep2p}", "{name: pr, stack: libp2p}"))
         .changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.1)
         .results();
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     for words in [
         "Not as expected: upload over tcp (upload-64Mi), pr → pr against main → main, ",
         "\nBaseline main → main, candidate pr → pr; medians, baseline → candidate; ",
         "| upload-64Mi, tcp | uploadGoodput | ",
     ] {
-        assert!(drawn.contains(words), "{words:?} is not in: {drawn}");
+        assert!(rendered.contains(words), "{words:?} is not in: {rendered}");
     }
 }
 
@@ -39,14 +39,17 @@ fn a_candidate_with_the_name_of_its_side_is_not_named_twice() {
 
 /// Results on a terminal of a hundred columns, which have one table there.
 fn one_table(results: &Results) -> String {
-    let drawn = shown(results, 100);
-    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
-    assert_eq!(
-        drawn.lines().filter(|line| line.starts_with('─')).count(),
-        1,
-        "{drawn}"
+    let rendered = shown(results, 100);
+    assert!(
+        rendered.lines().all(|line| line.chars().count() <= 100),
+        "{rendered}"
     );
-    drawn
+    assert_eq!(
+        rendered.lines().filter(|line| line.starts_with('─')).count(),
+        1,
+        "{rendered}"
+    );
+    rendered
 }
 
 #[test]
@@ -59,9 +62,9 @@ fn a_comparison_of_two_stacks_is_one_table_of_a_hundred_columns() {
   iterations: 20
 ")
     .results();
-    let drawn = one_table(&results);
+    let rendered = one_table(&results);
     let both = "Comparisons: baseline rust-libp2p → rust-libp2p, candidate rust-litep2p → rust-litep2p; ";
-    assert!(drawn.contains(both), "{drawn}");
+    assert!(rendered.contains(both), "{rendered}");
 }
 
 #[test]
@@ -72,33 +75,33 @@ fn all_pairs_of_three_stacks_are_one_table_of_a_hundred_columns() {
   iterations: 6
 ")
     .results();
-    let drawn = one_table(&results);
-    let rows: Vec<&str> = drawn.lines().filter(|line| line.contains(" MiB  ")).collect();
-    assert_eq!(rows.len(), 2 * 2 * (3 * 3 + 1), "{drawn}");
+    let rendered = one_table(&results);
+    let rows: Vec<&str> = rendered.lines().filter(|line| line.contains(" MiB  ")).collect();
+    assert_eq!(rows.len(), 2 * 2 * (3 * 3 + 1), "{rendered}");
     assert!(
         rows.iter().all(|row| row.ends_with(']')),
-        "each has its interval: {drawn}"
+        "each has its interval: {rendered}"
     );
 }
 
 #[test]
 fn a_comparison_with_the_stream_layer_of_commonware_is_marked() {
-    let drawn = |stacks: &str| {
+    let rendered = |stacks: &str| {
         let spec = COMPARED.replace("{name: main, stack: litep2p}, {name: pr, stack: litep2p}", stacks);
         let slower = run(&spec).changed("pr.pr.tcp.upload", Metric::UploadGoodput, 0.01);
         markdown(&slower.results().reported_run())
     };
-    let drawn = [
-        drawn("{name: main, stack: commonware}, {name: pr, stack: libp2p}"),
-        drawn("{name: main, stack: libp2p}, {name: pr, stack: commonware}"),
+    let rendered = [
+        rendered("{name: main, stack: commonware}, {name: pr, stack: libp2p}"),
+        rendered("{name: main, stack: libp2p}, {name: pr, stack: commonware}"),
     ];
     let words = "pr → pr against main → main (commonware: its stream layer), ";
-    for drawn in drawn {
+    for rendered in rendered {
         assert!(
-            drawn.contains(&format!(
+            rendered.contains(&format!(
                 "Not as expected: upload over tcp (upload-64Mi), {words}"
             )),
-            "{drawn}"
+            "{rendered}"
         );
     }
 }

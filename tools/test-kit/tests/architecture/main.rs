@@ -110,7 +110,7 @@ fn short(name: &str) -> String {
 }
 
 /// The two lists of arrows in the document: those of programs and libraries, and those of tests.
-fn drawn(document: &str) -> (Arrows, Arrows) {
+fn documented(document: &str) -> (Arrows, Arrows) {
     let (_, rest) = document.split_once(PICTURE).unwrap();
     let block = rest.split("```").nth(1).unwrap();
     let (mut normal, mut dev) = (Arrows::new(), Arrows::new());
@@ -139,7 +139,7 @@ fn list(names: &str) -> impl Iterator<Item = String> {
 #[test]
 fn the_documented_graph_of_crates_matches_the_manifests() {
     let file = workspace().join("docs/architecture/README.md");
-    let (normal, dev) = drawn(&fs::read_to_string(file).unwrap());
+    let (normal, dev) = documented(&fs::read_to_string(file).unwrap());
     let crates = Crates::read();
     assert_eq!(
         normal, crates.normal,

@@ -89,13 +89,13 @@ fn a_report_names_the_congestion_control_of_each_transport() {
             });
         }
     }
-    let drawn = markdown(&results.reported_run());
-    let first_table = drawn.find("| ").unwrap();
+    let rendered = markdown(&results.reported_run());
+    let first_table = rendered.find("| ").unwrap();
     let words = "Congestion control: tcp bbr (libp2p, litep2p, raw), reno (reno); quic-v1 cubic.";
-    assert!(drawn[..first_table].contains(words), "{drawn}");
+    assert!(rendered[..first_table].contains(words), "{rendered}");
     assert!(
-        drawn.contains("| Settings of stacks | reno: tcpCongestion reno |"),
-        "{drawn}"
+        rendered.contains("| Settings of stacks | reno: tcpCongestion reno |"),
+        "{rendered}"
     );
 }
 
@@ -116,14 +116,14 @@ fn ip_families_are_named_before_the_first_table() {
   iterations: 6
 ")
     .results();
-    for (drawn, table) in [
+    for (rendered, table) in [
         (shown(&results, 100), "───"),
         (markdown(&results.reported_run()), "| --- "),
         (html(&results.reported_run()), "<table"),
     ] {
-        let (before, _) = drawn.split_once(table).unwrap();
+        let (before, _) = rendered.split_once(table).unwrap();
         let words = "Nodes spoke IPv4, and IPv6 where a transport is over IPv6.";
-        assert!(before.contains(words), "{drawn}");
+        assert!(before.contains(words), "{rendered}");
     }
 }
 
@@ -153,16 +153,16 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
     results.judged = judged(&results.plan, &results.trials, &results.environment.nodes);
     let not_needed = results.judged.as_ref().unwrap().not_needed.unwrap();
     assert_eq!(not_needed.iterations[0], 10);
-    let drawn = markdown(&results.reported_run());
-    assert!(drawn.contains(&format!("{not_needed}.")), "{drawn}");
+    let rendered = markdown(&results.reported_run());
+    assert!(rendered.contains(&format!("{not_needed}.")), "{rendered}");
     let needed = |most: u32| iterations.iter().map(move |needed| (*needed).min(most));
     let range = format!(
         "Each median is over {} to {} trials",
         needed(40).min().unwrap(),
         needed(40).max().unwrap()
     );
-    assert!(drawn.contains(&range), "{range}: {drawn}");
-    assert!(!drawn.contains("of 40 trials"), "{drawn}");
+    assert!(rendered.contains(&range), "{range}: {rendered}");
+    assert!(!rendered.contains("of 40 trials"), "{rendered}");
     assert_eq!(results.conclusion().reason, EndReason::Succeeded);
 
     select_cells(
@@ -172,12 +172,12 @@ fn trials_that_interim_checks_left_out_are_named_and_not_missing() {
         |cell| cell.client.0 == "pr",
     );
     results.judged = None;
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     assert!(
-        drawn.contains("pr → pr") && !drawn.contains("main → main"),
-        "{drawn}"
+        rendered.contains("pr → pr") && !rendered.contains("main → main"),
+        "{rendered}"
     );
-    assert!(!drawn.contains("of 40 trials"), "{drawn}");
+    assert!(!rendered.contains("of 40 trials"), "{rendered}");
 }
 
 #[test]
@@ -204,11 +204,11 @@ fn selected_cells_keep_their_trials_and_their_raw_reference() {
     for record in &results.trials {
         assert_eq!(cell_of(&results, record), cells[&record.trial.id]);
     }
-    let drawn = markdown(&results.reported_run());
-    assert!(drawn.contains("## Share of raw"), "{drawn}");
+    let rendered = markdown(&results.reported_run());
+    assert!(rendered.contains("## Share of raw"), "{rendered}");
     assert!(
-        !drawn.contains("| tcp |") && !drawn.contains("not run"),
-        "{drawn}"
+        !rendered.contains("| tcp |") && !rendered.contains("not run"),
+        "{rendered}"
     );
 }
 
@@ -258,9 +258,12 @@ fn the_published_sweep_fits_a_terminal() {
   iterations: 6
 ")
     .results();
-    let drawn = shown(&results, 100);
-    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
-    assert_snapshot!("sweep.txt", drawn);
+    let rendered = shown(&results, 100);
+    assert!(
+        rendered.lines().all(|line| line.chars().count() <= 100),
+        "{rendered}"
+    );
+    assert_snapshot!("sweep.txt", rendered);
 }
 
 #[test]
@@ -329,8 +332,8 @@ fn values_of_commonwares_stream_layer_are_marked() {
 "
         ))
         .results();
-        let drawn = markdown(&results.reported_run());
-        assert_eq!(drawn.contains("stream layer"), is_marked, "{drawn}");
+        let rendered = markdown(&results.reported_run());
+        assert_eq!(rendered.contains("stream layer"), is_marked, "{rendered}");
     }
 }
 
@@ -399,13 +402,13 @@ fn the_caption_of_an_echo_has_the_pace_of_its_lines() {
       duration: 20s
 ")
     .results();
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     for words in [
         "every 250 ms on each stream, at fixed times, 20.0 s with the ramp",
         "as a share of one per period and stream",
         "counts from when it was due, except for what the timer added, at most 2 ms",
     ] {
-        assert!(drawn.contains(words), "{drawn}");
+        assert!(rendered.contains(words), "{rendered}");
     }
 }
 
@@ -426,8 +429,8 @@ fn webrtc_is_compared_with_quic_and_tcp_where_both_are_measured() {
             .changed(".far/", Metric::CpuSecondsPerOperation, 2.0)
             .changed("webrtc-direct.echo", Metric::CpuSecondsPerOperation, 3.0)
     };
-    let drawn = |run: ResultsBuilder| markdown(&run.results().reported_run());
-    let both = drawn(measured(spec));
+    let rendered = |run: ResultsBuilder| markdown(&run.results().reported_run());
+    let both = rendered(measured(spec));
     let row = |transport: &str| {
         format!(
             "| {transport} | 2 × 50 | libp2p → libp2p | 300 % [300, 300] | 100 % [100, 100] | 100 % [100, 100] |"
@@ -442,9 +445,9 @@ fn webrtc_is_compared_with_quic_and_tcp_where_both_are_measured() {
         let rows: Vec<_> = table.lines().filter(|line| line.contains(" × ")).collect();
         assert_eq!(rows, [row("webrtc-direct"), row("webrtc-direct on far")]);
     }
-    let alone = drawn(measured(&spec.replace("quic-v1, ", "")));
+    let alone = rendered(measured(&spec.replace("quic-v1, ", "")));
     assert!(alone.contains("| webrtc-direct | 2 × 50 |"), "{alone}");
-    let failed = drawn(measured(spec).failing("webrtc-direct.echo", Reason::Timeout, "no answer"));
+    let failed = rendered(measured(spec).failing("webrtc-direct.echo", Reason::Timeout, "no answer"));
     for without in [alone, failed] {
         assert!(!without.contains("WebRTC against QUIC"), "{without}");
     }
@@ -466,11 +469,11 @@ fn sentences_of_captions_are_no_longer_than_those_of_documents() {
         "messages: {modes: [serial, serialAck, stream], sizes: [64], count: 10}",
     ] {
         let results = run(&format!("\n  workload: {{{workload}}}\n")).results();
-        let drawn = markdown(&results.reported_run());
-        let tables = drawn.split("\n## ").skip(1);
+        let rendered = markdown(&results.reported_run());
+        let tables = rendered.split("\n## ").skip(1);
         let captions = tables.filter_map(|table| table.split("\n\n").nth(1));
         let captions: Vec<&str> = captions.filter(|text| !text.starts_with('|')).collect();
-        assert!(!captions.is_empty(), "{drawn}");
+        assert!(!captions.is_empty(), "{rendered}");
         for sentence in captions.iter().flat_map(|caption| caption.split(". ")) {
             let words = sentence.split_whitespace();
             let count = words.filter(|word| word.contains(char::is_alphabetic)).count();
@@ -492,9 +495,12 @@ fn long_names_are_wrapped() {
 ")
     .name("a-name-of-sixty-characters-that-some-generator-made-0123456x")
     .results();
-    let drawn = shown(&results, 100);
-    assert!(drawn.lines().all(|line| line.chars().count() <= 100), "{drawn}");
-    assert_snapshot!("long-names.txt", drawn);
+    let rendered = shown(&results, 100);
+    assert!(
+        rendered.lines().all(|line| line.chars().count() <= 100),
+        "{rendered}"
+    );
+    assert_snapshot!("long-names.txt", rendered);
 }
 
 #[test]
@@ -525,10 +531,10 @@ fn the_summary_is_one_line_for_each_metric_of_a_cell() {
 fn a_run_that_has_not_ended_is_not_reported_as_cancelled() {
     let mut results = run(QUICKSTART).results();
     results.conclusion = Some(results.tally().in_progress());
-    let drawn = markdown(&results.reported_run());
+    let rendered = markdown(&results.reported_run());
     assert!(
-        drawn.contains("The run is in progress: ") && !drawn.contains("Cancelled"),
-        "{drawn}"
+        rendered.contains("The run is in progress: ") && !rendered.contains("Cancelled"),
+        "{rendered}"
     );
 }
 
