@@ -75,7 +75,8 @@ pub enum Error {
         .folder.display()
     )]
     Foreign { folder: PathBuf },
-    /// Its results may have something that this version does not know and would lose.
+    /// The results are of a newer version: they may have something that this version does not know and would
+    /// lose.
     #[error(
         "unable to resume {}: a newer version of perfrun ended this run: resume it with that version",
         .folder.display()

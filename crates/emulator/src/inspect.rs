@@ -68,11 +68,11 @@ pub fn inspect(interface: &str) -> Result<Inspection, Error> {
 /// Where an address is, seen from an interface.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AddressLocation {
-    /// Packets to it leave through the interface.
+    /// Packets to the address leave through the interface.
     Behind,
-    /// It belongs to the calling thread's network namespace: packets to it pass no interface.
+    /// The address belongs to the calling thread's network namespace: packets to it pass no interface.
     Own,
-    /// Packets to the peer leave through another interface, or the peer has no route.
+    /// Packets to the address leave through another interface, or it has no route.
     Elsewhere,
 }
 

@@ -45,10 +45,10 @@ pub(crate) struct ExpectationState {
 /// A pair of cells, its pairs of trials, and whether it is settled.
 pub(crate) struct CellPairState<'a> {
     cells: CellPair,
-    /// Its last check.
+    /// The last check of the pair of cells.
     pub(crate) check: InterimCheck,
     pub(crate) pairs: Vec<Pair<'a>>,
-    /// Whether everything about it was settled, at a check whose iterations are complete.
+    /// Whether everything about the pair of cells was settled, at a check whose iterations are complete.
     pub(crate) is_settled: bool,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Analysis<'a> {
         analysis
     }
 
-    /// Of each cell, the number of iterations that it is measured for.
+    /// The number of iterations that each cell is measured for.
     pub(crate) fn iterations(&self) -> Vec<u32> {
         let iterations = |cell| {
             let of_cell = |state: &&CellPairState<'_>| state.cells.cells().any(|own| own == cell);

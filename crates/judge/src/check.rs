@@ -12,9 +12,9 @@ use perfrun_contract::{compare::CONTROL_ALPHA, plan::Plan};
 /// One interim check; the last is at the end of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct InterimCheck {
-    /// The number of iterations that it examines.
+    /// The number of iterations that the check examines.
     pub(crate) iterations: u32,
-    /// Its share of the error.
+    /// The share of the error that the check may use.
     pub(crate) share: f64,
 }
 

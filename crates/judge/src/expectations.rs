@@ -170,8 +170,8 @@ pub(crate) fn evaluate_regressions<T>(
     .collect()
 }
 
-/// Of the pairs in which exactly one trial failed: the probability that the candidate failed in this many or
-/// more, if both sides are equally likely to fail. Source: McNemar, *Note on the Sampling Error of the
+/// The probability that the candidate failed in this many or more of the pairs in which exactly one trial
+/// failed, if both sides are equally likely to fail. Source: McNemar, *Note on the Sampling Error of the
 /// Difference between Correlated Proportions or Percentages*, Psychometrika 12 (1947), in its exact form.
 pub(crate) fn p_of_failures([baseline, candidate]: [usize; 2]) -> f64 {
     let Some(fewer) = candidate.checked_sub(1) else {

@@ -52,7 +52,7 @@ pub(crate) fn test_comparisons<T>(
     test_comparisons_from(inputs, share, PAIRS_MIN as usize)
 }
 
-/// As [`test_comparisons`], where fewer differences than `least` have no finding.
+/// Like [`test_comparisons`], where fewer differences than `least` have no finding.
 pub(crate) fn test_comparisons_from<T>(
     inputs: Vec<(T, ComparisonInput)>,
     share: f64,

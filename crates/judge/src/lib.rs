@@ -85,7 +85,7 @@ pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Inf
 /// What a run has to measure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Needs {
-    /// Of each cell of the plan, the number of iterations that it is measured for.
+    /// The number of iterations that each cell of the plan is measured for.
     pub iterations: Vec<u32>,
     /// The trials that are left out. `None` if all are needed.
     pub not_needed: Option<NotNeeded>,

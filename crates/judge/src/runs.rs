@@ -36,9 +36,9 @@ pub const EARLIER_MIN: usize = 5;
 /// A run as it was planned and measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Its plan.
+    /// The plan of the run.
     pub plan: &'a Plan,
-    /// Its records, in any order.
+    /// The records of its trials, in any order.
     pub records: &'a [TrialRecord],
 }
 

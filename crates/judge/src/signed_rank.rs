@@ -89,8 +89,8 @@ pub struct Location {
 }
 
 impl Location {
-    /// Of these differences, with an interval that misses with probability `alpha`. They may be infinite:
-    /// some infinite ones leave the estimate finite. `None` if there are none.
+    /// The location of these differences, with an interval that misses with probability `alpha`. Differences
+    /// may be infinite: some infinite ones leave the estimate finite. `None` without differences.
     pub fn of(differences: &[f64], alpha: f64) -> Option<Self> {
         let pairs = differences.len() * (differences.len() + 1) / 2;
         let mut averages = Vec::with_capacity(pairs);

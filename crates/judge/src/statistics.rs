@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// Of the values 1 to `count`: its ends are ranks.
+    /// The interval of the median of the values 1 to `count`: its ends are ranks.
     fn interval_of_ranks(count: u32) -> (f64, f64) {
         Statistics::of((1..=count).map(f64::from)).unwrap().ci95.unwrap()
     }

@@ -24,9 +24,9 @@ use crate::{encode, encode_samples};
 /// A run, as far as it got.
 #[derive(Clone, Debug)]
 pub struct RunView {
-    /// Its namespace, or [`LOCAL`](perfrun_contract::metrics::LOCAL).
+    /// The namespace of the run, or [`LOCAL`](perfrun_contract::metrics::LOCAL).
     pub namespace: String,
-    /// Its name.
+    /// The name of the run.
     pub name: String,
     /// What it measures.
     pub workload: &'static str,
@@ -38,11 +38,11 @@ pub struct RunView {
     pub started: Option<f64>,
     /// When it ended.
     pub ended: Option<f64>,
-    /// Its trials.
+    /// The numbers of its trials.
     pub trials: Counts,
     /// Measured iterations of each cell, at least.
     pub iterations: u32,
-    /// Its cells.
+    /// The cells of its plan.
     pub cells: Arc<[Cell]>,
     /// Cells that cannot be measured.
     pub skipped: usize,

@@ -15,7 +15,7 @@ pub(crate) struct Row {
     /// In Unix time.
     timestamp_ms: i64,
     pub(crate) active_streams: u64,
-    /// Of all CPUs, cut to a whole number.
+    /// The load of all CPUs, cut to a whole number.
     pub(crate) cpu_percent: u64,
     /// What the allocator has given out, in the column that had Go's heap.
     pub(crate) heap_bytes: u64,

@@ -91,7 +91,7 @@ impl<'a> RunsComparison<'a> {
         first.into_iter().chain(found).chain(last).collect()
     }
 
-    /// The same beside the table of comparisons, which has the numbers.
+    /// What the comparison found, to stand beside the table of comparisons, which has the numbers.
     fn summary(&self) -> Vec<String> {
         let [first, last] = self
             .about_all()

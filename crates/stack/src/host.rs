@@ -148,7 +148,7 @@ pub struct Reservation {
     pub connection: Option<Box<dyn Connection>>,
 }
 
-/// The other end of a ping.
+/// Which end of a connection answers a ping.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PingTarget {
     /// The peer that was dialled.
@@ -231,7 +231,7 @@ pub struct DialPhases {
 }
 
 impl DialPhases {
-    /// Of a stack that reports nothing but the last step.
+    /// The phases of a dial by a stack that reports nothing but the last step.
     pub(crate) fn of(established: Duration) -> Self {
         Self {
             established,

@@ -67,7 +67,7 @@ fn config(bytes: usize, window: u32) -> HostConfig {
     }
 }
 
-/// Of a host whose peers are in this process.
+/// The configuration of a host whose peers are in this process.
 fn in_process(bytes: usize, window: u32) -> HostConfig {
     HostConfig {
         parameters: Parameters::Messages(Messages {
@@ -168,7 +168,7 @@ async fn send_all(messenger: &mut BoxMessenger, count: u64, bytes: usize, window
     }
 }
 
-/// The other end of [`send_all`].
+/// Acknowledges what [`send_all`] sends from the other end.
 async fn acknowledge_all(messenger: &mut BoxMessenger, count: u64, bytes: usize) {
     for sequence in 0..count {
         assert_eq!(receive(messenger).await, Some(numbered(sequence, bytes)));

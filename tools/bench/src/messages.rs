@@ -19,13 +19,13 @@ use crate::{
     testbed::{Testbed, Unit, pair, print_ratio},
 };
 
-/// Of a window over raw TCP.
+/// The target for a window over raw TCP.
 const STREAM_TARGET: f64 = 0.97;
-/// Of one message at a time over commonware-p2p.
+/// The target for one message at a time over commonware-p2p.
 #[cfg(feature = "commonware")]
 const SERIAL_TARGET: f64 = 0.98;
 const WINDOW: u64 = 64;
-/// As the node's: a quarter of the window.
+/// Messages for each acknowledgement, as in the node: a quarter of the window.
 const ACKNOWLEDGED_EACH: u64 = WINDOW / 4;
 const SIZES: [u64; 3] = [64, 1 << 10, 16 << 10];
 

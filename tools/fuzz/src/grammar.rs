@@ -112,7 +112,8 @@ pub(crate) fn status(bytes: &[u8]) {
     calls::status(status.to_string().as_bytes());
 }
 
-/// One of these values, which the first byte chooses, the other bytes, and most bytes of what they become.
+/// The first byte of an input chooses one of these values. Returns it, the other bytes, and the most bytes
+/// of what they become.
 fn based<'b>(bases: &[Value], bytes: &'b [u8], largest: usize) -> Option<(Value, &'b [u8], usize)> {
     let (first, rest) = bytes.split_first()?;
     let most = if *first < 250 { BYTES } else { largest };

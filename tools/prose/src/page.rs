@@ -1,6 +1,6 @@
 //! The prose of one file as Markdown.
 
-/// As rustfmt.toml and .editorconfig have it.
+/// The last column of comments, as in rustfmt.toml and .editorconfig.
 pub(crate) const COLUMNS: usize = 110;
 
 /// Each text stands on its line of the file, all other lines are empty. What Vale finds has the right line.

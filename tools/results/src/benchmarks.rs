@@ -22,12 +22,12 @@ const NAME: &str = "benchmarks";
 /// Where the output of a benchmark comes from.
 #[derive(Deserialize)]
 struct Origin {
-    /// Those of `cargo xtask`.
+    /// The arguments of `cargo xtask`.
     arguments: Vec<String>,
     commit: String,
     started: String,
     kernel: String,
-    /// The model.
+    /// The model of the CPU.
     cpu: String,
     cpus: usize,
 }

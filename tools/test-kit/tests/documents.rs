@@ -181,7 +181,7 @@ struct Source {
     /// The file and its folders.
     place: BTreeSet<String>,
     text: BTreeSet<String>,
-    /// Those that code defines.
+    /// The words that code defines.
     defined: BTreeSet<String>,
 }
 

@@ -18,13 +18,13 @@ const FOLDER: &str = "docs/results/benchmarks";
 pub(crate) struct Benchmark {
     /// The name in documents. A measured document may have that of a benchmark, so most begin with `bench-`.
     name: String,
-    /// Those of `cargo xtask`.
+    /// The arguments of `cargo xtask`.
     arguments: Vec<String>,
     /// Ends in `-dirty` if the source had changes besides documents.
     commit: String,
     started: String,
     kernel: String,
-    /// The model.
+    /// The model of the CPU.
     cpu: String,
     cpus: usize,
 }

@@ -31,7 +31,7 @@ impl Outcome {
         }
     }
 
-    /// Both as one: the outcome that did not pass wins.
+    /// Both outcomes as one: the one that did not pass wins.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Passed, other) => other,

@@ -224,7 +224,7 @@ fn go_advisories(workspace: &Workspace) -> Result<Outcome> {
             workspace.command(&govulncheck).args(["-C", go::MODULE, "./..."]),
             "update the modules that govulncheck names above",
         ),
-        Database::Silent => Ok(Outcome::Skipped(format!(
+        Database::Unreachable => Ok(Outcome::Skipped(format!(
             "the database of Go's advisories could not be read: {}",
             last_cause(&log).unwrap_or("no answer in time")
         ))),
@@ -237,21 +237,21 @@ fn go_advisories(workspace: &Workspace) -> Result<Outcome> {
 enum Database {
     NoAdvisory,
     Advisories,
-    /// It cannot be reached.
-    Silent,
+    /// The database cannot be reached.
+    Unreachable,
     /// The request was not made.
     Broken,
 }
 
 /// What the exit status and the output of govulncheck mean.
 fn go_database(status: Option<i32>, log: &str) -> Database {
-    /// That of `timeout`.
+    /// The exit status of `timeout`.
     const OVER: i32 = 124;
     match status {
         Some(0) => Database::NoAdvisory,
         Some(3) => Database::Advisories,
-        Some(OVER) => Database::Silent,
-        _ if log.contains("https://vuln.go.dev/") => Database::Silent,
+        Some(OVER) => Database::Unreachable,
+        _ if log.contains("https://vuln.go.dev/") => Database::Unreachable,
         _ => Database::Broken,
     }
 }
@@ -302,8 +302,8 @@ mod tests {
         for (status, log, expected) in [
             (Some(0), "No vulnerabilities found.", Database::NoAdvisory),
             (Some(3), "Vulnerability #1", Database::Advisories),
-            (Some(1), silent, Database::Silent),
-            (Some(124), "", Database::Silent),
+            (Some(1), silent, Database::Unreachable),
+            (Some(124), "", Database::Unreachable),
             (Some(2), "flag provided but not defined", Database::Broken),
             (None, "", Database::Broken),
         ] {

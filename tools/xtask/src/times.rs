@@ -23,12 +23,12 @@ pub(crate) struct Item {
 pub(crate) struct Times(PathBuf);
 
 impl Times {
-    /// Of the step that runs now.
+    /// The file of the step that runs now.
     pub(crate) fn of_step(workspace: &Workspace) -> Result<Self> {
         Ok(Self(workspace.scratch()?.join("times-of-step")))
     }
 
-    /// Of `cargo xtask tools`, which runs beside other steps.
+    /// The file of `cargo xtask tools`, which runs beside other steps.
     pub(crate) fn of_tools(workspace: &Workspace) -> Result<Self> {
         Ok(Self(workspace.scratch()?.join("times-of-tools")))
     }

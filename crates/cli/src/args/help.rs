@@ -245,7 +245,8 @@ mod tests {
             .to_string()
     }
 
-    /// Those in the texts of options and notes: between back quotes, and more than the name of a command.
+    /// Reads the command lines in the texts of options and notes: what is between back quotes, and is more
+    /// than the name of a command.
     #[test]
     fn command_lines_in_texts_are_accepted() {
         let command = Cli::described("perfrun");

@@ -228,7 +228,7 @@ fn scraping(address: &str) -> String {
     )
 }
 
-/// Those of all documents.
+/// The choices on a dashboard for the run of each document.
 fn scopes(from: f64, to: f64) -> [Scope<'static>; 7] {
     [
         ("transfers", "bandwidth"),

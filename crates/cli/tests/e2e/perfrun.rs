@@ -320,7 +320,7 @@ impl Running {
         })
     }
 
-    /// Its processes and namespaces, none of which may be left at the end.
+    /// The processes and namespaces of perfrun, none of which may be left at the end.
     pub(crate) fn belongings(&self) -> Belongings {
         let own = remains::namespaces_of(std::process::id());
         let children = children(self.pid());

@@ -125,10 +125,10 @@ fn started_by(starter: &[&str], command: &Command) -> Command {
     started
 }
 
-/// As `nohup` starts a command.
+/// Starts a command as `nohup` does.
 const NOHUP: [&str; 3] = ["sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""];
 
-/// As a terminal starts a command. These tests may run under `nohup` themselves.
+/// Starts a command as a terminal does. These tests may run under `nohup` themselves.
 const TERMINAL: [&str; 2] = ["env", "--default-signal=HUP"];
 
 #[test]

@@ -90,7 +90,7 @@ impl Lab {
         perfrun(&[arguments, &["--netns", &path(&self.near)]].concat())
     }
 
-    /// Its JSON output.
+    /// The JSON output of `perfrun link show` at the near end.
     pub(crate) fn show(&self) -> Value {
         let shown = self.perfrun(&["link", "show", "--json"]);
         assert!(shown.success, "{shown}");

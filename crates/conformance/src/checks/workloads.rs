@@ -85,7 +85,7 @@ pub(super) fn checks(info: &Info) -> Vec<Check> {
     all
 }
 
-/// Both peers in one process, of a stack that claims messages.
+/// A check with both peers in one process, of a stack that claims messages.
 fn in_process(tested: TestedStack<'_>) -> Option<Check> {
     let TestedStack {
         name: stack,

@@ -53,7 +53,8 @@ pub async fn serve(socket: UdpSocket) -> io::Result<Infallible> {
     }
 }
 
-/// As large as is permitted: datagrams that do not fit look like loss of the link.
+/// Makes the receive buffer of a socket as large as is permitted: datagrams that do not fit look like loss of
+/// the link.
 pub(super) fn enlarge(socket: &UdpSocket) {
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, SOCKET_BUFFER).is_err() {
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(socket, SOCKET_BUFFER);

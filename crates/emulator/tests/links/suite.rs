@@ -125,9 +125,9 @@ pub(crate) fn eventually<T: std::fmt::Debug>(
     settle(what, || (measure(), None), is_right);
 }
 
-/// As [`eventually`], with a witness that tells whether the machine was fit for the measurement, or why not.
-/// On a fit machine the first result is enough if it is right. A wrong result on an unfit machine is void;
-/// after six of these the check is skipped.
+/// Like [`eventually`], with a witness that tells whether the machine was fit for the measurement, or why
+/// not. On a fit machine the first result is enough if it is right. A wrong result on an unfit machine is
+/// void; after six of these the check is skipped.
 pub(crate) fn eventually_if_fit<T: std::fmt::Debug>(
     what: &str,
     mut measure: impl FnMut() -> (T, Result<(), String>),

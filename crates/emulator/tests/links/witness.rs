@@ -100,7 +100,7 @@ fn a_long_pause_is_as_many_late_ones_as_it_is_long() {
 }
 
 impl Lateness {
-    /// Of the CPU that is the latest: a round trip may wait on it.
+    /// The lateness of the CPU that is the latest: a round trip may wait on it.
     fn quantile(&self, share: f64) -> Duration {
         self.latest(|late| {
             let last = late.len().saturating_sub(1);

@@ -14,7 +14,7 @@ pub(super) enum Property {
     Time(Duration),
     Json(Value),
     Bytes(u64),
-    /// Of receiving and of sending, in bytes.
+    /// The limits of buffers for receiving and for sending, in bytes.
     Limits([u64; 2]),
     Switch(bool),
     /// All nodes share one machine, whatever their names are.

@@ -45,7 +45,7 @@ const BAR_ROW: i32 = 28;
 const NAME: i32 = 18;
 /// The least room for the longest bar.
 const ROOM: i32 = 120;
-/// Of a panel: its heading, and the labels below.
+/// Heights in a panel: of its heading, and of the labels below.
 const TOP: i32 = 34;
 const BOTTOM: i32 = 62;
 
@@ -124,7 +124,7 @@ impl Layout {
         self.width - self.left() - 10
     }
 
-    /// Of panels side by side: what their headings take beyond the first lines, and the rest.
+    /// Heights of panels side by side: what their headings take beyond the first lines, and the rest.
     fn heights(&self, line: &[Panel]) -> [i32; 2] {
         let headings = line.iter().map(|panel| panel.title.as_str());
         let bars = line.iter().map(|panel| panel.bars.len()).max().unwrap_or(0);

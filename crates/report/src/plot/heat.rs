@@ -35,7 +35,8 @@ pub(super) struct Square {
 
 const SQUARE: i32 = 46;
 const GAP: i32 = 2;
-/// Of a map: its heading and the title of its rows, the labels of its columns and their title.
+/// Heights in a map: of its heading and the title of its rows, and of the labels of its columns and their
+/// title.
 const TOP: i32 = 50;
 const BOTTOM: i32 = 62;
 

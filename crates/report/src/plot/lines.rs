@@ -89,7 +89,7 @@ pub(super) struct Point {
 }
 
 const PANEL_HEIGHT: i32 = 344;
-/// Of a panel: its heading, the labels of y, those of x.
+/// Margins of a panel: for its heading, for the labels of y, for those of x, and at the end.
 const TOP: i32 = 52;
 const LEFT: i32 = 92;
 const BOTTOM: i32 = 56;

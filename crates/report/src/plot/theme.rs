@@ -71,13 +71,13 @@ impl SeriesStyle {
         marker: Marker::Ring,
     };
 
-    /// Of trials that failed.
+    /// The style of trials that failed.
     pub(super) const FAILED: Self = Self {
         color: SERIES[1],
         marker: Marker::Cross,
     };
 
-    /// Of trials that something disturbed.
+    /// The style of trials that something disturbed.
     pub(super) const DISTURBED: Self = Self {
         color: TEXT,
         marker: Marker::Halo,

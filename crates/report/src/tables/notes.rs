@@ -31,7 +31,7 @@ impl From<Notes> for Vec<String> {
 #[derive(Default)]
 pub(super) struct Standstills<'a> {
     pub(super) trials: u32,
-    /// Those that nothing else disturbed.
+    /// The number of these trials that nothing else disturbed.
     pub(super) only: u32,
     pub(super) longest: Option<&'a Standstill>,
 }

@@ -52,7 +52,7 @@ const OF_PROXY: &str = " of the raw proxy";
 #[derive(Clone, Debug, PartialEq)]
 struct Value {
     pair: String,
-    /// As tables have it. The interval is in the table.
+    /// The value as tables write it. The interval is in the table.
     text: String,
     /// The share of raw, or raw's value. Empty without raw.
     share_or_raw: String,
@@ -91,9 +91,9 @@ enum Separation {
     Apart { first: Group, last: Group },
     /// Some can be told apart, but not the best median from the worst, or one pair overlaps both groups.
     Partly { faster: String, slower: String },
-    /// None can be told apart. Here and below: from which median to which they go, in words.
+    /// No two pairs can be told apart. The text says from which median to which they go.
     Overlapping(String),
-    /// A value lacks an interval.
+    /// A value lacks an interval. The text says from which median to which the values go.
     TooFew(String),
 }
 
@@ -106,7 +106,7 @@ struct Group {
     others: Vec<String>,
 }
 
-/// The sentences. None about values that are not there.
+/// Sentences about which pairs are faster, without those about values that are missing.
 pub(super) fn sentences(index: &ResultsIndex<'_>) -> Vec<String> {
     let cases = cases(index);
     let mut compared = cases.iter().filter(|case| case.is_compared()).peekable();
@@ -143,8 +143,8 @@ pub(super) fn sentences(index: &ResultsIndex<'_>) -> Vec<String> {
     sentences
 }
 
-/// Of each transport the case whose values are furthest apart, before all others one that says which is
-/// faster.
+/// For each transport the case whose values are furthest apart. One that says which is faster is preferred
+/// to all others.
 fn furthest(cases: &[Case]) -> Vec<&Case> {
     let compared = cases.iter().filter(|case| case.is_compared());
     let of_transports = grouped(compared.map(|case| (case.transport, case)));

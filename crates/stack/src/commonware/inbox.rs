@@ -30,7 +30,7 @@ pub(super) struct Inbox {
 
 struct State {
     receiver: Receiver<PublicKey>,
-    /// Those who receive.
+    /// The slots of those who receive, by the peers whose messages they take.
     slots: HashMap<PublicKey, Slot>,
 }
 

@@ -95,7 +95,7 @@ impl Broadcaster for NetworkBroadcaster {
 pub(super) struct Bodies {
     /// Room for the heads of messages. One allocation is enough for 64 of them.
     heads: BytesMut,
-    /// As many as any message needs.
+    /// As many zeros as any message needs.
     zeros: IoBuf,
 }
 

@@ -6,7 +6,7 @@ use commonware_cryptography::ed25519::PublicKey;
 use commonware_p2p::{Address, AddressableManager, AddressableTrackedPeers, authenticated::lookup::Oracle};
 use commonware_utils::ordered::Map;
 
-/// One of the times that a peer was added.
+/// Identifies one of the times that a peer was added.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Registration(u64);
 
@@ -24,7 +24,7 @@ pub(super) enum Origin {
 pub(super) enum Refused {
     /// The host has as many peers as it can have.
     Full,
-    /// It has the host's own key.
+    /// The peer has the host's own key.
     Own,
 }
 

@@ -1,6 +1,6 @@
 //! The allocator of glibc.
 
-/// As results name it.
+/// The name of the allocator in results.
 pub const NAME: &str = "glibc";
 
 /// Bytes that the program has allocated and not freed, with what the allocator adds to each piece. Never

@@ -5,7 +5,7 @@ use std::ptr;
 use tikv_jemalloc_ctl::{epoch, stats};
 use tikv_jemallocator::Jemalloc;
 
-/// As results name it.
+/// The name of the allocator in results.
 pub const NAME: &str = "jemalloc";
 
 #[global_allocator]

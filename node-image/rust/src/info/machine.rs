@@ -39,7 +39,7 @@ pub(super) fn mitigations() -> Option<String> {
     describe_mitigations(&states.collect())
 }
 
-/// Those that are mitigated, and those that are not. `None` if the CPU has no vulnerability.
+/// The vulnerabilities that are mitigated, and those that are not. `None` if the CPU has no vulnerability.
 fn describe_mitigations(states: &BTreeMap<String, String>) -> Option<String> {
     let parts = [("Mitigation", "on for"), ("Vulnerable", "off for")].map(|(state, words)| {
         let those = states.iter().filter(|(_, text)| text.starts_with(state));

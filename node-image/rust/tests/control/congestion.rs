@@ -9,7 +9,7 @@ use perfrun_contract::{
 
 use crate::support::*;
 
-/// Both ends of a small transfer with these settings.
+/// The outcomes of both ends of a small transfer with these settings.
 async fn transfer(pair: &Pair, stack: Stack, transport: Transport, settings: &StackSettings) -> [Outcome; 2] {
     let parameters = bandwidth(Protocol::Perf, Direction::Both, Amount::Count(100_000), 2);
     let with_settings = |request: TrialRequest| TrialRequest {

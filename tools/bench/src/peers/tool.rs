@@ -204,7 +204,7 @@ fn last(printed: &str) -> Option<serde_json::Value> {
         .find(|line| line["type"] == "final")
 }
 
-/// Of a line `… Uploaded 64.00 MiB bytes in 0.1234s bandwidth …`.
+/// The seconds in a line `… Uploaded 64.00 MiB bytes in 0.1234s bandwidth …`.
 fn seconds_of_log(printed: &str, verb: &str) -> Option<f64> {
     let (_, after) = printed.split_once(verb)?;
     let (_, after) = after.split_once(" in ")?;

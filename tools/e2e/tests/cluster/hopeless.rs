@@ -70,7 +70,7 @@ fn a_template_that_spreads_clients_like_the_operator_runs() {
     });
 }
 
-/// Its plan would fill the memory of the operator, and of the next leader.
+/// A document whose plan would fill the memory of the operator, and of the next leader.
 const TOO_LARGE: &str = include_str!("../../../../crates/api/tests/api/too-large.yaml");
 
 #[test]

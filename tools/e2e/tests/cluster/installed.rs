@@ -78,7 +78,7 @@ fn any_schema() -> Result<JSONSchemaProps> {
 
 /// Changes the schema of PerfRuns, and returns the previous one.
 ///
-/// It acts as helm does, keeping helm's field manager, so that helm works afterwards.
+/// Does so as helm does, under helm's field manager, so that helm works afterwards.
 async fn set_schema(scene: &Scene, schema: JSONSchemaProps) -> Result<JSONSchemaProps> {
     let crds: Api<CustomResourceDefinition> = Api::all(scene.client());
     let name = "perfruns.perfrun.io";

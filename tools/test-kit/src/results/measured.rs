@@ -25,9 +25,9 @@ use perfrun_contract::{
 #[derive(Default)]
 struct Trial<'a> {
     key: &'a str,
-    /// Of client and server, in gigabits per second.
+    /// The speeds of client and server, in gigabits per second.
     speed: [f64; 2],
-    /// Of a round trip, in seconds.
+    /// The time of a round trip, in seconds.
     latency: f64,
     /// Samples that each node takes.
     intervals: u64,
@@ -37,7 +37,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Of a transfer of these bytes `up` or `down`, in bytes per second.
+    /// The rate of a transfer of these bytes `up` or `down`, in bytes per second.
     fn rate(&self, what: &str, bytes: f64) -> f64 {
         let [sender, receiver] = self.speed;
         let asymmetry = match what {

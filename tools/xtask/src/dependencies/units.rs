@@ -147,7 +147,7 @@ fn place(path: &Path, from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Whether compilers replace this file and never write into it: libraries, and programs of build scripts.
-/// They write into lists of sources, cargo into fingerprints, and build scripts into their output.
+/// Compilers write into lists of sources, cargo into fingerprints, and build scripts into their output.
 fn is_replaced(path: &Path) -> bool {
     if path.extension().is_some_and(|end| end == "d") {
         return false;
