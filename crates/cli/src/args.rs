@@ -35,7 +35,8 @@ pub use self::cells::Where;
 pub use self::cluster::{Cancel, Columns, Get, GetResults, List, Logs, Output, Target, Watch};
 pub use self::comparison::ComparisonOptions;
 pub use self::link::{
-    ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, Peer, ProbeLink, SetLink, ShowLink,
+    ClearLink, Expected, ImpairmentOptions, LinkCommand, NetworkNamespace, PeerAddress, ProbeLink, SetLink,
+    ShowLink,
 };
 pub use self::reference::reference;
 pub use self::usage::InvalidCommandLine;

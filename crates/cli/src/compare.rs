@@ -251,7 +251,7 @@ impl Sides {
             Format::Md => compared.markdown(),
             Format::Json => {
                 let folders = |kept: &[KeptRun]| kept.iter().map(|kept| kept.path.clone()).collect();
-                let output = Output {
+                let output = ComparisonOutput {
                     basis: compared.basis.as_ref(),
                     baselines: folders(&self.baselines),
                     candidates: folders(&self.candidates),
@@ -284,7 +284,7 @@ impl Sides {
 /// What JSON has of a comparison of runs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Output<'a> {
+struct ComparisonOutput<'a> {
     basis: &'a str,
     baselines: Vec<PathBuf>,
     candidates: Vec<PathBuf>,

@@ -46,7 +46,7 @@ use rustix::{
 };
 use thiserror::Error;
 
-use self::engine::{Command, Engine, ImpairedRoutes, Report};
+use self::engine::{Command, Engine, EngineCounts, ImpairedRoutes};
 use crate::{
     interface::{self, Interface},
     netlink::{self, Netlink},
@@ -167,7 +167,7 @@ impl Userspace {
         }
         self.send(Command::Set(Box::new(impaired_routes(links, self.seed))))?;
         // The reply comes after the links have been replaced.
-        self.report()?;
+        self.read_counts()?;
         if keep {
             self.tap.keep_super_packets(true).map_err(Error::MakeTap)?;
         }
@@ -184,7 +184,7 @@ impl Userspace {
     pub(crate) fn reset_counts(&mut self) -> Result<(), Error> {
         self.send(Command::ResetCounts)?;
         // The reply comes after the counts have been reset.
-        self.report()?;
+        self.read_counts()?;
         self.overflowed_before = interface::find(&mut self.interface.netlink, DEVICE)?.tx_dropped;
         Ok(())
     }
@@ -193,30 +193,30 @@ impl Userspace {
     pub(crate) fn reseed(&mut self, seed: u64) -> Result<(), Error> {
         self.send(Command::Reseed(seed))?;
         // The reply comes after the seed has been set.
-        self.report().map(drop)
+        self.read_counts().map(drop)
     }
 
     /// The state of the links since counting began.
     pub(crate) fn state(&mut self) -> Result<LinkState, Error> {
-        let report = self.report()?;
+        let counts = self.read_counts()?;
         let tap = interface::find(&mut self.interface.netlink, DEVICE)?;
         Ok(LinkState {
             link: self.links.clone(),
             backend: ActiveBackend::Userspace,
             mode: self.links.mode(),
-            traffic: report.counts.into_iter().map(Traffic::Userspace).collect(),
+            traffic: counts.counts.into_iter().map(Traffic::Userspace).collect(),
             worker: Some(Worker {
-                scheduling: report.scheduling,
+                scheduling: counts.scheduling,
                 lateness: Lateness {
-                    frames: report.lateness.len(),
-                    p50_ns: report.lateness.value_at_percentile(50.0),
-                    p99_ns: report.lateness.value_at_percentile(99.0),
-                    max_ns: report.lateness.max(),
+                    frames: counts.lateness.len(),
+                    p50_ns: counts.lateness.value_at_percentile(50.0),
+                    p99_ns: counts.lateness.value_at_percentile(99.0),
+                    max_ns: counts.lateness.max(),
                 },
                 overflowed: tap.tx_dropped.saturating_sub(self.overflowed_before),
-                unmatched: report.unmatched,
-                refused: report.refused,
-                cpu_ns: report.cpu,
+                unmatched: counts.unmatched,
+                refused: counts.refused,
+                cpu_ns: counts.cpu,
             }),
         })
     }
@@ -294,9 +294,9 @@ impl Userspace {
         Ok(())
     }
 
-    fn report(&mut self) -> Result<Report, Error> {
+    fn read_counts(&mut self) -> Result<EngineCounts, Error> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.send(Command::Report(sender))?;
+        self.send(Command::ReadCounts(sender))?;
         receiver
             .recv_timeout(ANSWER_TIMEOUT)
             .map_err(|_| self.thread_error())

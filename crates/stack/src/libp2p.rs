@@ -103,7 +103,7 @@ pub(super) async fn start(
             let (circuits, client) = libp2p::relay::client::new(local);
             let both = relay::with_circuits(carrier, circuits, &keypair, limits)?;
             swarm_setup
-                .run(both, relay::Peer::new(behaviour, client), local)
+                .run(both, relay::RelayClient::new(behaviour, client), local)
                 .await?
         }
     };

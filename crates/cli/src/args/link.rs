@@ -92,7 +92,7 @@ pub struct ProbeLink {
     pub serve: bool,
     /// Address of the end that answers (default port: 7065).
     #[arg(long, required_unless_present = "serve", value_name = "ADDRESS[:PORT]")]
-    pub to: Option<Peer>,
+    pub to: Option<PeerAddress>,
     /// Also answer, in this network namespace.
     #[arg(long, value_name = "NAME|PATH", conflicts_with = "to_pid")]
     pub to_netns: Option<String>,
@@ -101,7 +101,7 @@ pub struct ProbeLink {
     pub to_pid: Option<u32>,
     /// Address of this end [default: chosen by the routing table].
     #[arg(long, value_name = "ADDRESS[:PORT]")]
-    pub from: Option<Peer>,
+    pub from: Option<PeerAddress>,
     /// Expected impairment of packets to the other end.
     #[arg(long, value_name = "FIGURES")]
     pub forward: Option<Expected>,
@@ -265,14 +265,14 @@ impl FromStr for Expected {
     }
 }
 
-/// An address with or without a port.
+/// The address of a peer, with or without a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Peer {
+pub struct PeerAddress {
     pub address: IpAddr,
     pub port: Option<u16>,
 }
 
-impl FromStr for Peer {
+impl FromStr for PeerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -363,13 +363,13 @@ mod tests {
     #[test]
     fn peers_have_a_port_or_not() {
         let peer = |text: &str| {
-            let peer: Peer = text.parse().unwrap();
+            let peer: PeerAddress = text.parse().unwrap();
             (peer.address.to_string(), peer.port)
         };
         assert_eq!(peer("10.0.0.2"), ("10.0.0.2".to_owned(), None));
         assert_eq!(peer("10.0.0.2:7"), ("10.0.0.2".to_owned(), Some(7)));
         assert_eq!(peer("fd00::2"), ("fd00::2".to_owned(), None));
         assert_eq!(peer("[fd00::2]:7"), ("fd00::2".to_owned(), Some(7)));
-        assert!("eth0".parse::<Peer>().is_err());
+        assert!("eth0".parse::<PeerAddress>().is_err());
     }
 }

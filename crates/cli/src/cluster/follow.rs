@@ -98,7 +98,7 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
             }
             None => bail!("failed to watch perfrun/{name}: the client stopped; try again"),
         };
-        let Some(now) = same(run, observed) else {
+        let Some(now) = if_same_run(run, observed) else {
             return Ok(Followed::Deleted);
         };
         let now = readable(now)?;
@@ -108,8 +108,8 @@ async fn to_the_end(cluster: &Cluster, run: &PerfRun, screen: &Screen) -> anyhow
     }
 }
 
-/// A run of the same name that was created later is another run.
-fn same(run: &PerfRun, observed: Option<MaybeRun>) -> Option<MaybeRun> {
+/// What was observed, if it is of this run. A run of the same name that was created later is another run.
+fn if_same_run(run: &PerfRun, observed: Option<MaybeRun>) -> Option<MaybeRun> {
     observed.filter(|observed| run.uid().is_none() || observed.uid() == run.uid())
 }
 

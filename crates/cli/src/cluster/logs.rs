@@ -83,7 +83,7 @@ impl Request<'_> {
                 prefix: (sources.len() > 1).then(|| source.prefix(width)),
                 source: source.clone(),
             };
-            copy.once().await?;
+            copy.copy_so_far().await?;
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Request<'_> {
                     prefix: self.node.is_none().then(|| source.prefix(width)),
                     source,
                 };
-                copies.tasks.spawn(copy.until_it_ends());
+                copies.tasks.spawn(copy.copy_until_end());
             }
         }
     }

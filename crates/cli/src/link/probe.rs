@@ -19,7 +19,7 @@ use tokio::net::UdpSocket;
 
 use super::words;
 use crate::{
-    args::{self, NetworkNamespace, Peer},
+    args::{self, NetworkNamespace, PeerAddress},
     output::{block_on, write_to_stdout},
 };
 
@@ -57,14 +57,14 @@ async fn answer(args: &args::ProbeLink) -> anyhow::Result<u8> {
 }
 
 /// What was measured, and how it compares with what was expected.
-struct Report {
+struct ProbeOutcome {
     measurement: Measurement,
     /// The rate towards this end. `None` unless this command is both ends and a rate is expected.
     rate_backward: Option<Rate>,
     verdict: Option<ProbeVerdict>,
 }
 
-async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
+async fn measure_link(args: &args::ProbeLink, to: PeerAddress) -> anyhow::Result<u8> {
     let expected = |expected: &Option<args::Expected>| expected.clone().map(|expected| expected.0);
     // The measurement is of the link, not of how fast a CPU wakes up.
     let _awake = AwakeCpus::keep();
@@ -103,7 +103,7 @@ async fn measure_link(args: &args::ProbeLink, to: Peer) -> anyhow::Result<u8> {
         }
         rate_backward = measured.rate;
     }
-    let outcome = Report {
+    let outcome = ProbeOutcome {
         measurement,
         rate_backward,
         verdict,
@@ -134,7 +134,7 @@ async fn measure_backward(
     args: &args::ProbeLink,
     there: &NetworkNamespace,
     here: SocketAddr,
-    to: Peer,
+    to: PeerAddress,
     forward: &Impairment,
     backward: &Impairment,
 ) -> anyhow::Result<(ProbePlan, Measurement)> {
@@ -168,7 +168,7 @@ fn bind(namespace: &NetworkNamespace, address: SocketAddr) -> anyhow::Result<Udp
     Ok(UdpSocket::from_std(socket)?)
 }
 
-fn object(outcome: &Report) -> serde_json::Value {
+fn object(outcome: &ProbeOutcome) -> serde_json::Value {
     let mut object = json!({"measurement": outcome.measurement});
     if let Some(rate) = outcome.rate_backward {
         object["rateBackward"] = json!(rate);
@@ -180,7 +180,7 @@ fn object(outcome: &Report) -> serde_json::Value {
     object
 }
 
-fn text(outcome: &Report) -> String {
+fn text(outcome: &ProbeOutcome) -> String {
     let Measurement {
         round_trip,
         forward,

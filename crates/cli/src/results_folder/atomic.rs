@@ -46,11 +46,11 @@ fn write_unnamed(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_data()?;
     match link(&file, path) {
         Err(rustix::io::Errno::EXIST) => {
-            let beside = beside(path);
+            let draft = draft_path(path);
             // A process that was killed before its last step may have left one behind.
-            let _ = fs::remove_file(&beside);
-            link(&file, &beside)?;
-            fs::rename(&beside, path)
+            let _ = fs::remove_file(&draft);
+            link(&file, &draft)?;
+            fs::rename(&draft, path)
         }
         linked => Ok(linked?),
     }
@@ -58,19 +58,20 @@ fn write_unnamed(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// For file systems without unnamed files: writes a file beside the target and renames it at the end.
 fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = beside(path);
-    let written = File::create(&beside).and_then(|mut file| {
+    let draft = draft_path(path);
+    let written = File::create(&draft).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_data()?;
-        fs::rename(&beside, path)
+        fs::rename(&draft, path)
     });
     if written.is_err() {
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&draft);
     }
     written
 }
 
-fn beside(path: &Path) -> std::path::PathBuf {
+/// The path beside a file at which its new content is written before it replaces the file.
+fn draft_path(path: &Path) -> std::path::PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.new"))
 }

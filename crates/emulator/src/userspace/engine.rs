@@ -56,7 +56,7 @@ pub(super) enum Command {
     /// Starts the random decisions of this seed.
     Reseed(u64),
     /// Requests a report.
-    Report(SyncSender<Report>),
+    ReadCounts(SyncSender<EngineCounts>),
     /// Drops the frames that it holds, and ends.
     Stop,
 }
@@ -88,7 +88,7 @@ impl ImpairedRoutes {
         }
     }
 
-    fn towards(&self, address: IpAddr) -> Option<usize> {
+    fn route_towards(&self, address: IpAddr) -> Option<usize> {
         let by_prefix = || {
             let mut peers = self.by_prefix.iter();
             peers
@@ -105,7 +105,7 @@ fn random(seed: u64, route: u64) -> Random {
 }
 
 /// The counts since counting began.
-pub(super) struct Report {
+pub(super) struct EngineCounts {
     pub(super) counts: Vec<PacketCounts>,
     pub(super) unmatched: u64,
     pub(super) refused: u64,
@@ -116,7 +116,7 @@ pub(super) struct Report {
 }
 
 /// A frame in flight.
-struct Held {
+struct HeldFrame {
     /// The buffer, which may be longer than the frame.
     buffer: Box<[u8]>,
     length: usize,
@@ -134,7 +134,7 @@ pub(super) struct Engine {
     scheduling: Scheduling,
     routes: ImpairedRoutes,
     generation: u64,
-    queue: DueQueue<Held>,
+    queue: DueQueue<HeldFrame>,
     alarm: Alarm,
     /// The buffer for the next frame.
     buffer: Box<[u8]>,
@@ -258,9 +258,9 @@ impl Engine {
                         state.reseed(random(seed, number));
                     }
                 }
-                Command::Report(to) => {
+                Command::ReadCounts(to) => {
                     // The requester may have stopped waiting.
-                    let _ = to.try_send(Report {
+                    let _ = to.try_send(EngineCounts {
                         counts: self.routes.impaired.iter().map(ImpairedRoute::counts).collect(),
                         unmatched: self.unmatched,
                         refused: self.refused,
@@ -306,7 +306,7 @@ impl Engine {
             return;
         };
         let packet = frame::measure(frame);
-        let Some(route) = self.routes.towards(destination) else {
+        let Some(route) = self.routes.route_towards(destination) else {
             // Filters and links change one after the other; a peer that was just removed is not impaired.
             self.unmatched += u64::from(packet.packets);
             let buffer = frame.into();
@@ -340,7 +340,7 @@ impl Engine {
     }
 
     fn hold(&mut self, buffer: Box<[u8]>, length: usize, packet: Packet, route: Option<usize>, due: Nanos) {
-        let held = Held {
+        let held = HeldFrame {
             buffer,
             length,
             packet,

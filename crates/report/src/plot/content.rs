@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     order::{distinct, grouped},
-    tables::{Pair, ResultsIndex},
+    tables::{ResultsIndex, StackPair},
     units::{self, Scale},
 };
 
@@ -24,15 +24,15 @@ const BAR_NAME_MAX: usize = 41;
 const LEGEND_NAME_MAX: usize = 83;
 
 /// Each pair has one look in all plots of a run.
-fn style(index: &ResultsIndex<'_>, pair: Pair<'_>) -> SeriesStyle {
-    match index.pair_index(pair) {
+fn style(index: &ResultsIndex<'_>, pair: StackPair<'_>) -> SeriesStyle {
+    match index.stack_pair_index(pair) {
         Some(number) => SeriesStyle::series(number),
         None => SeriesStyle::RAW,
     }
 }
 
 /// The name and the look of a pair's series.
-pub(super) fn series(index: &ResultsIndex<'_>, pair: Pair<'_>, points: Vec<Point>) -> Series {
+pub(super) fn series(index: &ResultsIndex<'_>, pair: StackPair<'_>, points: Vec<Point>) -> Series {
     Series {
         name: name(pair, LEGEND_NAME_MAX),
         style: style(index, pair),
@@ -75,7 +75,7 @@ impl Sweep<'_> {
     fn panel(&self, index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>) -> Option<lines::Panel> {
         let cells = panel_cells.cells.iter();
         let measured = cells.filter_map(|cell| Some((*cell, index.row(cell, panel_cells.metric)?)));
-        let pairs = grouped(measured.map(|(cell, row)| (Pair::of(cell), (cell, row))));
+        let pairs = grouped(measured.map(|(cell, row)| (StackPair::of(cell), (cell, row))));
         let cells = pairs.iter().flat_map(|(_, of_pair)| of_pair);
         let mut x = distinct(cells.filter_map(|(cell, _)| (self.x_of)(&cell.parameters)));
         x.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -177,7 +177,7 @@ pub(super) fn bar_plot<K: PartialEq>(
 fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Metric>) -> Vec<Bar> {
     let bar = |cell: &&Cell| {
         let row = index.row(cell, panel_cells.metric)?;
-        let pair = Pair::of(cell);
+        let pair = StackPair::of(cell);
         let value = units::text(row.unit, row.median);
         let (whisker, label) = match up_to.map(|metric| index.row(cell, metric)) {
             None => (interval(row), value),
@@ -205,7 +205,7 @@ fn bars(index: &ResultsIndex<'_>, panel_cells: &PanelCells<'_>, up_to: Option<Me
 }
 
 /// A pair's name in at most `longest` characters. What one side does not need, the other gets.
-pub(super) fn name(pair: Pair<'_>, longest: usize) -> String {
+pub(super) fn name(pair: StackPair<'_>, longest: usize) -> String {
     if pair.raw {
         return theme::shortened(&pair.label(), longest);
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     order::distinct,
-    tables::{Pair, ResultsIndex},
+    tables::{ResultsIndex, StackPair},
 };
 
 /// Fewer samples of a trial show no course.
@@ -125,7 +125,7 @@ fn points(index: &ResultsIndex<'_>, cells: &[&Cell], metric: Metric) -> Vec<Seri
                 None => {}
             }
         }
-        all.push(series(index, Pair::of(cell), of_cell));
+        all.push(series(index, StackPair::of(cell), of_cell));
     }
     let remarks = [
         ("disturbed", SeriesStyle::DISTURBED, disturbed),
@@ -159,7 +159,7 @@ pub(super) fn nodes(
                 continue;
             }
             let title = format!("{path}, {load}, {role}");
-            let line_of = |cell: &Cell, points| series(index, Pair::of(cell), points);
+            let line_of = |cell: &Cell, points| series(index, StackPair::of(cell), points);
             panels.extend(time_panel(index, &cells, role, (y_title, value), title, line_of));
         }
     }
@@ -172,7 +172,7 @@ pub(super) fn nodes(
 pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option<Plot> {
     let (y_title, _, value) = quantity;
     let all = index.cells(|parameters| matches!(parameters, Parameters::Echo(_)));
-    let pairs = distinct(all.iter().map(|cell| Pair::of(cell)));
+    let pairs = distinct(all.iter().map(|cell| StackPair::of(cell)));
     let families = distinct(all.iter().map(|cell| family(cell)));
     let transports = distinct(all.iter().map(|cell| cell.transport));
     // Each transport has one look in all panels.
@@ -215,8 +215,13 @@ pub(super) fn transports(index: &ResultsIndex<'_>, quantity: Quantity) -> Option
 }
 
 /// What cells share that differ in their transports only.
-fn family(cell: &Cell) -> (Pair<'_>, &str, IpFamily, &Parameters) {
-    (Pair::of(cell), &cell.network, cell.ip_family, &cell.parameters)
+fn family(cell: &Cell) -> (StackPair<'_>, &str, IpFamily, &Parameters) {
+    (
+        StackPair::of(cell),
+        &cell.network,
+        cell.ip_family,
+        &cell.parameters,
+    )
 }
 
 fn over_time(
@@ -252,7 +257,7 @@ pub(super) fn payload(index: &ResultsIndex<'_>) -> Option<Plot> {
             continue;
         };
         let title = format!("{path}, {}", cell.parameters);
-        let line_of = |cell: &Cell, points| series(index, Pair::of(cell), points);
+        let line_of = |cell: &Cell, points| series(index, StackPair::of(cell), points);
         panels.extend(time_panel(
             index,
             &cells,

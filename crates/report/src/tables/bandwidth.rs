@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::{Direction, Timing},
 };
 
-use super::{Grid, Notes, Pair, ResultsIndex, Style};
+use super::{Grid, Notes, ResultsIndex, StackPair, Style};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -130,7 +130,7 @@ struct Line<'a> {
 
 /// Rows and columns that the tables of a group share.
 struct Layout<'a> {
-    pairs: Vec<Pair<'a>>,
+    stack_pairs: Vec<StackPair<'a>>,
     /// A line for each operation: `both` is an upload and a download.
     operations: Vec<Line<'a>>,
     /// A line for each cell, for what is measured once in it.
@@ -185,7 +185,7 @@ impl<'a> Layout<'a> {
         operations.sort_by_key(|line: &Line<'_>| names.iter().position(|name| *name == line.operation));
         let timed = |p: &Parameters| matches!(p.transfer(), Some((_, Amount::Seconds(_), _)));
         Self {
-            pairs: grid.pairs.clone(),
+            stack_pairs: grid.stack_pairs.clone(),
             operations,
             transfers,
             has_streams: grid.lines.iter().any(|line| line.1.streams() > 1),
@@ -198,9 +198,14 @@ impl<'a> Layout<'a> {
     }
 
     fn without_raw(&self) -> Self {
-        let pairs = self.pairs.iter().copied().filter(|pair| !pair.raw).collect();
+        let stack_pairs = self
+            .stack_pairs
+            .iter()
+            .copied()
+            .filter(|pair| !pair.raw)
+            .collect();
         Self {
-            pairs,
+            stack_pairs,
             operations: vec![],
             transfers: vec![],
             ..*self
@@ -220,7 +225,7 @@ impl<'a> Layout<'a> {
         keys.extend(self.has_streams.then_some("Streams"));
         keys.push("Transport");
         let rows = lines.iter().map(|line| {
-            let values = self.pairs.iter().map(|&pair| {
+            let values = self.stack_pairs.iter().map(|&pair| {
                 let cell = index.cell(pair, line.path, line.parameters);
                 cell.and_then(|cell| value(&mut notes, cell, line))
                     .unwrap_or_else(|| {
@@ -231,7 +236,7 @@ impl<'a> Layout<'a> {
             });
             self.keys(line).into_iter().chain(values).collect()
         });
-        let names = self.pairs.iter().map(|pair| pair.header());
+        let names = self.stack_pairs.iter().map(|pair| pair.header());
         Table {
             has_pairs_across: true,
             ..Table::new(Kind::Companion, &keys, names, rows)
@@ -289,7 +294,7 @@ fn latency(index: &ResultsIndex<'_>, grid: &Grid<'_>, caption: &str) -> Option<T
             ("total", Metric::TotalSeconds),
         ] {
             let values: Vec<Option<table::Field>> = grid
-                .pairs
+                .stack_pairs
                 .iter()
                 .map(|&pair| {
                     let cell = index.cell(pair, path, parameters)?;

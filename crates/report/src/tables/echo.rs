@@ -8,7 +8,7 @@ use perfrun_contract::{
     units::Unit,
 };
 
-use super::{FAILURES, Notes, Pair, Ratios, ResultsIndex, detail, key_fields};
+use super::{FAILURES, Notes, Ratios, ResultsIndex, StackPair, detail, key_fields};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -113,7 +113,7 @@ fn webrtc_against(
             transport,
             ..Path::of(cell)
         };
-        let other = index.cell(Pair::of(cell), path, &cell.parameters)?;
+        let other = index.cell(StackPair::of(cell), path, &cell.parameters)?;
         let shares = columns.map(|(_, metric)| {
             let share = ratios.share(cell, other, metric)?;
             Some(index.share_of(&mut notes, cell, (transport.as_ref(), other), metric, share))
@@ -172,7 +172,7 @@ fn published_table(mut sides: Vec<Side<'_>>, title: &str, caption: &str) -> Opti
     let rows = sides.iter().map(|(cell, side, rows)| {
         let keys = [
             Path::of(cell).to_string().into(),
-            Pair::of(cell).header().into(),
+            StackPair::of(cell).header().into(),
             format!("{}\n{side}", cell.parameters).into(),
         ];
         let values = columns.iter().map(|(_, of, unit)| {

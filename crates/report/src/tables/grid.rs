@@ -4,7 +4,7 @@ use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, summa
 
 use super::{
     notes::Notes,
-    results_index::{Pair, ResultsIndex, Style},
+    results_index::{ResultsIndex, StackPair, Style},
 };
 use crate::{
     order::distinct,
@@ -14,7 +14,7 @@ use crate::{
 
 /// Columns and rows of a table that has a column for each pair.
 pub(crate) struct Grid<'a> {
-    pub(crate) pairs: Vec<Pair<'a>>,
+    pub(crate) stack_pairs: Vec<StackPair<'a>>,
     pub(crate) lines: Vec<(Path<'a>, &'a Parameters)>,
 }
 
@@ -25,7 +25,7 @@ impl<'a> Grid<'a> {
         let paths = paths(cells);
         let parameters = distinct(cells.iter().map(|cell| &cell.parameters)).into_iter();
         Self {
-            pairs: distinct(cells.iter().map(|cell| Pair::of(cell))),
+            stack_pairs: distinct(cells.iter().map(|cell| StackPair::of(cell))),
             lines: parameters
                 .flat_map(|p| paths.iter().map(move |&path| (path, p)))
                 .collect(),
@@ -34,7 +34,7 @@ impl<'a> Grid<'a> {
 
     /// The names of the columns.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
-        self.pairs.iter().map(|pair| pair.header())
+        self.stack_pairs.iter().map(|pair| pair.header())
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn key_fields(cell: &Cell, load: impl Into<table::Field>) -> Vec<tabl
     vec![
         Path::of(cell).to_string().into(),
         load.into(),
-        Pair::of(cell).header().into(),
+        StackPair::of(cell).header().into(),
     ]
 }
 
@@ -92,7 +92,7 @@ pub(super) fn detail<'a>(
     let mut notes = Notes::default();
     let rows = cells.iter().map(|cell| {
         let values = columns.iter().map(|(_, metric)| {
-            let missing = || index.missing(Pair::of(cell), Path::of(cell), &cell.parameters);
+            let missing = || index.missing(StackPair::of(cell), Path::of(cell), &cell.parameters);
             let measured = index.row(cell, Metric::ClientPeakRss).is_some();
             index
                 .value(&mut notes, cell, *metric, Style::Scaled)

@@ -8,7 +8,7 @@ use perfrun_contract::{
     workload::MessageMode,
 };
 
-use super::{Column, FAILURES, Grid, Notes, Pair, ResultsIndex, detail};
+use super::{Column, FAILURES, Grid, Notes, ResultsIndex, StackPair, detail};
 use crate::{
     path::Path,
     table::{self, Kind, Table},
@@ -77,7 +77,7 @@ fn table(index: &ResultsIndex<'_>, cells: &[&Cell], title: &str, columns: &[Colu
     let caption = format!("{}. {}", sent(first), method(cells));
     let key = |cell: &Cell| {
         let [mode, size] = keys(&cell.parameters);
-        let (path, pair) = (Path::of(cell).to_string(), Pair::of(cell).header());
+        let (path, pair) = (Path::of(cell).to_string(), StackPair::of(cell).header());
         vec![path.into(), mode, size, pair.into()]
     };
     let names = ["Transport", "Mode", "Size", "Stacks"];
@@ -142,7 +142,7 @@ fn shares(index: &ResultsIndex<'_>, cells: &[&Cell]) -> Option<Table> {
     let grid = Grid::new(&measured);
     let mut notes = Notes::default();
     let rows = grid.lines.iter().map(|&(path, parameters)| {
-        let values = grid.pairs.iter().map(|&pair| {
+        let values = grid.stack_pairs.iter().map(|&pair| {
             let share = index
                 .cell(pair, path, parameters)
                 .and_then(|cell| index.share(&mut notes, cell, Metric::MessagesPerSecond));

@@ -6,7 +6,7 @@ use perfrun_contract::{
     plan::Cell,
 };
 
-use super::{FAILURES, Pair, ResultsIndex, detail};
+use super::{FAILURES, ResultsIndex, StackPair, detail};
 use crate::{path::Path, table::Table, units};
 
 pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
@@ -25,7 +25,12 @@ pub(super) fn tables(index: &ResultsIndex<'_>) -> Vec<Table> {
         0.0 => "without a pause".to_owned(),
         seconds => format!("every {}", units::text(units::Unit::Seconds, seconds)),
     };
-    let key = |cell: &Cell| vec![Path::of(cell).to_string().into(), Pair::of(cell).header().into()];
+    let key = |cell: &Cell| {
+        vec![
+            Path::of(cell).to_string().into(),
+            StackPair::of(cell).header().into(),
+        ]
+    };
     let columns = [
         ("p50", Metric::RoundTripP50),
         ("p90", Metric::RoundTripP90),

@@ -12,7 +12,7 @@ use perfrun_contract::{
 };
 use perfrun_judge::phrase;
 
-use super::{Notes, Pair, ResultsIndex, Style, paths};
+use super::{Notes, ResultsIndex, StackPair, Style, paths};
 use crate::{
     order::{distinct, grouped},
     path::Path,
@@ -299,7 +299,7 @@ fn value(index: &ResultsIndex<'_>, cell: &Cell, metric: Metric) -> Option<Value>
     let ends = row.ci95_low.zip(row.ci95_high).filter(|_| !metric.is_whole());
     let ends = ends.map(|(low, high)| ((sign * low).min(sign * high), (sign * low).max(sign * high)));
     Some(Value {
-        pair: Pair::of(cell).label(),
+        pair: StackPair::of(cell).label(),
         text: value.text,
         share_or_raw,
         goodness: sign * row.median,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use perfrun_contract::{metric::Metric, parameters::Parameters, plan::Cell, role::Role, workload::RelayPath};
 
-use super::{FAILURES, Notes, Pair, Ratios, ResultsIndex, Style, detail};
+use super::{FAILURES, Notes, Ratios, ResultsIndex, StackPair, Style, detail};
 use crate::{
     order::grouped,
     path::Path,
@@ -44,7 +44,7 @@ fn transfer_key(cell: &Cell) -> Vec<table::Field> {
     };
     vec![
         Path::of(cell).to_string().into(),
-        Pair::of(cell).header().into(),
+        StackPair::of(cell).header().into(),
         path.into(),
         units::size(load.bytes).into(),
     ]
@@ -123,7 +123,9 @@ fn direct<'a>(cell: &Cell, cells: &[&'a Cell]) -> Option<&'a Cell> {
         load.path = RelayPath::Direct;
     }
     let same = |other: &&&Cell| {
-        Pair::of(other) == Pair::of(cell) && Path::of(other) == Path::of(cell) && other.parameters == wanted
+        StackPair::of(other) == StackPair::of(cell)
+            && Path::of(other) == Path::of(cell)
+            && other.parameters == wanted
     };
     cells.iter().find(same).copied()
 }
@@ -135,7 +137,7 @@ fn level_key(cell: &Cell) -> Vec<table::Field> {
     };
     vec![
         Path::of(cell).to_string().into(),
-        Pair::of(cell).header().into(),
+        StackPair::of(cell).header().into(),
         sinks.to_string().into(),
         sources.to_string().into(),
     ]
@@ -213,8 +215,8 @@ struct Level<'a> {
 pub(super) fn saturation(index: &ResultsIndex<'_>) -> Vec<String> {
     let ratios = Ratios::new(index);
     let cells = levels(index).into_iter();
-    let groups = grouped(cells.map(|cell| ((Pair::of(cell), Path::of(cell)), cell)));
-    let says = |((pair, path), cells): &((Pair<'_>, Path<'_>), Vec<&Cell>)| {
+    let groups = grouped(cells.map(|cell| ((StackPair::of(cell), Path::of(cell)), cell)));
+    let says = |((pair, path), cells): &((StackPair<'_>, Path<'_>), Vec<&Cell>)| {
         let levels = cells.iter().filter_map(|cell| {
             let (sinks, _) = cell.parameters.sinks_and_sources()?;
             let value = |metric| Some(index.row(cell, metric)?.median);

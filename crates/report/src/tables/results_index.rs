@@ -35,7 +35,7 @@ pub(crate) struct ResultsIndex<'a> {
     needed: Vec<u32>,
     records: Vec<Vec<&'a TrialRecord>>,
     /// Pairs that are not the raw reference, in the plan's order.
-    pairs: Vec<Pair<'a>>,
+    stack_pairs: Vec<StackPair<'a>>,
     /// How many measured trials completed, and how many of them something disturbed. The tally of the results
     /// counts warm-up as well.
     completed: usize,
@@ -44,15 +44,15 @@ pub(crate) struct ResultsIndex<'a> {
     everywhere: Vec<Flag>,
 }
 
-/// Client and server as they head a column.
+/// A pair of stacks, client and server, as it heads a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Pair<'a> {
+pub(crate) struct StackPair<'a> {
     pub(crate) client: &'a str,
     pub(crate) server: &'a str,
     pub(crate) raw: bool,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> StackPair<'a> {
     pub(crate) fn of(cell: &'a Cell) -> Self {
         Self {
             client: &cell.client.0,
@@ -140,7 +140,7 @@ impl<'a> ResultsIndex<'a> {
             cell_indices,
             needed,
             records,
-            pairs: distinct(compared.map(Pair::of)),
+            stack_pairs: distinct(compared.map(StackPair::of)),
             completed: completed.len(),
             disturbed: completed.iter().filter(is_disturbed).count(),
             everywhere: vec![],
@@ -230,8 +230,8 @@ impl<'a> ResultsIndex<'a> {
     }
 
     /// The index of a pair among those that are not the raw reference.
-    pub(crate) fn pair_index(&self, pair: Pair<'_>) -> Option<usize> {
-        self.pairs.iter().position(|known| *known == pair)
+    pub(crate) fn stack_pair_index(&self, pair: StackPair<'_>) -> Option<usize> {
+        self.stack_pairs.iter().position(|known| *known == pair)
     }
 
     fn cell_index(&self, id: &str) -> Option<usize> {
@@ -245,7 +245,12 @@ impl<'a> ResultsIndex<'a> {
 
     /// The cell of a table's row and column. The raw reference stands beside every transport that
     /// is compared with it.
-    pub(crate) fn cell(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> Option<&'a Cell> {
+    pub(crate) fn cell(
+        &self,
+        pair: StackPair<'_>,
+        path: Path<'_>,
+        parameters: &Parameters,
+    ) -> Option<&'a Cell> {
         self.cell_called(&id(pair, path, parameters))
     }
 
@@ -343,7 +348,12 @@ impl<'a> ResultsIndex<'a> {
     }
 
     /// Why there is no value.
-    pub(crate) fn missing(&self, pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> table::Field {
+    pub(crate) fn missing(
+        &self,
+        pair: StackPair<'_>,
+        path: Path<'_>,
+        parameters: &Parameters,
+    ) -> table::Field {
         let id = id(pair, path, parameters);
         match self.cell_index(&id) {
             Some(cell_index) if self.results.tally.failed_of_cell(cell_index) > 0 => "failed".into(),
@@ -439,7 +449,7 @@ impl<'a> Ratios<'a> {
 }
 
 /// The id that a cell with this pair, path and load has, whether or not the plan has the cell.
-fn id(pair: Pair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
+fn id(pair: StackPair<'_>, path: Path<'_>, parameters: &Parameters) -> String {
     let path = if pair.raw { path.raw() } else { path };
     let key = CellKey {
         client: pair.client,

@@ -47,7 +47,7 @@ fn clock(cells: &[&Cell]) -> &'static str {
     }
 }
 
-/// The published shape: counts down, pairs across.
+/// The published shape: counts down, pairs of stacks across.
 fn means(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Table {
     let mut grid = Grid::new(cells);
     let paths = distinct(grid.lines.iter().map(|line| line.0));
@@ -56,7 +56,7 @@ fn means(index: &ResultsIndex<'_>, cells: &[&Cell], caption: &str) -> Table {
     let mut notes = Notes::default();
     let rows = grid.lines.iter().map(|&(path, parameters)| {
         let count = parameters.streams();
-        let values = grid.pairs.iter().map(|&pair| {
+        let values = grid.stack_pairs.iter().map(|&pair| {
             let cell = index.cell(pair, path, parameters);
             cell.and_then(|cell| index.value(&mut notes, cell, Metric::OpenMean, Style::Scaled))
                 .unwrap_or_else(|| index.missing(pair, path, parameters))

@@ -31,7 +31,7 @@ pub(super) struct Relay {
 /// The behaviour of a host that others dial, or that dials others, through a relay.
 #[derive(NetworkBehaviour)]
 #[behaviour(to_swarm = "Event", prelude = "libp2p::swarm::derive_prelude")]
-pub(super) struct Peer {
+pub(super) struct RelayClient {
     inner: Behaviour,
     client: client::Behaviour,
 }
@@ -71,7 +71,7 @@ impl Relay {
     }
 }
 
-impl Peer {
+impl RelayClient {
     pub(super) fn new(inner: Behaviour, client: client::Behaviour) -> Self {
         Self { inner, client }
     }
@@ -90,7 +90,7 @@ impl StreamHost for Relay {
     }
 }
 
-impl StreamHost for Peer {
+impl StreamHost for RelayClient {
     fn inner(&mut self) -> &mut Behaviour {
         &mut self.inner
     }

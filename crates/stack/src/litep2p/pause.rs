@@ -49,7 +49,7 @@ impl Pausing {
     /// Follows the opening of a connection. Between the two kinds of events, litep2p does not turn to another
     /// connection.
     fn follow(&self, event: &Event<'_>) {
-        let mut message = Message::default();
+        let mut message = EventMessage::default();
         event.record(&mut message);
         match &*message.0 {
             // The COOKIE ACK still waits to be sent.
@@ -135,9 +135,9 @@ impl Subscriber for Pausing {
 
 /// The message of an event.
 #[derive(Default)]
-struct Message(String);
+struct EventMessage(String);
 
-impl Visit for Message {
+impl Visit for EventMessage {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}");

@@ -135,18 +135,18 @@ impl Host for Tcp {
     }
 
     async fn dial(&self, address: &str) -> Result<Box<dyn Connection>, Error> {
-        let peer = Peer::parse(address)?;
+        let target = DialTarget::parse(address)?;
         let started = Instant::now();
-        let dialled = within(DIAL_TIMEOUT, connect(peer, &self.congestion)).await;
+        let dialled = within(DIAL_TIMEOUT, connect(target, &self.congestion)).await;
         let first = dialled.map_err(|reason| Error::dial(address, reason))?;
         let established = started.elapsed();
         Ok(Box::new(Dialled {
-            peer,
+            target,
             congestion: self.congestion.clone(),
             first: Mutex::new(Some(first)),
             phases: DialPhases {
                 transport: Some(established),
-                relay: peer.behind.map(|_| established),
+                relay: target.behind.map(|_| established),
                 established,
             },
         }))
@@ -174,15 +174,15 @@ impl Host for Tcp {
 /// Separates the address of a proxy and that of the peer behind it.
 const CIRCUIT: &str = "/p2p-circuit";
 
-/// The target of a connection.
+/// What a host dials: a peer, or a proxy with a peer behind it.
 #[derive(Clone, Copy)]
-struct Peer {
+struct DialTarget {
     socket: SocketAddr,
     /// The nonce of the proxy at `socket`, and the peer behind it. `None` without a proxy.
     behind: Option<(Nonce, SocketAddr)>,
 }
 
-impl Peer {
+impl DialTarget {
     fn parse(text: &str) -> Result<Self, Error> {
         let (socket, behind) = match text.split_once(CIRCUIT) {
             Some((relay, behind)) => {
@@ -196,7 +196,7 @@ impl Peer {
 }
 
 struct Dialled {
-    peer: Peer,
+    target: DialTarget,
     congestion: congestion::Tcp,
     /// The dialled connection, until it becomes the first stream.
     first: Mutex<Option<TcpStream>>,
@@ -217,7 +217,7 @@ impl Connection for Dialled {
         if let Some(first) = first {
             return Ok(Box::new(first));
         }
-        let opened = within(OPEN_TIMEOUT, connect(self.peer, &self.congestion)).await;
+        let opened = within(OPEN_TIMEOUT, connect(self.target, &self.congestion)).await;
         Ok(Box::new(opened.map_err(Error::Open)?))
     }
 
@@ -225,12 +225,12 @@ impl Connection for Dialled {
     async fn close(self: Box<Self>) {}
 }
 
-async fn connect(peer: Peer, congestion: &congestion::Tcp) -> Result<TcpStream, String> {
+async fn connect(target: DialTarget, congestion: &congestion::Tcp) -> Result<TcpStream, String> {
     let connected = async {
-        let mut stream = TcpStream::connect(peer.socket).await?;
+        let mut stream = TcpStream::connect(target.socket).await?;
         stream.set_nodelay(true)?;
         congestion.set_up(&stream)?;
-        if let Some((nonce, behind)) = peer.behind {
+        if let Some((nonce, behind)) = target.behind {
             target::write_target(&mut stream, nonce, behind).await?;
         }
         Ok(stream)

@@ -39,14 +39,14 @@ pub(super) async fn run(
         return broadcast(setup, peers, load, measurements).await;
     }
     let (distribution, exchanges) = if setup.parameters.is_in_process() {
-        let mut pairs = vec![];
+        let mut opened = vec![];
         for peer in peers {
-            pairs.push(Pair::open(setup, peer).await?);
+            opened.push(InProcessExchange::open(setup, peer).await?);
         }
-        let tasks = pairs
+        let tasks = opened
             .into_iter()
             .zip(peers)
-            .map(|(pair, peer)| peer.host.runtime().spawn(pair.run(*load)));
+            .map(|(exchange, peer)| peer.host.runtime().spawn(exchange.run(*load)));
         (Distribution::OneWay, joined(tasks).await?)
     } else {
         let opens = peers
@@ -65,7 +65,7 @@ pub(super) async fn run(
         });
         (Distribution::RoundTrip, joined(tasks).await?)
     };
-    measurements.upload = Some(together(exchanges.iter().map(|(exchanged, _)| *exchanged)));
+    measurements.upload = Some(as_one_transfer(exchanges.iter().map(|(exchanged, _)| *exchanged)));
     for (_, times) in &exchanges {
         measurements.add(distribution, times);
     }
@@ -101,7 +101,9 @@ async fn broadcast(
         tokio::spawn(run)
     });
     let broadcasts = joined(tasks).await?;
-    measurements.upload = Some(together(broadcasts.iter().map(|(exchanged, _)| *exchanged)));
+    measurements.upload = Some(as_one_transfer(
+        broadcasts.iter().map(|(exchanged, _)| *exchanged),
+    ));
     for (_, refused) in broadcasts.iter().filter(|(_, refused)| *refused > 0) {
         measurements.count_refusals("message", "the stack does not accept it", *refused);
     }
@@ -116,7 +118,7 @@ async fn joined<T>(tasks: impl Iterator<Item = JoinHandle<Result<T, Failed>>>) -
 }
 
 /// The exchanges of all peers as one transfer: they begin together.
-fn together(exchanges: impl Iterator<Item = Exchanged>) -> Transfer {
+fn as_one_transfer(exchanges: impl Iterator<Item = Exchanged>) -> Transfer {
     exchanges.fold(Transfer::default(), |all, exchanged| Transfer {
         bytes: all.bytes + exchanged.bytes,
         seconds: all.seconds.max(exchanged.time.as_secs_f64()),
@@ -141,14 +143,14 @@ async fn open(setup: &Setup, connection: &dyn Connection) -> Result<BoxMessenger
     Ok(messenger)
 }
 
-/// Both ends of an exchange.
-struct Pair {
+/// An exchange whose two ends are in this process.
+struct InProcessExchange {
     client: BoxMessenger,
     server: ServerEnd,
     observer: Arc<Observer>,
 }
 
-impl Pair {
+impl InProcessExchange {
     /// Opens an exchange and takes the server's end. Some stacks do not report a stream before its first
     /// message, so that message is sent here.
     async fn open(setup: &Setup, peer: &Peer) -> Result<Self, Failed> {

@@ -50,13 +50,13 @@ pub(super) struct PodNode {
     name: String,
     token: String,
     control: SocketAddr,
-    seen: watch::Receiver<Seen>,
-    /// They watch the pod and forward connections, until the node is dropped.
+    seen_pod: watch::Receiver<SeenPod>,
+    /// Tasks that watch the pod and forward connections, until the node is dropped.
     tasks: JoinSet<()>,
 }
 
-/// The last that was seen of a pod.
-struct Seen {
+/// A pod as it was seen last.
+struct SeenPod {
     pod: Pod,
     is_deleted: bool,
 }
@@ -73,12 +73,12 @@ impl PodNode {
         let (name, pods) = (pod.name_any(), cluster.pods());
         let creation = Call::of("create", "pods", &name);
         let created = cluster.call(&creation, pods.create(&parameters(), pod)).await?;
-        let (sender, seen) = watch::channel(Seen {
+        let (sender, seen_pod) = watch::channel(SeenPod {
             pod: created,
             is_deleted: false,
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(pods.clone(), name.clone(), sender));
+        tasks.spawn(watch_pod(pods.clone(), name.clone(), sender));
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.context("failed to listen on 127.0.0.1 for a forwarded port")?;
         let mut node = Self {
@@ -86,7 +86,7 @@ impl PodNode {
             name,
             token: token.to_owned(),
             control: listener.local_addr().context("the listener has no address")?,
-            seen,
+            seen_pod,
             tasks,
         };
         node.until_ready(suite, limit).await?;
@@ -98,26 +98,26 @@ impl PodNode {
     }
 
     async fn until_ready(&self, suite: &Suite, limit: Duration) -> anyhow::Result<()> {
-        let mut seen = self.seen.clone();
-        let mut said = None;
+        let mut seen_pod = self.seen_pod.clone();
+        let mut announced = None;
         let ready = async {
             loop {
-                match state(&seen.borrow_and_update().pod) {
+                match state(&seen_pod.borrow_and_update().pod) {
                     PodState::Ready(_) => return Ok(()),
                     PodState::Gone(trouble) => return Err(anyhow!(trouble.message)),
-                    PodState::Stuck(trouble) if said != Some(trouble.reason) => {
-                        said = Some(trouble.reason);
+                    PodState::Stuck(trouble) if announced != Some(trouble.reason) => {
+                        announced = Some(trouble.reason);
                         suite.print_line(&trouble.message);
                     }
                     PodState::Stuck(_) | PodState::Starting => {}
                 }
-                seen.changed().await.context("the pod is no longer watched")?;
+                seen_pod.changed().await.context("the pod is no longer watched")?;
             }
         };
         if let Ok(ready) = timeout(limit, ready).await {
             return ready;
         }
-        let problem = obstacle(&self.seen.borrow().pod);
+        let problem = obstacle(&self.seen_pod.borrow().pod);
         let log = self.log_tail().await;
         let log = if log.is_empty() {
             log
@@ -136,8 +136,8 @@ impl PodNode {
             tracing::warn!(%error, "a pod is left until the end of the suite");
             return;
         }
-        let mut seen = self.seen.clone();
-        let gone = seen.wait_for(|seen| seen.is_deleted);
+        let mut seen_pod = self.seen_pod.clone();
+        let gone = seen_pod.wait_for(|seen_pod| seen_pod.is_deleted);
         if timeout(grace + GONE_TIMEOUT, gone).await.is_err() {
             tracing::warn!(pod = self.name, "a deleted pod does not go");
         }
@@ -155,10 +155,10 @@ impl RunningNode for PodNode {
     }
 
     fn ended(&self) -> Option<String> {
-        let seen = self.seen.borrow();
-        match state(&seen.pod) {
+        let seen_pod = self.seen_pod.borrow();
+        match state(&seen_pod.pod) {
             PodState::Gone(trouble) => Some(trouble.message),
-            _ if seen.is_deleted => Some(format!("pod {} was deleted", self.name)),
+            _ if seen_pod.is_deleted => Some(format!("pod {} was deleted", self.name)),
             _ => None,
         }
     }
@@ -186,7 +186,7 @@ impl RunningNode for PodNode {
 
     async fn stop(&self, grace: Duration) -> bool {
         self.end(grace).await;
-        exited_before_the_kill(&self.seen.borrow().pod)
+        exited_before_the_kill(&self.seen_pod.borrow().pod)
     }
 }
 
@@ -204,7 +204,7 @@ pub(super) async fn delete(cluster: &Cluster, name: &str, grace_seconds: u32) ->
 }
 
 /// Follows a pod to its end, and beyond outages of the API server.
-async fn follow(pods: Api<Pod>, name: String, seen: watch::Sender<Seen>) {
+async fn watch_pod(pods: Api<Pod>, name: String, seen_pod: watch::Sender<SeenPod>) {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = watcher(pods, config).default_backoff().boxed();
     let mut is_listed = false;
@@ -212,14 +212,14 @@ async fn follow(pods: Api<Pod>, name: String, seen: watch::Sender<Seen>) {
         match event {
             Ok(Event::Apply(pod) | Event::InitApply(pod)) => {
                 is_listed = true;
-                seen.send_modify(|seen| seen.pod = pod);
+                seen_pod.send_modify(|seen_pod| seen_pod.pod = pod);
             }
             Ok(Event::Delete(pod)) => {
                 let is_deleted = true;
-                seen.send_replace(Seen { pod, is_deleted });
+                seen_pod.send_replace(SeenPod { pod, is_deleted });
             }
             Ok(Event::Init) => is_listed = false,
-            Ok(Event::InitDone) if !is_listed => seen.send_modify(|seen| seen.is_deleted = true),
+            Ok(Event::InitDone) if !is_listed => seen_pod.send_modify(|seen_pod| seen_pod.is_deleted = true),
             Ok(Event::InitDone) => {}
             Err(error) => tracing::debug!(%error, "the watch of a pod ended"),
         }

@@ -34,7 +34,7 @@ pub(super) struct Copy {
 
 impl Copy {
     /// Copies the log so far.
-    pub(super) async fn once(&self) -> anyhow::Result<()> {
+    pub(super) async fn copy_so_far(&self) -> anyhow::Result<()> {
         let params = LogParams {
             container: Some(CONTAINER.to_owned()),
             ..LogParams::default()
@@ -56,7 +56,7 @@ impl Copy {
     }
 
     /// Copies until the container has ended. Continues at the last line when the connection breaks.
-    pub(super) async fn until_it_ends(self) -> anyhow::Result<()> {
+    pub(super) async fn copy_until_end(self) -> anyhow::Result<()> {
         let mut last: Option<Timestamp> = None;
         loop {
             // Checked first, so that lines logged before the end are not missed.
