@@ -9,8 +9,8 @@ pub(crate) struct Table {
     pub title: String,
     /// What holds for all of its values; empty: nothing.
     pub caption: String,
-    /// How many of the first columns name a row. They are repeated where a table is drawn as several groups of
-    /// columns.
+    /// How many of the first columns name a row. They are repeated where a table is drawn as several groups
+    /// of columns.
     pub keys: usize,
     /// Names of the columns; a line break is where a narrow column may break.
     pub header: Vec<String>,

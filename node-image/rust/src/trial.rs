@@ -80,7 +80,7 @@ impl TrialTimeout {
 
     /// Turns a failure at `now` into a timeout if the time is up. After its process or machine was suspended,
     /// a trial may find that its connections are broken before it finds that its time is up.
-    fn as_timeout_if_exceeded(self, Failed(original): Failed, now: Instant) -> Failed {
+    fn classify_failure(self, Failed(original): Failed, now: Instant) -> Failed {
         Failed(if now.saturating_duration_since(self.begun) < self.limit {
             original
         } else {
@@ -282,13 +282,13 @@ impl RunningTrial {
     ) -> Result<(), Failed> {
         let ready = |addresses| self.listens(addresses);
         let served = workload::serve(setup, listening, ready, self.finish.cancelled(), measurements).await;
-        served.map_err(|failed| self.as_timeout_if_exceeded(failed))
+        served.map_err(|failed| self.classify_failure(failed))
     }
 
     async fn run_relay(&self, setup: &Setup, measurements: &mut Measurements) -> Result<(), Failed> {
         let ready = |addresses| self.listens(addresses);
         let relayed = workload::serve_relay(setup, ready, self.finish.cancelled(), measurements).await;
-        relayed.map_err(|failed| self.as_timeout_if_exceeded(failed))
+        relayed.map_err(|failed| self.classify_failure(failed))
     }
 
     fn listens(&self, addresses: Vec<String>) {
@@ -344,7 +344,7 @@ impl RunningTrial {
         served.measurements = server_measurements;
         let failures = [
             ran.err(),
-            ended.map_err(|failed| self.as_timeout_if_exceeded(failed)).err(),
+            ended.map_err(|failed| self.classify_failure(failed)).err(),
         ];
         let root = failures
             .into_iter()
@@ -353,8 +353,8 @@ impl RunningTrial {
         root.map_or(Ok(()), Err)
     }
 
-    fn as_timeout_if_exceeded(&self, failed: Failed) -> Failed {
-        self.timeout.as_timeout_if_exceeded(failed, Instant::now())
+    fn classify_failure(&self, failed: Failed) -> Failed {
+        self.timeout.classify_failure(failed, Instant::now())
     }
 
     async fn run_client(
@@ -364,10 +364,10 @@ impl RunningTrial {
         peers: u32,
         measurements: &mut Measurements,
     ) -> Result<(), Failed> {
-        let as_timeout = |failed| self.as_timeout_if_exceeded(failed);
+        let classify = |failed| self.classify_failure(failed);
         let mut client = Client::prepare(setup, servers, peers, measurements)
             .await
-            .map_err(as_timeout)?;
+            .map_err(classify)?;
         self.progress
             .send_modify(|progress| progress.state = TrialState::Ready);
         let mut start = self.start.subscribe();
@@ -383,7 +383,7 @@ impl RunningTrial {
         let begun = Instant::now();
         // Both are set once: a trial runs once.
         let _ = self.begun.set((clock::nanoseconds(begun), begun));
-        let ran = client.run().await.map_err(as_timeout).map(|took| {
+        let ran = client.run().await.map_err(classify).map(|took| {
             let _ = self.took.set(took);
         });
         self.observer.finish();
@@ -521,7 +521,7 @@ mod tests {
         let limit = Duration::from_secs(2);
         let judged = |after| {
             let broken = Failed(failure(Reason::StreamFailed, "broken"));
-            let Failed(failure) = TrialTimeout { limit, begun }.as_timeout_if_exceeded(broken, begun + after);
+            let Failed(failure) = TrialTimeout { limit, begun }.classify_failure(broken, begun + after);
             (failure.reason, failure.message)
         };
         let early = judged(limit - Duration::from_nanos(1));

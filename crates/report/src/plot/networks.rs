@@ -27,8 +27,8 @@ struct Grid<'a> {
     networks: Vec<(GridPoint, &'a str)>,
 }
 
-/// A point of a grid, on which a network stands: what a round trip takes longer, and the shares of packets that
-/// are lost on the way to servers and back.
+/// A point of a grid, on which a network stands: what a round trip takes longer, and the shares of packets
+/// that are lost on the way to servers and back.
 #[derive(Clone, Copy, PartialEq)]
 struct GridPoint {
     delay: Duration,

@@ -171,7 +171,8 @@ impl Case {
     }
 }
 
-/// A metric and a pair of stacks that is alone in its cases, and its values, each with the suffix of its case.
+/// A metric and a pair of stacks that is alone in its cases, and its values, each with the suffix of its
+/// case.
 type Range<'a> = ((Metric, &'a str), Vec<(&'a str, &'a Value)>);
 
 /// From which median to which each pair goes. Empty if a case has several pairs, or if there are too many
