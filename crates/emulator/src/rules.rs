@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_take_turns() {
+    fn a_new_rule_set_has_priorities_that_no_other_has() {
         let present = |priority| KernelFilter {
             priority,
             ether_type: 0x0800,

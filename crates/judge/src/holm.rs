@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_those_of_r() {
+    fn adjusted_probabilities_are_those_of_r() {
         // p.adjust(c(0.01, 0.02, 0.03, 0.04, 0.05), "holm") and p.adjust(c(0.4, 0.001, 0.3, 0.02), "holm")
         for (given, expected) in [
             (

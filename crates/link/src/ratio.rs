@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn scaled_as_the_kernel_does() {
+    fn ratios_are_scaled_as_the_kernel_scales_them() {
         // `tc qdisc add … netem loss 1%` sends 42949673.
         assert_eq!(Ratio::from_percent(1.0).unwrap().to_scaled(), 42_949_673);
         assert_eq!(Ratio::ONE.to_scaled(), u32::MAX);

@@ -48,7 +48,7 @@ fn the_successor_of_a_killed_agent_impairs_before_it_is_called() {
 }
 
 #[test]
-fn an_emulator_that_failed_is_another_instance_and_makes_room() {
+fn after_a_failure_of_the_emulator_the_instance_changes_and_links_can_be_set_again() {
     in_namespace(async |folder| {
         let agent = Agent::start(folder).await;
         agent.put(&delay(25)).await;

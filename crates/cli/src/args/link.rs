@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_impairments_are_refused_with_the_reason() {
         for (text, words) in [
             ("dealy=25ms", "--dealy"),
             ("delay=25", "25ms"),

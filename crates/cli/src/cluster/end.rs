@@ -40,7 +40,7 @@ mod tests {
     use super::{super::status::tests::run, *};
 
     #[test]
-    fn only_success_is_zero() {
+    fn only_a_succeeded_run_without_a_failed_verdict_has_exit_status_0() {
         assert_eq!(exit_status(Some(Phase::Succeeded), None), SUCCESS);
         for (verdict, status) in [
             (Some(Verdict::Pass), SUCCESS),

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn otherwise_names_are_listed_up_to_a_limit() {
+    fn without_a_similar_name_all_names_are_listed_up_to_a_limit() {
         assert_eq!(
             advice(&[]),
             ", which has no runs: choose another namespace with -n"

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_a_line() {
+    fn each_run_is_a_line_of_the_list() {
         let waits = "Provisioned=Unknown WaitingForOtherRuns ";
         let waiting = row_of(run(Some("Pending"), (0, 0), &[waits]));
         let unseen = row_of(run(None, (0, 0), &[]));

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_a_line() {
+    fn each_route_of_a_link_is_a_line() {
         let shown = text("eth0", &kernel());
         assert_eq!(
             shown,

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_disk_has_is_refused() {
+    fn a_reservation_that_the_disk_cannot_hold_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         drop(reserve(folder.path(), 1 << 20).unwrap());
         assert!(reserve(folder.path(), 1 << 62).is_err());

@@ -262,7 +262,7 @@ fn a_report_may_show_some_cells() {
 }
 
 #[test]
-fn a_report_of_something_else_is_refused() {
+fn a_report_of_what_is_not_results_is_refused() {
     let scratch = Scratch::new();
     scratch.write("document.yaml", &document::run("no-results").text());
     scratch.write("old.json", "{}");

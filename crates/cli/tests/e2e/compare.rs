@@ -582,7 +582,7 @@ fn history_is_a_line_for_each_run_cell_and_metric() {
 }
 
 #[test]
-fn kept_runs_are_results_as_published() {
+fn runs_that_tests_keep_fit_the_published_schema() {
     let Kept(results) = run(&compared(), 1, as_fast);
     let json = Kept(results).json().to_string();
     assert!(crate::perfrun::parsed(&json).judged.is_some());

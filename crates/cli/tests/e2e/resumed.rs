@@ -182,7 +182,7 @@ fn a_complete_run_is_resumed_with_the_exit_status_of_its_verdict() {
 }
 
 #[test]
-fn something_else_than_a_run_is_refused() {
+fn a_folder_without_a_run_is_not_resumed() {
     let scratch = Scratch::new();
     for folder in [".", "nowhere"] {
         let ended = scratch.call(&["run", "--resume", folder]).expect(1);

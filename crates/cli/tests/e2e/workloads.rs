@@ -334,7 +334,7 @@ fn an_echo_is_written_in_the_published_columns() {
 }
 
 #[test]
-fn clients_are_their_own_servers_in_memory() {
+fn a_client_is_its_own_server_on_the_memory_transport() {
     let document = document::run("in-process")
         .with(
             "matrix",

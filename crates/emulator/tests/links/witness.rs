@@ -89,7 +89,7 @@ fn since(due: Instant, now: Instant) -> Vec<Duration> {
 }
 
 #[test]
-fn a_long_pause_is_as_many_late_ones_as_it_is_long() {
+fn a_pause_counts_as_one_late_wake_up_for_each_period_that_it_lasts() {
     let due = Instant::now();
     let milliseconds = |late: [u64; 3]| late.map(Duration::from_millis);
     assert_eq!(

@@ -205,7 +205,7 @@ fn costs_are_better_the_lower_they_are() {
 }
 
 #[test]
-fn swapping_the_two_turns_every_finding_around() {
+fn swapping_baseline_and_candidate_reverses_every_finding() {
     let run = Run::new(&[0.9, 1.1, 1.0], 20);
     let mut swapped = Run {
         plan: run.plan.clone(),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_of_it_arrives_and_no_more_is_read() {
+    async fn all_test_data_arrive_and_no_more_is_read() {
         for pipe in PIPES {
             for bytes in SIZES {
                 let (ours, theirs) = duplex(pipe);

@@ -161,7 +161,7 @@ async fn libp2p_accepts_a_burst_of_ten_streams_and_litep2p_of_256() {
 }
 
 #[tokio::test]
-async fn both_report_addresses_that_peers_can_dial_when_they_listen_on_all_interfaces() {
+async fn libp2p_and_litep2p_report_addresses_that_peers_can_dial_when_they_listen_on_all_interfaces() {
     let _shared = DESCRIPTORS.read().await;
     for stack in SERVERS {
         let any = HostConfig {

@@ -191,7 +191,7 @@ fn a_link_agent_that_is_killed_takes_its_link_over_and_the_trial_is_repeated() {
 }
 
 #[test]
-fn a_client_that_is_replaced_is_measured_over_links_that_are() {
+fn links_of_a_replaced_client_are_measured_before_its_trial_is_repeated() {
     e2e(async |scene| {
         let pod = in_a_trial(scene, "replaced").await?;
         scene

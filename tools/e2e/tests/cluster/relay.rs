@@ -22,7 +22,7 @@ template: {link: {realTime: true}}
 ";
 
 #[test]
-fn a_relay_far_away_costs_its_links() {
+fn a_relay_far_away_adds_the_delays_of_its_links() {
     e2e(async |scene| {
         scene.create("relayed", FAR).await?;
         let run = scene.succeeded("relayed", seconds(120)).await?;
