@@ -143,13 +143,13 @@ mod tests {
         let refusal = |text: &str| max_regression(text).unwrap_err();
         assert!(refusal("uploadGoodput").contains("for example uploadGoodput=10%"));
         for metric in ["goodput", "clientCpuCores", "newer"] {
-            let said = refusal(&format!("{metric}=10%"));
-            assert!(said.contains(&format!("{metric:?} is not a metric")), "{said}");
+            let refused = refusal(&format!("{metric}=10%"));
+            assert!(refused.contains(&format!("{metric:?} is not a metric")), "{refused}");
             assert!(
-                said.contains("uploadGoodput, uploadSeconds, downloadGoodput"),
-                "{said}"
+                refused.contains("uploadGoodput, uploadSeconds, downloadGoodput"),
+                "{refused}"
             );
-            assert!(!said.contains(", clientCpuCores"), "{said}");
+            assert!(!refused.contains(", clientCpuCores"), "{refused}");
         }
         let share = refusal("uploadGoodput=10");
         assert!(

@@ -71,13 +71,13 @@ mod tests {
 
     #[test]
     fn the_message_after_a_cancel_follows_the_phase_of_the_run() {
-        for (phase, said) in [
+        for (phase, message) in [
             ("Cancelled", "was cancelled after 12/40 trials"),
             ("Succeeded", "ended before it could be cancelled (Succeeded)"),
             ("Hibernating", "has ended as Hibernating"),
         ] {
             let run = run(Some(phase), (11, 1), &["Complete=True Unspecified "]);
-            assert_eq!(end(&StatusSummary::of(&run)), said);
+            assert_eq!(end(&StatusSummary::of(&run)), message);
         }
     }
 }

@@ -216,8 +216,8 @@ impl Lines {
                 .map(|point| (x_at(point.x), y_at(point.y)))
                 .collect();
             // A remark would hide what it is about.
-            let said = series.points.iter().filter(|_| !series.style.is_remark());
-            for (point, (x, y)) in said.zip(&points) {
+            let hinted = series.points.iter().filter(|_| !series.style.is_remark());
+            for (point, (x, y)) in hinted.zip(&points) {
                 let corners = [(x - REACH, y - REACH), (x + REACH, y + REACH)];
                 canvas.hint(corners, &self.hint(panel, series, point));
             }

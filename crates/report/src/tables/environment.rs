@@ -129,20 +129,20 @@ impl<'a, T: PartialEq> NodeAnswers<'a, T> {
 
 impl<T: fmt::Display> fmt::Display for NodeAnswers<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = |(value, names): &(Option<T>, Vec<&str>)| {
+        let text = |(value, names): &(Option<T>, Vec<&str>)| {
             let value = value.as_ref().map_or_else(|| "unknown".to_owned(), T::to_string);
             format!("{value} ({})", names.join(", "))
         };
         match self {
             Self::Same(value) => value.fmt(f),
-            Self::Apart(values) => f.write_str(&Vec::from_iter(values.iter().map(said)).join("; ")),
+            Self::Apart(values) => f.write_str(&Vec::from_iter(values.iter().map(text)).join("; ")),
         }
     }
 }
 
 /// What all nodes say; where they differ, who says what.
 fn agreed(results: &ReportedRun<'_>, of: impl Fn(&Info) -> Option<String>) -> Option<String> {
-    NodeAnswers::of(results, of).map(|said| said.to_string())
+    NodeAnswers::of(results, of).map(|text| text.to_string())
 }
 
 /// What tells the programs of the nodes apart from others of their version.
