@@ -144,7 +144,10 @@ mod tests {
         assert!(refusal("uploadGoodput").contains("for example uploadGoodput=10%"));
         for metric in ["goodput", "clientCpuCores", "newer"] {
             let refused = refusal(&format!("{metric}=10%"));
-            assert!(refused.contains(&format!("{metric:?} is not a metric")), "{refused}");
+            assert!(
+                refused.contains(&format!("{metric:?} is not a metric")),
+                "{refused}"
+            );
             assert!(
                 refused.contains("uploadGoodput, uploadSeconds, downloadGoodput"),
                 "{refused}"

@@ -114,7 +114,7 @@ impl SoakCounts {
         self.rounds += rounds;
         self.violations += violations;
         self.trials += trials;
-        self.memory(*most_memory);
+        self.note_memory(*most_memory);
         for (sums, counts) in [
             (&mut self.faults, faults),
             (&mut self.runs, runs),
