@@ -49,7 +49,7 @@ pub async fn logs(args: &args::Logs) -> anyhow::Result<u8> {
         if args.follow {
             request.follow().await
         } else {
-            request.print().await
+            request.copy_logs().await
         }
     };
     tokio::select! {
@@ -71,7 +71,7 @@ struct Request<'a> {
 
 impl Request<'_> {
     /// Prints the logs so far, node by node.
-    async fn print(&self) -> anyhow::Result<()> {
+    async fn copy_logs(&self) -> anyhow::Result<()> {
         let sources = self.sources().await?;
         if sources.is_empty() {
             return Err(self.no_logs());
@@ -91,7 +91,7 @@ impl Request<'_> {
     /// Prints the logs so far and new lines, until the run ends.
     async fn follow(&self) -> anyhow::Result<()> {
         if StatusSummary::of(self.run).has_ended {
-            return self.print().await;
+            return self.copy_logs().await;
         }
         let screen = Screen::new(true, 0);
         let never = CancellationToken::new();

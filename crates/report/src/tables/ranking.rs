@@ -459,14 +459,14 @@ mod tests {
         intervals.iter().map(value).collect()
     }
 
-    fn said(values: Vec<Value>) -> String {
+    fn sentences_of(values: Vec<Value>) -> String {
         sentence("upload over tcp", &separation(values).unwrap())
     }
 
     #[test]
     fn the_fastest_and_the_slowest_are_named_with_their_values() {
         assert_eq!(
-            said(values(&[("b", 5.0, 6.0), ("a", 8.0, 9.0), ("c", 1.0, 2.0)])),
+            sentences_of(values(&[("b", 5.0, 6.0), ("a", 8.0, 9.0), ("c", 1.0, 2.0)])),
             "Upload over tcp: a (8.5 Gbit/s) is fastest, c (1.5 Gbit/s) slowest."
         );
     }
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn pairs_whose_intervals_overlap_have_no_order() {
         assert_eq!(
-            said(values(&[
+            sentences_of(values(&[
                 ("a", 8.0, 9.0),
                 ("b", 7.5, 8.0),
                 ("c", 1.0, 3.0),
@@ -483,12 +483,12 @@ mod tests {
             "Upload over tcp: a (8.5 Gbit/s) or b is fastest, d (1.5 Gbit/s) or c slowest."
         );
         assert_eq!(
-            said(values(&[("a", 5.0, 7.0), ("b", 4.0, 6.0)])),
+            sentences_of(values(&[("a", 5.0, 7.0), ("b", 4.0, 6.0)])),
             "Upload over tcp: no difference shows: all intervals overlap; the medians are from b (5 Gbit/s) to a (6 Gbit/s)."
         );
         // The best median has an interval that reaches the worst.
         assert_eq!(
-            said(values(&[
+            sentences_of(values(&[
                 ("wide", 1.0, 9.0),
                 ("high", 4.0, 4.5),
                 ("low", 1.0, 2.0)
@@ -503,12 +503,12 @@ mod tests {
         let mut all = values(&[("a", 8.0, 9.0), ("b", 1.0, 2.0)]);
         all[1].interval = None;
         assert_eq!(
-            said(all),
+            sentences_of(all),
             "Upload over tcp: the medians are from b (1.5 Gbit/s) to a (8.5 Gbit/s)."
         );
         assert_eq!(separation(vec![]), None);
         assert_eq!(
-            said(values(&[("a", 8.0, 9.0)])),
+            sentences_of(values(&[("a", 8.0, 9.0)])),
             "Upload over tcp: a has 8.5 Gbit/s."
         );
     }
@@ -635,7 +635,7 @@ mod tests {
             "Upload: the medians of a are from 2.5 Gbit/s (25 % of raw) over ws to 8.5 Gbit/s (50 % of raw) over tcp."
         );
         assert_eq!(
-            said(all[..1].to_vec()),
+            sentences_of(all[..1].to_vec()),
             "Upload over tcp: a has 2.5 Gbit/s, 25 % of raw."
         );
     }
