@@ -174,7 +174,7 @@ pub fn has_condition(run: &PerfRun, type_: Type, status: &str) -> bool {
 /// Checks that the links of a run were measured, and were as configured.
 pub fn check_links_verified(run: &PerfRun) -> Result<()> {
     ensure!(
-        is(run, Type::LinksVerified, "True"),
+        has_condition(run, Type::LinksVerified, "True"),
         "its links are not verified: {}",
         describe(run)
     );

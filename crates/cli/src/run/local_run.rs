@@ -149,7 +149,10 @@ impl LocalRun<'_> {
         self.watchers.end(results);
         drop(ui);
         if let (RunState::Failed, Some(message)) = (state, &message) {
-            write_line_to_stderr(format_args!("perfrun: perfrun/{} failed: {message}", results.name));
+            write_line_to_stderr(format_args!(
+                "perfrun: perfrun/{} failed: {message}",
+                results.name
+            ));
         }
         let status = exit_status::of_run(results.conclusion().phase, results.verdict());
         // Even if they could not be saved: it may have taken hours to measure them.
