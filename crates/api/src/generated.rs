@@ -3,10 +3,12 @@
 
 mod conditions;
 mod exit_statuses;
+mod flags;
 mod metrics;
 mod networks;
 mod node;
 mod reference;
+mod results_page;
 mod support;
 
 use kube::CustomResourceExt;
@@ -36,8 +38,10 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("docs/reference/networks.md", networks::page()),
         ("docs/reference/conditions.md", conditions::page()),
         ("docs/reference/exit-statuses.md", exit_statuses::page()),
+        ("docs/reference/flags.md", flags::page()),
         ("docs/reference/metrics.md", metrics::page()),
         ("docs/reference/node-contract.md", node::page()),
+        ("docs/reference/results.md", results_page::page()),
         ("docs/reference/support-matrix.md", support::page()),
     ]
 }

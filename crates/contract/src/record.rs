@@ -9,7 +9,7 @@ use perfrun_link::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::{AsRefStr, Display};
+use strum::{AsRefStr, Display, EnumMessage};
 
 use crate::{
     machine::{BUSY_FOREIGN, BUSY_STEAL},
@@ -256,33 +256,71 @@ pub struct NodeRecord {
 }
 
 /// What limits the trust in a trial.
+// docs/reference/flags.md is generated from the documentation of the variants, which is for users, and from
+// their messages, which say what to do.
 #[derive(
-    AsRefStr, Clone, Copy, Debug, Deserialize, Display, Eq, Hash, JsonSchema, Ord, PartialEq, PartialOrd,
+    AsRefStr,
+    Clone,
+    Copy,
+    Debug,
+    Deserialize,
+    Display,
+    EnumMessage,
+    Eq,
+    Hash,
+    JsonSchema,
+    Ord,
+    PartialEq,
+    PartialOrd,
 )]
 pub enum Flag {
-    /// A client started after the requested moment by more than [`LATE_START_SECONDS`], and by more than
-    /// [`NOTABLE_SHARE`] of the trial's time.
+    /// A client started later than the common moment by more than 5 ms and more than 1 % of the trial's time.
+    #[strum(message = "use fewer nodes, or a quieter machine")]
     LateStart,
-    /// A control group held a node back for at least [`NOTABLE_SHARE`] of the trial's time.
+    /// A control group held a node back for at least 1 % of the trial's time.
+    #[strum(message = "raise the CPU limit; the rate is the limit's")]
     Throttled,
     /// Measured in the second attempt, after a node was lost.
+    #[strum(message = "find out why the node was lost")]
     Retried,
-    /// Some operations of the trial failed; the numbers are of the others. Or ends of streams did not arrive
-    /// at servers; the numbers include these streams.
+    /// Some operations of the trial failed; the numbers are of the others. On `webrtc-direct` also: a dial
+    /// was lost and tried again. `Timeout` at a server is the end of a stream that a link or a busy machine
+    /// lost: all bytes of that stream were exchanged, and the numbers include it. In an echo this is so only
+    /// if no client counts a failure. If nothing but ends was lost, the footnote says so.
+    #[strum(
+        message = "look at the column *Client failures* and the table *Failed operations* first. For dials \
+                   on `webrtc-direct` and for ends of streams the table says of how many"
+    )]
     PartialFailures,
-    /// A node was a debug build.
+    /// A node was not built with `--release`.
+    #[strum(message = "build with `--release`")]
     DebugBuild,
-    /// Packets left an impaired link later than configured, by more than is acceptable.
+    /// Packets left an impaired link late: one of a hundred by more than 0.5 ms or 5 % of the shortest delay,
+    /// whichever is more. The table *Lateness* has the figures.
+    #[strum(message = "use a quieter machine, or give the emulator a core")]
     ImpairmentLate,
-    /// An impaired link lost packets beyond the configured loss.
+    /// An impaired link lost packets that it was not configured to lose.
+    #[strum(message = "lower the rate, or give the emulator a core")]
     ImpairmentDrops,
-    /// Streams echoed at less than [`ACHIEVED_MIN`] of the nominal rate.
+    /// Streams of an echo had less than 95 % of the round trips that their `pause` or `period` allows, or
+    /// messages less than 95 % of their `rate`.
+    #[strum(message = "use a smaller load, or more CPUs")]
     BelowNominal,
-    /// The kernel's TCP window, and neither the stack nor the link, may have been the limit.
+    /// The kernel's TCP window, and neither the stack nor the link, may have been the limit: half of the
+    /// largest window is payload, and the measured rate is at least 0.7 of that in each round trip.
+    #[strum(
+        message = "raise `net.ipv4.tcp_rmem` and `tcp_wmem`; local runs do so automatically, and so do \
+                   pods from Kubernetes 1.32 on"
+    )]
     WindowLimited,
-    /// Something else kept the machine busy, or a node stood still.
+    /// Other processes used 10 % of a machine's CPUs, its hypervisor gave 5 % of their time to others, or a
+    /// node was held back or started late by 1 % of the workload's time. Or a node stood still for more than
+    /// 1 s, because its process or its machine was stopped: then the footnote names it.
+    #[strum(message = "find out what else runs there; `perfrun run --wait-quiet 60s` waits for it")]
     Disturbed,
-    /// The kernel let a node's UDP sockets have smaller buffers than its stack wants.
+    /// The kernel let a node's UDP sockets have smaller buffers than its stack wants (`udpBuffers` of the
+    /// node in results.json), so that bursts may be lost. Only `go-libp2p` wants a size, 7 MiB for QUIC.
+    #[strum(message = "raise `net.core.rmem_max` and `wmem_max` to 7500000")]
     UdpBuffersLimited,
     /// A flag of a newer version, which this version carries.
     #[schemars(skip)]
@@ -292,6 +330,23 @@ pub enum Flag {
 }
 
 newer::carry!(Flag);
+
+impl Flag {
+    /// All flags of this version.
+    pub const ALL: [Self; 11] = [
+        Self::LateStart,
+        Self::Throttled,
+        Self::Retried,
+        Self::PartialFailures,
+        Self::DebugBuild,
+        Self::ImpairmentLate,
+        Self::ImpairmentDrops,
+        Self::BelowNominal,
+        Self::WindowLimited,
+        Self::Disturbed,
+        Self::UdpBuffersLimited,
+    ];
+}
 
 /// A start that is late by no more than this is not flagged, in seconds: a busy machine may take that long to
 /// wake a node, which is more than [`NOTABLE_SHARE`] of a short trial.

@@ -210,7 +210,8 @@ impl Type {
     }
 }
 
-fn one_line(text: Option<&str>) -> String {
+/// Documentation as text of a cell.
+pub(crate) fn one_line(text: Option<&str>) -> String {
     text.unwrap_or_default().trim().replace('\n', " ")
 }
 

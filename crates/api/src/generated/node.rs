@@ -143,7 +143,8 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-fn description(schema: &Value) -> String {
+/// The description of a type or field, in one line.
+pub(super) fn description(schema: &Value) -> String {
     plain(
         &schema["description"]
             .as_str()

@@ -3,6 +3,7 @@
 // In a test that is not marked as one, an unwrap also says what went wrong.
 #![allow(clippy::unwrap_used)]
 
+mod columns;
 mod differences;
 mod disturbed;
 mod failed;
