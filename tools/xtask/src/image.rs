@@ -12,7 +12,6 @@
 //! workspace enable would not count.
 
 mod contents;
-mod patch;
 
 use std::{
     env, fs,
@@ -23,10 +22,11 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-use self::patch::Patch;
 use crate::{
     files::{self, copy},
-    go, install, pinned,
+    go, install,
+    patch::{self, Patch},
+    pinned,
     shell::{self, Profile, Workspace},
 };
 

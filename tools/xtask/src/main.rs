@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | results |
-//! prose | image | bench | lab`.
+//! prose | node | image | bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -22,6 +22,8 @@ mod graph;
 mod image;
 mod install;
 mod lab;
+mod node;
+mod patch;
 mod pinned;
 mod programs;
 mod prose;
@@ -104,6 +106,8 @@ enum Command {
     },
     /// Build the documentation as a site, and follow its links; `test` does so, too
     Docs,
+    /// Build perfrun-node with another version of a stack, for `perfrun run --candidate`
+    Node(node::Args),
     /// Build a container image: of perfrun-node, of perfrun-node-go or of the operator
     Image(image::Args),
     /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
@@ -158,6 +162,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Results(args) => results::run(&workspace, &args),
         Command::Prose { paths } => prose::run(&workspace, &paths),
         Command::Docs => site::run(&workspace),
+        Command::Node(args) => node::run(&workspace, &args),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),
         Command::Lab { args } => lab::run(&workspace, &args),

@@ -18,7 +18,7 @@ use crate::files::create_folder;
 const COMMIT: &str = "PERFRUN_COMMIT";
 
 /// Options of cargo that select everything, with default features.
-const WORKSPACE: &[&str] = &["--workspace"];
+pub(crate) const WORKSPACE: &[&str] = &["--workspace"];
 
 /// A small test target.
 const TEST: &str = "api";
@@ -152,6 +152,11 @@ impl Workspace {
         programs: &[&str],
         selection: &[&str],
     ) -> Result<()> {
+        succeed(&mut self.building(profile, programs, selection))
+    }
+
+    /// The command that builds programs of selected packages.
+    pub(crate) fn building(&self, profile: Profile, programs: &[&str], selection: &[&str]) -> Command {
         let mut cargo = self.cargo(["build", "--profile", profile.name()]);
         cargo.args(selection);
         cargo.args(programs.iter().flat_map(|program| ["--bin", program]));
@@ -159,7 +164,7 @@ impl Workspace {
             Profile::Dev => cargo.args(["--test", TEST]),
             Profile::Release => cargo.envs(self.commit().map(|commit| (COMMIT, commit))),
         };
-        succeed(&mut cargo)
+        cargo
     }
 
     /// The commit that nodes built here record: what the variable names, or the short name of that of git.

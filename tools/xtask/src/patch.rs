@@ -17,7 +17,7 @@ use crate::shell::{self, Workspace};
 
 /// `CRATE=PATH` or `CRATE=GIT`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Patch {
+pub(crate) struct Patch {
     name: String,
     source: Source,
 }
@@ -70,7 +70,7 @@ impl FromStr for Patch {
 
 impl Patch {
     /// Crate and version, in characters that a tag may contain.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         let version = match &self.source {
             Source::Folder(folder) => folder.file_name().map(|name| name.to_string_lossy().into_owned()),
             Source::Git { at, .. } => at.as_ref().map(|(_, what)| what.clone()),
@@ -107,7 +107,7 @@ impl Patch {
 }
 
 /// Creates the patched workspace, lets cargo resolve it, and returns its folder.
-pub(super) fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
+pub(crate) fn workspace(original: &Workspace, patches: &[Patch]) -> Result<PathBuf> {
     let folder = original.scratch()?.join("patched");
     let manifest =
         fs::read_to_string(original.root.join("Cargo.toml")).context("failed to read Cargo.toml")?;
