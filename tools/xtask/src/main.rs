@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | results |
-//! prose | node | image | bench | lab`.
+//! prose | docs | tutorials | node | image | bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -37,6 +37,7 @@ mod test;
 mod timed_tests;
 mod times;
 mod tools;
+mod tutorials;
 mod workflows;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
@@ -108,6 +109,8 @@ enum Command {
     Docs,
     /// Build perfrun-node with another version of a stack, for `perfrun run --candidate`
     Node(node::Args),
+    /// Run the commands of the tutorials as printed; `test` does so, too
+    Tutorials,
     /// Build a container image: of perfrun-node, of perfrun-node-go or of the operator
     Image(image::Args),
     /// Measure perfrun itself. Arguments go to perfrun-bench, or after `go` to the benchmark of the Go node
@@ -162,6 +165,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Results(args) => results::run(&workspace, &args),
         Command::Prose { paths } => prose::run(&workspace, &paths),
         Command::Docs => site::run(&workspace),
+        Command::Tutorials => tutorials::run(&workspace),
         Command::Node(args) => node::run(&workspace, &args),
         Command::Image(args) => image::run(&workspace, &args),
         Command::Bench { args } => bench::run(&workspace, &args),

@@ -25,7 +25,7 @@ use crate::{
     timed_tests,
     times::Times,
     tools::Tools,
-    workflows,
+    tutorials, workflows,
 };
 
 #[derive(clap::Args)]
@@ -101,6 +101,8 @@ pub(crate) fn run(mut workspace: Workspace, args: &Args) -> Result<ExitCode> {
         let logs = [(SKIP_LOG, &*skip_log), (FAILURE_LOG, &*failure_log)];
         e2e::check(workspace, &[], &logs)
     });
+    let obstacle = build_failed.or_else(|| tutorials::obstacle(workspace));
+    steps.run_unless(obstacle, "tutorials", || tutorials::check(workspace));
     dependencies(&mut steps, workspace);
 
     println!("\nSteps:\n{}", steps.table());
