@@ -13,6 +13,7 @@ use crate::{
     files::{copy, empty, read},
     install,
     node::{self, Like},
+    pinned,
     shell::{self, Profile, Workspace},
     step::Outcome,
 };
@@ -127,7 +128,7 @@ fn follow(workspace: &Workspace, programs: &Path, page: &str, instead: &str) -> 
         .env("PROGRAMS", programs)
         .env("VERSION", env!("CARGO_PKG_VERSION"));
     if page == KUBERNETES {
-        let [helm, _] = install::helm(workspace)?;
+        let [helm, _] = pinned::helm(workspace)?;
         bash.env("HELM", helm);
     }
     let status = shell::status(&mut bash)?;

@@ -5,7 +5,7 @@ use std::fs;
 use perfrun_report::{history_csv, samples_csv, summary_csv};
 use perfrun_test_kit::results::run;
 
-use crate::drawn::QUICKSTART;
+use crate::rendered::QUICKSTART;
 
 #[test]
 fn the_page_of_results_lists_all_columns_in_their_order() {
