@@ -48,7 +48,7 @@ const FIELDS: &[&str] = &[
 ];
 
 static SCHEDULES: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let schedules = document::parse_schedules(include_str!("../../../examples/schedule.yaml"));
+    let schedules = document::parse_schedules(include_str!("../../../examples/nightly.yaml"));
     let schedules = schedules.expect("examples are valid").into_iter();
     schedules
         .map(|schedule| serde_json::to_value(schedule).expect("a document is JSON"))

@@ -400,7 +400,7 @@ mod tests {
         let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let yaml = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
         let mut count = 0;
-        for path in yaml.filter(|path| !path.ends_with("schedule.yaml")) {
+        for path in yaml.filter(|path| !path.ends_with("nightly.yaml")) {
             let name = path.display();
             match plans(&fs::read_to_string(&path).unwrap(), &AA) {
                 Ok(plans) => {

@@ -32,7 +32,7 @@ const EXAMPLES: [(&str, &[&str]); 19] = [
     ),
     (
         "validate",
-        &["perfrun validate examples/quickstart.yaml examples/schedule.yaml"],
+        &["perfrun validate examples/quickstart.yaml examples/nightly.yaml"],
     ),
     (
         "report",

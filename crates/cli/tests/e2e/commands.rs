@@ -166,7 +166,7 @@ fn a_run_announces_how_long_it_takes_at_least() {
 #[test]
 fn validate_checks_the_times_and_the_template_of_a_schedule() {
     let scratch = Scratch::new();
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/schedule.yaml");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/nightly.yaml");
     let text = fs::read_to_string(example).unwrap();
     scratch.write("good.yaml", &text);
     scratch.write("zone.yaml", &text.replace("Europe/Berlin", "Mars/Olympus"));
@@ -176,11 +176,11 @@ fn validate_checks_the_times_and_the_template_of_a_schedule() {
         .expect(1);
     assert_eq!(
         checked.stdout,
-        "good.yaml: 1 valid document\n  perfschedule/schedule takes at least 2 min 44 s (328 trials)\n"
+        "good.yaml: 1 valid document\n  perfschedule/nightly takes at least 2 min 44 s (328 trials)\n"
     );
     for words in [
-        "zone.yaml: perfschedule/schedule: spec.timeZone \"Mars/Olympus\" is not in the IANA database",
-        "large.yaml: perfschedule/schedule: ",
+        "zone.yaml: perfschedule/nightly: spec.timeZone \"Mars/Olympus\" is not in the IANA database",
+        "large.yaml: perfschedule/nightly: ",
     ] {
         assert!(checked.stderr.contains(words), "{checked}");
     }
