@@ -1,4 +1,4 @@
-//! The folder of kept results, and reading files.
+//! The folder of committed results, and reading files.
 
 use std::{
     fs, io,
@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-/// The folder of kept results. The program runs in the root of the repository.
+/// The folder of committed results. The program runs in the root of the repository.
 pub(crate) const FOLDER: &str = "docs/results";
 /// The results in it, as `perfrun report` reads them.
 pub(crate) const RESULTS: &str = "results.json.gz";

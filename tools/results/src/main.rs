@@ -1,4 +1,4 @@
-//! Documents show what kept results say: `cargo xtask results` runs this program.
+//! Documents show what committed results say: `cargo xtask results` runs this program.
 //!
 //! docs/results/NAME holds results as `perfrun run` writes them, compressed, and the document that was
 //! measured. README.md and docs/ show parts of the report of these results (`marks`), so that a published
@@ -32,7 +32,7 @@ use self::{
     report::{ENVIRONMENT, Report},
 };
 
-/// The page about all kept results.
+/// The page about all committed results.
 const PAGE: &str = "docs/results/kept.md";
 
 /// For each name, the documents that show its results, and the parts there.
@@ -42,7 +42,7 @@ type Shown<'a> = BTreeMap<&'a str, Vec<(&'a str, String)>>;
 const COMMANDS: &str = "docs/reference/commands.md";
 
 #[derive(Parser)]
-#[command(about = "Documents that show what kept results say, and measuring these again")]
+#[command(about = "Documents that show what committed results say, and measuring these again")]
 enum Command {
     /// Write what documents, plots and the page about results must have to a folder
     Documents {
@@ -50,7 +50,7 @@ enum Command {
         /// Documents that may show results
         documents: Vec<String>,
     },
-    /// Measure kept results again, and say what differs from those before
+    /// Measure committed results again, and say what differs from those before
     Measure {
         /// The program that measures
         perfrun: PathBuf,
@@ -170,7 +170,7 @@ fn title(svg: &str) -> &str {
 
 /// The page that says what each of the published numbers is of.
 fn page(reports: &BTreeMap<String, Report>, shown: &Shown<'_>) -> String {
-    let mut page = "# Kept results\n\n\
+    let mut page = "# Committed results\n\n\
         `cargo xtask results` generates this page. It has the build, the machine and the day of all results that \
         this folder keeps.\n\n\
         `perfrun report docs/results/NAME --all` prints all tables of one. It cannot print the folder comparisons/, \
@@ -197,7 +197,7 @@ fn page(reports: &BTreeMap<String, Report>, shown: &Shown<'_>) -> String {
     page + "\nNext: [how results are kept](../how-to/contribute/keep-results.md).\n"
 }
 
-/// A link to a document, for the page about all kept results.
+/// A link to a document, for the page about all committed results.
 fn link(file: &str) -> String {
     format!("[{file}](../../{file})")
 }

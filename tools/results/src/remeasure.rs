@@ -1,4 +1,4 @@
-//! Measuring kept results again, and what differs from those before.
+//! Measuring committed results again, and what differs from those before.
 
 use std::{
     collections::BTreeSet,
@@ -62,7 +62,7 @@ fn replace(perfrun: &Path, scratch: &Path, name: &str) -> Result<String> {
     // 3 and 4 are verdicts on what the document expects, of a run that is complete.
     ensure!(
         matches!(status.code(), Some(0 | 3 | 4)),
-        "`perfrun run {}`: {status}; the kept results of {name} are unchanged, and those of this run are in {}",
+        "`perfrun run {}`: {status}; the committed results of {name} are unchanged, and those of this run are in {}",
         document.display(),
         scratch.display()
     );
@@ -174,7 +174,7 @@ fn compress(bytes: &[u8], to: &Path) -> io::Result<()> {
     compressed.finish().map(drop)
 }
 
-/// What differs between the kept results and new ones, as text.
+/// What differs between the committed results and new ones, in words.
 fn compared(kept: &Results, new: &Results) -> String {
     let [before, after] = [kept, new].map(Results::reported_run);
     let plan = shared(from_ref(&before), from_ref(&after));

@@ -1,4 +1,4 @@
-//! What documents can show of kept results, in parts.
+//! What documents can show of committed results, in parts.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -30,7 +30,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What `perfrun report` shows of a folder of kept results.
+    /// What `perfrun report` shows of a folder of committed results.
     pub(crate) fn of(folder: &Path, name: &str) -> Result<Self> {
         let results = results_folder::read(folder)?;
         let profiles = results_folder::read_profiles(folder, &results.plan);

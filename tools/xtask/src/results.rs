@@ -1,4 +1,4 @@
-//! `cargo xtask results`: documents show what kept results say.
+//! `cargo xtask results`: documents show what committed results say.
 //!
 //! The program `perfrun-results` of this workspace reads the results. This module builds what it needs, and
 //! compares or writes the files that it makes.
@@ -22,7 +22,7 @@ const PROGRAM: &str = "perfrun-results";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Write nothing; fail when a document differs from what the kept results say
+    /// Write nothing; fail when a document differs from what the committed results say
     #[arg(long, conflicts_with = "run")]
     check: bool,
     /// Build in release mode, measure examples/NAME.yaml, keep the results, and say whether they differ from
