@@ -196,7 +196,7 @@ pub(crate) fn interim_checks_are_of_comparisons() -> Rule {
     rule(
         "!has(self.maxIterations) || size(self.compare) > 0",
         ".maxIterations",
-        "must not be set without compare: only a comparison is decided early; set iterations",
+        "must not be set without compare: only a comparison is settled early; set iterations",
     )
 }
 

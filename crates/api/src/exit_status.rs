@@ -9,7 +9,7 @@ pub const INCOMPLETE: u8 = 1;
 pub const USAGE: u8 = 2;
 /// The results are not as expected.
 pub const FAIL: u8 = 3;
-/// The results do not tell whether they are as expected.
+/// The results cannot show whether they are as expected.
 pub const INCONCLUSIVE: u8 = 4;
 /// Stopped by Ctrl-C, as shells report it: 128 + SIGINT.
 pub const INTERRUPTED: u8 = 130;
@@ -37,7 +37,7 @@ pub const COMMANDS: [Statuses; 18] = [
             (FAIL, "something is worse, or an expectation does not hold"),
             (
                 INCONCLUSIVE,
-                "the results do not tell whether something is worse, or whether an expectation holds",
+                "the results cannot show whether something is worse, or whether an expectation holds",
             ),
             (
                 INTERRUPTED,
@@ -61,11 +61,11 @@ pub const COMMANDS: [Statuses; 18] = [
             (FAIL, "every trial completed, and an expectation does not hold"),
             (
                 INCONCLUSIVE,
-                "every trial completed, and the trials do not tell whether an expectation holds",
+                "every trial completed, and the trials cannot show whether an expectation holds",
             ),
             STOPPED,
         ],
-        note: "Of several documents, the first of 130, 1, 3 and 4 counts.",
+        note: "With several documents, the worst status counts, in this order: 130, 1, 3, 4, 0.",
     },
     Statuses {
         command: "plan",
@@ -102,7 +102,10 @@ pub const COMMANDS: [Statuses; 18] = [
         command: "validate",
         meanings: &[
             (SUCCESS, "every document is valid, and can be run"),
-            (INCOMPLETE, "a document is not: see standard error"),
+            (
+                INCOMPLETE,
+                "a document is invalid, or cannot be run: see standard error",
+            ),
         ],
         note: "",
     },
@@ -170,7 +173,7 @@ pub const COMMANDS: [Statuses; 18] = [
             (FAIL, "every trial completed, and an expectation does not hold"),
             (
                 INCONCLUSIVE,
-                "every trial completed, and the trials do not tell whether an expectation holds",
+                "every trial completed, and the trials cannot show whether an expectation holds",
             ),
             STOPPED,
         ],

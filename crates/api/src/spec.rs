@@ -179,7 +179,7 @@ pub struct PerfRunSpec {
     #[schemars(length(max = COMPARISONS_MAX))]
     pub compare: Vec<Compare>,
     /// What is expected of the results. The verdict of the run is `Pass` if all of it is proved to hold,
-    /// `Fail` if some of it does not hold, and `Inconclusive` if the trials do not tell.
+    /// `Fail` if some of it does not hold, and `Inconclusive` if the trials cannot show which.
     #[serde(default)]
     #[schemars(length(max = 32))]
     pub expect: Vec<Expect>,

@@ -216,7 +216,7 @@ pub enum Command {
     Validate(Validate),
     /// Print results, or draw plots of them.
     Report(Report),
-    /// Say whether results differ: those of one run, of two, or of many.
+    /// Compare results: within one run, between two runs, or across many.
     Compare(Compare),
     /// Print the medians of many runs as CSV, for tools that look for trends.
     History(History),
@@ -265,7 +265,7 @@ pub struct Run {
     #[command(flatten)]
     pub comparison: ComparisonOptions,
     /// Seed of the random order of trials, to repeat a run in the same order [default: that of the document,
-    /// or a new one]. `plan.seed` of the results tells which one it was.
+    /// or a new one]. `plan.seed` of the results has the seed.
     #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = seed, help_heading = MEASUREMENT)]
     pub seed: Option<u32>,
     /// Serve a web page that shows the run in progress, and its report at the end. The page uses CPU time of

@@ -20,7 +20,7 @@ use crate::{
 #[schemars(rename = "StackCapabilities")]
 pub struct Capabilities {
     /// What it speaks with its peers. Stacks with the same wire can be paired: `libp2p`, `commonware`, `raw`,
-    /// or a word of its own.
+    /// or a name of its own.
     #[schemars(length(min = 1, max = 63))]
     pub wire: String,
     /// Its transports, with their limits.

@@ -111,7 +111,7 @@ pub struct StackSettings {
     pub quic_congestion: Option<QuicCongestion>,
     /// The window of yamux over TCP: bytes that the streams of a connection may receive, together, before the
     /// application reads them. Each stream begins with 256Ki, and its window grows up to what the others
-    /// leave (litep2p) or to an equal part for each stream of the load (go-libp2p). Default: that of the
+    /// leave (litep2p) or to an equal part for each stream of the cell (go-libp2p). Default: that of the
     /// stack.
     pub yamux_window: Option<ByteSize>,
 }

@@ -320,7 +320,7 @@ pub struct TrialStatus {
 pub struct Outcome {
     /// Why it failed. Absent if it completed.
     pub failure: Option<Failure>,
-    /// What was measured, until the failure if there was one.
+    /// Measurements, until the failure if there was one.
     pub measured: Measured,
     /// What the server half of [`Side::Both`] measured. `measured` has all resources of the process.
     pub served: Option<Measured>,
@@ -367,8 +367,9 @@ pub struct Measured {
     pub upload: Option<Transfer>,
     /// The server-to-client transfer, as this side saw it.
     pub download: Option<Transfer>,
-    /// How often what was refused, by a relay (at the relay itself) or by the peer of this side's request,
-    /// e.g. `circuit: RESOURCE_LIMIT_EXCEEDED (201)`.
+    /// How often requests were refused, by name of the refusal, such as
+    /// `circuit: RESOURCE_LIMIT_EXCEEDED (201)`: at a relay those that it refused, elsewhere those of this side
+    /// that a peer refused.
     #[serde(
         default,
         deserialize_with = "bounds::reading::refused",

@@ -23,7 +23,7 @@ use crate::{metric::Metric, newer, record::Flag, units::Unit};
 pub struct SummaryRow {
     /// The cell.
     pub cell: String,
-    /// What was measured.
+    /// The metric.
     #[serde(deserialize_with = "newer::name")]
     pub metric: Metric,
     /// Its unit.

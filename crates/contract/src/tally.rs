@@ -110,7 +110,7 @@ pub struct Conclusion {
 pub enum EndReason {
     /// All trials that were needed completed.
     Succeeded,
-    /// The run was stopped on request. What was measured is kept.
+    /// The run was stopped on request. The results so far are kept.
     Cancelled,
     /// All trials were run. Those that failed took longer than `timeouts.trial`: increase it, or make the
     /// workload smaller.

@@ -205,7 +205,7 @@ fn warnings(index: &ResultsIndex<'_>) -> Vec<String> {
     match phase {
         Phase::Succeeded => {}
         Phase::Running => warnings.push(format!("The run is in progress: {message}.")),
-        Phase::Cancelled => warnings.push(format!("Cancelled: {message}. What was measured is kept.")),
+        Phase::Cancelled => warnings.push(format!("Cancelled: {message}. Their results are kept.")),
         _ => warnings.push(
             format!("{reason}: {message}. {}", reason.meaning())
                 .trim_end()

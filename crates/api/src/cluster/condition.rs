@@ -131,7 +131,7 @@ pub enum Reason {
     BelowShareOfRaw,
     /// Expectations do not hold; those that have an event of their own are not counted in this one.
     ExpectationsFail,
-    /// The trials do not tell whether an expectation holds. The verdict is `Inconclusive`: use a larger
+    /// The trials cannot show whether an expectation holds. The verdict is `Inconclusive`: use a larger
     /// `maxIterations`, a quieter machine or a larger bound.
     NotPrecise,
     /// Neighbouring samples of trials are merged, so that the results fit, or because the operator had no

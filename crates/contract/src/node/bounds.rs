@@ -22,10 +22,10 @@ pub const SAMPLES_MAX: usize = 4097;
 /// Most addresses of a node: one for each of its peers.
 pub const ADDRESSES_MAX: usize = 16_384;
 
-/// Longest address, and longest name of what was refused, in bytes.
+/// Longest address, and longest name of a refusal, in bytes.
 pub const NAME_MAX: usize = 1024;
 
-/// Most kinds of what was refused.
+/// Most kinds of refusals.
 pub const KINDS_MAX: usize = 64;
 
 /// Most stacks of a node.
@@ -205,10 +205,10 @@ fn reasons(errors: &BTreeMap<Reason, u64>) -> Result<(), String> {
 }
 
 fn kinds(refused: &BTreeMap<String, u64>) -> Result<(), String> {
-    at_most("kinds of what was refused", refused.len(), KINDS_MAX)?;
+    at_most("kinds of refusals", refused.len(), KINDS_MAX)?;
     refused
         .keys()
-        .try_for_each(|what| at_most("bytes of what was refused", what.len(), NAME_MAX))?;
+        .try_for_each(|what| at_most("bytes of the name of a refusal", what.len(), NAME_MAX))?;
     total(refused)
 }
 
@@ -334,7 +334,7 @@ mod tests {
             (sample(|sample| sample.circuits = u64::MAX), "a count"),
             (
                 with(|measured| measured.refused = many(65, 1)),
-                "kinds of what was refused: 65",
+                "kinds of refusals: 65",
             ),
             (
                 with(|measured| measured.refused = many(2, COUNT_MAX)),
@@ -342,7 +342,7 @@ mod tests {
             ),
             (
                 with(|measured| measured.refused = [("x".repeat(NAME_MAX + 1), 1)].into()),
-                "bytes of what was refused",
+                "bytes of the name of a refusal",
             ),
             (
                 TrialStatus {

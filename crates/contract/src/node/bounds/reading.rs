@@ -26,7 +26,7 @@ pub(crate) fn samples<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<
 pub(crate) fn refused<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, u64>, D::Error> {
     deserializer.deserialize_map(AtMost::<BTreeMap<String, u64>>::new(
         KINDS_MAX,
-        "kinds of what was refused",
+        "kinds of refusals",
     ))
 }
 
@@ -152,7 +152,7 @@ mod tests {
             ),
             (
                 refusal::<Measured>(&measured, "refused", map, entries(KINDS_MAX, "1")),
-                "more than 64 kinds of what was refused",
+                "more than 64 kinds of refusals",
             ),
             (
                 refusal::<Info>(&info, "stacks", map, entries(STACKS_MAX, "\"1\"")),
