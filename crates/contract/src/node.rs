@@ -368,8 +368,8 @@ pub struct Measured {
     /// The server-to-client transfer, as this side saw it.
     pub download: Option<Transfer>,
     /// How often requests were refused, by name of the refusal, such as
-    /// `circuit: RESOURCE_LIMIT_EXCEEDED (201)`: at a relay those that it refused, elsewhere those of this side
-    /// that a peer refused.
+    /// `circuit: RESOURCE_LIMIT_EXCEEDED (201)`: at a relay those that it refused, elsewhere those that a peer
+    /// refused to this side.
     #[serde(
         default,
         deserialize_with = "bounds::reading::refused",
