@@ -256,9 +256,9 @@ pub enum Finding {
     Worse,
     /// They differ by no more than the tolerance.
     Same,
-    /// There are too few pairs, or they vary too much, to tell.
+    /// There are too few pairs, or they vary too much, to find a difference or to exclude one.
     Inconclusive,
-    /// These pairs cannot tell: the reason says why.
+    /// These pairs prove nothing: the reason says why.
     NotComparable,
     /// A finding of a newer version, which this version carries.
     #[schemars(skip)]

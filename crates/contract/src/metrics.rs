@@ -166,7 +166,7 @@ pub mod process {
             "Memory that the process has allocated and not freed; with pages that it has never written, which are \
              not resident, and without what its allocator keeps, which may be";
         THROTTLED = counter("cgroup_throttled", &[]).in_unit("seconds"),
-            "Time for which the control group held the process back; absent where the kernel does not tell";
+            "Time for which the control group held the process back; absent where the kernel does not report it";
         RETRANSMITS = counter("tcp_retransmitted_segments", &[]),
             "TCP segments sent again in the network namespace of the process";
         INTERFACE = counter("interface", &["direction"]).in_unit("bytes"),

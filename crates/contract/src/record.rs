@@ -62,7 +62,7 @@ pub struct TrialRecord {
     /// What else kept the machines busy while the workload ran; absent if no node could tell.
     pub disturbance: Option<Disturbance>,
     /// The node that stood still for longest; absent if all of them worked all the time, or if their samples
-    /// do not tell.
+    /// do not show it.
     pub standstill: Option<Standstill>,
     /// The links, as they were set and measured just before; absent if the links stayed as an earlier trial
     /// had left them.

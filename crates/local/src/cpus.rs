@@ -23,7 +23,7 @@ pub enum Error {
         /// CPUs that this process may use.
         cpus: usize,
     },
-    /// The kernel does not tell which CPUs this process may use.
+    /// The kernel does not say which CPUs this process may use.
     #[error("failed to find the CPUs of this process")]
     Find(#[source] io::Error),
 }

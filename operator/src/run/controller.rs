@@ -209,7 +209,7 @@ async fn publish_what_fits(
         if matches!(published, Ok(Published::Yes)) && smaller != *previous {
             let refused = Report::new(&refused);
             let why =
-                format!("only a part of the status is written, and the results have the rest: {refused}");
+                format!("only a part of the status is written, and the results are complete: {refused}");
             let event = event(false, Reason::ApiServerRefuses, &why, "Publish");
             publish_event(&event, &run.object_ref(&()), recorder).await;
         }

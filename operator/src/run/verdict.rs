@@ -117,8 +117,8 @@ fn sentence(gate: &JudgedExpectation, expected: &[Expected]) -> String {
     }
 }
 
-/// Why the comparison behind a judged expectation says nothing. `None` if its pairs do not tell, or if there
-/// is none.
+/// Why the comparison behind a judged expectation says nothing. `None` if its pairs do not show it, or if
+/// there is none.
 fn reason_of_comparison(gate: &JudgedExpectation, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
     let metric = expected.get(gate.expectation)?.metric;
     let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;

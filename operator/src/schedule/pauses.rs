@@ -1,7 +1,7 @@
 //! Pauses of schedules after requests that failed, by the clock of this process.
 //!
 //! The API server may refuse a run or a status for ever, and anything may wake a schedule. So the status of a
-//! schedule does not tell when the next request is due.
+//! schedule does not show when the next request is due.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -189,7 +189,7 @@ fn build(workspace: &mut Workspace) -> Result<PathBuf> {
         (message["target"]["name"] == PROGRAM).then_some(())?;
         message["executable"].as_str().map(PathBuf::from)
     });
-    program.context("cargo built the fuzzer, but did not tell where it is")
+    program.context("cargo built the fuzzer, but did not say where it is")
 }
 
 fn fuzzer(workspace: &Workspace, program: &Path, target: &str) -> Command {

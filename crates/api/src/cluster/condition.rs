@@ -396,7 +396,7 @@ pub fn has_status(condition: &Condition, status: Status) -> bool {
     condition.status == status.as_ref()
 }
 
-/// The condition that says how a run has ended; `None` if it has not. The phase does not tell: a newer
+/// The condition that says how a run has ended; `None` if it has not. The phase does not say it: a newer
 /// version may have other phases.
 pub fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
     find(conditions, Type::Complete).filter(|condition| has_status(condition, Status::True))

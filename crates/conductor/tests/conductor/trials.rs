@@ -216,7 +216,7 @@ async fn progress_is_reported_during_a_trial() {
     });
     bench.run().await;
     let told = told.lock().unwrap();
-    // Pings without a pause do not tell how many are left.
+    // Pings without a pause do not show how many are left.
     let first = ("c0.i0".to_owned(), None);
     assert!(
         told.len() >= 4 && told[..4].iter().all(|told| *told == first),

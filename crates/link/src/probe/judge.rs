@@ -251,7 +251,7 @@ fn no_reply_finding(
     })
 }
 
-/// Whether jitter has an effect. `None` if there is too little jitter to tell.
+/// Whether jitter has an effect. `None` if there is too little jitter to find one.
 fn spread_finding(simulated: &[Simulated], round_trip: RoundTrip) -> Option<QuantityFinding> {
     let (least, most) = ends(simulated, |round_trip| round_trip.spread);
     let tolerance = least.mul_f64(SPREAD_TOLERANCE_RATIO).max(SPREAD_TOLERANCE);

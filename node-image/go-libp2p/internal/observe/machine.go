@@ -11,7 +11,7 @@ import (
 // ticks of a second, in which the kernel counts CPU time for programs (USER_HZ is 100 wherever Go runs).
 const ticks = 100
 
-// machineNow reads the CPU time of the machine since it was started, nil where the kernel does not tell.
+// machineNow reads the CPU time of the machine since it was started, nil where the kernel does not report it.
 func machineNow() *contract.MachineTime {
 	return machineSinceBoot(text("/proc/stat"), text("/proc/pressure/memory"))
 }

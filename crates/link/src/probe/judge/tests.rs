@@ -261,7 +261,7 @@ fn jitter_without_an_effect_is_found() {
     assert_eq!(outside(&link, 53_000_000), [Quantity::RoundTripSpread]);
     // A spread that the machine adds is not the fault of the jitter.
     assert_eq!(outside(&link, 200_000_000), []);
-    // Too little jitter to tell, and no jitter.
+    // Too little jitter to find an effect, and no jitter.
     let hardly = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_micros(500),
