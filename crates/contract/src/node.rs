@@ -367,8 +367,8 @@ pub struct Measured {
     pub upload: Option<Transfer>,
     /// The server-to-client transfer, as this side saw it.
     pub download: Option<Transfer>,
-    /// How often requests were refused, by name of the refusal, such as `circuit: CONNECTION_FAILED (203)`: at
-    /// a relay those that it refused, elsewhere those that a peer refused.
+    /// How often requests were refused, by name of the refusal, e.g. `circuit: CONNECTION_FAILED (203)`. A
+    /// relay counts those that it refused, others those that a peer refused.
     #[serde(
         default,
         deserialize_with = "bounds::reading::refused",
