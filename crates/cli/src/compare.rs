@@ -358,7 +358,7 @@ fn has_allowed_differences(
     let fields: Vec<String> = fields.into_iter().collect();
     ensure!(
         differences.is_empty(),
-        "the runs are unlike, so that a difference may have another cause than the program: measure them alike, or \
+        "the runs differ in more than the program, so a difference may have another cause: measure them alike, or \
          accept it with --allow {}\n\n{}",
         fields.join(","),
         differences_table(&differences, baselines.len(), terminal_width())

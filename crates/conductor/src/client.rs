@@ -151,7 +151,7 @@ pub enum Error {
     #[error("the node knows no such trial")]
     NotFound,
     /// 409.
-    #[error("the node knows this trial with another request: {0}")]
+    #[error("the node already has this trial with another request: {0}")]
     Conflict(String),
     /// 423: another trial runs.
     #[error("the node is busy with trial {0}")]

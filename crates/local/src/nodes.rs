@@ -44,7 +44,7 @@ const READY_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, Error)]
 pub enum Error {
     /// The kernel does not report the path of this program.
-    #[error("failed to find this program")]
+    #[error("failed to find the path of this program")]
     FindFolder(#[source] io::Error),
     /// There is no `perfrun-node` beside this program.
     #[error(

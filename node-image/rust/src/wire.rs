@@ -61,7 +61,7 @@ pub enum Error {
         got: u64,
     },
     /// The last messages before a silence did not arrive.
-    #[error("message {first} is lost: a check that was sent after it arrived")]
+    #[error("message {first} is lost: a check arrived that was sent after it")]
     TailLost {
         /// The first of them.
         first: u64,

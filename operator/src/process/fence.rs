@@ -28,7 +28,7 @@ pub(crate) struct Term {
 
 /// The operator no longer leads.
 #[derive(Debug, Error)]
-#[error("this operator has not renewed its lease in time, so that another may lead")]
+#[error("this operator has not renewed its lease in time, so another may lead")]
 struct LeadershipLost;
 
 impl Term {
