@@ -154,7 +154,7 @@ fn exceptions(
         })
     };
     if !can_run(client, server, transport) {
-        return Err(limit(&USES[0]).map_or_else(String::new, |limit| limit.reason));
+        return Err(limit(&USES[0]).map(|limit| limit.reason).unwrap_or_default());
     }
     let mut exceptions = vec![];
     for uses in workloads() {
