@@ -142,12 +142,12 @@ pub struct PerfScheduleSpec {
     /// unless `startingDeadlineSeconds` is over. `Replace`: delete the earlier one first.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
-    /// How many PerfRuns to keep that have succeeded, and whose verdict is not `Fail`. Older ones are deleted
-    /// with their results; `status.history` keeps their verdicts.
+    /// How many successful PerfRuns to keep: those that have succeeded, and whose verdict is not `Fail`. Older
+    /// ones are deleted with their results; `status.history` keeps their verdicts.
     #[serde(default = "default_successful")]
     #[x_kube(validation = rule::integer(0, 100))]
     pub successful_runs_history_limit: u32,
-    /// How many PerfRuns to keep that have failed, were cancelled, or have the verdict `Fail`.
+    /// How many failed PerfRuns to keep: those that have failed, were cancelled, or have the verdict `Fail`.
     #[serde(default = "default_failed")]
     #[x_kube(validation = rule::integer(0, 100))]
     pub failed_runs_history_limit: u32,
@@ -211,14 +211,14 @@ pub struct PerfScheduleStatus {
     pub last_schedule_time: Option<Time>,
     /// The end of the last run that succeeded and whose verdict is not `Fail`.
     pub last_successful_time: Option<Time>,
-    /// What the last 50 runs found that have ended, newest first. It outlives their PerfRuns.
+    /// What the last 50 ended runs found, newest first. It outlives their PerfRuns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<EndedRun>,
     /// Whether runs are created, and if not, why, in one word, for people: the reason of `Accepted` if no run
     /// can be created, otherwise that of `Scheduled`.
     pub reason: Option<String>,
     /// State of the schedule, for programs. The types are `Accepted`, which is true if runs can be created,
-    /// and `Scheduled`. What each of their reasons means is in docs/reference/conditions.md of perfrun.
+    /// and `Scheduled`. docs/reference/conditions.md of perfrun explains their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -236,13 +236,13 @@ pub struct EndedRun {
     pub schedule_time: Time,
     /// When it ended.
     pub completion_time: Option<Time>,
-    /// How it ended: `Succeeded`, `Failed` or `Cancelled`. Another word is that of a newer version.
+    /// How it ended: `Succeeded`, `Failed` or `Cancelled`. A newer version may write others.
     #[serde(deserialize_with = "newer::name")]
     // Given a list of words, the API server would refuse every status with another one.
     #[schemars(with = "String")]
     pub phase: Phase,
-    /// Whether what it expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing. Another
-    /// word is that of a newer version.
+    /// Whether what it expects holds: `Pass`, `Fail` or `Inconclusive`. Absent if it expects nothing. A
+    /// newer version may write others.
     #[serde(default, deserialize_with = "newer::optional")]
     // As for the phase.
     #[schemars(with = "Option<String>")]

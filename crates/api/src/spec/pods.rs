@@ -40,7 +40,7 @@ pub struct Topology {
     #[serde(default = "default_nodes")]
     #[x_kube(validation = rule::integer(1, 1000))]
     pub peers_per_client: u32,
-    /// The stack of the relay, of workloads with one. By default, the stack that listens. The raw reference
+    /// The stack of the relay, for workloads with one. By default, the stack that listens. The raw reference
     /// keeps its own proxy.
     pub relay: Option<StackName>,
     /// Where pods run. `SpreadNodes`: servers and clients on different Kubernetes nodes, and a relay on a
@@ -85,7 +85,7 @@ pub struct Template {
     /// Client pods.
     #[serde(default)]
     pub client: PodSettings,
-    /// Relay pods, of workloads with a relay.
+    /// Relay pods, for workloads with a relay.
     #[serde(default)]
     pub relay: PodSettings,
     /// The container that impairs links, next to the node in each pod of a run with impaired links.

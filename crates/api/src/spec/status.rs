@@ -29,8 +29,8 @@ pub struct PerfRunStatus {
     /// State of the run in one word, for people. Programs read `conditions`.
     #[serde(default, deserialize_with = "newer::optional")]
     pub phase: Option<Phase>,
-    /// Why the run is in this phase, in one word, for people: the reason of the condition that says most. Of
-    /// a run that succeeded, whose verdict is not `Pass`, the reason of the verdict.
+    /// Why the run is in this phase, in one word, for people: the reason of the condition that says most. If
+    /// the run succeeded and its verdict is not `Pass`, it is the reason of the verdict.
     pub reason: Option<String>,
     /// Name of the workload, e.g. `ping`.
     pub workload: Option<String>,
@@ -61,8 +61,8 @@ pub struct PerfRunStatus {
     /// Where `results` are. Absent if they are ConfigMaps.
     pub store: Option<StoredResults>,
     /// State of the run, for programs. The types are `Accepted`, `Provisioned`, `Running`, `LinksVerified`,
-    /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. What each of their reasons means is
-    /// in docs/reference/conditions.md of perfrun.
+    /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. docs/reference/conditions.md of
+    /// perfrun explains their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = terse)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
