@@ -142,8 +142,8 @@ pub struct PerfScheduleSpec {
     /// unless `startingDeadlineSeconds` is over. `Replace`: delete the earlier one first.
     #[serde(default)]
     pub concurrency_policy: ConcurrencyPolicy,
-    /// How many successful PerfRuns to keep: those that have succeeded, and whose verdict is not `Fail`. Older
-    /// ones are deleted with their results; `status.history` keeps their verdicts.
+    /// How many successful PerfRuns to keep: those that have succeeded, and whose verdict is not `Fail`.
+    /// Older ones are deleted with their results; `status.history` keeps their verdicts.
     #[serde(default = "default_successful")]
     #[x_kube(validation = rule::integer(0, 100))]
     pub successful_runs_history_limit: u32,
