@@ -44,7 +44,7 @@ impl Scene {
         results_from_parts(&parts)?.context("no part has the results")
     }
 
-    /// The same, checked by [`check_every_trial_once`].
+    /// The results of a run, checked by [`check_every_trial_once`].
     pub async fn checked_results(&self, run: &PerfRun) -> Result<Results> {
         let results = self.results(run).await?;
         check_every_trial_once(run, &results)?;

@@ -99,8 +99,7 @@ fn folder() -> PathBuf {
 /// The tables of kept runs, with their name in documents. `None` if no runs are kept.
 pub(crate) fn report() -> Result<Option<(String, Report)>> {
     let runs = read(&folder())?;
-    let sources =
-        format!("[Documents]({NAME}/), [comparisons]({NAME}/{COMPARISONS}), [trials]({NAME}/{TRIALS})");
+    let sources = format!("[Comparisons]({NAME}/{COMPARISONS}), [trials]({NAME}/{TRIALS})");
     let report = Report::with(sources, tables::all(&runs), &tables::environment(&runs));
     Ok((!runs.is_empty()).then(|| (NAME.to_owned(), report)))
 }

@@ -1,7 +1,8 @@
 //! `cargo xtask node`: perfrun-node with another version of a stack, for `perfrun run --candidate`.
 //!
 //! Cargo compiles the changed crate, what depends on it, and our own crates. It takes all other dependencies
-//! from earlier builds, and puts the program into a folder of its own: the node beside perfrun stays as it is.
+//! from earlier builds, and puts the program into a folder of its own: the node beside perfrun stays as it
+//! is.
 
 use std::{
     path::{self, Path, PathBuf},

@@ -25,8 +25,8 @@ const KUBERNETES: &str = "docs/tutorials/kubernetes.md";
 const RUN: &str = "<!-- run -->\n\n```sh\n";
 const BLOCK: &str = "```sh\n";
 
-/// What precedes the commands of both pages. An inconclusive verdict depends on the machine, so it counts as a
-/// success, and statuses are kept for [`judged`].
+/// What precedes the commands of both pages. An inconclusive verdict depends on the machine, so it counts as
+/// a success, and statuses are kept for [`judged`].
 const PERFRUN: &str = r#"
 set -o errexit -o pipefail
 mkdir -p target
