@@ -185,7 +185,8 @@ impl Operators {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{METRICS_PORT}/proxy/metrics");
         let page = program::output(self.cluster.kubectl().args(["get", "--raw", &path])).await?;
         let mut lines = page.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        // The library writes braces even without labels.
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix("{} "));
         let value = value.with_context(|| format!("the leader does not export {name}"))?;
         Ok(value.parse()?)
     }
