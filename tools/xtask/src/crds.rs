@@ -31,8 +31,12 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
 
 /// Generates the files into a scratch folder. The generator is already built.
 pub(crate) fn generate(workspace: &Workspace) -> Result<Generated> {
-    // The root and the chart's folder hold other files, too.
-    let is_mixed = |folder: &Path| ["", chart::FOLDER].map(Path::new).contains(&folder);
+    // These folders hold other files, too. In that of the reference it is the page of `cargo xtask results`.
+    let is_mixed = |folder: &Path| {
+        ["", chart::FOLDER, "docs/reference"]
+            .map(Path::new)
+            .contains(&folder)
+    };
     let generated = Generated::new(workspace, "crds", is_mixed)?;
     shell::succeed(
         workspace
