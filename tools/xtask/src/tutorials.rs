@@ -111,7 +111,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Outcome> {
     }
     match e2e::obstacle() {
         None => Ok(outcome.and(follow(workspace, &programs, KUBERNETES, ON_A_CLUSTER)?)),
-        Some(_) => Ok(outcome),
+        Some(obstacle) => Ok(outcome.and(Outcome::Skipped(format!("{KUBERNETES}: {obstacle}")))),
     }
 }
 

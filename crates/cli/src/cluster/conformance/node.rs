@@ -111,7 +111,10 @@ impl PodNode {
                     }
                     PodState::Stuck(_) | PodState::Starting => {}
                 }
-                seen_pod.changed().await.context("the pod is no longer watched")?;
+                seen_pod
+                    .changed()
+                    .await
+                    .context("the watch of the pod has ended")?;
             }
         };
         if let Ok(ready) = timeout(limit, ready).await {
