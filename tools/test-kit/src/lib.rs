@@ -5,6 +5,7 @@ pub mod dashboards;
 pub mod documents;
 pub mod grammar;
 pub mod memory;
+pub mod pictures;
 pub mod records;
 pub mod remains;
 pub mod results;

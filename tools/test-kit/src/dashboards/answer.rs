@@ -9,6 +9,8 @@ pub struct Answer {
     pub dashboard: String,
     /// Title of the panel, or name of the annotation.
     pub panel: String,
+    /// Title of the panel with values in place of variables.
+    pub title: String,
     /// Letter of the query.
     pub letter: String,
     /// The value for which a repeated panel is shown.

@@ -16,6 +16,7 @@ const POINTS: f64 = 60.0;
 /// The choices on a dashboard.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
+    /// Name of the run, or the value of "All" of a dashboard that has it.
     pub run: &'a str,
     /// Workload of the run.
     pub workload: &'a str,
@@ -38,10 +39,13 @@ struct Choice {
 /// Sends all queries of a dashboard, including those of variables and annotations, and those of repeated
 /// panels for each value. Fails if a query is refused, if a variable has no options, or if series lack labels
 /// that their names use.
-async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>) -> Result<Vec<Answer>> {
-    let range = scope.to - scope.from;
-    let step = (range / POINTS).max(1.0).ceil();
-    let mut variables = Variables::of_time(range, step, scope.interval);
+pub(super) async fn query(
+    prometheus: &Prometheus,
+    dashboard: &Dashboard,
+    scope: &Scope<'_>,
+) -> Result<Vec<Answer>> {
+    let step = step(scope);
+    let mut variables = Variables::of_time(scope.to - scope.from, step, scope.interval);
     let mut options = BTreeMap::new();
     for variable in &dashboard.templating.list {
         if variable.kind == "query" {
@@ -75,6 +79,7 @@ async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>
                 let mut answer = Answer {
                     dashboard: dashboard.uid.clone(),
                     panel: panel.title.clone(),
+                    title: variables.substitute(&panel.title).map_err(|why| anyhow!(why))?,
                     letter: target.ref_id.clone(),
                     repeated_for: repeat.map(|_| value.clone()),
                     expression,
@@ -94,9 +99,11 @@ async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>
         let expression = variables.substitute(expr).map_err(|why| anyhow!(why))?;
         let mut series = prometheus.over(&expression, scope.from, scope.to, 1.0).await?;
         series.retain(|series| !series.numbers().is_empty());
+        let name = annotation["name"].as_str().unwrap_or_default();
         answers.push(Answer {
             dashboard: dashboard.uid.clone(),
-            panel: annotation["name"].as_str().unwrap_or_default().to_owned(),
+            panel: name.to_owned(),
+            title: name.to_owned(),
             letter: "annotation".to_owned(),
             repeated_for: None,
             expression,
@@ -105,6 +112,11 @@ async fn query(prometheus: &Prometheus, dashboard: &Dashboard, scope: &Scope<'_>
         });
     }
     Ok(answers)
+}
+
+/// Seconds between two points of a panel.
+pub(super) fn step(scope: &Scope<'_>) -> f64 {
+    ((scope.to - scope.from) / POINTS).max(1.0).ceil()
 }
 
 /// The choices of a user: the run and its namespace, and "All" or the first option of all other variables.
@@ -125,8 +137,9 @@ async fn choose(
     };
     let value = match asked {
         Some(asked) => {
+            let is_all = variable.all_value.as_deref() == Some(asked);
             ensure!(
-                options.iter().any(|value| value == asked),
+                is_all || options.iter().any(|value| value == asked),
                 "{asked} is not among {options:?}"
             );
             asked.to_owned()

@@ -86,6 +86,9 @@ pub struct Panel {
     /// Options of fields: units, colours, limits.
     #[serde(default)]
     pub field_config: Value,
+    /// Options of the visualization.
+    #[serde(default)]
+    pub options: Value,
     /// Transformations of the data.
     #[serde(default)]
     pub transformations: Vec<Value>,

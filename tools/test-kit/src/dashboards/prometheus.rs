@@ -62,10 +62,15 @@ struct Found {
 impl Series {
     /// The values in order of time, without those that are not numbers.
     pub fn numbers(&self) -> Vec<f64> {
+        self.points().into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// The same values, each with its time in seconds of Unix time.
+    pub fn points(&self) -> Vec<(f64, f64)> {
         let points = self.value.iter().chain(&self.values);
         points
-            .filter_map(|(_, text)| text.parse().ok())
-            .filter(|number: &f64| number.is_finite())
+            .filter_map(|(time, text)| Some((*time, text.parse().ok()?)))
+            .filter(|(_, number): &(f64, f64)| number.is_finite())
             .collect()
     }
 }
