@@ -28,6 +28,7 @@ mod metrics;
 mod output;
 mod page;
 mod perfrun;
+mod pictures;
 mod profile;
 mod programs;
 mod refused;

@@ -1,13 +1,15 @@
 //! `perfrun run --metrics-listen`, scraped by a real Prometheus.
 
-use std::{net::TcpListener, time::Duration};
+use std::{net::TcpListener, path::Path, time::Duration};
 
 use perfrun_test_kit::dashboards::{
-    Prometheus, Scope, agrees_with, all, all_have_data, now, stays_when_targets_are_gone,
+    Dashboard, Prometheus, Scope, agrees_with, all, all_have_data, keep_picture, now,
+    stays_when_targets_are_gone,
 };
 use perfrun_test_kit::{Need, skip};
 use rustix::process::Signal;
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use crate::{
     document::{self, Document},
@@ -80,7 +82,7 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = Runtime::new().unwrap();
     let address = free_address();
     let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
     // One of the runs measures links.
@@ -146,6 +148,33 @@ fn every_query_of_the_dashboards_of_runs_agrees_with_results_of_local_runs() {
                 .unwrap();
         }
     });
+    keep_pictures(&runtime, &prometheus, &dashboards, &scratch.results());
+}
+
+/// Draws each dashboard with a run of which it shows much.
+fn keep_pictures(runtime: &Runtime, prometheus: &Prometheus, dashboards: &[Dashboard], folder: &Path) {
+    const ALL: &str = ".*";
+    let folders = entries(folder);
+    let runs: Vec<_> = folders.iter().map(|folder| results(folder)).collect();
+    for dashboard in dashboards {
+        let (name, workload) = match dashboard.uid.as_str() {
+            "perfrun-overview" => (ALL, ""),
+            "perfrun-relay" => ("stressed", "relayStress"),
+            _ => ("transfers", "bandwidth"),
+        };
+        let shown = runs.iter().filter(|run| name == ALL || run.name == name);
+        let from = shown.clone().map(|run| run.started).min().unwrap();
+        let to = shown.map(|run| run.ended).max().unwrap();
+        // Prometheus has the last results a moment after the end.
+        let scope = scope(
+            name,
+            workload,
+            from.as_second() as f64,
+            to.as_second() as f64 + 3.0,
+        );
+        let kept = runtime.block_on(keep_picture(prometheus, dashboard, &scope));
+        kept.unwrap_or_else(|error| panic!("{}: {error:#}", dashboard.title));
+    }
 }
 
 #[test]
@@ -153,7 +182,7 @@ fn a_run_that_was_stopped_is_cancelled_in_prometheus_although_it_is_gone() {
     if let Some(obstacle) = Prometheus::obstacle() {
         return skip(Need::Prometheus, "all of it", obstacle);
     }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = Runtime::new().unwrap();
     let address = free_address();
     let prometheus = runtime.block_on(Prometheus::start(&scraping(&address))).unwrap();
     let from = now();

@@ -17,16 +17,7 @@ async fn a_browser_shows_the_run_and_then_its_report() {
     let scratch = Scratch::new();
     let document = document::steady("shown", 1000, 15);
     let mut perfrun = Running::start(scratch.command(Mode::Loopback, &document, &["--ui"]));
-    perfrun.wait_for_output("watch it at http://127.0.0.1:");
-    let stderr = perfrun.stderr();
-    let url = stderr
-        .split_once("watch it at ")
-        .unwrap()
-        .1
-        .lines()
-        .next()
-        .unwrap()
-        .to_owned();
+    let url = address(&mut perfrun);
 
     browser.goto(&url).await.unwrap();
     let wait = || {
@@ -75,6 +66,14 @@ async fn a_browser_shows_the_run_and_then_its_report() {
         .unwrap();
     assert_eq!(browser.source().await.unwrap(), shown);
     browser.close().await.unwrap();
+}
+
+/// The address of the page, as perfrun prints it.
+pub(crate) fn address(perfrun: &mut Running) -> String {
+    perfrun.wait_for_output("watch it at http://127.0.0.1:");
+    let stderr = perfrun.stderr();
+    let (_, url) = stderr.split_once("watch it at ").unwrap();
+    url.lines().next().unwrap().to_owned()
 }
 
 #[test]
