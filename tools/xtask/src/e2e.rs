@@ -25,6 +25,11 @@ pub(crate) fn obstacle() -> Option<&'static str> {
 
 /// The command. It runs the tests whose names contain one of `names`, or all tests if there are none.
 pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
+    run_with(workspace, names, &[])
+}
+
+/// The command with variables that name logs and folders for tests, and the paths of these.
+pub(crate) fn run_with(workspace: &Workspace, names: &[String], paths: &[(&str, &Path)]) -> Result<ExitCode> {
     if let Some(obstacle) = obstacle() {
         bail!(obstacle);
     }
@@ -32,7 +37,7 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
     install::test(workspace)?;
     timed_tests::install(workspace)?;
     workspace.build(Profile::Dev, &["perfrun", "perfrun-node"])?;
-    match check(workspace, names, &[])? {
+    match check(workspace, names, paths)? {
         Outcome::Failed(reason) => bail!(reason),
         Outcome::Passed | Outcome::Skipped(_) => Ok(ExitCode::SUCCESS),
     }
@@ -43,8 +48,8 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<ExitCode> {
 const APART: [&str; 4] = ["crashes::", "lost::", "chart::", "newer::"];
 
 /// Runs the tests on a cluster with the operator, or all tests on two clusters side by side. `perfrun` is
-/// already built. `logs` are the variables that name logs of tests, and the paths of these logs.
-pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Path)]) -> Result<Outcome> {
+/// already built. `paths` are as for [`run_with`].
+pub(crate) fn check(workspace: &Workspace, names: &[String], paths: &[(&str, &Path)]) -> Result<Outcome> {
     let times = Times::of_step(workspace)?;
     let images = times.timed("images", || {
         let images = [Image::Node, Image::NodeGo, Image::Operator];
@@ -57,7 +62,7 @@ pub(crate) fn check(workspace: &Workspace, names: &[String], logs: &[(&str, &Pat
             let mut test = tests(workspace)?;
             test.arg("--test-threads=3")
                 .args(names)
-                .envs(logs.iter().copied())
+                .envs(paths.iter().copied())
                 .env("PERFRUN_E2E_PROMETHEUS", &prometheus)
                 .envs(cluster.environment(Profile::Dev)?);
             step::check(

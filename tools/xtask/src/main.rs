@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask demo | test | tools | go | e2e | soak | fuzz | charts | crds | results |
-//! prose | docs | tutorials | node | image | bench | lab`.
+//! pictures | prose | docs | tutorials | node | image | bench | lab`.
 //!
 //! A fresh clone builds this crate first, so it depends on nothing that needs `protoc`, a stack under test or
 //! Kubernetes. It starts other programs and compares files.
@@ -24,6 +24,7 @@ mod install;
 mod lab;
 mod node;
 mod patch;
+mod pictures;
 mod pinned;
 mod programs;
 mod prose;
@@ -99,6 +100,8 @@ enum Command {
     },
     /// Write the tables and plots of documents from the results in docs/results, or measure those again
     Results(results::Args),
+    /// Make the pictures of pages and dashboards in docs/img, by the tests that show these
+    Pictures,
     /// Check the language of documents, comments and messages, and spelling; `test` does so, too
     Prose {
         /// Files and folders to check, from the root of the repository (default: all)
@@ -163,6 +166,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Charts => chart::run(&workspace),
         Command::Crds { check } => crds::run(&workspace, check),
         Command::Results(args) => results::run(&workspace, &args),
+        Command::Pictures => pictures::run(&workspace),
         Command::Prose { paths } => prose::run(&workspace, &paths),
         Command::Docs => site::run(&workspace),
         Command::Tutorials => tutorials::run(&workspace),
