@@ -45,7 +45,7 @@ pub(super) enum Error {
         "failed to reach the cluster at {url}: {cause}; check that it is up and the right one \
          (--context, --kubeconfig)"
     )]
-    Reach {
+    Unreachable {
         url: String,
         /// The innermost cause.
         cause: String,
@@ -57,26 +57,26 @@ pub(super) enum Error {
     #[error(
         "the cluster does not know the resource PerfRun; install perfrun's Helm chart, which contains it"
     )]
-    Install,
+    CrdMissing,
     /// The CRD lacks a field of the document.
     #[error(
         "the cluster has another version of the resource PerfRun: {message}; upgrade perfrun's Helm chart, or use \
          the perfrun that belongs to the cluster's operator"
     )]
-    Update {
+    CrdOutdated {
         /// From the API server.
         message: String,
     },
     /// The object does not exist.
     #[error("failed to {call}: {message}")]
-    Find {
+    NotFound {
         call: String,
         /// From the API server.
         message: String,
     },
     /// The namespace does not exist.
     #[error("failed to {call}: {message}: create the namespace, or choose another one with --namespace")]
-    Enter {
+    NamespaceMissing {
         call: String,
         /// From the API server.
         message: String,
@@ -85,10 +85,10 @@ pub(super) enum Error {
         "the cluster at {url} does not accept your credentials; log in again, or use another --context or \
          --kubeconfig"
     )]
-    LogIn { url: String },
+    Unauthenticated { url: String },
     /// The user has no role that allows the call.
     #[error("not allowed to {call}: {message}; ask for a role that has the verb \"{verb}\" on {resource}")]
-    Allow {
+    Forbidden {
         call: String,
         /// From the API server.
         message: String,
@@ -100,21 +100,21 @@ pub(super) enum Error {
         "the namespace does not allow to {call}: {message}; change that, or choose another namespace with \
          --namespace"
     )]
-    Admit {
+    NotAdmitted {
         call: String,
         /// From the API server: a quota, Pod Security, or that the namespace is being deleted.
         message: String,
     },
     /// The API server rejected the request.
     #[error("the cluster refused to {call}: {message}")]
-    Accept {
+    Rejected {
         call: String,
         /// From the API server.
         message: String,
     },
     /// The API server has a problem that may be temporary.
     #[error("the cluster is unable to {call} now: {message}; try again later")]
-    Serve {
+    ServerError {
         call: String,
         /// From the API server.
         message: String,
@@ -133,7 +133,7 @@ impl Error {
         match error {
             kube::Error::Api(status) => Self::of_status(&status, call, url),
             kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-                Self::Reach {
+                Self::Unreachable {
                     url: url.to_owned(),
                     cause: innermost(&error),
                 }
@@ -149,34 +149,34 @@ impl Error {
         let message = status.message.trim().to_owned();
         let call_text = call.to_string();
         match status.code {
-            401 => Self::LogIn { url: url.to_owned() },
-            403 if !message.contains(CANNOT) => Self::Admit {
+            401 => Self::Unauthenticated { url: url.to_owned() },
+            403 if !message.contains(CANNOT) => Self::NotAdmitted {
                 call: call_text,
                 message,
             },
-            403 => Self::Allow {
+            403 => Self::Forbidden {
                 call: call_text,
                 message,
                 verb: call.verb,
                 resource: call.resource,
             },
             // The server gives details about a missing object, and none about an unknown resource.
-            404 if call.resource == RUNS && status.details.is_none() => Self::Install,
-            404 if message.starts_with("namespaces ") => Self::Enter {
+            404 if call.resource == RUNS && status.details.is_none() => Self::CrdMissing,
+            404 if message.starts_with("namespaces ") => Self::NamespaceMissing {
                 call: call_text,
                 message,
             },
-            404 => Self::Find {
+            404 => Self::NotFound {
                 call: call_text,
                 message,
             },
             // Server-side apply reports an unknown field as an error of the server.
-            500 if message.contains(UNDECLARED) => Self::Update { message },
-            429 | 500.. => Self::Serve {
+            500 if message.contains(UNDECLARED) => Self::CrdOutdated { message },
+            429 | 500.. => Self::ServerError {
                 call: call_text,
                 message,
             },
-            _ => Self::Accept {
+            _ => Self::Rejected {
                 call: call_text,
                 message,
             },
@@ -192,14 +192,14 @@ impl Error {
 
     /// Whether the object does not exist.
     pub(super) fn is_missing(&self) -> bool {
-        matches!(self, Self::Find { .. })
+        matches!(self, Self::NotFound { .. })
     }
 
     /// Whether the problem may be temporary.
     pub(super) fn is_temporary(&self) -> bool {
         matches!(
             self,
-            Self::Reach { .. } | Self::Silent { .. } | Self::Serve { .. }
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::ServerError { .. }
         )
     }
 }
@@ -242,7 +242,7 @@ mod tests {
     fn an_unknown_resource_is_not_an_unknown_object() {
         assert!(matches!(
             error(404, "404 page not found\n", false),
-            Error::Install
+            Error::CrdMissing
         ));
         assert!(error(404, "perfruns.perfrun.io \"tcp\" not found", true).is_missing());
     }
@@ -252,7 +252,7 @@ mod tests {
         let message =
             "failed to create typed patch object (/tcp; ..): .spec.new: field not declared in schema";
         let error = error(500, message, true);
-        assert!(matches!(error, Error::Update { .. }) && !error.is_temporary());
+        assert!(matches!(error, Error::CrdOutdated { .. }) && !error.is_temporary());
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
         ] {
             assert!(
-                matches!(error(403, message, true), Error::Admit { .. }),
+                matches!(error(403, message, true), Error::NotAdmitted { .. }),
                 "{message}"
             );
         }

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     fn unreachable() -> Error {
-        Error::Reach {
+        Error::Unreachable {
             url: "https://lab:6443/".into(),
             cause: "Connection refused".into(),
         }
@@ -221,7 +221,7 @@ mod tests {
         let calls = Cell::new(0);
         let answer = retry_until_answered(None, || async {
             calls.set(calls.get() + 1);
-            Err::<(), _>(Error::Install)
+            Err::<(), _>(Error::CrdMissing)
         });
         assert!(answer.await.is_err());
         assert_eq!(calls.get(), 1);
@@ -236,7 +236,7 @@ mod tests {
                 calls.set(calls.get() + 1);
                 match calls.get() {
                     ..500 => Err(unreachable()),
-                    count if count < 500 + refusals => Err(Error::Install),
+                    count if count < 500 + refusals => Err(Error::CrdMissing),
                     _ => Ok(()),
                 }
             }

@@ -78,7 +78,7 @@ impl Reader<'_> {
                 stop.run_until_cancelled(read).await.transpose()
             }
             // The answer may be lost, and not the pod.
-            Err(error @ (Error::Silent { .. } | Error::Serve { .. })) => Err(error.into()),
+            Err(error @ (Error::Silent { .. } | Error::ServerError { .. })) => Err(error.into()),
             Err(error) => return Err(error.into()),
         };
         let deletion = Call::of("delete", "pods", &name);
@@ -205,7 +205,7 @@ async fn try_connect(cluster: &Cluster, pod: &str) -> anyhow::Result<Connection>
 /// Whether the user may not forward ports.
 fn is_refused(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<Error>();
-    error.is_some_and(|error| matches!(error, Error::Allow { .. } | Error::Admit { .. }))
+    error.is_some_and(|error| matches!(error, Error::Forbidden { .. } | Error::NotAdmitted { .. }))
 }
 
 async fn get((sender, _): &mut Connection, path: &str) -> anyhow::Result<(StatusCode, Vec<u8>)> {

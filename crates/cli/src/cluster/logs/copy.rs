@@ -42,7 +42,7 @@ impl Copy {
         let log = match self.open(&params).await {
             Ok(log) => log,
             // The pod may still be pulling its image, or has been deleted. Other pods have their logs.
-            Err(error @ (Error::Accept { .. } | Error::Find { .. })) => {
+            Err(error @ (Error::Rejected { .. } | Error::NotFound { .. })) => {
                 write_line_to_stderr(format_args!("perfrun: {}: {error}", self.source.label));
                 return Ok(());
             }
@@ -70,7 +70,7 @@ impl Copy {
             };
             match self.open(&params).await {
                 Ok(log) => self.copy_from(log, &mut last).await?,
-                Err(Error::Find { .. }) => return Ok(()),
+                Err(Error::NotFound { .. }) => return Ok(()),
                 Err(error) => tracing::debug!(%error, pod = self.source.pod, "failed to open a log"),
             }
             if is_last {
