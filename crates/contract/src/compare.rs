@@ -134,8 +134,8 @@ pub struct Judged {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub controls: Vec<Comparison>,
     /// One for each cell of each expectation.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<JudgedExpectation>,
+    #[serde(default, rename = "gates", skip_serializing_if = "Vec::is_empty")]
+    pub expectations: Vec<JudgedExpectation>,
     /// Whether what was expected holds. Absent if nothing was expected.
     #[serde(default, deserialize_with = "newer::optional")]
     pub verdict: Option<Verdict>,
@@ -324,7 +324,8 @@ impl NoFinding {
 #[serde(rename_all = "camelCase")]
 pub struct JudgedExpectation {
     /// Index of the expectation in the plan.
-    pub expectation: usize,
+    #[serde(rename = "expectation")]
+    pub index: usize,
     /// Id of the cell.
     pub cell: String,
     /// Whether it holds.

@@ -57,12 +57,12 @@ pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Inf
     let mut analysis = Analysis::of(plan, records);
     let controls = controls::check(plan, nodes, &mut analysis);
     machines::withdraw(plan, nodes, &mut analysis);
-    let gate = |ExpectationState {
-                    expectation,
-                    evaluation,
-                    ..
-                }: &ExpectationState| JudgedExpectation {
-        expectation: expectation.index,
+    let judge = |ExpectationState {
+                     expectation,
+                     evaluation,
+                     ..
+                 }: &ExpectationState| JudgedExpectation {
+        index: expectation.index,
         cell: plan
             .cells
             .get(expectation.cell)
@@ -71,13 +71,13 @@ pub fn judged(plan: &Plan, records: &[TrialRecord], nodes: &BTreeMap<String, Inf
         verdict: evaluation.verdict,
         evidence: evaluation.evidence.clone(),
     };
-    let gates: Vec<JudgedExpectation> = analysis.expectations.iter().map(gate).collect();
+    let expectations: Vec<JudgedExpectation> = analysis.expectations.iter().map(judge).collect();
     Some(Judged {
         comparisons: comparisons(plan, &analysis),
         overall: overall::overall(plan, &analysis),
         controls,
-        verdict: gates.iter().map(|gate| gate.verdict).max(),
-        gates,
+        verdict: expectations.iter().map(|expectation| expectation.verdict).max(),
+        expectations,
         not_needed: analysis.not_needed(),
     })
 }

@@ -66,8 +66,9 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
             })
     };
     let with_verdict = |verdict| move |text| Sentence::new(verdict, text);
-    let expectation_sentence =
-        |gate: &JudgedExpectation| Some(with_verdict(gate.verdict)(names.expectation(gate)?));
+    let expectation_sentence = |expectation: &JudgedExpectation| {
+        Some(with_verdict(expectation.verdict)(names.expectation(expectation)?))
+    };
     let not_needed = judged
         .not_needed
         .iter()
@@ -91,7 +92,7 @@ pub fn sentences(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Sentence> {
                 .map(with_verdict(Verdict::Pass)),
         )
         .chain(not_needed.map(with_verdict(Verdict::Pass)))
-        .chain(judged.gates.iter().filter_map(expectation_sentence))
+        .chain(judged.expectations.iter().filter_map(expectation_sentence))
         .chain(
             judged
                 .verdict
@@ -108,13 +109,16 @@ pub fn summary(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<String> {
     let names = Names::of(plan);
     let controls = names.controls(&judged.controls, basis).into_iter();
     let controls = controls.map(|sentence| sentence.text);
-    let gates = judged.gates.iter().filter_map(|gate| names.expectation(gate));
+    let expectations = judged
+        .expectations
+        .iter()
+        .filter_map(|expectation| names.expectation(expectation));
     let comparisons = judged.comparisons.iter();
     let differing = comparisons
         .filter(|comparison| comparison.finding.differs() && !names.has_expectation(judged, comparison));
     let differing = differing.map(|comparison| names.sentence(comparison, basis));
     controls
-        .chain(gates)
+        .chain(expectations)
         .chain(differing)
         .chain(same_sentences(&judged.comparisons))
         .chain(inconclusive_sentence(&judged.comparisons, basis))
@@ -384,37 +388,39 @@ impl<'a> Names<'a> {
 
     /// Whether the sentence about an expectation has what a comparison found.
     fn has_expectation(&self, judged: &Judged, comparison: &Comparison) -> bool {
-        let mut gates = judged.gates.iter();
-        gates.any(|gate| self.is_about(gate, comparison) && self.expectation(gate).is_some())
+        let mut expectations = judged.expectations.iter();
+        expectations.any(|expectation| {
+            self.is_about(expectation, comparison) && self.expectation(expectation).is_some()
+        })
     }
 
     /// Whether an expectation allows a regression of what is compared.
-    fn is_about(&self, gate: &JudgedExpectation, comparison: &Comparison) -> bool {
-        let expected = self.plan.judging.expect.get(gate.expectation);
+    fn is_about(&self, expectation: &JudgedExpectation, comparison: &Comparison) -> bool {
+        let expected = self.plan.judging.expect.get(expectation.index);
         expected.is_some_and(|expected| {
             matches!(expected.bound, Bound::MaxRegression(_))
                 && expected.metric == comparison.metric
-                && gate.cell == comparison.candidate
+                && expectation.cell == comparison.candidate
         })
     }
 
     /// What an expectation that does not hold, or may not, is based on.
-    fn expectation(&self, gate: &JudgedExpectation) -> Option<String> {
-        let expected = self.plan.judging.expect.get(gate.expectation)?;
-        let what = match gate.verdict {
+    fn expectation(&self, expectation: &JudgedExpectation) -> Option<String> {
+        let expected = self.plan.judging.expect.get(expectation.index)?;
+        let what = match expectation.verdict {
             Verdict::Fail => "Not as expected",
             Verdict::Inconclusive | Verdict::Newer(_) => "Inconclusive",
             Verdict::Pass => return None,
         };
         let against = match expected.bound {
-            Bound::MaxRegression(_) => self.baseline(&gate.cell),
+            Bound::MaxRegression(_) => self.baseline(&expectation.cell),
             _ => None,
         };
         Some(format!(
             "{what}: {}{}, {}.",
-            self.metric(expected.metric, &gate.cell),
-            against.map_or_else(String::new, |baseline| self.against(baseline, &gate.cell)),
-            gate.evidence
+            self.metric(expected.metric, &expectation.cell),
+            against.map_or_else(String::new, |baseline| self.against(baseline, &expectation.cell)),
+            expectation.evidence
         ))
     }
 }
@@ -603,8 +609,18 @@ pub fn verdict_of_whole_run(judged: &Judged) -> Option<String> {
 
 fn counted_verdict(judged: &Judged) -> Option<String> {
     let verdict = judged.verdict?;
-    let count = |verdict| judged.gates.iter().filter(|gate| gate.verdict == verdict).count();
-    let (all, hold, fail) = (judged.gates.len(), count(Verdict::Pass), count(Verdict::Fail));
+    let count = |verdict| {
+        judged
+            .expectations
+            .iter()
+            .filter(|expectation| expectation.verdict == verdict)
+            .count()
+    };
+    let (all, hold, fail) = (
+        judged.expectations.len(),
+        count(Verdict::Pass),
+        count(Verdict::Fail),
+    );
     let are = |count: usize, one: &str, several: &str| {
         let is = if count == 1 { one } else { several };
         format!("{count} of {all} expectations {is}")

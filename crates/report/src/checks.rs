@@ -32,7 +32,7 @@ pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
         verdict: Verdict::Inconclusive,
         evidence: control_differs(plan, control, basis),
     });
-    if judged.gates.is_empty() {
+    if judged.expectations.is_empty() {
         let comparisons = judged.comparisons.iter().map(|comparison| Check {
             name: name(comparison),
             verdict: runs::verdict_of(comparison.finding),
@@ -40,16 +40,16 @@ pub fn checks(plan: &Plan, judged: &Judged, basis: Basis) -> Vec<Check> {
         });
         return controls.chain(comparisons).collect();
     }
-    let gates = judged.gates.iter().map(|gate| {
-        let expected = plan.judging.expect.get(gate.expectation);
+    let expectations = judged.expectations.iter().map(|expectation| {
+        let expected = plan.judging.expect.get(expectation.index);
         let expected = expected.map(|expected| bound(expected.metric, expected.bound));
         Check {
-            name: format!("{}: {}", gate.cell, expected.unwrap_or_default()),
-            verdict: gate.verdict,
-            evidence: gate.evidence.clone(),
+            name: format!("{}: {}", expectation.cell, expected.unwrap_or_default()),
+            verdict: expectation.verdict,
+            evidence: expectation.evidence.clone(),
         }
     });
-    controls.chain(gates).collect()
+    controls.chain(expectations).collect()
 }
 
 fn name(comparison: &Comparison) -> String {
@@ -93,8 +93,8 @@ mod tests {
             names(&judged),
             ["main_control: uploadGoodput", "pr: uploadGoodput"]
         );
-        judged.gates.push(JudgedExpectation {
-            expectation: 0,
+        judged.expectations.push(JudgedExpectation {
+            index: 0,
             cell: "pr".to_owned(),
             verdict: Verdict::Inconclusive,
             evidence: String::new(),

@@ -138,8 +138,12 @@ pub(crate) const IS_SAME_PROGRAM: &str =
 /// how many sinks saturate a relay.
 fn findings(index: &ResultsIndex<'_>) -> Vec<String> {
     let judged = index.results.judged;
-    let has_failed =
-        judged.is_some_and(|judged| judged.gates.iter().any(|gate| gate.verdict == Verdict::Fail));
+    let has_failed = judged.is_some_and(|judged| {
+        judged
+            .expectations
+            .iter()
+            .any(|expectation| expectation.verdict == Verdict::Fail)
+    });
     if !index.has_completed() && !has_failed {
         return vec![no_completed_trial(index)];
     }
@@ -164,8 +168,15 @@ fn no_completed_trial(index: &ResultsIndex<'_>) -> String {
         0 => "no trial",
         _ => "no trial after the warm-up",
     };
-    let gates = index.results.judged.into_iter().flat_map(|judged| &judged.gates);
-    match gates.filter(|gate| gate.verdict == Verdict::Inconclusive).count() {
+    let expectations = index
+        .results
+        .judged
+        .into_iter()
+        .flat_map(|judged| &judged.expectations);
+    match expectations
+        .filter(|expectation| expectation.verdict == Verdict::Inconclusive)
+        .count()
+    {
         0 => table::sentence(&format!("{trial} completed")),
         1 => format!("1 expectation is not decided, because {trial} completed."),
         count => format!("{count} expectations are not decided, because {trial} completed."),

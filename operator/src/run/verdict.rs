@@ -43,23 +43,25 @@ impl Expected {
 /// Status, reason and message of the condition of a run that has ended.
 pub(crate) fn condition(judged: &Judged, expected: &[Expected]) -> ConditionValues<'static> {
     let first = judged
-        .gates
+        .expectations
         .iter()
-        .find(|gate| Some(gate.verdict) == judged.verdict);
-    let sentence = first.map(|gate| sentence(gate, expected)).unwrap_or_default();
+        .find(|expectation| Some(expectation.verdict) == judged.verdict);
+    let sentence = first
+        .map(|expectation| sentence(expectation, expected))
+        .unwrap_or_default();
     match judged.verdict {
         Some(Verdict::Pass) => {
-            let count = judged.gates.len();
+            let count = judged.expectations.len();
             let message = format!("all expectations hold, {count} in number");
             (Status::True, Reason::ExpectationsHold, message.into())
         }
         Some(Verdict::Fail) => {
-            let expected = first.and_then(|gate| expected.get(gate.expectation));
+            let expected = first.and_then(|expectation| expected.get(expectation.index));
             let reason = expected.map_or(Reason::ExpectationsFail, |expected| expected.failure_reason);
             (Status::False, reason, sentence.into())
         }
         Some(Verdict::Inconclusive | Verdict::Newer(_)) => {
-            let reason = first.and_then(|gate| reason_of_comparison(gate, judged, expected));
+            let reason = first.and_then(|expectation| reason_of_comparison(expectation, judged, expected));
             (
                 Status::Unknown,
                 reason.unwrap_or(Reason::NotPrecise),
@@ -80,9 +82,9 @@ pub(crate) fn warnings(judged: &Judged, expected: &[Expected]) -> Vec<Event> {
     let warning = |reason: Reason, text: &str, action: &str| event(false, reason, text, action);
     let mut broken = expected.iter().enumerate().filter_map(|(index, one)| {
         let mut failed = judged
-            .gates
+            .expectations
             .iter()
-            .filter(|gate| gate.expectation == index && gate.verdict == Verdict::Fail);
+            .filter(|expectation| expectation.index == index && expectation.verdict == Verdict::Fail);
         let first = sentence(failed.next()?, expected);
         let text = match failed.count() {
             0 => first,
@@ -109,9 +111,9 @@ pub(crate) fn comparisons_that_fit(comparisons: &[Comparison]) -> Vec<Comparison
 }
 
 /// What a judged expectation is based on, and of what.
-fn sentence(gate: &JudgedExpectation, expected: &[Expected]) -> String {
-    let JudgedExpectation { cell, evidence, .. } = gate;
-    match expected.get(gate.expectation) {
+fn sentence(expectation: &JudgedExpectation, expected: &[Expected]) -> String {
+    let JudgedExpectation { cell, evidence, .. } = expectation;
+    match expected.get(expectation.index) {
         Some(Expected { metric, .. }) => format!("{metric} of {cell}: {evidence}"),
         None => format!("{cell}: {evidence}"),
     }
@@ -119,9 +121,13 @@ fn sentence(gate: &JudgedExpectation, expected: &[Expected]) -> String {
 
 /// Why the comparison behind a judged expectation says nothing. `None` if its pairs do not show it, or if
 /// there is none.
-fn reason_of_comparison(gate: &JudgedExpectation, judged: &Judged, expected: &[Expected]) -> Option<Reason> {
-    let metric = expected.get(gate.expectation)?.metric;
-    let is_behind = |row: &&Comparison| row.candidate == gate.cell && row.metric == metric;
+fn reason_of_comparison(
+    expectation: &JudgedExpectation,
+    judged: &Judged,
+    expected: &[Expected],
+) -> Option<Reason> {
+    let metric = expected.get(expectation.index)?.metric;
+    let is_behind = |row: &&Comparison| row.candidate == expectation.cell && row.metric == metric;
     let row = judged.comparisons.iter().find(is_behind)?;
     row.reason.map(Reason::from)
 }

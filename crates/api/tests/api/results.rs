@@ -267,8 +267,8 @@ fn judged() -> Judged {
         }],
         comparisons: vec![comparison],
         overall: vec![],
-        gates: vec![JudgedExpectation {
-            expectation: 0,
+        expectations: vec![JudgedExpectation {
+            index: 0,
             cell: "b".into(),
             verdict: compare::Verdict::Fail,
             evidence: "−7 %".into(),

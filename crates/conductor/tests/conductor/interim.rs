@@ -146,7 +146,11 @@ async fn a_run_that_was_stopped_between_interim_checks_is_resumed_as_if_it_had_n
             assert!(rest.events.iter().any(|event| event == SPARED), "{stopped_after}");
             let found = |records: &[TrialRecord]| {
                 let judged = judged(&bench.plan, records, &BTreeMap::new()).unwrap();
-                let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
+                let verdicts: Vec<Verdict> = judged
+                    .expectations
+                    .iter()
+                    .map(|expectation| expectation.verdict)
+                    .collect();
                 (verdicts, judged.not_needed)
             };
             let both = [&first.records[..], &rest.records[..]].concat();

@@ -92,14 +92,14 @@ fn a_comparison_has_no_finding_if_its_control_differs() {
         (compared.detectable_difference, compared.pairs_needed),
         (None, None)
     );
-    let verdicts = judged.gates.iter().map(|gate| gate.verdict);
+    let verdicts = judged.expectations.iter().map(|expectation| expectation.verdict);
     assert_eq!(
         verdicts.collect::<Vec<_>>(),
         [Verdict::Inconclusive, Verdict::Pass],
         "what is expected of the baseline's own values does not depend on the comparison"
     );
     assert_eq!(judged.verdict, Some(Verdict::Inconclusive));
-    let evidence = &judged.gates[0].evidence;
+    let evidence = &judged.expectations[0].evidence;
     assert!(
         evidence.ends_with("; but the control, the baseline once more, differs from it"),
         "{evidence}"
@@ -161,7 +161,7 @@ fn a_control_that_does_not_differ_changes_nothing() {
         }
         equal += 1;
         assert_eq!(with.comparisons, without.comparisons, "{seed}");
-        assert_eq!(with.gates, without.gates, "{seed}");
+        assert_eq!(with.expectations, without.expectations, "{seed}");
         assert_eq!(with.overall, without.overall, "{seed}");
         assert_eq!(with.verdict, without.verdict, "{seed}");
     }
@@ -182,7 +182,7 @@ fn a_control_speaks_for_all_cells_of_its_comparison_and_for_no_other() {
         .map(|found| (found.finding, found.reason));
     let void = (NotComparable, Some(NoFinding::ControlDiffers));
     assert_eq!(found.collect::<Vec<_>>(), [void, void, (Worse, None)]);
-    let verdicts = judged.gates.iter().map(|gate| gate.verdict);
+    let verdicts = judged.expectations.iter().map(|expectation| expectation.verdict);
     let (open, fail) = (Verdict::Inconclusive, Verdict::Fail);
     assert_eq!(verdicts.collect::<Vec<_>>(), [open, open, fail]);
 }

@@ -128,7 +128,12 @@ fn a_run_cancelled_between_interim_checks_is_judged_by_its_pairs_so_far() {
 
     let late = cancelled_after(14);
     assert_eq!([0, 1].map(|cell_pair| late.goodput(cell_pair).pairs), [10, 14]);
-    let verdicts: Vec<Verdict> = late.judge().gates.iter().map(|gate| gate.verdict).collect();
+    let verdicts: Vec<Verdict> = late
+        .judge()
+        .expectations
+        .iter()
+        .map(|expectation| expectation.verdict)
+        .collect();
     assert_eq!(verdicts, [Verdict::Fail, Verdict::Inconclusive]);
     // It has the share of the error of the interim check that comes next, and not all of it.
     let mut planned = cancelled_after(14);

@@ -277,7 +277,7 @@ fn only_expected_metrics_are_judged_if_the_document_names_some() {
     assert_eq!(metrics(&run), [primary, primary].concat());
     let run = run.allowing(0.1);
     assert_eq!(metrics(&run), [(Metric::UploadGoodput, 0.1); 2]);
-    assert_eq!(run.judge().gates.len(), 2);
+    assert_eq!(run.judge().expectations.len(), 2);
 }
 
 #[test]
@@ -287,7 +287,11 @@ fn the_worst_verdict_is_that_of_the_run() {
     let verdicts = |run: Run| -> (Vec<Verdict>, Verdict) {
         let judged = run.judge();
         (
-            judged.gates.iter().map(|gate| gate.verdict).collect(),
+            judged
+                .expectations
+                .iter()
+                .map(|expectation| expectation.verdict)
+                .collect(),
             judged.verdict.unwrap(),
         )
     };
@@ -322,7 +326,7 @@ fn bounds_of_values_hold_if_the_interval_of_the_median_lies_within() {
             run.judge().verdict,
             Some(verdict),
             "{bound:?}: {:?}",
-            run.judge().gates
+            run.judge().expectations
         );
         let run = Run {
             plan: run.plan,
@@ -366,15 +370,15 @@ fn shares_of_raw_are_taken_in_each_iteration() {
         run.plan.judging.expect.clear();
         run.expect(vec![1], Bound::MinShareOfRaw(share));
         let judged = run.judge();
-        assert_eq!(judged.verdict, Some(verdict), "{:?}", judged.gates);
+        assert_eq!(judged.verdict, Some(verdict), "{:?}", judged.expectations);
         assert!(
-            judged.gates[0].evidence.starts_with("50.3 % ["),
+            judged.expectations[0].evidence.starts_with("50.3 % ["),
             "{:?}",
-            judged.gates
+            judged.expectations
         );
     }
     disturb(&mut run.records[0]);
-    let evidence = run.judge().gates[0].evidence.clone();
+    let evidence = run.judge().expectations[0].evidence.clone();
     assert!(
         evidence.contains(" of raw (19 iterations; not counted: 1 disturbed), where at least "),
         "{evidence}"
@@ -393,7 +397,7 @@ fn trials_that_do_not_count_are_named_with_the_reason() {
                 fail(record, reason);
             }
         });
-        run.judge().gates[0].evidence.clone()
+        run.judge().expectations[0].evidence.clone()
     };
     let expected = ", where at least 4.00 Gbit/s is expected";
     for (iterations, disturbed, failing, reason, found) in [
@@ -536,10 +540,10 @@ fn findings_of_a_newer_version_are_shown_and_decide_nothing() {
     judged.controls = judged.comparisons.clone();
     let inconclusive = JudgedExpectation {
         verdict: Verdict::Inconclusive,
-        ..judged.gates[0].clone()
+        ..judged.expectations[0].clone()
     };
-    judged.gates[0].verdict = Verdict::Newer(doubtful);
-    judged.gates.push(inconclusive);
+    judged.expectations[0].verdict = Verdict::Newer(doubtful);
+    judged.expectations.push(inconclusive);
     judged.verdict = Some(Verdict::Newer(doubtful));
     let expected = [
         "The control says nothing of 1 of 1 comparisons with its baseline: a newer version of perfrun calls \

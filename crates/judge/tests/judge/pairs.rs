@@ -90,7 +90,7 @@ fn a_failure_of_the_stack_is_worse_than_any_value() {
     let judged = run.judge();
     assert_eq!(judged.verdict, Some(Verdict::Fail));
     assert!(
-        judged.gates[0].evidence.contains("failed trials 0 → 10"),
+        judged.expectations[0].evidence.contains("failed trials 0 → 10"),
         "{judged:?}"
     );
 
@@ -188,7 +188,9 @@ fn counts_may_be_zero() {
     );
     assert_eq!(some.comparisons[0].medians, Some([0.0, 7.0]));
     assert!(
-        some.gates[0].evidence.contains("infinitely worse (12 pairs)"),
+        some.expectations[0]
+            .evidence
+            .contains("infinitely worse (12 pairs)"),
         "{some:?}"
     );
 }
@@ -253,7 +255,11 @@ fn cells_of_a_pair_on_different_machines_are_not_comparable() {
         (NotComparable, Some(NoFinding::DifferentMachines))
     );
     assert_eq!(together.finding, Worse);
-    let verdicts: Vec<Verdict> = judged.gates.iter().map(|gate| gate.verdict).collect();
+    let verdicts: Vec<Verdict> = judged
+        .expectations
+        .iter()
+        .map(|expectation| expectation.verdict)
+        .collect();
     assert_eq!(verdicts, [Verdict::Inconclusive, Verdict::Fail, Verdict::Pass]);
     assert_eq!(judged.overall, [], "a single comparison has no average");
 }

@@ -161,13 +161,13 @@ fn of_basis(basis: Basis, has_intervals: bool) -> (&'static str, &'static str) {
 }
 
 fn expectations(plan: &Plan, judged: &Judged) -> Option<Table> {
-    let rows = judged.gates.iter().map(|gate: &JudgedExpectation| {
-        let expected = plan.judging.expect.get(gate.expectation);
+    let rows = judged.expectations.iter().map(|expectation: &JudgedExpectation| {
+        let expected = plan.judging.expect.get(expectation.index);
         let expected = expected.map(|expected| bound(expected.metric, expected.bound));
         vec![
-            gate.cell.as_str().into(),
+            expectation.cell.as_str().into(),
             expected.unwrap_or_default().into(),
-            gate.verdict.as_ref().into(),
+            expectation.verdict.as_ref().into(),
         ]
     });
     Table::new(Kind::Prose, &["cell"], ["expected", "verdict"], rows)

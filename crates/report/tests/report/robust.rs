@@ -67,7 +67,7 @@ fn a_report_of_a_run_without_a_completed_trial_says_so_once() {
 #[test]
 fn a_report_without_a_completed_trial_names_what_does_not_hold() {
     let mut results = run(COMPARED).interrupted_after(0).results();
-    results.judged.as_mut().unwrap().gates[0].verdict = Verdict::Fail;
+    results.judged.as_mut().unwrap().expectations[0].verdict = Verdict::Fail;
     let rendered = shown(&results, 100);
     assert!(rendered.contains("Not as expected: "), "{rendered}");
 }

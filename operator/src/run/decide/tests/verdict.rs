@@ -14,7 +14,11 @@ use super::*;
 const EXPECT: &str = "[{metric: roundTripP50, maxRegression: 10%}, {metric: roundTripP50, max: 1us}]";
 
 /// The end of a run that found this about its candidate, and about its expectations and their cells.
-fn found(finding: Finding, reason: Option<NoFinding>, gates: &[(usize, &str, Verdict)]) -> ConductorState {
+fn found(
+    finding: Finding,
+    reason: Option<NoFinding>,
+    expectations: &[(usize, &str, Verdict)],
+) -> ConductorState {
     let ConductorState::Ended(mut ended) = outcome(EndReason::Succeeded, 2, 0) else {
         panic!()
     };
@@ -23,16 +27,16 @@ fn found(finding: Finding, reason: Option<NoFinding>, gates: &[(usize, &str, Ver
             reason,
             ..comparison("pr", finding)
         }],
-        gates: gates
+        expectations: expectations
             .iter()
-            .map(|&(expectation, cell, verdict)| JudgedExpectation {
-                expectation,
+            .map(|&(index, cell, verdict)| JudgedExpectation {
+                index,
                 cell: cell.to_owned(),
                 verdict,
                 evidence: format!("it is {verdict}"),
             })
             .collect(),
-        verdict: gates.iter().map(|(_, _, verdict)| *verdict).max(),
+        verdict: expectations.iter().map(|(_, _, verdict)| *verdict).max(),
         ..Judged::default()
     });
     ConductorState::Ended(ended)
@@ -122,8 +126,8 @@ fn each_expectation_that_does_not_hold_is_an_event() {
 fn many_expectations_that_do_not_hold_are_some_events_that_differ() {
     let expect = ["{metric: roundTripP50, max: 1us}"; 12].join(", ");
     let mut life = Life::comparing(&format!("[{expect}]")).started();
-    let gates: Vec<_> = (0..12).map(|index| (index, "pr", Verdict::Fail)).collect();
-    life.conductor = found(Finding::Same, None, &gates);
+    let expectations: Vec<_> = (0..12).map(|index| (index, "pr", Verdict::Fail)).collect();
+    life.conductor = found(Finding::Same, None, &expectations);
     life.reconcile();
     let warnings: Vec<_> = life
         .events
@@ -148,8 +152,8 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
         (Some(NoFinding::ControlDiffers), "ControlDiffers"),
     ] {
         let mut life = Life::comparing(EXPECT).started();
-        let gates = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
-        life.conductor = found(Finding::Inconclusive, why, &gates);
+        let expectations = [(0, "pr", Verdict::Inconclusive), (1, "pr", Verdict::Pass)];
+        life.conductor = found(Finding::Inconclusive, why, &expectations);
         life.reconcile();
         assert_eq!(life.status.verdict, Some(Verdict::Inconclusive));
         let sentence = "roundTripP50 of pr: it is Inconclusive";
@@ -168,10 +172,12 @@ fn a_verdict_that_is_open_at_the_end_has_its_cause_as_reason() {
 fn a_cancelled_run_has_the_verdict_of_what_it_measured() {
     let mut life = Life::comparing(EXPECT).started();
     life.spec.cancel = true;
-    let gates = [(0, "pr", Verdict::Inconclusive)];
-    let ConductorState::Ended(mut ended) =
-        found(Finding::NotComparable, Some(NoFinding::TooFewPairs), &gates)
-    else {
+    let expectations = [(0, "pr", Verdict::Inconclusive)];
+    let ConductorState::Ended(mut ended) = found(
+        Finding::NotComparable,
+        Some(NoFinding::TooFewPairs),
+        &expectations,
+    ) else {
         panic!()
     };
     (ended.conclusion.phase, ended.conclusion.reason) = (Phase::Cancelled, EndReason::Cancelled);
