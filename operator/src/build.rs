@@ -38,11 +38,11 @@ pub(crate) struct PodDefaults {
     /// The image of nodes of go-libp2p whose variant names none.
     pub(crate) node_image_go: String,
     /// The image of the operator, for pods that keep results.
-    pub(crate) image: String,
+    pub(crate) operator_image: String,
     /// When it is pulled. `None` if Kubernetes decides.
-    pub(crate) image_pull_policy: Option<String>,
+    pub(crate) operator_image_pull_policy: Option<String>,
     /// When images of nodes are pulled. `None` if Kubernetes decides.
-    pub(crate) pull_policy: Option<String>,
+    pub(crate) node_image_pull_policy: Option<String>,
     /// Names of the Secrets for pulling the images of all pods.
     pub(crate) pull_secrets: Vec<String>,
     /// Whether pods may set the sizes of TCP windows: Kubernetes counts them among the safe sysctls since
@@ -59,9 +59,9 @@ impl PodDefaults {
         Self {
             node_image: "node".to_owned(),
             node_image_go: "node-go".to_owned(),
-            image: "operator".to_owned(),
-            image_pull_policy: None,
-            pull_policy: None,
+            operator_image: "operator".to_owned(),
+            operator_image_pull_policy: None,
+            node_image_pull_policy: None,
             pull_secrets: vec!["registry".to_owned()],
             tcp_sysctls: true,
             kept_pods: Duration::from_secs(24 * 3600),
@@ -115,8 +115,8 @@ impl RunIdentity {
     }
 }
 
-/// How long a run may keep its results, and how long the operator may be away.
-const SPARE: Duration = Duration::from_secs(15 * 60);
+/// Added to a pod's deadline: time to keep results, and for an outage of the operator.
+const DEADLINE_ALLOWANCE: Duration = Duration::from_secs(15 * 60);
 
 /// How long a pod of a run may exist, in seconds: the kubelet ends it then, even if no operator does.
 pub(crate) fn longest_seconds(spec: &PerfRunSpec, pod_defaults: &PodDefaults) -> i64 {
@@ -128,7 +128,7 @@ pub(crate) fn longest_seconds(spec: &PerfRunSpec, pod_defaults: &PodDefaults) ->
     let all = Duration::from(timeouts.provision)
         .saturating_add(timeouts.run.into())
         .saturating_add(kept)
-        .saturating_add(SPARE);
+        .saturating_add(DEADLINE_ALLOWANCE);
     // Kubernetes accepts no larger number.
     i32::try_from(all.as_secs()).unwrap_or(i32::MAX).into()
 }

@@ -344,7 +344,7 @@ fn results_location(job: &Job) -> Option<StoredResults> {
     let pod_defaults = &job.services.pod_defaults;
     Some(StoredResults {
         location: job.spec.store()?.location(namespace, name, uid),
-        image: pod_defaults.image.clone(),
+        image: pod_defaults.operator_image.clone(),
         pull_secrets: pod_defaults.pull_secrets.clone(),
     })
 }

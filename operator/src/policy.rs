@@ -100,13 +100,13 @@ impl Default for Policy {
 
 impl Policy {
     /// Why a document is not allowed. `nodes` is the number of nodes of its plan, `capabilities` are those of
-    /// its link agents. `operators` is the namespace of the operator, for authors who want to ask.
+    /// its link agents. `operator_namespace` is for authors who want to ask.
     pub(crate) fn refusal(
         &self,
         spec: &PerfRunSpec,
         nodes: usize,
         capabilities: &[&str],
-        operators: &str,
+        operator_namespace: &str,
     ) -> Option<Trouble> {
         let what = self
             .host_network_refusal(spec)
@@ -118,7 +118,7 @@ impl Policy {
                 requests.iter().find_map(Request::refusal)
             })?;
         let message = format!(
-            "{what}. Change the document, or ask the administrators of the operator, in namespace {operators}"
+            "{what}. Change the document, or ask the administrators of the operator, in namespace {operator_namespace}"
         );
         Some(Trouble::new(Reason::NotAllowed, message))
     }

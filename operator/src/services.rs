@@ -31,7 +31,7 @@ pub(crate) struct Services {
     pub(crate) key: TokenKey,
     pub(crate) pod_defaults: PodDefaults,
     /// The namespace of operators' pods.
-    pub(crate) operators: String,
+    pub(crate) operator_namespace: String,
     /// Most bytes of a run's compressed records before samples are merged.
     pub(crate) result_bytes: u64,
     pub(crate) recorder: Recorder,

@@ -160,7 +160,7 @@ fn container(
         ..port
     };
     Container {
-        image_pull_policy: pod_defaults.pull_policy.clone(),
+        image_pull_policy: pod_defaults.node_image_pull_policy.clone(),
         ports: common
             .ports
             .map(|ports| ports.into_iter().map(host_port).collect()),

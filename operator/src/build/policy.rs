@@ -19,15 +19,15 @@ const _: () = assert!(LINK_PORT == CONTROL_PORT + 1 && METRICS_PORT == LINK_METR
 /// The label that every namespace has: its name.
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Builds the policy. `operators` is the namespace of the operators' pods. `None` if calls come through the
+/// Builds the policy. `operator_namespace` is that of the operators' pods. `None` if calls come through the
 /// API server, whose address is not a pod's; then only the token protects the control ports.
-pub(crate) fn policy(run: &RunIdentity, operators: Option<&str>) -> NetworkPolicy {
+pub(crate) fn policy(run: &RunIdentity, operator_namespace: Option<&str>) -> NetworkPolicy {
     let labelled = |(key, value): (&str, &str)| json!({"matchLabels": {key: value}});
     let ports =
         |protocol: &str, first: u16, last: u16| json!({"protocol": protocol, "port": first, "endPort": last});
     let nodes = labelled((RUN_LABEL, &run.name));
     let mut control = json!({"ports": [ports("TCP", CONTROL_PORT, LINK_PORT)]});
-    if let Some(namespace) = operators {
+    if let Some(namespace) = operator_namespace {
         let namespace = labelled((NAMESPACE_LABEL, namespace));
         control["from"] = json!([{"namespaceSelector": namespace, "podSelector": labelled(OPERATOR)}]);
     }
@@ -72,8 +72,8 @@ mod tests {
             uid: Some("00000000-1111-2222-3333-444444444444".to_owned()),
             ..ObjectMeta::default()
         };
-        let ingress = |operators| {
-            let policy = policy(&RunIdentity::of(&run).unwrap(), operators);
+        let ingress = |operator_namespace| {
+            let policy = policy(&RunIdentity::of(&run).unwrap(), operator_namespace);
             json!(policy.spec.unwrap().ingress)
         };
         let control = json!([{"protocol": "TCP", "port": 9090, "endPort": 9091}]);

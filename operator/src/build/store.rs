@@ -32,14 +32,14 @@ pub(crate) fn pod(
     let mut pod = store_pod(
         store,
         &url,
-        &pod_defaults.image,
+        &pod_defaults.operator_image,
         &pod_defaults.pull_secrets,
         access,
     );
     for container in &mut pod.containers {
         container
             .image_pull_policy
-            .clone_from(&pod_defaults.image_pull_policy);
+            .clone_from(&pod_defaults.operator_image_pull_policy);
     }
     Pod {
         metadata,

@@ -125,7 +125,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         answer_budget: AnswerBudget::of_process(),
         key: TokenKey::fixed(),
         pod_defaults: PodDefaults::fixed(),
-        operators: SYSTEM.to_owned(),
+        operator_namespace: SYSTEM.to_owned(),
         result_bytes: 64 << 20,
         recorder: server.recorder(),
         metrics: Arc::new(Metrics::new()),

@@ -118,7 +118,7 @@ async fn create_objects(
     let Services {
         access,
         key,
-        operators,
+        operator_namespace,
         pod_defaults,
         ..
     } = &*context.services;
@@ -128,8 +128,8 @@ async fn create_objects(
         // The owner of a Secret that exists is not checked: the operator may create Secrets, and not read
         // them. Nodes refuse a conductor that has another token than theirs.
         create(identity, secret, Existing::IsAccepted, context).await?;
-        let operators = (!access.is_proxy()).then_some(operators.as_str());
-        let policy = build::policy::policy(identity, operators);
+        let operator_namespace = (!access.is_proxy()).then_some(operator_namespace.as_str());
+        let policy = build::policy::policy(identity, operator_namespace);
         create(identity, policy, Existing::MustBelongToOwner, context).await?;
     }
     for (number, new) in pods.iter().enumerate() {

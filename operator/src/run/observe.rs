@@ -70,7 +70,12 @@ pub(crate) fn observe<'a>(
             let policy = &context.turns.policy;
             let not_allowed = || {
                 let (nodes, capabilities) = (outline.nodes, &outline.capabilities);
-                policy.refusal(&run.spec, nodes, capabilities, &context.services.operators)
+                policy.refusal(
+                    &run.spec,
+                    nodes,
+                    capabilities,
+                    &context.services.operator_namespace,
+                )
             };
             let infeasible = outline.infeasible.clone().map(plans::invalid);
             infeasible.or_else(not_allowed)

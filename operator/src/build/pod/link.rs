@@ -34,7 +34,7 @@ pub(super) fn agent(
     }
     let settings = &spec.template.link;
     Some(Container {
-        image_pull_policy: pod_defaults.pull_policy.clone(),
+        image_pull_policy: pod_defaults.node_image_pull_policy.clone(),
         ..object(json!({
             "name": LINK_CONTAINER,
             // Never a variant's image: both sides of a comparison must have the same agent.

@@ -167,7 +167,7 @@ fn windows_fill_the_links_where_pods_may_set_them() {
 #[test]
 fn pods_pull_images_with_the_policy_of_the_operator_and_the_secrets_of_both() {
     let pod_defaults = PodDefaults {
-        pull_policy: Some("Never".to_owned()),
+        node_image_pull_policy: Some("Never".to_owned()),
         pull_secrets: vec!["shared".to_owned(), "own".to_owned()],
         ..PodDefaults::fixed()
     };

@@ -92,7 +92,7 @@ impl Scene {
             answer_budget: AnswerBudget::of_process(),
             key: server.key().await,
             pod_defaults: PodDefaults::fixed(),
-            operators: SYSTEM.to_owned(),
+            operator_namespace: SYSTEM.to_owned(),
             result_bytes: 64 << 20,
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
