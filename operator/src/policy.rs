@@ -9,7 +9,7 @@ use std::time;
 
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use kube::core::Duration;
-use perfrun_api::{cluster::condition::Reason, pod::Trouble, spec::PerfRunSpec};
+use perfrun_api::{cluster::condition::Reason, pod::Cause, spec::PerfRunSpec};
 use serde::Deserialize;
 
 use self::requests::{Request, pod_terms, requests, settings_of_pods};
@@ -107,7 +107,7 @@ impl Policy {
         nodes: usize,
         capabilities: &[&str],
         operator_namespace: &str,
-    ) -> Option<Trouble> {
+    ) -> Option<Cause> {
         let what = self
             .host_network_refusal(spec)
             .or_else(|| self.affinity_refusal(spec))
@@ -120,7 +120,7 @@ impl Policy {
         let message = format!(
             "{what}. Change the document, or ask the administrators of the operator, in namespace {operator_namespace}"
         );
-        Some(Trouble::new(Reason::NotAllowed, message))
+        Some(Cause::new(Reason::NotAllowed, message))
     }
 
     fn host_network_refusal(&self, spec: &PerfRunSpec) -> Option<String> {
@@ -230,9 +230,9 @@ spec:
     fn refusal_of(document: &str, policy: &str) -> Option<String> {
         let policy: Policy = serde_json::from_str(policy).unwrap();
         let spec = document::parse(document).unwrap().remove(0).spec;
-        let trouble = policy.refusal(&spec, 4, &["NET_ADMIN", "MKNOD"], "perfrun-system")?;
-        assert_eq!(trouble.reason, Reason::NotAllowed);
-        Some(trouble.message)
+        let cause = policy.refusal(&spec, 4, &["NET_ADMIN", "MKNOD"], "perfrun-system")?;
+        assert_eq!(cause.reason, Reason::NotAllowed);
+        Some(cause.message)
     }
 
     fn refusal(policy: &str) -> Option<String> {

@@ -25,7 +25,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::condition::{self, Reason, Type},
-    pod::Trouble,
+    pod::Cause,
     schedule::{EndedRun, PerfSchedule, due},
     spec::PerfRun,
 };
@@ -229,7 +229,7 @@ async fn reconcile_readable(schedule: &PerfSchedule, context: &Context) -> Resul
     let expired = expired.err().filter(|_| decision.waits_for_deletions);
     let failure = created.err().or(expired);
     if let Some(error) = &failure {
-        decision = after_failure(decision, trouble(error), &inputs);
+        decision = after_failure(decision, cause(error), &inputs);
     }
     let events = events(&previous, &decision);
     let published = publish(schedule, &previous, &decision.status, &events, client, recorder).await?;
@@ -286,7 +286,7 @@ fn report(error: &objects::Error, schedule: &PerfSchedule, context: &Context) {
 }
 
 /// What an error means for the schedule.
-fn trouble(error: &objects::Error) -> Trouble {
+fn cause(error: &objects::Error) -> Cause {
     let reason = match error {
         objects::Error::NameConflict { .. } => Reason::NameConflict,
         objects::Error::Create { source, .. }
@@ -297,7 +297,7 @@ fn trouble(error: &objects::Error) -> Trouble {
             None => Reason::ApiServerUnreachable,
         },
     };
-    Trouble::new(reason, Report::new(error).to_string())
+    Cause::new(reason, Report::new(error).to_string())
 }
 
 /// A run, if the schedule owns it. A run that has ended and cannot be read counts as not owned: what it found

@@ -142,7 +142,7 @@ impl<'a> PodNodes<'a> {
     fn why_not_ready(&self, name: &str) -> Option<String> {
         let snapshot = self.snapshot();
         match snapshot.live(name).map(|pod| &pod.state) {
-            Some(PodState::Stuck(trouble)) => Some(trouble.message.clone()),
+            Some(PodState::Stuck(cause)) => Some(cause.message.clone()),
             Some(_) => None,
             None => self.shared.lock().refused.clone(),
         }
@@ -252,7 +252,7 @@ impl NodeProvider for PodNodes<'_> {
         loop {
             let snapshot = self.snapshot();
             match snapshot.by_uid.get(&given).map(|pod| &pod.state) {
-                Some(PodState::Gone(trouble)) => return Some(trouble.message.clone()),
+                Some(PodState::Gone(cause)) => return Some(cause.message.clone()),
                 None => return Some("its pod no longer exists".to_owned()),
                 Some(_) if Instant::now() >= deadline => return None,
                 Some(_) => sleep(PAUSE).await,

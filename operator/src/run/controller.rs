@@ -171,9 +171,9 @@ async fn reconcile_readable(run: &PerfRun, context: &Context) -> Result<Action, 
         .times
         .note_stage(&uid, &decision.stage, is_written, now, instant);
     match decision.stage {
-        Stage::Over => context.forget(&uid, keeps && !inputs.deleting),
-        Stage::Rejected(_) | Stage::Ended { .. } if is_written => context.note_end(&uid, keeps),
-        Stage::Rejected(_) | Stage::Ended { .. } if stands_back => context.note_stood_back(&uid),
+        Stage::Unchanged => context.forget(&uid, keeps && !inputs.deleting),
+        Stage::Rejected(_) | Stage::Ending { .. } if is_written => context.note_end(&uid, keeps),
+        Stage::Rejected(_) | Stage::Ending { .. } if stands_back => context.note_stood_back(&uid),
         Stage::Held(_) => context.give_up_turn(&uid),
         _ => {}
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
-    pod::{PodState, Trouble, store::STORE_NODE},
+    pod::{Cause, PodState, store::STORE_NODE},
     spec::{PerfRunSpec, PerfRunStatus},
 };
 use perfrun_contract::{
@@ -118,7 +118,7 @@ pub(crate) struct Decision {
     /// The incarnation of the pod that keeps results, to create after the others.
     pub(crate) create_store: Option<u32>,
     /// Why nodes get no other pod, by node.
-    pub(crate) given_up: BTreeMap<String, Trouble>,
+    pub(crate) given_up: BTreeMap<String, Cause>,
     /// UIDs of pods to delete, even if others stay.
     pub(crate) delete: Vec<String>,
     pub(crate) delete_pods: bool,
@@ -182,7 +182,7 @@ impl Decision {
     /// The end of the run. Its pods are deleted once the status shows it, see [`clean_up`]: until then
     /// another reconciliation would take them for lost.
     fn end(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
-        Self::new(Stage::Ended {
+        Self::new(Stage::Ending {
             reason: reason.into(),
             message: message.into(),
             outcome: None,
@@ -200,7 +200,7 @@ pub(crate) fn need(
 ) -> Need {
     let has_begun =
         *conductor != ConductorState::None || since(status, Type::Running, Status::True).is_some();
-    let held = |reason, message| Need::Outline(Trouble { reason, message });
+    let held = |reason, message| Need::Outline(Cause { reason, message });
     match turn {
         _ if has_ended(status) => Need::Nothing,
         _ if has_begun || spec.cancel => Need::Whole,
@@ -214,14 +214,14 @@ pub(crate) fn need(
 pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     let spec = inputs.spec;
     if inputs.deleting {
-        return Decision::without_pods(Stage::Over, inputs);
+        return Decision::without_pods(Stage::Unchanged, inputs);
     }
     let plan = match (&inputs.planned, inputs.stood_back()) {
         (Planned::Over, _) => return clean_up(inputs),
         (_, Some(end)) => return Decision::without_pods(end.clone(), inputs),
         (Planned::Refused(why), None) => return Decision::new(Stage::Rejected(why.clone())),
-        (Planned::Held(_, trouble), None) => {
-            return Decision::without_pods(Stage::Held(trouble.clone()), inputs);
+        (Planned::Held(_, cause), None) => {
+            return Decision::without_pods(Stage::Held(cause.clone()), inputs);
         }
         (Planned::Whole(_, plan), None) => plan,
     };
@@ -263,14 +263,14 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
 pub(crate) fn after_failure(decision: Decision, refusal: Option<Refusal>, inputs: &Inputs<'_>) -> Decision {
     let pause = inputs.time_provisioning().clamp(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
     match (decision.stage, refusal) {
-        (Stage::Provisioning { .. }, Some(Refusal::Final(trouble))) => {
-            Decision::end(trouble.reason, trouble.message)
+        (Stage::Provisioning { .. }, Some(Refusal::Final(cause))) => {
+            Decision::end(cause.reason, cause.message)
         }
-        (Stage::Provisioning { ready, .. }, Some(Refusal::Temporary(Some(trouble)))) => Decision {
+        (Stage::Provisioning { ready, .. }, Some(Refusal::Temporary(Some(cause)))) => Decision {
             wake: Some(pause.min(inputs.provision_time_left())),
             ..Decision::new(Stage::Provisioning {
                 ready,
-                trouble: Some(trouble),
+                cause: Some(cause),
             })
         },
         // A conductor that waits for the pod gives up in time.
@@ -312,14 +312,14 @@ fn clean_up(inputs: &Inputs<'_>) -> Decision {
             .any(|pod| pod.node == STORE_NODE && !pod.deleting),
         delete_run: left.is_some_and(|left| left.is_zero()),
         wake: left.into_iter().chain(kept).min(),
-        ..Decision::new(Stage::Over)
+        ..Decision::new(Stage::Unchanged)
     }
 }
 
 /// Ends the run as its conductor has ended.
 fn finish(outcome: &RunOutcome) -> Decision {
     let conclusion = &outcome.conclusion;
-    Decision::new(Stage::Ended {
+    Decision::new(Stage::Ending {
         reason: conclusion.reason.into(),
         message: conclusion.message.clone(),
         outcome: Some(Box::new(outcome.clone())),
@@ -356,43 +356,43 @@ fn provision(plan: &Plan, inputs: &Inputs<'_>) -> Decision {
         };
     }
     let missing = Missing::of(plan, inputs);
-    if let Some((node, Trouble { reason, message })) = hopeless(&missing, inputs) {
+    if let Some((node, Cause { reason, message })) = unstartable_node(&missing, inputs) {
         let times = inputs.own.starts.ended(node);
         return Decision::end(*reason, format!("{message} (tried {times} times)"));
     }
-    let trouble = first_trouble(plan, inputs);
+    let cause = first_cause(plan, inputs);
     let left = inputs.provision_time_left();
     if left.is_zero() {
-        return provision_timeout(plan, ready, trouble, inputs);
+        return provision_timeout(plan, ready, cause, inputs);
     }
     let decision = Decision {
         wake: Some(left),
-        ..Decision::new(Stage::Provisioning { ready, trouble })
+        ..Decision::new(Stage::Provisioning { ready, cause })
     };
     decision.with_pods(missing, inputs)
 }
 
 /// The node that is unlikely to start, and why. `None` if all may.
-fn hopeless<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Trouble)> {
+fn unstartable_node<'a>(missing: &'a Missing, inputs: &'a Inputs<'_>) -> Option<(&'a str, &'a Cause)> {
     let tried = |pod: &&NodePod| inputs.own.starts.crashed(&pod.node) >= CRASHES_MAX;
     let crashed = inputs.pods.iter().filter(tried).find_map(|pod| match &pod.state {
-        PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed => Some((&*pod.node, trouble)),
+        PodState::Gone(cause) if cause.reason == Reason::NodeCrashed => Some((&*pod.node, cause)),
         _ => None,
     });
     let mut given_up = missing.given_up.iter();
     crashed.or_else(|| given_up.next().map(|(node, why)| (&**node, why)))
 }
 
-fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs: &Inputs<'_>) -> Decision {
-    let trouble = trouble.or_else(|| last_refusal(inputs.status));
-    let trouble = trouble.or_else(|| {
+fn provision_timeout(plan: &Plan, ready: usize, cause: Option<Cause>, inputs: &Inputs<'_>) -> Decision {
+    let cause = cause.or_else(|| last_refusal(inputs.status));
+    let cause = cause.or_else(|| {
         // The kubelet reports a claim or a Secret that does not exist in events only.
         let why = "the pod that keeps results is not ready: `kubectl describe` shows its events";
         let waits_for_store = ready == plan.nodes.len() && !is_store_ready(inputs);
-        waits_for_store.then(|| Trouble::new(Reason::StoreNotReady, why))
+        waits_for_store.then(|| Cause::new(Reason::StoreNotReady, why))
     });
-    let (reason, why) = trouble.map_or((Reason::ProvisionTimeout, String::new()), |trouble| {
-        (trouble.reason, format!(": {}", trouble.message))
+    let (reason, why) = cause.map_or((Reason::ProvisionTimeout, String::new()), |cause| {
+        (cause.reason, format!(": {}", cause.message))
     });
     let (nodes, limit) = (plan.nodes.len(), Duration::from(inputs.spec.timeouts.provision));
     let message = format!("{ready} of {nodes} nodes were ready within timeouts.provision, {limit:?}{why}");
@@ -400,12 +400,12 @@ fn provision_timeout(plan: &Plan, ready: usize, trouble: Option<Trouble>, inputs
 }
 
 /// The refusal in the status: an object that was not created cannot report it.
-fn last_refusal(status: &PerfRunStatus) -> Option<Trouble> {
+fn last_refusal(status: &PerfRunStatus) -> Option<Cause> {
     let provisioned = condition::find(&status.conditions, Type::Provisioned)?;
     let reason = REFUSALS
         .into_iter()
         .find(|reason| provisioned.reason == reason.as_ref())?;
-    Some(Trouble::new(reason, provisioned.message.clone()))
+    Some(Cause::new(reason, provisioned.message.clone()))
 }
 
 fn count_ready(plan: &Plan, pods: &[NodePod]) -> usize {
@@ -422,12 +422,12 @@ fn is_store_ready(inputs: &Inputs<'_>) -> bool {
 }
 
 /// Why the first node without a ready pod has none, if its pod shows that.
-fn first_trouble(plan: &Plan, inputs: &Inputs<'_>) -> Option<Trouble> {
+fn first_cause(plan: &Plan, inputs: &Inputs<'_>) -> Option<Cause> {
     let nodes = plan.nodes.iter().map(|node| node.name.as_str());
     nodes
         .chain(inputs.spec.store().map(|_| STORE_NODE))
         .find_map(|node| match &latest_pod(&inputs.pods, node)?.state {
-            PodState::Stuck(trouble) | PodState::Gone(trouble) => Some(trouble.clone()),
+            PodState::Stuck(cause) | PodState::Gone(cause) => Some(cause.clone()),
             PodState::Starting | PodState::Ready(_) => None,
         })
 }
@@ -456,7 +456,7 @@ struct Missing {
     /// When the next pod is due.
     due: Option<Duration>,
     /// Why nodes get no other pod, by node.
-    given_up: BTreeMap<String, Trouble>,
+    given_up: BTreeMap<String, Cause>,
 }
 
 impl Missing {
@@ -494,8 +494,8 @@ impl Missing {
             NextStart::In(pause) => self.due = self.due.into_iter().chain([pause]).min(),
             NextStart::Never => {
                 let why = match latest_pod(&inputs.pods, node).map(|pod| &pod.state) {
-                    Some(PodState::Gone(trouble)) => trouble.clone(),
-                    _ => Trouble::new(
+                    Some(PodState::Gone(cause)) => cause.clone(),
+                    _ => Cause::new(
                         EndReason::NodeLost,
                         format!("the pods of node {node} no longer exist"),
                     ),

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use perfrun_api::{
     cluster::condition::Reason,
     planning,
-    pod::Trouble,
+    pod::Cause,
     spec::{PerfRun, PerfRunSpec},
 };
 use perfrun_contract::plan::Plan;
@@ -65,7 +65,7 @@ pub(crate) enum Need {
     /// The run has ended or is being deleted.
     Nothing,
     /// The run may not start yet, for this reason. Its status shows the size of the plan.
-    Outline(Trouble),
+    Outline(Cause),
     /// The run is active, or may start.
     Whole,
 }
@@ -76,9 +76,9 @@ pub(crate) enum Planned {
     /// The run has ended: no plan is needed.
     Over,
     /// The run cannot be planned or is not allowed, for this reason.
-    Refused(Trouble),
+    Refused(Cause),
     /// The run may not start yet, for this reason.
-    Held(Outline, Trouble),
+    Held(Outline, Cause),
     /// The run is active, or may start.
     Whole(Outline, Arc<Plan>),
 }
@@ -193,8 +193,8 @@ fn refused(why: String) -> Planned {
 }
 
 /// A document that cannot be run.
-pub(crate) fn invalid(why: String) -> Trouble {
-    Trouble::new(Reason::Invalid, why)
+pub(crate) fn invalid(why: String) -> Cause {
+    Cause::new(Reason::Invalid, why)
 }
 
 /// The seed of a run: its document's, or its own.
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn held() -> Need {
-        Need::Outline(Trouble {
+        Need::Outline(Cause {
             reason: Reason::Suspended,
             message: String::new(),
         })

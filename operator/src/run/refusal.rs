@@ -1,7 +1,7 @@
 //! What an error of the API server means for the run whose object was not created.
 
 use error_reporter::Report;
-use perfrun_api::{cluster::condition::Reason, pod::Trouble};
+use perfrun_api::{cluster::condition::Reason, pod::Cause};
 use perfrun_contract::{plan::Plan, tally::EndReason};
 
 use crate::api::{
@@ -25,9 +25,9 @@ const NAMESPACE_IS_NEW: &str = "error looking up service account";
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
     /// The same request may succeed later. `None` if nothing is wrong: the namespace is new.
-    Temporary(Option<Trouble>),
+    Temporary(Option<Cause>),
     /// The same request will always be refused.
-    Final(Trouble),
+    Final(Cause),
 }
 
 impl Refusal {
@@ -42,12 +42,12 @@ impl Refusal {
                     Some(_) => Reason::ApiServerRefuses,
                     None => Reason::ApiServerUnreachable,
                 };
-                let trouble = Trouble::new(reason, Report::new(error).to_string());
-                Some(Self::Temporary(Some(trouble)))
+                let cause = Cause::new(reason, Report::new(error).to_string());
+                Some(Self::Temporary(Some(cause)))
             }
             Error::NameConflict { .. } => {
-                let trouble = Trouble::new(Reason::NameConflict, error.to_string());
-                Some(Self::Final(trouble))
+                let cause = Cause::new(Reason::NameConflict, error.to_string());
+                Some(Self::Final(cause))
             }
             Error::DeletePods(_) | Error::DeleteRun(_) => None,
         }
@@ -59,7 +59,7 @@ impl Refusal {
 fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Refusal {
     let Some(answer) = error.answer() else {
         let message = format!("failed to create a {kind}: {error}");
-        return Refusal::Temporary(Some(Trouble::new(Reason::ApiServerUnreachable, message)));
+        return Refusal::Temporary(Some(Cause::new(Reason::ApiServerUnreachable, message)));
     };
     let is_pod = kind == "Pod";
     let text = &answer.message;
@@ -73,17 +73,17 @@ fn refusal(error: &CallError, kind: &str, namespace: &str, impairs: bool) -> Ref
              pod-security.kubernetes.io/enforce=privileged`, or keep only the network `none`. The API server \
              answered: {text}"
         );
-        return Refusal::Final(Trouble::new(EndReason::ImpairmentUnsupported, message));
+        return Refusal::Final(Cause::new(EndReason::ImpairmentUnsupported, message));
     }
     let reason = match is_pod && error.is_final(Forbidden::IsFinal) {
         true => Reason::PodRefused,
         // The pod may be in order, and the API server have an error.
         false => Reason::ApiServerRefuses,
     };
-    let trouble = Trouble::new(reason, format!("the API server refuses the run's {kind}: {text}"));
+    let cause = Cause::new(reason, format!("the API server refuses the run's {kind}: {text}"));
     match error.is_final(Forbidden::IsTemporary) {
-        true => Refusal::Final(trouble),
-        false => Refusal::Temporary(Some(trouble)),
+        true => Refusal::Final(cause),
+        false => Refusal::Temporary(Some(cause)),
     }
 }
 
@@ -97,13 +97,13 @@ mod tests {
     fn a_refusal_of_link_agents_is_not_taken_for_an_exceeded_quota() {
         let restricted =
             "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": unrestricted capabilities";
-        let Refusal::Final(trouble) = refusal_of("Pod", 403, restricted, true) else {
+        let Refusal::Final(cause) = refusal_of("Pod", 403, restricted, true) else {
             panic!("may go away")
         };
-        assert_eq!(trouble.reason, EndReason::ImpairmentUnsupported.into());
+        assert_eq!(cause.reason, EndReason::ImpairmentUnsupported.into());
         let fix = "`kubectl label --overwrite namespace bench pod-security.kubernetes.io/enforce=privileged`";
-        assert!(trouble.message.contains(fix), "{}", trouble.message);
-        assert!(trouble.message.ends_with(restricted), "{}", trouble.message);
+        assert!(cause.message.contains(fix), "{}", cause.message);
+        assert!(cause.message.ends_with(restricted), "{}", cause.message);
         // On the host's network, nodes violate the same level.
         assert_eq!(
             reason(&refusal_of("Pod", 403, restricted, false)),
@@ -145,27 +145,27 @@ mod tests {
             ),
         ] {
             let refusal = refusal_of("Pod", code, message, false);
-            let Refusal::Final(trouble) = refusal else {
+            let Refusal::Final(cause) = refusal else {
                 panic!("{code}: {refusal:?}")
             };
-            assert!(trouble.message.ends_with(message), "{}", trouble.message);
+            assert!(cause.message.ends_with(message), "{}", cause.message);
         }
     }
 
     #[test]
     fn every_kind_of_object_can_be_refused() {
         let full = refusal_of("Secret", 403, "exceeded quota: secrets", true);
-        let trouble = Trouble::new(
+        let cause = Cause::new(
             Reason::ApiServerRefuses,
             "the API server refuses the run's Secret: exceeded quota: secrets",
         );
-        assert_eq!(full, Refusal::Temporary(Some(trouble)));
+        assert_eq!(full, Refusal::Temporary(Some(cause)));
     }
 
     fn reason(refusal: &Refusal) -> Reason {
         match refusal {
-            Refusal::Temporary(trouble) => trouble.as_ref().unwrap().reason,
-            Refusal::Final(trouble) => trouble.reason,
+            Refusal::Temporary(cause) => cause.as_ref().unwrap().reason,
+            Refusal::Final(cause) => cause.reason,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Where a run stands: the values that a decision is made of and that the status is written from.
 
-use perfrun_api::{cluster::condition::Reason, pod::Trouble, spec::PerfRunStatus};
+use perfrun_api::{cluster::condition::Reason, pod::Cause, spec::PerfRunStatus};
 
 use crate::conduct::{MeasuredNetworks, Progress, RunOutcome};
 
@@ -8,20 +8,20 @@ use crate::conduct::{MeasuredNetworks, Progress, RunOutcome};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Stage {
     /// The document cannot be run.
-    Rejected(Trouble),
+    Rejected(Cause),
     /// The run may not start yet.
-    Held(Trouble),
+    Held(Cause),
     /// Nodes are being started.
     Provisioning {
         /// How many nodes are ready.
         ready: usize,
         /// Why the remaining nodes are not ready. `None` if they are just starting.
-        trouble: Option<Trouble>,
+        cause: Option<Cause>,
     },
     /// Trials are in progress.
     Running(Progress),
-    /// The run ends now.
-    Ended {
+    /// The run ends with this reconciliation.
+    Ending {
         /// Reason of the condition Complete.
         reason: Reason,
         message: String,
@@ -29,16 +29,16 @@ pub(crate) enum Stage {
         outcome: Option<Box<RunOutcome>>,
     },
     /// The status stays as it is: the run has ended before, or is being deleted.
-    Over,
+    Unchanged,
 }
 
 impl Stage {
     /// Why the run ends now. `None` if it does not.
-    pub(crate) fn end(&self) -> Option<Trouble> {
+    pub(crate) fn end(&self) -> Option<Cause> {
         match self {
-            Self::Rejected(trouble) => Some(trouble.clone()),
-            Self::Ended { reason, message, .. } => Some(Trouble::new(*reason, message.clone())),
-            Self::Held(_) | Self::Provisioning { .. } | Self::Running(_) | Self::Over => None,
+            Self::Rejected(cause) => Some(cause.clone()),
+            Self::Ending { reason, message, .. } => Some(Cause::new(*reason, message.clone())),
+            Self::Held(_) | Self::Provisioning { .. } | Self::Running(_) | Self::Unchanged => None,
         }
     }
 }

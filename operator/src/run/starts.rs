@@ -252,7 +252,7 @@ impl NodeStarts {
 }
 
 fn has_crashed(state: &PodState) -> bool {
-    matches!(state, PodState::Gone(trouble) if trouble.reason == Reason::NodeCrashed)
+    matches!(state, PodState::Gone(cause) if cause.reason == Reason::NodeCrashed)
 }
 
 #[cfg(test)]

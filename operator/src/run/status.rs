@@ -58,7 +58,7 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
         ..
     } = *inputs;
     let outline = inputs.planned.outline();
-    if *stage == Stage::Over {
+    if *stage == Stage::Unchanged {
         return previous.clone();
     }
     let mut status = PerfRunStatus {
@@ -78,10 +78,10 @@ pub(crate) fn next(inputs: &Inputs<'_>, generation: Option<i64>, stage: &Stage) 
             None => status.conditions.push(condition),
         }
     }
-    if matches!(stage, Stage::Rejected(_) | Stage::Ended { .. }) {
+    if matches!(stage, Stage::Rejected(_) | Stage::Ending { .. }) {
         status.completion_time = Some(Time(now));
     }
-    if let Stage::Ended { outcome, .. } = stage {
+    if let Stage::Ending { outcome, .. } = stage {
         let measuring = since(previous, Type::Running, Status::True);
         status.duration = measuring.map(|since| age(now.duration_since(since).as_secs()));
         if let Some(outcome) = outcome {
@@ -147,7 +147,7 @@ fn conditions<'a>(inputs: &'a Inputs<'_>, stage: &'a Stage) -> Vec<(Type, Condit
 
 fn accepted<'a>(outline: Option<&Outline>, stage: &'a Stage) -> ConditionValues<'a> {
     match (stage, outline) {
-        (Stage::Rejected(trouble), _) => (Status::False, trouble.reason, Cow::from(&trouble.message)),
+        (Stage::Rejected(cause), _) => (Status::False, cause.reason, Cow::from(&cause.message)),
         (_, Some(outline)) => {
             let Outline {
                 trials,
@@ -176,9 +176,9 @@ fn provisioned<'a>(
 ) -> ConditionValues<'a> {
     let all_ready = || (Status::True, Reason::Ready, "all nodes have been ready".into());
     match stage {
-        Stage::Held(trouble) => (Status::Unknown, trouble.reason, Cow::from(&trouble.message)),
-        Stage::Provisioning { ready, trouble } => match trouble {
-            Some(trouble) => (Status::False, trouble.reason, Cow::from(&trouble.message)),
+        Stage::Held(cause) => (Status::Unknown, cause.reason, Cow::from(&cause.message)),
+        Stage::Provisioning { ready, cause } => match cause {
+            Some(cause) => (Status::False, cause.reason, Cow::from(&cause.message)),
             None => {
                 let nodes = outline.map_or(0, |outline| outline.nodes);
                 (
@@ -188,14 +188,14 @@ fn provisioned<'a>(
                 )
             }
         },
-        Stage::Running(_) | Stage::Ended { outcome: Some(_), .. } => all_ready(),
-        Stage::Ended { .. } if since(previous, Type::Provisioned, Status::True).is_some() => all_ready(),
-        Stage::Ended { reason, message, .. }
+        Stage::Running(_) | Stage::Ending { outcome: Some(_), .. } => all_ready(),
+        Stage::Ending { .. } if since(previous, Type::Provisioned, Status::True).is_some() => all_ready(),
+        Stage::Ending { reason, message, .. }
             if since(previous, Type::Provisioned, Status::False).is_some() =>
         {
             (Status::False, *reason, Cow::from(message))
         }
-        Stage::Ended { .. } | Stage::Rejected(_) | Stage::Over => (
+        Stage::Ending { .. } | Stage::Rejected(_) | Stage::Unchanged => (
             Status::Unknown,
             Reason::NotStarted,
             "no node has been started".into(),
@@ -206,7 +206,7 @@ fn provisioned<'a>(
 fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionValues<'a> {
     match stage {
         Stage::Running(_) => (Status::True, Reason::Measuring, "trials are in progress".into()),
-        Stage::Ended { .. } if since(previous, Type::Running, Status::Unknown).is_none() => {
+        Stage::Ending { .. } if since(previous, Type::Running, Status::Unknown).is_none() => {
             (Status::False, Reason::Ended, "no more trials are run".into())
         }
         _ => (
@@ -219,10 +219,10 @@ fn running<'a>(previous: &PerfRunStatus, stage: &'a Stage) -> ConditionValues<'a
 
 fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a Stage) -> ConditionValues<'a> {
     let progress = match stage {
-        Stage::Ended { reason, message, .. } if *reason == UNSUPPORTED => {
+        Stage::Ending { reason, message, .. } if *reason == UNSUPPORTED => {
             return (Status::False, UNSUPPORTED, Cow::from(message));
         }
-        Stage::Ended { outcome, .. } => outcome.as_ref().map(|outcome| &outcome.progress),
+        Stage::Ending { outcome, .. } => outcome.as_ref().map(|outcome| &outcome.progress),
         Stage::Running(progress) => Some(progress),
         _ => None,
     };
@@ -246,7 +246,7 @@ fn links_verified<'a>(previous: &'a PerfRunStatus, networks: usize, stage: &'a S
 fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionValues<'a> {
     match (judged(stage), stage) {
         (Some(judged), _) => verdict::condition(judged, expected),
-        (None, Stage::Ended { .. }) => (
+        (None, Stage::Ending { .. }) => (
             Status::Unknown,
             Reason::NotMeasured,
             "the run ended without results".into(),
@@ -262,7 +262,7 @@ fn verdict<'a>(expected: &[Expected], stage: &'a Stage) -> ConditionValues<'a> {
 /// What a run found that ends now.
 fn judged(stage: &Stage) -> Option<&Judged> {
     match stage {
-        Stage::Ended { outcome, .. } => outcome.as_ref()?.judged.as_ref(),
+        Stage::Ending { outcome, .. } => outcome.as_ref()?.judged.as_ref(),
         _ => None,
     }
 }
@@ -270,7 +270,7 @@ fn judged(stage: &Stage) -> Option<&Judged> {
 /// How samples of a run that ends now were merged.
 fn merged(stage: &Stage) -> Option<&str> {
     match stage {
-        Stage::Ended { outcome, .. } => outcome.as_ref()?.merged.as_deref(),
+        Stage::Ending { outcome, .. } => outcome.as_ref()?.merged.as_deref(),
         _ => None,
     }
 }
@@ -293,8 +293,8 @@ fn injected_containers(pods: &[NodePod]) -> Option<String> {
 
 fn complete(stage: &Stage) -> ConditionValues<'_> {
     match stage {
-        Stage::Ended { reason, message, .. } => (Status::True, *reason, Cow::from(message)),
-        Stage::Rejected(trouble) => (Status::True, trouble.reason, Cow::from(&trouble.message)),
+        Stage::Ending { reason, message, .. } => (Status::True, *reason, Cow::from(message)),
+        Stage::Rejected(cause) => (Status::True, cause.reason, Cow::from(&cause.message)),
         _ => (Status::False, Reason::InProgress, "the run has not ended".into()),
     }
 }
@@ -302,7 +302,7 @@ fn complete(stage: &Stage) -> ConditionValues<'_> {
 fn trial_counts(outline: &Outline, previous: &PerfRunStatus, stage: &Stage) -> TrialCounts {
     let counts = match stage {
         Stage::Running(progress) => progress.counts,
-        Stage::Ended {
+        Stage::Ending {
             outcome: Some(outcome),
             ..
         } => outcome.progress.counts,

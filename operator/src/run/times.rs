@@ -64,11 +64,11 @@ impl OwnTimes {
                 self.running_since.get_or_insert(time);
             }
             Stage::Held(_) => self.forget(),
-            Stage::Over => {
+            Stage::Unchanged => {
                 self.forget();
                 self.starts = Starts::default();
             }
-            Stage::Rejected(_) | Stage::Ended { .. } => {}
+            Stage::Rejected(_) | Stage::Ending { .. } => {}
         }
         let since = self.unwritten.take().map_or(now, |(since, _)| since);
         let is_unwritten_end = stage.end().is_some() && !is_written;

@@ -11,7 +11,7 @@ use kube::{Resource, ResourceExt, runtime::events::Event};
 use perfrun_api::{
     cluster::condition::{self, Reason, Status, Type},
     planning::plan,
-    pod::Trouble,
+    pod::Cause,
     schedule::{
         ConcurrencyPolicy, EndedRun, Error, HISTORY_MAX, PerfSchedule, PerfScheduleStatus, Timetable,
         run_name,
@@ -106,7 +106,7 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
     };
     let timetable = match accept(inputs) {
         Ok(timetable) => timetable,
-        Err(Trouble { reason, message }) => {
+        Err(Cause { reason, message }) => {
             set_condition(
                 &mut decision.status,
                 Type::Accepted,
@@ -142,14 +142,14 @@ pub(crate) fn decide(inputs: &Inputs<'_>) -> Decision {
 }
 
 /// The decision after the run could not be created, or another not be deleted. The run stays due.
-pub(crate) fn after_failure(decision: Decision, trouble: Trouble, inputs: &Inputs<'_>) -> Decision {
+pub(crate) fn after_failure(decision: Decision, cause: Cause, inputs: &Inputs<'_>) -> Decision {
     let mut failed = Decision {
         create: None,
         missed_many: false,
         ..decision
     };
     failed.status.last_schedule_time = inputs.status.last_schedule_time.clone();
-    let Trouble { reason, message } = trouble;
+    let Cause { reason, message } = cause;
     set_condition(
         &mut failed.status,
         Type::Scheduled,
@@ -245,14 +245,14 @@ fn observed_status(inputs: &Inputs<'_>) -> PerfScheduleStatus {
 }
 
 /// Whether runs can be created, and when. A template is planned once for each generation.
-fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
+fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Cause> {
     let PerfSchedule { metadata, spec, .. } = inputs.schedule;
     let timetable = Timetable::new(spec).map_err(|error| {
         let reason = match error {
             Error::Schedule { .. } | Error::Never(_) => Reason::InvalidSchedule,
             Error::TimeZone(_) => Reason::UnknownTimeZone,
         };
-        Trouble::new(reason, error.to_string())
+        Cause::new(reason, error.to_string())
     })?;
     let was_accepted = |old: &&Condition| {
         condition::has_status(old, Status::True)
@@ -264,7 +264,7 @@ fn accept(inputs: &Inputs<'_>) -> Result<Timetable, Trouble> {
         .is_none()
     {
         plan(&spec.run_template.spec).map_err(|error| {
-            Trouble::new(Reason::InvalidTemplate, format!("spec.runTemplate.spec: {error}"))
+            Cause::new(Reason::InvalidTemplate, format!("spec.runTemplate.spec: {error}"))
         })?;
     }
     Ok(timetable)

@@ -9,17 +9,17 @@ use perfrun_contract::tally::EndReason;
 use super::{LINK_CONTAINER, NODE_CONTAINER, UNPUBLISHED};
 use crate::cluster::condition::Reason;
 
-/// Why a run or a pod makes no progress.
+/// Why a run or a pod waits or has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Trouble {
+pub struct Cause {
     /// Reason of a condition.
     pub reason: Reason,
     /// For people, with the names of the objects.
     pub message: String,
 }
 
-impl Trouble {
-    /// A trouble.
+impl Cause {
+    /// A cause.
     pub fn new(reason: impl Into<Reason>, message: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -31,14 +31,14 @@ impl Trouble {
 /// How far a pod is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum PodState {
-    /// The pod is starting, without any trouble so far.
+    /// The pod is starting, and nothing keeps it from that so far.
     Starting,
     /// Something keeps the pod from starting. It may resolve itself.
-    Stuck(Trouble),
+    Stuck(Cause),
     /// The node answers.
     Ready(IpAddr),
     /// The node has ended, or the pod is being deleted.
-    Gone(Trouble),
+    Gone(Cause),
 }
 
 /// Reads the status of a pod.
@@ -47,13 +47,13 @@ pub fn state(pod: &Pod) -> PodState {
     if pod.metadata.deletion_timestamp.is_some() {
         let text = disrupted(pod).unwrap_or_default();
         let message = format!("pod {name} was deleted{text}");
-        return PodState::Gone(Trouble::new(EndReason::NodeLost, message));
+        return PodState::Gone(Cause::new(EndReason::NodeLost, message));
     }
     let Some(status) = &pod.status else {
         return PodState::Starting;
     };
     let container = container(status.container_statuses.as_ref(), NODE_CONTAINER);
-    if let Some(end) = end_trouble(&name, status, container) {
+    if let Some(end) = end_cause(&name, status, container) {
         return PodState::Gone(end);
     }
     let ip = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
@@ -61,11 +61,11 @@ pub fn state(pod: &Pod) -> PodState {
     if let (Some(ip), true) = (ip, is_ready) {
         return PodState::Ready(ip);
     }
-    startup_trouble(&name, status, container).map_or(PodState::Starting, PodState::Stuck)
+    startup_cause(&name, status, container).map_or(PodState::Starting, PodState::Stuck)
 }
 
 /// Why the node of a pod has ended. `None` if it has not.
-fn end_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
+fn end_cause(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Cause> {
     if let Some(ended) = node.and_then(|node| node.state.as_ref()?.terminated.as_ref()) {
         let what = match ended.signal {
             Some(signal) => format!("signal {signal}"),
@@ -74,7 +74,7 @@ fn end_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) ->
         let why = ended.reason.as_deref().filter(|reason| *reason != "Error");
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         let text = detail(ended.message.as_ref());
-        return Some(Trouble::new(
+        return Some(Cause::new(
             Reason::NodeCrashed,
             format!("the node in pod {pod} ended with {what}{why}{text}; see kubectl logs {pod}"),
         ));
@@ -82,16 +82,16 @@ fn end_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) ->
     matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")).then(|| {
         let why = status.reason.as_deref().unwrap_or("no reason given");
         let text = detail(status.message.as_ref());
-        Trouble::new(EndReason::NodeLost, format!("pod {pod} has ended: {why}{text}"))
+        Cause::new(EndReason::NodeLost, format!("pod {pod} has ended: {why}{text}"))
     })
 }
 
 /// What keeps a pod from starting. `None` if it is just starting.
-fn startup_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Trouble> {
+fn startup_cause(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>) -> Option<Cause> {
     let scheduled = condition(status, "PodScheduled");
     if let Some(scheduled) = scheduled.filter(|c| c.reason.as_deref() == Some("Unschedulable")) {
         let text = detail(scheduled.message.as_ref());
-        return Some(Trouble::new(
+        return Some(Cause::new(
             Reason::Unschedulable,
             format!("no Kubernetes node takes pod {pod}{text}"),
         ));
@@ -99,10 +99,9 @@ fn startup_trouble(pod: &str, status: &PodStatus, node: Option<&ContainerStatus>
     // The node does not start before its link agent.
     let agent = container(status.init_container_statuses.as_ref(), LINK_CONTAINER);
     let agent = agent.and_then(|agent| stuck(agent, Reason::LinkAgentCrashed));
-    let agent =
-        agent.map(|(reason, why)| Trouble::new(reason, format!("the link agent of pod {pod}: {why}")));
+    let agent = agent.map(|(reason, why)| Cause::new(reason, format!("the link agent of pod {pod}: {why}")));
     let node = node.and_then(|node| stuck(node, Reason::NodeCrashed));
-    let node = node.map(|(reason, why)| Trouble::new(reason, format!("pod {pod}: {why}")));
+    let node = node.map(|(reason, why)| Cause::new(reason, format!("pod {pod}: {why}")));
     agent.or(node)
 }
 
@@ -180,12 +179,12 @@ mod tests {
         let state = state_of(json!({"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
         ]}));
-        let PodState::Stuck(trouble) = state else {
+        let PodState::Stuck(cause) = state else {
             panic!("{state:?}")
         };
-        assert_eq!(trouble.reason, Reason::Unschedulable);
+        assert_eq!(cause.reason, Reason::Unschedulable);
         assert_eq!(
-            trouble.message,
+            cause.message,
             "no Kubernetes node takes pod run-server-0-0: 0/3 nodes are available"
         );
     }
@@ -201,21 +200,18 @@ mod tests {
         let mine = "registry.example/node:1";
         assert_eq!(waiting("ContainerCreating", mine), PodState::Starting);
         for (image, is_unpublished) in [(mine, false), (NODE_IMAGE, true)] {
-            let PodState::Stuck(trouble) = waiting("ImagePullBackOff", image) else {
+            let PodState::Stuck(cause) = waiting("ImagePullBackOff", image) else {
                 panic!()
             };
-            assert_eq!(trouble.reason, Reason::ImagePullFailed);
-            assert_eq!(
-                trouble.message.contains("set global.imageRegistry"),
-                is_unpublished
-            );
+            assert_eq!(cause.reason, Reason::ImagePullFailed);
+            assert_eq!(cause.message.contains("set global.imageRegistry"), is_unpublished);
         }
     }
 
     #[test]
     fn a_link_agent_that_does_not_start_has_another_reason_than_a_node() {
         let agent = |state: Value| {
-            let PodState::Stuck(trouble) = state_of(json!({
+            let PodState::Stuck(cause) = state_of(json!({
                 "initContainerStatuses": [{"name": "link", "image": "", "imageID": "", "ready": false, "restartCount": 3,
                     "state": state,
                     "lastState": {"terminated": {"exitCode": 1, "message": "Error: no such token\n"}}}],
@@ -224,7 +220,7 @@ mod tests {
             })) else {
                 panic!()
             };
-            (trouble.reason, trouble.message)
+            (cause.reason, cause.message)
         };
         assert_eq!(
             agent(json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}})),
@@ -263,11 +259,11 @@ mod tests {
             "conditions": [{"type": "Ready", "status": "True"}],
             "containerStatuses": [{"name": "node", "image": "", "imageID": "", "ready": false, "restartCount": 0,
                 "state": {"terminated": {"exitCode": 137, "signal": 9, "reason": "OOMKilled"}}}]}));
-        let PodState::Gone(trouble) = ended else {
+        let PodState::Gone(cause) = ended else {
             panic!("{ended:?}")
         };
         assert_eq!(
-            trouble.message,
+            cause.message,
             "the node in pod run-server-0-0 ended with signal 9 (OOMKilled); see kubectl logs run-server-0-0"
         );
     }
@@ -279,11 +275,11 @@ mod tests {
             "status": {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                 "message": "preempting to accommodate a higher priority pod"}]}
         });
-        let PodState::Gone(trouble) = state(&serde_json::from_value(pod).unwrap()) else {
+        let PodState::Gone(cause) = state(&serde_json::from_value(pod).unwrap()) else {
             panic!("it is deleted")
         };
         assert_eq!(
-            trouble.message,
+            cause.message,
             "pod run-server-0-0 was deleted: PreemptionByScheduler: preempting to accommodate a higher priority pod"
         );
     }

@@ -170,8 +170,8 @@ async fn connect(cluster: &Cluster, pod: &str, screen: &Screen) -> anyhow::Resul
         let (look, pods) = (Call::of("get", "pods", pod), cluster.pods());
         let seen = retry_until_answered(Some(screen), || cluster.call(&look, pods.get(pod))).await?;
         let why = match state(&seen) {
-            PodState::Gone(trouble) => bail!(trouble.message),
-            PodState::Stuck(trouble) => anyhow!(trouble.message),
+            PodState::Gone(cause) => bail!(cause.message),
+            PodState::Stuck(cause) => anyhow!(cause.message),
             PodState::Starting => {
                 anyhow!("pod {pod} is starting: kubectl describe pod {pod} shows its events")
             }

@@ -104,7 +104,7 @@ impl Life {
         self.own.starts.observe(&self.pods, self.now, self.instant);
         let planned = match need(&self.spec, &self.status, &self.conductor, self.turn.clone()) {
             Need::Nothing => Planned::Over,
-            Need::Outline(trouble) => Planned::Held(outline, trouble),
+            Need::Outline(cause) => Planned::Held(outline, cause),
             Need::Whole => Planned::Whole(outline, self.plan.clone()),
         };
         let inputs = Inputs {
@@ -204,7 +204,7 @@ fn ready() -> PodState {
 }
 
 fn gone() -> PodState {
-    PodState::Gone(Trouble {
+    PodState::Gone(Cause {
         reason: Reason::NodeCrashed,
         message: "the node ended with exit code 1".to_owned(),
     })
@@ -301,7 +301,7 @@ fn a_run_that_has_ended_needs_no_action() {
     life.conductor = ConductorState::None;
     let before = life.status.clone();
     let after = life.later(3600).reconcile();
-    assert_eq!(after, Decision::new(Stage::Over));
+    assert_eq!(after, Decision::new(Stage::Unchanged));
     assert_eq!(life.status, before);
 }
 
@@ -359,7 +359,7 @@ fn a_node_that_ends_at_every_start_ends_the_run() {
 fn pods_that_fit_nowhere_are_reported_immediately_and_end_the_run_in_time() {
     let mut life = Life::new();
     let decision = life.reconcile();
-    let stuck = PodState::Stuck(Trouble {
+    let stuck = PodState::Stuck(Cause {
         reason: Reason::Unschedulable,
         message: "no Kubernetes node takes pod server-0-0".to_owned(),
     });
@@ -386,13 +386,13 @@ fn a_run_whose_status_nobody_can_write_ends_in_time_and_then_loses_its_pods() {
         Stage::Provisioning { .. }
     ));
     let end = life.later(1).reconcile();
-    assert!(matches!(end.stage, Stage::Ended { .. }), "{end:?}");
+    assert!(matches!(end.stage, Stage::Ending { .. }), "{end:?}");
     // It is as if the pods had become ready too late.
     life.pods.iter_mut().for_each(|pod| pod.state = gone());
     assert!(!life.later(299).reconcile().delete_pods);
     let last = life.later(1).reconcile();
     assert!(last.delete_pods && last.create.is_empty(), "{last:?}");
-    let Stage::Ended { reason, .. } = last.stage else {
+    let Stage::Ending { reason, .. } = last.stage else {
         panic!("{last:?}")
     };
     assert_eq!(reason, Reason::NodeCrashed, "the end that was decided last");
@@ -544,11 +544,11 @@ fn a_run_that_ended_in_a_phase_of_a_newer_version_is_kept_with_its_pods() {
 fn pods_that_are_refused_are_requested_again_until_it_takes_too_long() {
     let mut life = Life::new();
     let full = || {
-        let trouble = Trouble::new(
+        let cause = Cause::new(
             Reason::PodRefused,
             "the API server refuses the run's Pod: exceeded quota",
         );
-        Some(Refusal::Temporary(Some(trouble)))
+        Some(Refusal::Temporary(Some(cause)))
     };
     assert_eq!(life.reconcile_with(full()).wake, Some(RETRY_PAUSE_MIN));
     let provisioned = life.condition(Type::Provisioned);
@@ -581,8 +581,8 @@ fn pods_that_are_refused_are_requested_again_until_it_takes_too_long() {
 fn a_run_whose_new_pod_is_refused_continues_to_wait_for_it() {
     let mut life = Life::running();
     life.pods[1].state = gone();
-    let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
-    let decision = life.reconcile_with(Some(Refusal::Final(trouble)));
+    let cause = Cause::new(EndReason::ImpairmentUnsupported, "label the namespace");
+    let decision = life.reconcile_with(Some(Refusal::Final(cause)));
     assert_eq!(
         (decision.command, decision.wake),
         (ConductorCommand::None, Some(RETRY_PAUSE_MIN))

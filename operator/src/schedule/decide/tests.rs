@@ -497,8 +497,8 @@ fn a_template_without_a_plan_is_refused_until_it_changes() {
 fn a_run_that_was_refused_stays_due_and_is_not_requested_before_the_pause_is_over() {
     let mut scene = Scene::new("schedule: '@hourly'");
     scene.now = at("2026-11-26T01:00:00Z");
-    let trouble = Trouble::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
-    let decision = after_failure(scene.decide(), trouble, &scene.inputs());
+    let cause = Cause::new(Reason::ApiServerRefuses, "exceeded quota: small".to_owned());
+    let decision = after_failure(scene.decide(), cause, &scene.inputs());
     assert_eq!(reasons(&scene.status, &decision), ["APIServerRefuses"]);
     scene.status = decision.status;
     assert_eq!(

@@ -104,10 +104,10 @@ impl PodNode {
             loop {
                 match state(&seen_pod.borrow_and_update().pod) {
                     PodState::Ready(_) => return Ok(()),
-                    PodState::Gone(trouble) => return Err(anyhow!(trouble.message)),
-                    PodState::Stuck(trouble) if announced != Some(trouble.reason) => {
-                        announced = Some(trouble.reason);
-                        suite.print_line(&trouble.message);
+                    PodState::Gone(cause) => return Err(anyhow!(cause.message)),
+                    PodState::Stuck(cause) if announced != Some(cause.reason) => {
+                        announced = Some(cause.reason);
+                        suite.print_line(&cause.message);
                     }
                     PodState::Stuck(_) | PodState::Starting => {}
                 }
@@ -160,7 +160,7 @@ impl RunningNode for PodNode {
     fn ended(&self) -> Option<String> {
         let seen_pod = self.seen_pod.borrow();
         match state(&seen_pod.pod) {
-            PodState::Gone(trouble) => Some(trouble.message),
+            PodState::Gone(cause) => Some(cause.message),
             _ if seen_pod.is_deleted => Some(format!("pod {} was deleted", self.name)),
             _ => None,
         }

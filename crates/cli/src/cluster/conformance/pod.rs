@@ -83,8 +83,8 @@ fn metadata(suite: &str, name: String) -> ObjectMeta {
 
 /// Why a pod is not ready, and what to do.
 pub(super) fn obstacle(pod: &Pod) -> String {
-    let trouble = match state(pod) {
-        PodState::Stuck(trouble) | PodState::Gone(trouble) => trouble,
+    let cause = match state(pod) {
+        PodState::Stuck(cause) | PodState::Gone(cause) => cause,
         PodState::Starting | PodState::Ready(_) => {
             let problem = match node(pod) {
                 Some(node) if node.running.is_some() => {
@@ -95,7 +95,7 @@ pub(super) fn obstacle(pod: &Pod) -> String {
             return format!("pod {} {problem}", pod.name_any());
         }
     };
-    let advice = match trouble.reason {
+    let advice = match cause.reason {
         Reason::ImagePullFailed => {
             "; check the name of the image (--image, --reference-image), and that every Kubernetes node has it or may \
              pull it"
@@ -103,7 +103,7 @@ pub(super) fn obstacle(pod: &Pod) -> String {
         Reason::Unschedulable => "; make room: a pod requests 100m of CPU and 64 MiB of memory",
         _ => "",
     };
-    trouble.message + advice
+    cause.message + advice
 }
 
 /// Whether the node of a pod exited before the kubelet killed it.

@@ -76,8 +76,8 @@ fn a_run_whose_links_cannot_be_impaired_reports_it_in_both_conditions() {
 #[test]
 fn a_namespace_that_does_not_allow_link_agents_ends_the_run_immediately() {
     let mut life = Life::impaired();
-    let trouble = Trouble::new(EndReason::ImpairmentUnsupported, "label the namespace");
-    life.reconcile_with(Some(Refusal::Final(trouble)));
+    let cause = Cause::new(EndReason::ImpairmentUnsupported, "label the namespace");
+    life.reconcile_with(Some(Refusal::Final(cause)));
     assert_eq!(life.end(), (Phase::Failed, "ImpairmentUnsupported"));
     assert_eq!(
         life.links(),

@@ -4,7 +4,7 @@ use super::*;
 use crate::names::INCARNATIONS_MAX;
 
 fn lost() -> PodState {
-    PodState::Gone(Trouble::new(EndReason::NodeLost, "the kubelet refuses it"))
+    PodState::Gone(Cause::new(EndReason::NodeLost, "the kubelet refuses it"))
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_step_of_the_wall_clock_ends_no_patience_with_the_api_server() {
     life.is_written = false;
     let first = life.reconcile();
     life.create(&first, &PodState::Starting);
-    assert!(matches!(life.later(60).reconcile().stage, Stage::Ended { .. }));
+    assert!(matches!(life.later(60).reconcile().stage, Stage::Ending { .. }));
     for hours in [1, -3] {
         life.now += SignedDuration::from_hours(hours);
         assert!(!life.later(149).reconcile().delete_pods, "{hours}");
