@@ -89,12 +89,12 @@ pub(super) struct Journal {
     parts: Vec<String>,
     /// Records that are in no part, a line each, and their number. A flush leaves them here until it has
     /// compressed them, because a run that is cut off drops it at any moment.
-    pending: Arc<String>,
-    pending_records: usize,
+    uncompressed: Arc<String>,
+    uncompressed_records: usize,
     /// All records that are not, or not completely, kept.
     unkept: usize,
     /// Compressed records that are not, or not completely, kept.
-    unwritten: VecDeque<PendingParts>,
+    unwritten: VecDeque<UnwrittenParts>,
     budget: Budget,
     flushed: Instant,
     reported: Instant,
@@ -142,8 +142,8 @@ impl Journal {
             records: contents.records,
             totals,
             parts: contents.names,
-            pending: Arc::default(),
-            pending_records: 0,
+            uncompressed: Arc::default(),
+            uncompressed_records: 0,
             unkept: 0,
             unwritten: VecDeque::new(),
             flushed: now,
@@ -156,9 +156,8 @@ impl Journal {
         &self.totals
     }
 
-    /// Keeps the pending records and the results. Returns the names of all parts, in order, and why some
-    /// are missing. Tries for [`KEEP_TIMEOUT`] unless they are refused, and for [`READ_TIMEOUT`] if
-    /// the run is cancelled.
+    /// Keeps all records and the results. Returns the names of all parts, in order, and why some are missing.
+    /// Tries for [`KEEP_TIMEOUT`] unless they are refused, and for [`READ_TIMEOUT`] if the run is cancelled.
     pub(super) async fn close(mut self, results: Results) -> (Vec<String>, Result<(), Error>) {
         let kept = self.keep_all(results).await;
         (self.parts, kept)
@@ -173,7 +172,7 @@ impl Journal {
         self.flush(retries).await?;
         let most = self.numbered.store.part_bytes();
         let parts = compressed(move || results_to_parts(results, most)).await;
-        let mut results = PendingParts::new(PartKind::Results, parts);
+        let mut results = UnwrittenParts::new(PartKind::Results, parts);
         self.numbered
             .put_all(&mut results, retries, &mut self.parts)
             .await
@@ -185,30 +184,30 @@ impl Journal {
         records.filter(|record| record.merged_samples.is_some()).count()
     }
 
-    /// Keeps the pending records. Without `retries` it tries once, for [`FLUSH_TIMEOUT`].
+    /// Keeps all records. Without `retries` it tries once, for [`FLUSH_TIMEOUT`].
     async fn flush(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
         self.compress().await;
         self.write(retries).await
     }
 
-    /// Compresses the pending records.
+    /// Compresses the records that are in no part.
     async fn compress(&mut self) {
-        let (lines, most) = (self.pending.clone(), self.numbered.store.part_bytes());
+        let (lines, most) = (self.uncompressed.clone(), self.numbered.store.part_bytes());
         let parts = compressed(move || trials_to_parts(&lines, most)).await;
         // From here on nothing waits until the parts are among those to write.
-        self.pending = Arc::default();
-        self.pending_records = 0;
+        self.uncompressed = Arc::default();
+        self.uncompressed_records = 0;
         let bytes: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
         self.budget.compressed += bytes as u64;
         self.unwritten
-            .push_back(PendingParts::new(PartKind::Trials, parts));
+            .push_back(UnwrittenParts::new(PartKind::Trials, parts));
     }
 
     /// Keeps what is compressed.
     async fn write(&mut self, retries: Option<Retries<'_>>) -> Result<(), Error> {
         let write = async {
-            while let Some(pending) = self.unwritten.front_mut() {
-                self.numbered.put_all(pending, retries, &mut self.parts).await?;
+            while let Some(parts) = self.unwritten.front_mut() {
+                self.numbered.put_all(parts, retries, &mut self.parts).await?;
                 self.unwritten.pop_front();
             }
             Ok::<_, Error>(())
@@ -227,8 +226,8 @@ impl Journal {
     fn is_flush_due(&self, record: &TrialRecord) -> bool {
         let has_lost_node = |failure: &TrialFailure| failure.reason.loses_node();
         record.failure.as_ref().is_some_and(has_lost_node)
-            || self.pending.len() >= FLUSH_BYTES
-            || self.pending_records >= FLUSH_RECORDS
+            || self.uncompressed.len() >= FLUSH_BYTES
+            || self.uncompressed_records >= FLUSH_RECORDS
             || self.flushed.elapsed() >= FLUSH_PAUSE_MIN.max(self.opened.elapsed() / FLUSH_SHARE)
     }
 
@@ -236,7 +235,7 @@ impl Journal {
     fn take_room(&mut self) -> bool {
         let room = &self.numbered.memory;
         let mut unwritten = self.unwritten.iter_mut();
-        unwritten.all(|pending| pending.take_room(room))
+        unwritten.all(|parts| parts.take_room(room))
     }
 
     fn publish_progress(&mut self) {
@@ -254,10 +253,10 @@ impl RecordSink for Journal {
     async fn record(&mut self, record: &TrialRecord) -> io::Result<Durability> {
         let counts = self.totals.trials().counts();
         let trials = counts.needed().saturating_sub(counts.ended());
-        let (line, merged_samples) = fit(record, self.budget.share(self.pending.len(), trials));
+        let (line, merged_samples) = fit(record, self.budget.share(self.uncompressed.len(), trials));
         self.budget.text += line.len() as u64;
-        Arc::make_mut(&mut self.pending).push_str(&line);
-        self.pending_records += 1;
+        Arc::make_mut(&mut self.uncompressed).push_str(&line);
+        self.uncompressed_records += 1;
         self.unkept += 1;
         self.totals.add(record);
         self.records.push(TrialRecord {
@@ -330,7 +329,7 @@ impl Retries<'_> {
 }
 
 /// Parts that were compressed together and are not kept yet.
-struct PendingParts {
+struct UnwrittenParts {
     kind: PartKind,
     parts: VecDeque<Part>,
     /// The part before these.
@@ -339,7 +338,7 @@ struct PendingParts {
     room: Option<OwnedSemaphorePermit>,
 }
 
-impl PendingParts {
+impl UnwrittenParts {
     fn new(kind: PartKind, parts: Vec<Part>) -> Self {
         Self {
             kind,
@@ -370,18 +369,18 @@ struct NumberedParts {
 }
 
 impl NumberedParts {
-    /// Keeps the pending parts, and adds their names.
+    /// Keeps these parts, and adds their names.
     async fn put_all(
         &mut self,
-        pending: &mut PendingParts,
+        unwritten: &mut UnwrittenParts,
         retries: Option<Retries<'_>>,
         names: &mut Vec<String>,
     ) -> Result<(), Error> {
-        while let Some(part) = pending.parts.front() {
-            let name = self.put(pending, part, retries).await?;
+        while let Some(part) = unwritten.parts.front() {
+            let name = self.put(unwritten, part, retries).await?;
             names.push(name.clone());
-            pending.previous = Some(name);
-            pending.parts.pop_front();
+            unwritten.previous = Some(name);
+            unwritten.parts.pop_front();
         }
         Ok(())
     }
@@ -389,15 +388,15 @@ impl NumberedParts {
     /// Keeps a part under the next free number. Returns its name.
     async fn put(
         &mut self,
-        pending: &PendingParts,
+        unwritten: &UnwrittenParts,
         part: &Part,
         retries: Option<Retries<'_>>,
     ) -> Result<String, Error> {
-        let kind = pending.kind;
+        let kind = unwritten.kind;
         let number = self.next.entry(kind).or_default();
         loop {
             let name = kind.name(&self.run.name, &self.run.uid, *number);
-            let attempt = || self.store.put(&name, part, pending.previous.as_deref());
+            let attempt = || self.store.put(&name, part, unwritten.previous.as_deref());
             let is_new = match retries {
                 None => attempt().await,
                 Some(retries) => {

@@ -26,12 +26,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// How much JSON the next record may have if all trials that need room get the same. `pending` is the
-    /// JSON that is not compressed yet; `trials` is the number of trials that need room, this one included.
-    pub(super) fn share(&self, pending: usize, trials: usize) -> usize {
+    /// How much JSON the next record may have if all trials that need room get the same. `uncompressed` is
+    /// the JSON that is not compressed yet; `trials` is the number of trials that need room, this one
+    /// included.
+    pub(super) fn share(&self, uncompressed: usize, trials: usize) -> usize {
         let compressed = self.most.saturating_sub(self.compressed).saturating_mul(RATIO);
         let left = compressed
-            .saturating_sub(pending as u64)
+            .saturating_sub(uncompressed as u64)
             .min(TEXT_BYTES.saturating_sub(self.text));
         let share = left / trials.max(1) as u64;
         usize::try_from(share).map_or(SHARE_BYTES, |share| share.min(SHARE_BYTES))

@@ -24,9 +24,9 @@ const NUMBER_MAX: u64 = 2 * TRIALS_MAX;
 const GROUP_BYTES: usize = 16 << 20;
 /// Most bytes of all records as JSON, without what only the complete results need.
 const BRIEF_BYTES: u64 = 128 << 20;
-/// Most bytes of one of these: its message has at most 4000.
+/// Most bytes of one such record: its message has at most 4000.
 const BRIEF_RECORD_BYTES: u64 = 8 << 10;
-/// Most bytes of these on average.
+/// Most bytes of such a record on average.
 const BRIEF_AVERAGE_BYTES: u64 = 2 << 10;
 
 /// Parts with records, by their numbers: the name of each, and the number of the one that it continues.
@@ -40,10 +40,10 @@ pub(super) struct Contents {
     pub(super) records: Vec<TrialRecord>,
     /// What the complete records amount to.
     pub(super) totals: RecordTotals,
-    /// The number of the other parts, and the name of the first of them with why it cannot be read.
+    /// The number of the parts that cannot be read, and the name of the first of them with the reason.
     pub(super) unreadable: usize,
     pub(super) first_unreadable: Option<(String, String)>,
-    /// The number after all of these.
+    /// The number after those of all parts.
     pub(super) next: usize,
     /// Bytes of the readable parts.
     pub(super) compressed: u64,
