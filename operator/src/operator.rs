@@ -37,7 +37,7 @@ use crate::{
         lease::Leadership,
         metrics::Metrics,
         orphans::report_orphaned,
-        shared_memory::SharedMemory,
+        shared_memory_budget::SharedMemoryBudget,
         signal::stop_signal,
         watch::{note_failure, watch},
     },
@@ -279,7 +279,7 @@ impl Process<'_> {
             result_bytes: u64::from(args.max_result_bytes),
             recorder: Recorder::new(client.clone(), reporter),
             metrics: self.metrics.clone(),
-            memory: SharedMemory::default(),
+            memory: SharedMemoryBudget::default(),
             pods,
         }
     }

@@ -8,6 +8,6 @@ pub(crate) mod health;
 pub(crate) mod lease;
 pub(crate) mod metrics;
 pub(crate) mod orphans;
-pub(crate) mod shared_memory;
+pub(crate) mod shared_memory_budget;
 pub(crate) mod signal;
 pub(crate) mod watch;

@@ -49,7 +49,7 @@ use crate::{
     process::{
         clock::TimeSource,
         metrics::Metrics,
-        shared_memory::SharedMemory,
+        shared_memory_budget::SharedMemoryBudget,
         watch::{note_failure, watch},
     },
     run::{conditions::has_ended, plans},
@@ -68,7 +68,7 @@ pub(crate) struct Context {
     pub(crate) clock: TimeSource,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) memory: SharedMemory,
+    pub(crate) memory: SharedMemoryBudget,
     /// Runs, as the watch shows them.
     pub(crate) runs: Store<WatchedRun>,
     pub(crate) pauses: Pauses,

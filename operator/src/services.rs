@@ -12,7 +12,7 @@ use crate::{
     access::Access,
     api::watched::WatchedPod,
     build::PodDefaults,
-    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
+    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory_budget::SharedMemoryBudget},
     token::TokenKey,
 };
 
@@ -36,7 +36,7 @@ pub(crate) struct Services {
     pub(crate) result_bytes: u64,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) memory: SharedMemory,
+    pub(crate) memory: SharedMemoryBudget,
     /// Pods of runs, as the watch shows them.
     pub(crate) pods: Store<WatchedPod>,
 }

@@ -35,7 +35,7 @@ pub use self::{
     name::{SUFFIX_MAX, object_name},
     part::PartKind,
 };
-use crate::{memory::Memory, results::Results};
+use crate::{memory_budget::MemoryBudget, results::Results};
 
 /// Label of all objects of a run: the name of the run.
 pub const RUN_LABEL: &str = "perfrun.io/run";
@@ -197,11 +197,11 @@ fn read_lines(
 /// Complete results from the parts of a run that has ended, of the size that results from anywhere may have;
 /// `None` if there are no results.
 pub fn results_from_parts(kept: &[Part]) -> Result<Option<Results>, Unreadable> {
-    results_within(kept, &Memory::of_results())
+    results_within(kept, &MemoryBudget::of_results())
 }
 
 /// Complete results from the parts of a run that has ended; `None` if there are no results.
-pub fn results_within(kept: &[Part], memory: &Memory) -> Result<Option<Results>, Unreadable> {
+pub fn results_within(kept: &[Part], memory: &MemoryBudget) -> Result<Option<Results>, Unreadable> {
     let head = concatenated(RESULTS_KEY, kept);
     if head.is_empty() {
         return Ok(None);
@@ -231,7 +231,7 @@ pub fn results_within(kept: &[Part], memory: &Memory) -> Result<Option<Results>,
 fn counted<T: DeserializeOwned>(
     key: &'static str,
     text: impl Read,
-    memory: &Memory,
+    memory: &MemoryBudget,
 ) -> Result<T, Unreadable> {
     memory.read(text).map_err(|source| match memory.is_exceeded() {
         true => Unreadable::TooMuchMemory,

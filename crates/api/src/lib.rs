@@ -9,7 +9,7 @@ pub mod compare;
 pub mod document;
 pub mod exit_status;
 pub mod generated;
-pub mod memory;
+pub mod memory_budget;
 pub mod nearest;
 pub mod network;
 pub mod planning;

@@ -7,7 +7,7 @@ use perfrun_api::{
     bounded::{Bounded, SPEC_BYTES},
     cluster::{JsonBytesLeft, PART_BYTES, RECORD_BYTES, Unreadable, read_trials, trials_to_parts},
     document,
-    memory::Memory,
+    memory_budget::MemoryBudget,
     planning::{Error, plan},
     results::Results,
     spec::PerfRunSpec,
@@ -100,7 +100,7 @@ fn a_gigabyte_of_results_is_refused_in_256_mebibytes() {
     let record = format!("{RECORD},");
     let mebibyte = compressed(&record.repeat((1 << 20) / record.len()));
     let text = [compressed("{\"trials\":["), mebibyte.repeat(1 << 10)].concat();
-    let memory = Memory::of_results();
+    let memory = MemoryBudget::of_results();
     let (peak, read) = peak_during(|| memory.read::<Results>(MultiGzDecoder::new(text.as_slice())));
     assert!(read.is_err() && memory.is_exceeded(), "{read:?}");
     assert!(peak < RESULTS_MAX, "{peak} bytes");

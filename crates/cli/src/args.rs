@@ -23,7 +23,7 @@ use clap::{
     ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use perfrun_api::{exit_status::Statuses, memory::Memory, pod::NODE_IMAGE};
+use perfrun_api::{exit_status::Statuses, memory_budget::MemoryBudget, pod::NODE_IMAGE};
 use perfrun_report::differences::Field;
 use perfrun_serve::listening_address;
 use strum::VariantNames;
@@ -451,11 +451,11 @@ pub struct Size {
 
 impl Size {
     /// The memory that results may take.
-    pub fn memory(self) -> Memory {
+    pub fn memory(self) -> MemoryBudget {
         if self.large {
-            Memory::unlimited()
+            MemoryBudget::unlimited()
         } else {
-            Memory::of_results()
+            MemoryBudget::of_results()
         }
     }
 }

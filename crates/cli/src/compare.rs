@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use perfrun_api::{
     exit_status::{FAIL, INCOMPLETE, INCONCLUSIVE, INTERRUPTED, SUCCESS},
-    memory::{Memory, STRUCT_BYTES},
+    memory_budget::{MemoryBudget, STRUCT_BYTES},
     results::{Results, are_of_one_program},
 };
 use perfrun_contract::{
@@ -63,7 +63,7 @@ pub fn history(args: &args::History) -> anyhow::Result<()> {
 }
 
 /// Shows what a run found itself.
-fn compared_itself(run: &Path, args: &args::Compare, memory: &Memory) -> anyhow::Result<u8> {
+fn compared_itself(run: &Path, args: &args::Compare, memory: &MemoryBudget) -> anyhow::Result<u8> {
     let results = results_folder::read_within(run, memory)?;
     ensure!(
         results.judged.is_some(),
@@ -102,7 +102,7 @@ struct KeptRun {
 
 impl KeptRun {
     /// Reads the results of one run of several. Only a report of one run shows samples and distributions.
-    fn read(path: PathBuf, memory: &Memory) -> Result<Self, results_folder::Error> {
+    fn read(path: PathBuf, memory: &MemoryBudget) -> Result<Self, results_folder::Error> {
         let mut results = results_folder::read_within(&path, memory)?;
         let records = results.trials.iter_mut();
         for node in records.flat_map(|record| record.nodes.values_mut()) {
@@ -119,7 +119,7 @@ impl KeptRun {
 }
 
 /// The runs that paths name, from the first to the last. All of them share the memory.
-fn read(paths: &[PathBuf], memory: &Memory) -> Result<Vec<KeptRun>, results_folder::Error> {
+fn read(paths: &[PathBuf], memory: &MemoryBudget) -> Result<Vec<KeptRun>, results_folder::Error> {
     let mut kept = vec![];
     for path in paths {
         for path in results_folder::runs_in(path)? {
@@ -142,7 +142,7 @@ struct Sides {
 }
 
 impl Sides {
-    fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &Memory) -> anyhow::Result<Self> {
+    fn of(base: &[PathBuf], candidate: &[PathBuf], memory: &MemoryBudget) -> anyhow::Result<Self> {
         let (baselines, candidates) = (read(base, memory)?, read(candidate, memory)?);
         are_different_runs(&baselines, &candidates)?;
         let numbers = (baselines.len(), candidates.len());
@@ -166,7 +166,7 @@ impl Sides {
         })
     }
 
-    fn of_history(folder: &Path, new: &Path, memory: &Memory) -> anyhow::Result<Self> {
+    fn of_history(folder: &Path, new: &Path, memory: &MemoryBudget) -> anyhow::Result<Self> {
         let candidates = vec![KeptRun::read(new.to_owned(), memory)?];
         let Results { name, started, .. } = &candidates[0].results;
         let mut baselines = read(&[folder.to_owned()], memory)?;

@@ -45,7 +45,7 @@ use super::{Job, Shared, Wake, totals::RecordTotals};
 use crate::{
     api::events::{event, publish_event},
     build::RunIdentity,
-    process::{metrics::Metrics, shared_memory::SharedMemory},
+    process::{metrics::Metrics, shared_memory_budget::SharedMemoryBudget},
 };
 
 /// Pause between two flushes at first. Later it is a share of the time since the journal was opened.
@@ -349,7 +349,7 @@ impl UnwrittenParts {
     }
 
     /// Takes room for the parts until they are kept. Returns whether there is enough.
-    fn take_room(&mut self, all: &SharedMemory) -> bool {
+    fn take_room(&mut self, all: &SharedMemoryBudget) -> bool {
         if self.room.is_none() {
             let bytes = self.parts.iter().map(|(_, bytes)| bytes.len()).sum();
             self.room = all.for_unwritten(bytes);
@@ -363,7 +363,7 @@ struct NumberedParts {
     store: Box<dyn PartStore>,
     run: RunIdentity,
     metrics: Arc<Metrics>,
-    memory: SharedMemory,
+    memory: SharedMemoryBudget,
     /// The next number of a part of each kind.
     next: BTreeMap<PartKind, usize>,
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::{
     access::Access,
     build::PodDefaults,
-    process::{fence::Term, metrics::Metrics, shared_memory::SharedMemory},
+    process::{fence::Term, metrics::Metrics, shared_memory_budget::SharedMemoryBudget},
     services::Services,
     test_server::{SYSTEM, TestServer, paused_clock},
     token::TokenKey,
@@ -129,7 +129,7 @@ pub(super) fn job(server: &TestServer) -> Job {
         result_bytes: 64 << 20,
         recorder: server.recorder(),
         metrics: Arc::new(Metrics::new()),
-        memory: SharedMemory::default(),
+        memory: SharedMemoryBudget::default(),
         pods: reflector::store().0,
     };
     Job {

@@ -57,7 +57,7 @@ impl Scene {
             clock: paused_clock(),
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
-            memory: SharedMemory::default(),
+            memory: SharedMemoryBudget::default(),
             runs,
             pauses: Pauses::default(),
         };

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use perfrun_api::{
     cluster::{Part, RESULTS_KEY, TRIALS_KEY, results_within},
-    memory::Memory,
+    memory_budget::MemoryBudget,
     results::{Results, SCHEMA_VERSION},
     spec::PerfRun,
 };
@@ -23,7 +23,7 @@ use crate::ui::Screen;
 pub(super) async fn fetch(
     cluster: &Cluster,
     run: &PerfRun,
-    memory: &Memory,
+    memory: &MemoryBudget,
     screen: &Screen,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<Results>> {
@@ -68,7 +68,7 @@ pub(super) async fn fetch(
 async fn config_maps(
     cluster: &Cluster,
     names: &[String],
-    memory: &Memory,
+    memory: &MemoryBudget,
     screen: &Screen,
 ) -> anyhow::Result<Vec<Part>> {
     let mut parts = vec![];

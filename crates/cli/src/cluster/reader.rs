@@ -16,7 +16,7 @@ use kube::{
 };
 use perfrun_api::{
     cluster::{MANAGED_BY_LABEL, Part, PartKind, TRIALS_KEY, Unreadable},
-    memory::Memory,
+    memory_budget::MemoryBudget,
     pod::{
         PodState, state,
         store::{PARTS, STORED_PART_BYTES, StoreAccess, store_pod},
@@ -59,7 +59,7 @@ impl Reader<'_> {
         &self,
         cluster: &Cluster,
         names: &[String],
-        memory: &Memory,
+        memory: &MemoryBudget,
         screen: &Screen,
         stop: &CancellationToken,
     ) -> anyhow::Result<Option<Vec<Part>>> {
@@ -131,7 +131,7 @@ async fn read(
     cluster: &Cluster,
     pod: &str,
     names: &[String],
-    memory: &Memory,
+    memory: &MemoryBudget,
     screen: &Screen,
 ) -> anyhow::Result<Vec<Part>> {
     let mut connection = connect(cluster, pod, screen).await?;
@@ -147,7 +147,7 @@ async fn read(
 }
 
 /// Counts the memory of a part: it is there twice while all are put together.
-pub(super) fn hold((_, bytes): &Part, memory: &Memory) -> Result<(), Unreadable> {
+pub(super) fn hold((_, bytes): &Part, memory: &MemoryBudget) -> Result<(), Unreadable> {
     match memory.take(2 * bytes.len() as u64) {
         true => Ok(()),
         false => Err(Unreadable::TooMuchMemory),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use perfrun_api::{
-    memory::Memory,
+    memory_budget::MemoryBudget,
     results::{Results, SCHEMA_VERSION, check_names_of},
 };
 use perfrun_contract::{plan::Plan, profile::Profile, record::TrialRecord, run::Isolation};
@@ -19,12 +19,12 @@ use crate::profile;
 
 /// Reads the results of a run as [`read_within`] does, of the size that results from anywhere may have.
 pub fn read(path: &Path) -> Result<Results, Error> {
-    read_within(path, &Memory::of_results())
+    read_within(path, &MemoryBudget::of_results())
 }
 
 /// Reads the results of a run, finished or not, from its folder or its results.json. Leaves out a file of a
 /// trial that cannot be read, with a warning.
-pub fn read_within(path: &Path, memory: &Memory) -> Result<Results, Error> {
+pub fn read_within(path: &Path, memory: &MemoryBudget) -> Result<Results, Error> {
     let (file, mut results) = read_head(path, memory)?;
     let trials = file.with_file_name(TRIALS);
     if let Ok(entries) = fs::read_dir(&trials) {
@@ -74,7 +74,7 @@ pub fn isolation(path: &Path) -> Result<Isolation, Error> {
 
 /// The memory for results that this user resumes, and trusts: resuming runs the programs that they name.
 /// Refuses those of another user before anything of them is read.
-pub(super) fn memory_of_own(path: &Path) -> Result<Memory, Error> {
+pub(super) fn memory_of_own(path: &Path) -> Result<MemoryBudget, Error> {
     let folder = folder_of(path);
     let user = rustix::process::geteuid().as_raw();
     // What is absent, or a device, has its own errors.
@@ -93,11 +93,11 @@ pub(super) fn memory_of_own(path: &Path) -> Result<Memory, Error> {
             folder: folder.to_owned(),
         });
     }
-    Ok(Memory::unlimited())
+    Ok(MemoryBudget::unlimited())
 }
 
 /// The results.json of a run, and where it is. Records of trials may still be in their files.
-fn read_head(path: &Path, memory: &Memory) -> Result<(PathBuf, Results), Error> {
+fn read_head(path: &Path, memory: &MemoryBudget) -> Result<(PathBuf, Results), Error> {
     let file = if path.is_dir() {
         results_in(path).ok_or_else(|| match newest_in(path) {
             Some(newest) => Error::Several {
@@ -122,7 +122,7 @@ fn read_head(path: &Path, memory: &Memory) -> Result<(PathBuf, Results), Error> 
     }
 }
 
-fn read_record(file: PathBuf, memory: &Memory) -> Result<TrialRecord, Error> {
+fn read_record(file: PathBuf, memory: &MemoryBudget) -> Result<TrialRecord, Error> {
     let record = read_json(&file, memory)?;
     match check_names_of(&record) {
         Ok(()) => Ok(record),
@@ -130,7 +130,7 @@ fn read_record(file: PathBuf, memory: &Memory) -> Result<TrialRecord, Error> {
     }
 }
 
-fn read_json<T: DeserializeOwned>(file: &Path, memory: &Memory) -> Result<T, Error> {
+fn read_json<T: DeserializeOwned>(file: &Path, memory: &MemoryBudget) -> Result<T, Error> {
     let unread = |source| Error::Read {
         file: file.to_owned(),
         source,

@@ -16,7 +16,7 @@ use crate::{
     api::call::within_timeout,
     build::{RunIdentity, part::part},
     conduct::Job,
-    process::shared_memory::SharedMemory,
+    process::shared_memory_budget::SharedMemoryBudget,
 };
 
 /// How many ConfigMaps one request lists: each may have 256 KiB of annotations, by anyone who may write them.
@@ -25,7 +25,7 @@ const PAGE: u32 = 10;
 pub(super) struct ConfigMaps {
     api: Api<ConfigMap>,
     run: RunIdentity,
-    memory: SharedMemory,
+    memory: SharedMemoryBudget,
 }
 
 impl ConfigMaps {

@@ -28,7 +28,7 @@ use crate::{
     names,
     operator::Process,
     policy::Policy,
-    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory::SharedMemory},
+    process::{clock::TimeSource, fence::Term, metrics::Metrics, shared_memory_budget::SharedMemoryBudget},
     run::{plans::Plans, times::Times, turns::Turns},
     test_server::{SYSTEM, TestServer, paused_clock},
 };
@@ -96,7 +96,7 @@ impl Scene {
             result_bytes: 64 << 20,
             recorder: server.recorder(),
             metrics: Arc::new(Metrics::new()),
-            memory: SharedMemory::default(),
+            memory: SharedMemoryBudget::default(),
             pods: pods.clone(),
         };
         let context = Context {

@@ -15,16 +15,16 @@ const SPEC_FACTOR: usize = 16;
 /// Most reconciliations at the same time of runs and schedules whose specs are not kept.
 const UNKEPT_SPECS_MAX: usize = 4;
 
-/// What all runs share. Clones share it as well.
+/// The memory that all runs share. Clones share it as well.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedMemory {
+pub(crate) struct SharedMemoryBudget {
     reading: Arc<Mutex<()>>,
     unwritten: Arc<Semaphore>,
     specs: Arc<Semaphore>,
     unkept: Arc<Semaphore>,
 }
 
-impl Default for SharedMemory {
+impl Default for SharedMemoryBudget {
     fn default() -> Self {
         Self {
             reading: Arc::default(),
@@ -35,7 +35,7 @@ impl Default for SharedMemory {
     }
 }
 
-impl SharedMemory {
+impl SharedMemoryBudget {
     /// Waits for room to read what a run has kept, and holds it until the guard is dropped. One run has it at
     /// a time: it reads some MiB in one piece, and a record takes several times the memory of its text.
     pub(crate) async fn for_reading(&self) -> OwnedMutexGuard<()> {

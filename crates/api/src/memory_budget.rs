@@ -34,14 +34,14 @@ const TEXT_BYTES: u64 = 40;
 /// The first node of a map is made for eleven values, although it has one: this number counts beside that one
 /// and the share of a half-empty node.
 const SPARE_VALUES: u64 = 9;
-/// How many structs each of these may have.
+/// A spare value counts as many structs as the first value of its map has, up to this number.
 const SPARE_STRUCTS: u64 = 2;
 
 const REFUSED: &str = "it takes more memory than it may";
 
 /// How much memory values may still take.
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryBudget {
     /// In bytes; `None` when something would have taken more.
     left: Cell<Option<u64>>,
     /// How many structs and maps were read.
@@ -50,7 +50,7 @@ pub struct Memory {
     uncounted: Cell<u64>,
 }
 
-impl Memory {
+impl MemoryBudget {
     fn of(bytes: u64) -> Self {
         Self {
             left: Cell::new(Some(bytes)),
@@ -114,7 +114,7 @@ impl Memory {
 /// Text to parse.
 struct Text<'m, R> {
     inner: R,
-    memory: &'m Memory,
+    memory: &'m MemoryBudget,
 }
 
 impl<R: Read> Read for Text<'_, R> {
@@ -133,7 +133,7 @@ impl<R: Read> Read for Text<'_, R> {
 /// A part of a parser that counts what it hands out.
 struct Counted<'m, T> {
     inner: T,
-    memory: &'m Memory,
+    memory: &'m MemoryBudget,
 }
 
 impl<'m, T> Counted<'m, T> {
@@ -270,7 +270,7 @@ impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
 /// Counts the values of a visitor.
 struct Values<'m, V> {
     visitor: V,
-    memory: &'m Memory,
+    memory: &'m MemoryBudget,
     /// Whether the visitor is of a struct, whose fields were counted with it.
     is_struct: bool,
 }
@@ -365,7 +365,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Values<'_, V> {
 /// Counts the values of a map.
 struct Entries<'m, A> {
     inner: A,
-    memory: &'m Memory,
+    memory: &'m MemoryBudget,
     is_struct: bool,
     is_first: bool,
 }
@@ -433,7 +433,7 @@ mod tests {
 
     /// What a text counts in all.
     fn counts(text: &str) -> u64 {
-        let memory = Memory::unlimited();
+        let memory = MemoryBudget::unlimited();
         memory.read::<Value>(text.as_bytes()).unwrap();
         u64::MAX - memory.left.get().unwrap()
     }
@@ -445,7 +445,7 @@ mod tests {
             "other": [true, -1, 0.5, {"deep": {}}],
         })
         .to_string();
-        let memory = Memory::of_results();
+        let memory = MemoryBudget::of_results();
         let read: Document = memory.read(text.as_bytes()).unwrap();
         assert_eq!(read, serde_json::from_str(&text).unwrap());
         for broken in [
@@ -472,11 +472,11 @@ mod tests {
 
     #[test]
     fn a_document_that_takes_more_memory_than_is_left_is_refused() {
-        let memory = Memory::of(2 * STRUCT_BYTES);
+        let memory = MemoryBudget::of(2 * STRUCT_BYTES);
         assert!(memory.read::<Value>(&b"{}"[..]).is_ok());
         assert!(memory.read::<Value>(&b"[{}]"[..]).is_err() && memory.is_exceeded());
         assert!(memory.read::<Value>(&b"[]"[..]).is_err());
-        let memory = Memory::of(STRUCT_BYTES);
+        let memory = MemoryBudget::of(STRUCT_BYTES);
         assert!(memory.read::<Value>(&b"{}"[..]).is_ok());
         memory.give_back(STRUCT_BYTES);
         assert!(memory.read::<Value>(&b"{}"[..]).is_ok());
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_text_without_end_ends_at_sixteen_mebibytes() {
-        let memory = Memory::unlimited();
+        let memory = MemoryBudget::unlimited();
         let endless = b"\"".as_slice().chain(io::repeat(b'x'));
         assert!(memory.read::<Value>(endless).unwrap_err().is_io());
         assert!(memory.is_exceeded());
