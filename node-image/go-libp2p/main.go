@@ -24,8 +24,8 @@ import (
 // epochVariable passes on the largest epoch of callers to a new start of the program.
 const epochVariable = "PERFRUN_EPOCH"
 
-// lastCollection is how long outcomes may take to be collected after a stop signal.
-const lastCollection = 3 * time.Second
+// collectionTimeout is how long outcomes may take to be collected after a stop signal.
+const collectionTimeout = 3 * time.Second
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -151,7 +151,7 @@ func serve(o *options) error {
 	}
 	select {
 	case <-stop.Done():
-		trials.Stop(lastCollection)
+		trials.Stop(collectionTimeout)
 		scrapes.WaitForAnother(time.Duration(o.linger * float64(time.Second)))
 	case <-renewed.Done():
 	}

@@ -172,7 +172,7 @@ async fn put_probe(
     });
     let measured = async { measuring?.await? }.await;
     let measured = measured.map_err(|error| failed(format!("{error:#}")))?;
-    agent.metrics.measured(&measured);
+    agent.metrics.record(&measured);
     Ok(Json(measured))
 }
 

@@ -221,7 +221,7 @@ async fn get_trial(
     let wait = Duration::from_secs_f64(if wait > 0.0 { wait.min(WAIT_MAX) } else { 0.0 });
     let status = trial.status(wait, after).await;
     if status.outcome.is_some() {
-        trial.collected();
+        trial.mark_collected();
     }
     Ok(Json(status))
 }

@@ -149,7 +149,7 @@ impl RunningTrial {
     }
 
     /// Marks the outcome as collected.
-    pub(crate) fn collected(&self) {
+    pub(crate) fn mark_collected(&self) {
         self.collected.store(true, Ordering::Relaxed);
     }
 
@@ -280,18 +280,18 @@ impl RunningTrial {
         listening: Listening<'_>,
         measurements: &mut Measurements,
     ) -> Result<(), Failed> {
-        let ready = |addresses| self.listens(addresses);
+        let ready = |addresses| self.set_listening(addresses);
         let served = workload::serve(setup, listening, ready, self.finish.cancelled(), measurements).await;
         served.map_err(|failed| self.classify_failure(failed))
     }
 
     async fn run_relay(&self, setup: &Setup, measurements: &mut Measurements) -> Result<(), Failed> {
-        let ready = |addresses| self.listens(addresses);
+        let ready = |addresses| self.set_listening(addresses);
         let relayed = workload::serve_relay(setup, ready, self.finish.cancelled(), measurements).await;
         relayed.map_err(|failed| self.classify_failure(failed))
     }
 
-    fn listens(&self, addresses: Vec<String>) {
+    fn set_listening(&self, addresses: Vec<String>) {
         self.progress.send_modify(|progress| {
             progress.state = TrialState::Ready;
             progress.addresses = addresses;

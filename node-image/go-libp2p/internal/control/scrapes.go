@@ -14,21 +14,21 @@ import (
 type Scrapes struct {
 	handler http.Handler
 	mutex   sync.Mutex
-	// read has when each scraper last came for a page that it had in time.
-	read map[string]time.Time
+	// lastRead is the arrival of each scraper's last successful scrape.
+	lastRead map[string]time.Time
 }
 
 // NewScrapes of a handler.
 func NewScrapes(handler http.Handler) *Scrapes {
-	return &Scrapes{handler: handler, read: map[string]time.Time{}}
+	return &Scrapes{handler: handler, lastRead: map[string]time.Time{}}
 }
 
 func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	came := time.Now()
 	scraper, _, _ := net.SplitHostPort(r.RemoteAddr)
 	s.mutex.Lock()
-	if _, known := s.read[scraper]; !known {
-		s.read[scraper] = time.Time{} // It is waited for from now on, even if it gives up.
+	if _, known := s.lastRead[scraper]; !known {
+		s.lastRead[scraper] = time.Time{} // It is waited for from now on, even if it gives up.
 	}
 	s.mutex.Unlock()
 	s.handler.ServeHTTP(w, r)
@@ -37,8 +37,8 @@ func (s *Scrapes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if came.After(s.read[scraper]) {
-		s.read[scraper] = came
+	if came.After(s.lastRead[scraper]) {
+		s.lastRead[scraper] = came
 	}
 }
 
@@ -63,8 +63,8 @@ func (s *Scrapes) WaitForAnother(limit time.Duration) {
 func (s *Scrapes) isDue(since time.Time) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	for _, read := range s.read {
-		if read.Before(since) {
+	for _, last := range s.lastRead {
+		if last.Before(since) {
 			return true
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// kept is how long values are kept for further readers: a second, less what a scraper that comes each second
-// may be early.
-const kept = 900 * time.Millisecond
+// maxAge of values that are kept for further readers: a second, less what a scraper that comes each second may
+// be early.
+const maxAge = 900 * time.Millisecond
 
 // gathered values, so that many readers cost a measurement no more than one does.
 type gathered struct {
@@ -24,7 +24,7 @@ type gathered struct {
 func (g *gathered) Gather() ([]*dto.MetricFamily, error) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	if time.Since(g.at) < kept {
+	if time.Since(g.at) < maxAge {
 		return g.families, nil
 	}
 	families, err := g.from.Gather()

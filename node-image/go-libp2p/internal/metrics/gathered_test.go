@@ -21,10 +21,10 @@ func TestValuesAreGatheredOnceForManyReadersAndAgainAfterATrial(t *testing.T) {
 	}
 	is(1)
 	// As if this machine were never slow.
-	g.at = g.at.Add(kept)
+	g.at = g.at.Add(maxAge)
 	is(1)
 	g.forget()
 	is(2)
-	g.at = g.at.Add(-kept)
+	g.at = g.at.Add(-maxAge)
 	is(3)
 }

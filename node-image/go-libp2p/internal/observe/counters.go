@@ -37,10 +37,10 @@ type Resetter interface{ Reset() error }
 // AwaitEnd waits for the end of a stream on which nothing else is due. If the server waits no longer, the end
 // is lost, which is counted as a failure and takes nothing from what was exchanged.
 func (c *Counters) AwaitEnd(s Resetter, end func() error) (lost bool, err error) {
-	waits := &endingStream{s}
-	if c.waits(waits) {
+	stream := &endingStream{s}
+	if c.beginWait(stream) {
 		err = end()
-		if !c.ended(waits) || err == nil {
+		if !c.endWait(stream) || err == nil {
 			return false, err
 		}
 	}
@@ -48,8 +48,8 @@ func (c *Counters) AwaitEnd(s Resetter, end func() error) (lost bool, err error)
 	return true, nil
 }
 
-// waits says whether the server still waits for streams to end. If so, this is one of them.
-func (c *Counters) waits(stream *endingStream) bool {
+// beginWait adds a stream to those whose ends the server waits for. False if it waits no longer.
+func (c *Counters) beginWait(stream *endingStream) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.ending == nil {
@@ -61,8 +61,8 @@ func (c *Counters) waits(stream *endingStream) bool {
 	return !c.over
 }
 
-// ended says whether the server waits no longer.
-func (c *Counters) ended(stream *endingStream) bool {
+// endWait removes a stream from those whose ends the server waits for. True if it waits no longer.
+func (c *Counters) endWait(stream *endingStream) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	delete(c.ending, stream)

@@ -6,8 +6,9 @@ import (
 	"perfrun/node-go/internal/contract"
 )
 
-// timer is how late a timer may be that nothing delays. It is that of perfrun-node, so that both count alike.
-const timer = 2 * time.Millisecond
+// timerLatenessMax is how late a timer may be that nothing delays. It is that of perfrun-node, so that both
+// count alike.
+const timerLatenessMax = 2 * time.Millisecond
 
 // pacer says when the lines of an echo are due: after a pause that follows each answer, or, with a period, at
 // fixed times.
@@ -61,7 +62,7 @@ func (p *pacer) countsFrom(due, sent time.Time, added time.Duration) time.Time {
 // addedByTimer is what a timer added to the wait for a line that was due at one moment, if the stream woke at
 // the other.
 func addedByTimer(due, woken time.Time) time.Duration {
-	return min(max(woken.Sub(due), 0), timer)
+	return min(max(woken.Sub(due), 0), timerLatenessMax)
 }
 
 func earlier(a, b time.Time) time.Time {

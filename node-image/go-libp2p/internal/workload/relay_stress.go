@@ -10,8 +10,8 @@ import (
 	"perfrun/node-go/internal/wire"
 )
 
-// retry is how long a sink waits after a failure before it connects again.
-const retry = time.Second
+// retryPause is how long a sink waits after a failure before it connects again.
+const retryPause = time.Second
 
 // relayStress is many sinks that fetch repeatedly through one relay.
 type relayStress struct{ common }
@@ -122,7 +122,7 @@ func (s *sink) fetchRepeatedly(ctx context.Context) {
 		s.mutex.Lock()
 		s.failed = wire.Fail(failure)
 		s.mutex.Unlock()
-		if !sleep(ctx, retry) {
+		if !sleep(ctx, retryPause) {
 			return
 		}
 	}

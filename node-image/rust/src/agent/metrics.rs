@@ -57,7 +57,7 @@ impl Metrics {
     }
 
     /// Records a measurement.
-    pub(crate) fn measured(&self, measured: &Measurement) {
+    pub(crate) fn record(&self, measured: &Measurement) {
         if let Some(round_trip) = &measured.round_trip {
             for (quantile, nanoseconds) in [
                 ("0", round_trip.min_ns),

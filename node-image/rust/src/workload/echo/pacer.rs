@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// How late a timer may be that nothing delays: tokio rounds its moment up to a millisecond, and so does
 /// `epoll_wait`, by which it waits.
-const TIMER: Duration = Duration::from_millis(2);
+const TIMER_LATENESS_MAX: Duration = Duration::from_millis(2);
 
 /// When the lines of all streams are due.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ impl Pacer {
 
 /// What a timer added to the wait for a line that was due at one moment, if the stream woke at the other.
 pub(super) fn added_by_timer(due: Instant, woken: Instant) -> Duration {
-    woken.saturating_duration_since(due).min(TIMER)
+    woken.saturating_duration_since(due).min(TIMER_LATENESS_MAX)
 }
 
 #[cfg(test)]
