@@ -28,7 +28,7 @@ use crate::{
     cluster::SCHEDULE_LABEL,
     rule,
     spec::{PerfRun, PerfRunSpec, no_reserved_key, resource_name},
-    structural::{bounded, structural, terse},
+    structural::{add_bounds, make_structural, strip_descriptions},
 };
 
 /// The longest name of a schedule: its runs have the name, a hyphen and the minutes since 1970. Kubernetes
@@ -116,8 +116,8 @@ pub const HISTORY_MAX: usize = 50;
         priority = 1
     )
 )]
-#[schemars(transform = structural)]
-#[schemars(transform = bounded)]
+#[schemars(transform = make_structural)]
+#[schemars(transform = add_bounds)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfScheduleSpec {
     /// When to create a run, as in a crontab: minute, hour, day of the month, month and day of the week, or
@@ -175,7 +175,7 @@ pub struct RunTemplate {
     #[serde(default)]
     pub metadata: RunMetadata,
     /// The spec of each run, as in a PerfRun: `kubectl explain perfrun.spec` describes it.
-    #[schemars(transform = of_new_runs)]
+    #[schemars(transform = adapt_to_new_runs)]
     pub spec: PerfRunSpec,
 }
 
@@ -198,14 +198,14 @@ pub struct RunMetadata {
 /// State of a schedule, and what its runs found.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[schemars(transform = structural)]
+#[schemars(transform = make_structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfScheduleStatus {
     /// Generation of the spec that this status describes.
     pub observed_generation: Option<i64>,
     /// Runs that have not ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub active: Vec<ObjectReference>,
     /// The moment for which the last run was created: when it was due.
     pub last_schedule_time: Option<Time>,
@@ -220,7 +220,7 @@ pub struct PerfScheduleStatus {
     /// State of the schedule, for programs. The types are `Accepted`, which is true if runs can be created,
     /// and `Scheduled`. docs/reference/conditions.md of perfrun explains their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
@@ -305,9 +305,9 @@ fn five_fields() -> Rule {
     )
 }
 
-/// The schema of a run that does not exist yet: no rule about its change applies to the template.
-fn of_new_runs(schema: &mut Schema) {
-    terse(schema);
+/// Removes what does not concern a run that does not exist yet: descriptions, and rules about its change.
+fn adapt_to_new_runs(schema: &mut Schema) {
+    strip_descriptions(schema);
     if let Some(Value::Array(rules)) = schema.get_mut("x-kubernetes-validations") {
         rules.retain(|rule| !rule["rule"].as_str().is_some_and(|text| text.contains("oldSelf")));
     }

@@ -31,7 +31,7 @@ use crate::{
     network::Network,
     rule,
     store::{ResultsSettings, Store},
-    structural::{bounded, structural},
+    structural::{add_bounds, make_structural},
     workload::Workload,
 };
 
@@ -122,8 +122,8 @@ pub(crate) const RUN_MAX: &str = "168h";
 #[x_kube(validation = compare::interim_checks_end_after_they_begin())]
 #[x_kube(validation = compare::precision_needs_interim_checks())]
 #[x_kube(validation = compare::regressions_have_a_baseline())]
-#[schemars(transform = structural)]
-#[schemars(transform = bounded)]
+#[schemars(transform = make_structural)]
+#[schemars(transform = add_bounds)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunSpec {
     /// What to measure.

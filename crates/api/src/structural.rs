@@ -11,19 +11,19 @@ use serde_json::{Map, Value};
 /// - Integers are signed, without the lower bound of zero. Each integer of the spec has a rule with both
 ///   bounds and a message, and one mistake should not be reported twice.
 /// - The default of an object omits what the defaults of its fields already set.
-pub(crate) fn structural(schema: &mut Schema) {
-    transform_subschemas(&mut structural, schema);
+pub(crate) fn make_structural(schema: &mut Schema) {
+    transform_subschemas(&mut make_structural, schema);
     if let Some(node) = schema.as_object_mut() {
-        not_nullable(node);
-        signed(node);
-        sparse_default(node);
+        remove_nullable(node);
+        use_signed_formats(node);
+        trim_default(node);
     }
 }
 
 /// Bounds each list, map and text of a spec without a bound of its own, such as those of Kubernetes' types.
 /// The API server accepts documents of 1.5 MB. Their entries would occupy many times as much in the one
 /// operator that all namespaces share.
-pub(crate) fn bounded(schema: &mut Schema) {
+pub(crate) fn add_bounds(schema: &mut Schema) {
     if let Some(node) = schema.as_object_mut() {
         bound(node, "");
     }
@@ -78,17 +78,17 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// Removes the descriptions inside a type that Kubernetes documents: they would be nine tenths of the
 /// resource.
-pub(crate) fn terse(schema: &mut Schema) {
+pub(crate) fn strip_descriptions(schema: &mut Schema) {
     transform_subschemas(
         &mut |inner: &mut Schema| {
             inner.remove("description");
-            terse(inner);
+            strip_descriptions(inner);
         },
         schema,
     );
 }
 
-fn not_nullable(node: &mut Map<String, Value>) {
+fn remove_nullable(node: &mut Map<String, Value>) {
     if let Some(Value::Array(types)) = node.get_mut("type") {
         types.retain(|kind| kind != "null");
         if let [kind] = types.as_slice() {
@@ -115,7 +115,7 @@ fn not_nullable(node: &mut Map<String, Value>) {
     }
 }
 
-fn signed(node: &mut Map<String, Value>) {
+fn use_signed_formats(node: &mut Map<String, Value>) {
     let format = match node.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "uint32") => "int32",
         Some("uint" | "uint64") => "int64",
@@ -127,7 +127,7 @@ fn signed(node: &mut Map<String, Value>) {
     }
 }
 
-fn sparse_default(node: &mut Map<String, Value>) {
+fn trim_default(node: &mut Map<String, Value>) {
     let Some(default) = node.get("default").filter(|default| default.is_object()) else {
         return;
     };
@@ -156,7 +156,7 @@ mod tests {
 
     fn transformed(schema: Value) -> Value {
         let mut schema = Schema::try_from(schema).unwrap();
-        structural(&mut schema);
+        make_structural(&mut schema);
         schema.to_value()
     }
 
@@ -215,7 +215,7 @@ mod tests {
             json!({"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": true}}),
         ))
         .unwrap();
-        bounded(&mut schema);
+        add_bounds(&mut schema);
         let quantity = json!({"x-kubernetes-int-or-string": true, "maxLength": 253});
         let expected = with(
             json!({"type": "array", "maxItems": 64, "items": text(253)}),
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_terse_schema_keeps_its_own_description_and_its_structure() {
+    fn only_descriptions_of_fields_are_stripped() {
         let mut schema = Schema::try_from(json!({
             "description": "Ours.",
             "type": "object",
             "properties": {"a": {"description": "Theirs.", "type": "array", "items": {"description": "Theirs."}}},
         }))
         .unwrap();
-        terse(&mut schema);
+        strip_descriptions(&mut schema);
         assert_eq!(
             schema.to_value(),
             json!({

@@ -216,8 +216,8 @@ impl Session<'_> {
         });
         let mut iteration = None;
         for block in progress.blocks() {
-            if progress.is_check_due(block) {
-                self.check(&mut progress);
+            if progress.begin_check_if_due(block) {
+                self.run_interim_check(&mut progress);
             }
             while let Some(next) = progress.next(block) {
                 self.begin_iteration(&mut iteration, next.trial).await?;
@@ -227,8 +227,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Leaves out what is not needed, as far as the records so far tell.
-    fn check(&mut self, progress: &mut Progress<'_>) {
+    /// Leaves out what the records so far show not to be needed, and sends an event if that has changed.
+    fn run_interim_check(&mut self, progress: &mut Progress<'_>) {
         let Conductor {
             plan, sink, on_event, ..
         } = &mut self.conductor;

@@ -49,14 +49,14 @@ pub(crate) fn test_comparisons<T>(
     inputs: Vec<(T, ComparisonInput)>,
     share: f64,
 ) -> Vec<(T, Option<TestResult>)> {
-    test_comparisons_from(inputs, share, PAIRS_MIN as usize)
+    test_comparisons_with_min_pairs(inputs, share, PAIRS_MIN as usize)
 }
 
-/// Like [`test_comparisons`], where fewer differences than `least` have no finding.
-pub(crate) fn test_comparisons_from<T>(
+/// Like [`test_comparisons`], where fewer pairs than `min_pairs` have no finding.
+pub(crate) fn test_comparisons_with_min_pairs<T>(
     inputs: Vec<(T, ComparisonInput)>,
     share: f64,
-    least: usize,
+    min_pairs: usize,
 ) -> Vec<(T, Option<TestResult>)> {
     let probability = |(_, input): &(T, ComparisonInput)| match input {
         ComparisonInput::Open { differences, .. } => SignedRank::of(differences.iter().copied()).two_sided(),
@@ -76,7 +76,7 @@ pub(crate) fn test_comparisons_from<T>(
         };
         let location = Location::of(&differences, alpha);
         let p_adjusted = (p / share).min(1.0);
-        let too_few = (differences.len() < least).then_some(NoFinding::TooFewPairs);
+        let too_few = (differences.len() < min_pairs).then_some(NoFinding::TooFewPairs);
         let reason = obstacle.or(too_few);
         let finding = match location {
             Some(location) if reason.is_none() => finding(location, tolerance, p_adjusted),

@@ -19,7 +19,7 @@ use crate::{
     comparison::{self, count, ratio, with_result},
     family::{self, Member},
     holm,
-    hypothesis_tests::{ComparisonInput, test_comparisons_from},
+    hypothesis_tests::{ComparisonInput, test_comparisons_with_min_pairs},
     median::{median, median_interval},
     pairs::{self, Trials},
     prediction::Prediction,
@@ -157,7 +157,7 @@ pub fn of_pairs(plan: &Plan, baselines: &[Run<'_>], candidates: &[Run<'_>]) -> J
         }
     };
     let inputs = members.iter().map(|member| (member, input(member))).collect();
-    let found = test_comparisons_from(inputs, 1.0, RUNS_MIN).into_iter();
+    let found = test_comparisons_with_min_pairs(inputs, 1.0, RUNS_MIN).into_iter();
     let compared = found.filter_map(|(member, found)| {
         let found = found?;
         Some(Comparison {

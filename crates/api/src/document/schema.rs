@@ -61,7 +61,7 @@ pub(super) fn without_value(schema: &Value, value: &Value, path: &str, found: &m
 /// The places where metadata do not fit their schema.
 pub(super) fn misfits_of_metadata(schema: &Value, metadata: &Value) -> Vec<FieldProblem> {
     let mut schema_violations = SchemaViolations(vec![]);
-    schema_violations.value(schema, metadata, "metadata");
+    schema_violations.check_value(schema, metadata, "metadata");
     schema_violations.0
 }
 
@@ -71,10 +71,10 @@ pub(super) fn schema_violations(schema: &Value, value: &Value) -> Vec<FieldProbl
     let rest = ["apiVersion", "kind", "metadata"];
     for (name, value) in value.as_object().into_iter().flatten() {
         if !rest.contains(&name.as_str()) {
-            schema_violations.field(schema, name, value, name.clone());
+            schema_violations.check_field(schema, name, value, name.clone());
         }
     }
-    schema_violations.required(schema, value, "");
+    schema_violations.check_required(schema, value, "");
     schema_violations.0
 }
 
@@ -88,9 +88,9 @@ impl SchemaViolations {
         });
     }
 
-    fn field(&mut self, parent: &Value, name: &str, value: &Value, path: String) {
+    fn check_field(&mut self, parent: &Value, name: &str, value: &Value, path: String) {
         match property(parent, name) {
-            Some(schema) => self.value(schema, value, &path),
+            Some(schema) => self.check_value(schema, value, &path),
             None if holds_anything(parent) => {}
             None => {
                 let known = properties(parent).map(|(known, _)| known.as_str());
@@ -99,39 +99,39 @@ impl SchemaViolations {
         }
     }
 
-    fn value(&mut self, schema: &Value, value: &Value, path: &str) {
+    fn check_value(&mut self, schema: &Value, value: &Value, path: &str) {
         if let Some(expected) = expected(schema).filter(|expected| !expected.fits(value)) {
             return self.add(path, unexpected(schema, &expected, value));
         }
         match value {
             Value::Object(fields) => {
-                self.size(
+                self.check_size(
                     schema,
                     fields.len(),
                     ["minProperties", "maxProperties"],
                     "entries",
                     path,
                 );
-                self.required(schema, value, path);
+                self.check_required(schema, value, path);
                 for (name, value) in fields {
-                    self.field(schema, name, value, format!("{path}.{name}"));
+                    self.check_field(schema, name, value, format!("{path}.{name}"));
                 }
             }
             Value::Array(items) => {
-                self.size(schema, items.len(), ["minItems", "maxItems"], "entries", path);
+                self.check_size(schema, items.len(), ["minItems", "maxItems"], "entries", path);
                 for (i, item) in items.iter().enumerate() {
-                    self.value(&schema["items"], item, &format!("{path}[{i}]"));
+                    self.check_value(&schema["items"], item, &format!("{path}[{i}]"));
                 }
             }
             Value::String(text) => {
-                self.size(
+                self.check_size(
                     schema,
                     text.chars().count(),
                     ["minLength", "maxLength"],
                     "characters",
                     path,
                 );
-                self.one_of(schema, text, path);
+                self.check_one_of(schema, text, path);
                 if text.contains('\0') {
                     self.add(path, "must not have the character NUL");
                 }
@@ -140,13 +140,13 @@ impl SchemaViolations {
                 if schema["format"] == "int32" && number.as_i64().is_none_or(|n| i32::try_from(n).is_err()) {
                     self.add(path, format!("{number} is out of range"));
                 }
-                self.range(schema, number, path);
+                self.check_range(schema, number, path);
             }
             Value::Null | Value::Bool(_) => {}
         }
     }
 
-    fn range(&mut self, schema: &Value, number: &Number, path: &str) {
+    fn check_range(&mut self, schema: &Value, number: &Number, path: &str) {
         let Some(value) = number.as_f64() else { return };
         if let Some(least) = schema["minimum"].as_f64().filter(|least| value < *least) {
             self.add(path, format!("must be at least {least}, not {number}"));
@@ -156,7 +156,7 @@ impl SchemaViolations {
         }
     }
 
-    fn size(&mut self, schema: &Value, size: usize, [least, most]: [&str; 2], of: &str, path: &str) {
+    fn check_size(&mut self, schema: &Value, size: usize, [least, most]: [&str; 2], of: &str, path: &str) {
         let bound = |keyword: &str| {
             schema[keyword]
                 .as_u64()
@@ -170,7 +170,7 @@ impl SchemaViolations {
         }
     }
 
-    fn required(&mut self, schema: &Value, value: &Value, path: &str) {
+    fn check_required(&mut self, schema: &Value, value: &Value, path: &str) {
         let names = schema["required"]
             .as_array()
             .into_iter()
@@ -188,7 +188,7 @@ impl SchemaViolations {
         }
     }
 
-    fn one_of(&mut self, schema: &Value, text: &str, path: &str) {
+    fn check_one_of(&mut self, schema: &Value, text: &str, path: &str) {
         if let Some(names) = names(schema).filter(|names| !names.contains(&text)) {
             let meant = match names.len() {
                 ..=SCANNED => String::new(),

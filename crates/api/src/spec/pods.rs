@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     rule,
-    structural::{default_true, terse},
+    structural::{default_true, strip_descriptions},
 };
 
 /// Keys of labels and annotations that begin with this are perfrun's; pod templates cannot set them.
@@ -101,7 +101,7 @@ pub struct Template {
 pub struct LinkSettings {
     /// Compute resources. By default, it requests 100m of CPU and 64 MiB of memory without limits. A CPU
     /// limit delays packets when it is reached.
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub resources: Option<ResourceRequirements>,
     /// Add the capability `SYS_NICE`, so that packets leave on time on a busy machine. Results record how
     /// late they were.
@@ -116,21 +116,21 @@ pub struct LinkSettings {
 pub struct PodSettings {
     /// Compute resources of the node container. By default, it requests 100m of CPU and 64 MiB of memory
     /// without limits: without a request, a busy Kubernetes node would give it almost nothing.
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub resources: Option<ResourceRequirements>,
     /// Labels that a Kubernetes node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// Scheduling constraints.
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub affinity: Option<Affinity>,
     /// Taints that the pod tolerates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub tolerations: Vec<Toleration>,
     /// How the pods spread over topology domains.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pod.
     pub priority_class_name: Option<String>,
@@ -146,7 +146,7 @@ pub struct PodSettings {
     pub labels: BTreeMap<String, String>,
     /// Secrets for pulling the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Runtime class of the pod.
     pub runtime_class_name: Option<String>,

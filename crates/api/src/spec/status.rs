@@ -16,12 +16,12 @@ use perfrun_contract::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::structural::{structural, terse};
+use crate::structural::{make_structural, strip_descriptions};
 
 /// State of the run, and its results.
 #[serde_with_macros::skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, KubeSchema, PartialEq, Serialize)]
-#[schemars(transform = structural)]
+#[schemars(transform = make_structural)]
 #[serde(rename_all = "camelCase")]
 pub struct PerfRunStatus {
     /// Generation of the spec that this status describes.
@@ -64,7 +64,7 @@ pub struct PerfRunStatus {
     /// `Verdict`, `SamplesMerged`, `ContainersInjected` and `Complete`. docs/reference/conditions.md of
     /// perfrun explains their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(transform = terse)]
+    #[schemars(transform = strip_descriptions)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }

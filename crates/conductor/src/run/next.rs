@@ -102,9 +102,9 @@ impl<'a> Progress<'a> {
         self.blocks.clone()
     }
 
-    /// Whether an interim check comes before this block: an iteration that a check follows has ended. True
-    /// only once for each check.
-    pub(super) fn is_check_due(&mut self, block: &[Trial]) -> bool {
+    /// Begins the interim check that comes before this block, because an iteration that a check follows has
+    /// ended. Returns whether there is one: only once for each check.
+    pub(super) fn begin_check_if_due(&mut self, block: &[Trial]) -> bool {
         let Trial {
             warmup, iteration, ..
         } = block[0];
@@ -291,7 +291,7 @@ mod tests {
         let due: Vec<bool> = blocks
             .iter()
             .chain(&blocks)
-            .map(|block| progress.is_check_due(block))
+            .map(|block| progress.begin_check_if_due(block))
             .collect();
         assert_eq!(due, [false, false, true, true, false, false, false, false]);
     }

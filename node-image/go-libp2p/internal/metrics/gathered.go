@@ -8,8 +8,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// maxAge of values that are kept for further readers: a second, less what a scraper that comes each second may
-// be early.
+// maxAge of values that are kept for further readers: a second, less what a scraper that comes each second
+// may be early.
 const maxAge = 900 * time.Millisecond
 
 // gathered values, so that many readers cost a measurement no more than one does.
