@@ -65,7 +65,7 @@ impl CallError {
     }
 }
 
-/// What a caller takes a missing right, an exceeded quota or a missing namespace for.
+/// Whether 403 and 404 are final for this caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Forbidden {
     /// Trials have been measured, and their nodes cannot hold them until an administrator has acted.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_final_if_only_another_object_could_get_another_one() {
+    fn rejections_of_the_object_itself_are_final() {
         let is_final = |code, message: &str, forbidden| answered(code, message).is_final(forbidden);
         for forbidden in [Forbidden::IsFinal, Forbidden::IsTemporary] {
             for code in [400, 413, 422] {

@@ -296,7 +296,7 @@ fn used(metadata: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// What the API server knows of a watched type is that of the type that is watched.
+/// Implements `Resource` for a watched type by delegating to the type it wraps.
 macro_rules! resource {
     ($watched:ty: $resource:ty) => {
         impl Resource for $watched {

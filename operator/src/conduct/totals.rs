@@ -48,8 +48,7 @@ impl RecordTotals {
         }
     }
 
-    /// Small totals of no attempt, which continue the measured networks of these: a copy of these would have
-    /// all attempts so far.
+    /// Empty totals that start from the networks measured so far; a clone would copy every attempt.
     pub(super) fn continued(&self) -> Self {
         Self {
             trials: Tally::default(),
@@ -58,7 +57,7 @@ impl RecordTotals {
         }
     }
 
-    /// Adds these attempts, which are those of totals that [continued](Self::continued) these.
+    /// Adds attempts, and takes the measured networks from `continued`, which already has them.
     pub(super) fn join(&mut self, records: &[TrialRecord], continued: Self) {
         records.iter().for_each(|record| self.trials.add(record));
         self.measured_networks = continued.measured_networks;

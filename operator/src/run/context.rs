@@ -26,8 +26,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The run has ended, and its status shows it. The watch may not: that is remembered before another run
-    /// is woken. `keeps_pods` is whether its pods stay.
+    /// Forgets a run whose end was written, and ends its turn. Remembers the end before another run is woken,
+    /// because the watch may not show it yet. `keeps_pods` is whether its pods stay.
     pub(crate) fn note_end(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
         self.times.remove(uid);
@@ -35,14 +35,16 @@ impl Context {
         self.turns.note_end(uid, keeps_pods);
     }
 
-    /// Nobody can write the end of the run. It lets others begin, and its end is still to be written.
+    /// Ends the conductor and the turn of a run whose end nobody can write. The end is kept, to be written
+    /// later.
     pub(crate) fn note_stood_back(&self, uid: &str) {
         self.conductors.forget(uid);
         self.turns.note_stood_back(uid);
     }
 
-    /// The run has ended before, is being deleted, or cannot be read. `keeps_pods` is whether it has ended
-    /// and its pods stay.
+    /// Ends the turn of a run that has ended before, is being deleted, or cannot be read. Forgets all of it
+    /// but its failures, and which names of pods have been used. `keeps_pods` is whether it has ended and its
+    /// pods stay.
     pub(crate) fn forget(&self, uid: &str, keeps_pods: bool) {
         self.plans.forget(uid);
         self.times.forget(uid);
@@ -50,7 +52,7 @@ impl Context {
         self.turns.give_up_turn(uid, keeps_pods);
     }
 
-    /// The run no longer exists.
+    /// Forgets all of a run that no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
         self.forget(uid, false);
         self.times.remove(uid);

@@ -105,7 +105,7 @@ fn is_stopping(pod: &WatchedPod) -> bool {
 }
 
 impl Leftovers {
-    /// No run has left anything behind yet.
+    /// Leftovers of runs, none of which has left anything behind yet.
     pub(crate) fn new(pods: Store<WatchedPod>) -> Self {
         Self {
             pods,
@@ -133,8 +133,8 @@ impl Leftovers {
         });
     }
 
-    /// A run gives up its turn. Those of its pods that nobody deletes count for `living`, and for as long as
-    /// its turn might have lasted if that is `None`: a trial may still be in progress.
+    /// Adds the pods of a run that gives up its turn. Those that nobody deletes count for `living`, and for
+    /// as long as its turn might have lasted if that is `None`: a trial may still be in progress.
     pub(crate) fn add(&self, uid: &str, living: Option<Duration>) {
         let shown = self.pods.state();
         let is_own = |pod: &&Arc<WatchedPod>| pod.owner_references().iter().any(|owner| owner.uid == uid);
@@ -178,7 +178,7 @@ impl Leftovers {
         shown.iter().any(counts) || unseen.any(is_awaited)
     }
 
-    /// A pod no longer exists. Returns whether it was the last that a run had left behind.
+    /// Forgets a pod that no longer exists. Returns whether it was the last that a run had left behind.
     pub(crate) fn remove_pod(&self, uid: &str) -> bool {
         let mut known = self.known.lock();
         known.forget_over(Instant::now());
@@ -190,7 +190,7 @@ impl Leftovers {
         known.left.len() < before
     }
 
-    /// The run no longer exists. The pods that it has left behind may.
+    /// Forgets a run that no longer exists, except the pods that it has left behind: they may still exist.
     pub(crate) fn remove_run(&self, uid: &str) {
         let mut known = self.known.lock();
         known.longest_turns.remove(uid);

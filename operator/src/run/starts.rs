@@ -184,8 +184,9 @@ impl Starts {
         self.0.get(node).map_or(0, |starts| starts.crashed)
     }
 
-    /// All pods are deleted, for example because the run is suspended. That is not their fault.
-    pub(crate) fn pardon(&mut self) {
+    /// Resets the failures of all nodes, and notes that their pods have ended: they are deleted, for example
+    /// because the run is suspended. That is not their fault.
+    pub(crate) fn reset_failures(&mut self) {
         for starts in self.0.values_mut() {
             starts.has_ended = true;
             (starts.ended, starts.crashed, starts.never_ready) = (0, 0, 0);
@@ -211,7 +212,7 @@ impl NodeStarts {
         }
     }
 
-    /// The node has another pod.
+    /// Notes another pod of the node.
     fn note_created(&mut self, incarnation: u32, since: Instant) {
         (self.latest, self.since) = (incarnation, since);
         (self.is_shown, self.was_ready, self.has_ended) = (false, false, false);
@@ -222,7 +223,7 @@ impl NodeStarts {
         !self.is_shown && !self.has_ended
     }
 
-    /// The latest pod has ended, perhaps a while ago.
+    /// Counts the latest pod as ended, if it was not before. It may have ended a while ago.
     fn note_ended(&mut self, now: Instant) {
         if self.has_ended {
             return;

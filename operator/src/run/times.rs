@@ -78,7 +78,7 @@ impl OwnTimes {
     /// Forgets all but the failures, and which names of pods have been used.
     fn forget(&mut self) {
         let mut starts = mem::take(&mut self.starts);
-        starts.pardon();
+        starts.reset_failures();
         *self = Self {
             failures: self.failures,
             starts,
@@ -134,7 +134,7 @@ impl Times {
         }
     }
 
-    /// A reconciliation of the run has succeeded.
+    /// Resets the failures of a run after a reconciliation that succeeded.
     pub(crate) fn note_success(&self, uid: &str) {
         let mut times = self.0.lock();
         if let Some(own) = times.get_mut(uid) {
@@ -145,7 +145,7 @@ impl Times {
         }
     }
 
-    /// A reconciliation of the run has failed.
+    /// Counts a reconciliation of a run that failed.
     pub(crate) fn note_failure(&self, uid: &str) {
         let mut times = self.0.lock();
         let own = times.entry(uid.to_owned()).or_default();
@@ -166,7 +166,7 @@ impl Times {
         }
     }
 
-    /// The run has ended or no longer exists.
+    /// Forgets a run that has ended or no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
         self.0.lock().remove(uid);
     }

@@ -75,7 +75,7 @@ impl TurnStates {
         })
     }
 
-    /// The run is reconciled, and needs no turn.
+    /// Notes that the run is reconciled, and needs no turn.
     pub(crate) fn note_reconciled(&self, uid: &str) {
         self.0.lock().reconciled.insert(uid.to_owned());
     }
@@ -85,8 +85,8 @@ impl TurnStates {
         read(&self.0.lock())
     }
 
-    /// The run has objects: it keeps its turn, and is the last of its namespace that had one. Returns whether
-    /// the run had no objects before.
+    /// Gives a run that has objects its turn, as the last one of its namespace. Returns whether the run had
+    /// no objects before.
     pub(crate) fn note_begun(&self, uid: &str, namespace: &str) -> bool {
         let mut entries = self.0.lock();
         let before = entries.turn_states.insert(uid.to_owned(), TurnState::Active);
@@ -104,7 +104,7 @@ impl TurnStates {
         self.0.lock().turn_state(uid) == Some(TurnState::Active)
     }
 
-    /// The run gives up its turn. Returns whether it had one.
+    /// Ends the turn of a run. Returns whether it had one.
     pub(crate) fn give_up_turn(&self, uid: &str) -> bool {
         let mut entries = self.0.lock();
         let active = entries.turn_state(uid) == Some(TurnState::Active);
@@ -114,7 +114,7 @@ impl TurnStates {
         active
     }
 
-    /// The end of the run has been written. Until the watch shows it, the run must not restart.
+    /// Notes that the end of the run was written, so that the run does not restart before the watch shows it.
     pub(crate) fn note_end(&self, uid: &str) {
         let mut entries = self.0.lock();
         entries.turn_states.insert(uid.to_owned(), TurnState::Ended);
@@ -128,7 +128,7 @@ impl TurnStates {
         (entries.turn_state(uid) == Some(TurnState::Ended)).then(|| ended.elapsed())
     }
 
-    /// Nobody can write the end of the run. Returns whether it stands back only now.
+    /// Notes that the run stands back, because nobody can write its end. Returns whether it does only now.
     pub(crate) fn note_stood_back(&self, uid: &str) -> bool {
         let mut entries = self.0.lock();
         let before = entries.turn_states.insert(uid.to_owned(), TurnState::StoodBack);
@@ -149,7 +149,7 @@ impl TurnStates {
         }
     }
 
-    /// The run no longer exists.
+    /// Forgets a run that no longer exists.
     pub(crate) fn remove(&self, uid: &str) {
         let mut entries = self.0.lock();
         entries.reconciled.remove(uid);

@@ -43,7 +43,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// No run has had a turn yet. At most `max_active` runs have one at the same time.
+    /// Turns that no run has had yet. At most `max_active` runs have one at the same time.
     pub(crate) fn new(
         policy: Policy,
         max_active: usize,
@@ -67,9 +67,9 @@ impl Turns {
         self.wake.clone()
     }
 
-    /// The turn of a run, unless another run prevents it. A run whose trials are in progress always keeps its
-    /// turn. One that another operator has begun, as its pods show, keeps it unless that operator has let
-    /// others begin.
+    /// Reserves the turn of a run, unless another run prevents it. A run whose trials are in progress always
+    /// keeps its turn. One that another operator has begun, as its pods show, keeps it unless that operator
+    /// has let others begin.
     pub(crate) fn reserve(
         &self,
         run: &PerfRun,
@@ -129,14 +129,15 @@ impl Turns {
         Ok(())
     }
 
-    /// The run has an object: from its first one on, it keeps others waiting, and another one goes first.
+    /// Notes that the run has an object, so that it keeps others waiting. After its first one, wakes the run
+    /// that goes first now.
     pub(crate) fn note_begun(&self, run: &RunIdentity) {
         if self.turn_states.note_begun(&run.uid, &run.namespace) {
             self.wake_first();
         }
     }
 
-    /// A pod of the run has been created. The watch shows it later.
+    /// Notes a pod of the run that was created, until the watch shows it.
     pub(crate) fn note_created(&self, run: &RunIdentity, pod: String) {
         self.leftovers.note_created(&run.uid, &run.namespace, pod);
     }
@@ -146,8 +147,8 @@ impl Turns {
         self.turn_states.is_active(uid)
     }
 
-    /// The end of the run has been written, and another run may start. The watch may not show it yet.
-    /// `keeps_pods` is whether its pods stay: they do nothing.
+    /// Ends the turn of a run whose end was written, and wakes another run. Remembers the end, because the
+    /// watch may not show it yet. `keeps_pods` is whether its pods stay: they do nothing.
     pub(crate) fn note_end(&self, uid: &str, keeps_pods: bool) {
         let living = if keeps_pods { Duration::ZERO } else { STOP_TIMEOUT };
         self.leave_pods(uid, Some(living));
@@ -155,7 +156,7 @@ impl Turns {
         self.wake_first();
     }
 
-    /// Nobody can write the end of the run, and another run may start.
+    /// Ends the turn of a run whose end nobody can write, and wakes another run.
     pub(crate) fn note_stood_back(&self, uid: &str) {
         self.leave_pods(uid, Some(STOP_TIMEOUT));
         if self.turn_states.note_stood_back(uid) {
@@ -163,7 +164,8 @@ impl Turns {
         }
     }
 
-    /// Whether the watch still has to show the end of a run. `shows_end` is whether it does.
+    /// Whether the watch still has to show the end of a run. Otherwise, the end is forgotten. `shows_end` is
+    /// whether the watch shows it.
     pub(crate) fn is_stale(&self, uid: &str, shows_end: bool) -> bool {
         let ended_for = self.turn_states.ended_for(uid);
         let is_stale = !shows_end && ended_for.is_some_and(|time| time < END_SHOWN_TIMEOUT);
@@ -173,7 +175,7 @@ impl Turns {
         is_stale
     }
 
-    /// The end of the run is still written, and the watch has more time to show it.
+    /// Gives the watch more time to show the end of a run, which is still written.
     pub(crate) fn renew_end(&self, uid: &str) {
         self.turn_states.note_end(uid);
     }
@@ -185,8 +187,9 @@ impl Turns {
         ended_for.is_some_and(|time| time >= END_SHOWN_TIMEOUT)
     }
 
-    /// The run cannot be read, so that no other waits for its turn. If another operator has begun it, its
-    /// nodes may still measure. How long its turn may last is not known, except by default.
+    /// Notes that a run which cannot be read needs no turn. If another operator has begun it, its pods count
+    /// as left behind, because its nodes may still measure. How long its turn may last is not known, except
+    /// by default.
     pub(crate) fn leave_unreadable(&self, run: &UnreadableRun) {
         let uid = run.metadata.uid.as_deref().unwrap_or_default();
         if is_begun(run) && !self.is_reconciled(uid) {
@@ -196,7 +199,7 @@ impl Turns {
         self.turn_states.note_reconciled(uid);
     }
 
-    /// The run no longer exists.
+    /// Forgets the turn of a run that no longer exists, and notes the pods that it leaves behind.
     pub(crate) fn remove(&self, uid: &str) {
         if !self.is_reconciled(uid) {
             // Another operator may have begun it.
@@ -206,7 +209,8 @@ impl Turns {
         self.leftovers.remove_run(uid);
     }
 
-    /// A pod no longer exists. A run may have waited for it.
+    /// Forgets a pod that no longer exists. If it was the last that a run had left behind, wakes a waiting
+    /// run.
     pub(crate) fn remove_pod(&self, pod: &WatchedPod) {
         if self
             .leftovers
@@ -216,7 +220,8 @@ impl Turns {
         }
     }
 
-    /// The run is about to give up its turn, if it has one, and leaves its pods. See [`Leftovers::add`].
+    /// Notes the pods that a run leaves behind if it has a turn, which it is about to give up. See
+    /// [`Leftovers::add`].
     fn leave_pods(&self, uid: &str, living: Option<Duration>) {
         if self.is_active(uid) {
             self.leftovers.add(uid, living);

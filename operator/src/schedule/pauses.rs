@@ -54,7 +54,7 @@ impl Pauses {
         length
     }
 
-    /// The schedule makes no requests, none has failed, or it no longer exists.
+    /// Ends the pause of a schedule: it makes no requests, none of them has failed, or it no longer exists.
     pub(super) fn forget(&self, schedule: &Key) {
         self.0.lock().remove(schedule);
     }

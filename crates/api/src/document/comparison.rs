@@ -14,9 +14,9 @@ use crate::{
     spec::{PerfRun, PerfRunSpec, RUN_MAX, Selector, StackVariant},
 };
 
-/// The variant that is compared with. If there are several, the end of their names.
+/// The variant that is compared with. With several stacks, a suffix of the variants' names.
 pub const BASE: &str = "base";
-/// The variant that is compared. If there are several, the end of their names.
+/// The variant that is compared. With several stacks, a suffix of the variants' names.
 pub const CANDIDATE: &str = "candidate";
 
 /// The fewest iterations of what these options compare. A finding needs half of them, and more of them find

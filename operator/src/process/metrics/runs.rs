@@ -55,7 +55,7 @@ impl Runs {
         };
     }
 
-    /// All runs and their pods have been listed.
+    /// Notes that all runs and their pods have been listed.
     pub(super) fn note_listed(&self) {
         self.0.lock().is_listed = true;
     }
