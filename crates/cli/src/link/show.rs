@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_back_end_is_shown_with_its_reason() {
+    fn an_unavailable_backend_is_shown_with_its_reason() {
         let shown = abilities(&Capabilities {
             kernel: Ability::Unavailable {
                 reason: Obstacle::NoNetem,

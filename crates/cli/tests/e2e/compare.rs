@@ -386,7 +386,7 @@ fn compare_with_one_run_shows_its_own_findings() {
 }
 
 #[test]
-fn cells_of_a_pair_on_two_machines_are_not_comparable() {
+fn a_pair_of_cells_on_two_machines_is_not_comparable() {
     let document = compared().with(
         "expect",
         json!([{"metric": "uploadGoodput", "maxRegression": "10%"}]),

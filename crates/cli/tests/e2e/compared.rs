@@ -168,7 +168,7 @@ fn too_few_iterations_for_a_finding_are_mentioned_in_advance() {
 }
 
 #[test]
-fn a_pair_settled_at_an_interim_check_is_measured_no_longer() {
+fn a_pair_of_cells_settled_at_an_interim_check_is_measured_no_longer() {
     for mode in Mode::available() {
         let scratch = Scratch::new();
         let document = compared("interim")

@@ -180,7 +180,7 @@ fn loopback_has_no_links_to_impair() {
 }
 
 #[test]
-fn an_unavailable_back_end_is_reported_with_its_reason_before_any_trial() {
+fn an_unavailable_backend_is_reported_with_its_reason_before_any_trial() {
     if !Mode::available().any(|mode| mode == Mode::Namespaces) {
         return;
     }

@@ -20,7 +20,7 @@ const INTERIM_CHECKS: [u32; 2] = [7, 14];
 /// Two pairs of cells and a cell that is in none, in 14 iterations with a warm-up. What is expected of the
 /// first pair of cells always holds. What is expected of the second cannot be settled: no trial has that
 /// metric.
-fn two_pairs() -> Bench {
+fn two_pairs_of_cells() -> Bench {
     let mut bench = bench();
     let first = bench.plan.cells[0].clone();
     let cell = |index| Cell {
@@ -62,9 +62,9 @@ fn ids(records: &[TrialRecord]) -> Vec<&str> {
     records.iter().map(|record| record.trial.id.as_str()).collect()
 }
 
-/// What a run of [`two_pairs`] measures.
+/// What a run of [`two_pairs_of_cells`] measures.
 fn needed() -> Vec<String> {
-    let plan = two_pairs().plan;
+    let plan = two_pairs_of_cells().plan;
     let needed = plan
         .trials
         .into_iter()
@@ -72,16 +72,16 @@ fn needed() -> Vec<String> {
     needed.map(|trial| trial.id).collect()
 }
 
-const SPARED: &str =
+const NOT_NEEDED: &str =
     "14 of 75 trials were not needed: those of comparisons that were settled after 7 of 14 iterations";
 
 #[tokio::test]
-async fn a_settled_pair_is_measured_no_longer_and_others_are() {
-    let bench = two_pairs();
+async fn a_settled_pair_of_cells_is_measured_no_longer_and_others_are() {
+    let bench = two_pairs_of_cells();
     let out = bench.run().await;
     assert_eq!(out.end.state, RunState::Complete);
     assert_eq!(ids(&out.records), needed());
-    let place = out.events.iter().position(|event| event == SPARED);
+    let place = out.events.iter().position(|event| event == NOT_NEEDED);
     assert_eq!(
         place.map(|place| out.events[place - 1].as_str()),
         Some("c4.i6 completed"),
@@ -91,8 +91,8 @@ async fn a_settled_pair_is_measured_no_longer_and_others_are() {
 }
 
 #[tokio::test]
-async fn a_run_ends_when_every_pair_is_decided() {
-    let mut bench = two_pairs();
+async fn a_run_ends_when_every_pair_of_cells_is_settled() {
+    let mut bench = two_pairs_of_cells();
     bench.plan.judging.cell_pairs.pop();
     bench.plan.judging.expect.pop();
     let out = bench.run().await;
@@ -102,11 +102,11 @@ async fn a_run_ends_when_every_pair_is_decided() {
         iterations
             .clone()
             .all(|record| record.trial.iteration < INTERIM_CHECKS[0]),
-        "cells without a cell_pair, too"
+        "cells that are in no pair of cells, too"
     );
     assert_eq!(iterations.count(), 5 * 7);
 
-    // The cell that is in no pair has something to decide.
+    // The cell that is in no pair of cells has something to decide.
     bench.plan.judging.expect.push(Expectation {
         metric: Metric::UploadGoodput,
         cells: vec![4],
@@ -123,10 +123,10 @@ async fn a_run_ends_when_every_pair_is_decided() {
 
 #[tokio::test]
 async fn a_run_that_was_stopped_between_interim_checks_is_resumed_as_if_it_had_not_been() {
-    let whole = two_pairs().run().await;
+    let whole = two_pairs_of_cells().run().await;
     // In an iteration before the first interim check, right at it, and between the two.
     for stopped_after in [5 + 20, 5 + 35, 5 + 35 + 6] {
-        let mut bench = two_pairs();
+        let mut bench = two_pairs_of_cells();
         bench.room_for = stopped_after;
         let first = bench.run().await;
         assert_eq!(first.end.state, RunState::Failed);
@@ -143,7 +143,10 @@ async fn a_run_that_was_stopped_between_interim_checks_is_resumed_as_if_it_had_n
                 ids(&whole.records),
                 "{stopped_after}"
             );
-            assert!(rest.events.iter().any(|event| event == SPARED), "{stopped_after}");
+            assert!(
+                rest.events.iter().any(|event| event == NOT_NEEDED),
+                "{stopped_after}"
+            );
             let found = |records: &[TrialRecord]| {
                 let judged = judged(&bench.plan, records, &BTreeMap::new()).unwrap();
                 let verdicts: Vec<Verdict> = judged

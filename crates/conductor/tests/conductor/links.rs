@@ -326,7 +326,7 @@ async fn a_network_waits_once_for_a_machine_that_stays_busy() {
 }
 
 #[tokio::test]
-async fn a_failed_measurement_holds_for_its_repetition_and_is_repeated_in_the_next() {
+async fn a_failed_measurement_holds_for_its_iteration_and_is_repeated_in_the_next() {
     let mut bench = on(&["lat10"], Fault::None, Fault::Lies);
     // Two cells on the network.
     bench.plan.cells.push(bench.plan.cells[0].clone());

@@ -12,11 +12,11 @@ fn a_killed_emulator_leaves_the_link_impaired_and_is_succeeded() {
 }
 
 #[test]
-fn an_interface_with_a_foreign_qdisc_is_left_to_the_other_back_end() {
+fn an_interface_with_a_foreign_qdisc_is_left_to_the_other_backend() {
     suite::a_root_of_somebody_else_is_left_alone();
 }
 
 #[test]
-fn both_back_ends_give_the_same() {
-    suite::both_back_ends_give_the_same();
+fn both_backends_give_the_same() {
+    suite::both_backends_give_the_same();
 }

@@ -291,7 +291,7 @@ fn spread(round_trips: Vec<Option<f64>>) -> (f64, f64) {
 }
 
 /// Compares two samples of each backend by the Kolmogorov-Smirnov test.
-pub(crate) fn both_back_ends_give_the_same() {
+pub(crate) fn both_backends_give_the_same() {
     let jittery = Impairment {
         jitter: Some(Jitter {
             amount: Duration::from_millis(10),

@@ -272,7 +272,7 @@ fn each_reason_why_a_control_has_no_finding_is_reported() {
 }
 
 #[test]
-fn a_control_is_measured_as_long_as_its_pair() {
+fn a_control_is_measured_as_long_as_its_pair_of_cells() {
     let mut run = controlled(&[[0.5, 1.0]], 40, 1).allowing(0.05);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     assert_eq!(

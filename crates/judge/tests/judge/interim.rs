@@ -64,7 +64,7 @@ fn comparisons_are_settled_at_interim_checks_only_and_for_good() {
 }
 
 #[test]
-fn without_interim_checks_no_pair_is_settled_before_the_end() {
+fn without_interim_checks_no_pair_of_cells_is_settled_before_the_end() {
     let run = Run::new(&[0.8], 20).allowing(0.05);
     for count in [39, 40] {
         let needs = needs(&run.plan, &run.records[..count]);
@@ -146,7 +146,7 @@ fn a_run_cancelled_between_interim_checks_is_judged_by_its_pairs_so_far() {
 }
 
 #[test]
-fn cells_without_a_pair_are_measured_until_all_is_settled() {
+fn cells_in_no_pair_of_cells_are_measured_until_all_is_settled() {
     let mut run = Run::new(&[0.8, 0.8], 40).allowing(0.05);
     run.plan.judging.interim_checks = vec![10, 20, 40];
     // The second pair of cells is one no longer: what is expected of its cells is a bound.
@@ -167,7 +167,7 @@ fn cells_without_a_pair_are_measured_until_all_is_settled() {
 }
 
 #[test]
-fn a_pair_that_is_measured_precisely_enough_is_settled() {
+fn a_pair_of_cells_that_is_measured_precisely_enough_is_settled() {
     let iterations = |target: Option<f64>| {
         // Worse by about what is allowed: 40 pairs do not decide that.
         let mut run = Run::new(&[0.95], 40).allowing(0.05);

@@ -518,7 +518,7 @@ fn external_stacks_are_named_since_they_may_be_two() {
 }
 
 #[test]
-fn only_pairs_of_the_same_variants_have_an_average() {
+fn only_pairs_of_cells_with_the_same_variants_have_an_average() {
     let mut run = Run::new(&[0.9, 0.9], 20);
     let averages = |run: &Run| run.judge().overall.len();
     assert_eq!(averages(&run), 1);

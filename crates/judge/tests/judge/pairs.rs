@@ -105,7 +105,7 @@ fn a_failure_of_the_stack_is_worse_than_any_value() {
 }
 
 #[test]
-fn failures_of_both_or_of_the_harness_drop_the_pair() {
+fn a_pair_is_excluded_if_both_trials_fail_or_a_failure_is_not_of_the_stack() {
     let run = Run::new(&[1.0], 30).change(|record| match record.trial.iteration {
         0..4 => fail(record, Reason::StreamFailed),
         4..9 if is_candidate(record) => fail(record, Reason::NodeLost),
@@ -229,7 +229,7 @@ fn disturbed_pairs_do_not_count_and_many_of_them_prevent_a_finding() {
 }
 
 #[test]
-fn cells_of_a_pair_on_different_machines_are_not_comparable() {
+fn a_pair_of_cells_on_different_machines_is_not_comparable() {
     let mut run = Run::new(&[0.5, 0.5], 20).allowing(0.1);
     run.expect(vec![1], Bound::Min(1e9));
     for cell in &mut run.plan.cells {

@@ -224,7 +224,7 @@ fn clients_are_spread_once_however_the_template_spreads_them() {
 }
 
 #[test]
-fn pairs_share_a_kubernetes_node_and_count_once_among_clients() {
+fn pairs_of_cells_share_a_kubernetes_node_and_count_once_among_clients() {
     let text = DOCUMENT
         .replace("MATRIX", "{clients: [mine], servers: [mine]}")
         .replace("TEMPLATE", "{}")
@@ -269,7 +269,7 @@ fn pairs_share_a_kubernetes_node_and_count_once_among_clients() {
 }
 
 #[test]
-fn pairs_only_prefer_one_kubernetes_node_where_something_else_is_required() {
+fn pairs_of_cells_only_prefer_one_kubernetes_node_where_something_else_is_required() {
     let cell_pairs = "{clients: [mine], servers: [mine], rawReference: false}";
     let own = "{client: {affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: \
                [{topologyKey: zone, labelSelector: {}}]}}}}";

@@ -28,14 +28,14 @@ topology: {placement: Any, clients: 2}
 ";
 
 /// The nodes of the baseline, each with that of the candidate.
-const PAIRS: [[&str; 2]; 3] = [
+const NODE_PAIRS: [[&str; 2]; 3] = [
     ["client-0-main", "client-0-pr"],
     ["client-1-main", "client-1-pr"],
     ["server-0-main", "server-0-pr"],
 ];
 
 #[test]
-fn a_comparison_has_a_verdict_in_its_status_and_its_pairs_share_a_kubernetes_node() {
+fn a_comparison_has_a_verdict_in_its_status_and_its_cells_share_kubernetes_nodes() {
     shared(async |scene| {
         let expect = "expect: [{metric: roundTripP50, maxRegression: 90%}]\n";
         scene.create("holds", &format!("{COMPARED}{expect}")).await?;
@@ -73,7 +73,7 @@ fn a_comparison_has_a_verdict_in_its_status_and_its_pairs_share_a_kubernetes_nod
             .kubectl(&["wait", &wait, "--timeout=10s", "perfrun/holds"])
             .await?;
         let host = |node: &str| results.environment.nodes.get(node).map(|info| info.host.clone());
-        for [baseline, candidate] in PAIRS {
+        for [baseline, candidate] in NODE_PAIRS {
             let hosts = [host(baseline), host(candidate)];
             ensure!(
                 hosts[0].is_some() && hosts[0] == hosts[1],
@@ -107,7 +107,7 @@ fn an_expectation_that_does_not_hold_is_a_condition_and_an_event() {
             .create("fails", &format!("{COMPARED}renew: never\n{expect}"))
             .await?;
         scene.measuring("fails", 1, seconds(60)).await?;
-        pairs_share_a_host(scene, "fails").await?;
+        pairs_of_cells_share_a_host(scene, "fails").await?;
         let run = scene.succeeded("fails", seconds(120)).await?;
         let results = found_what_the_results_say(scene, &run).await?;
         let status = run.status.as_ref().context("it has no status")?;
@@ -176,19 +176,19 @@ async fn found_what_the_results_say(scene: &Scene, run: &PerfRun) -> Result<Resu
     Ok(results)
 }
 
-/// Checks that the nodes of baselines and candidates are on one Kubernetes node, pair by pair.
-async fn pairs_share_a_host(scene: &Scene, run: &str) -> Result<()> {
+/// Checks that the nodes of baselines and candidates are on one Kubernetes node, for each pair of cells.
+async fn pairs_of_cells_share_a_host(scene: &Scene, run: &str) -> Result<()> {
     let mut hosts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let pods = scene.pods(run).await?;
     for pod in &pods {
         let label = |key| pod.labels().get(key).cloned();
         let cell_pair = label(CELL_PAIR_LABEL)
-            .with_context(|| format!("{:?} has no label of a pair", label(NODE_LABEL)))?;
+            .with_context(|| format!("{:?} has no label of a pair of cells", label(NODE_LABEL)))?;
         let host = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         hosts.entry(cell_pair).or_default().extend(host);
     }
     let names: Vec<_> = hosts.keys().map(String::as_str).collect();
-    ensure!(names == PAIRS.map(|[baseline, _]| baseline), "{names:?}");
+    ensure!(names == NODE_PAIRS.map(|[baseline, _]| baseline), "{names:?}");
     ensure!(
         pods.len() == 6 && hosts.values().all(|hosts| hosts.len() == 1),
         "they are on {hosts:?}"

@@ -73,7 +73,7 @@ async fn an_exclusive_run_begins_when_the_last_pod_of_the_one_before_it_is_gone(
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_nobody_deletes_count_until_they_end_or_their_turn_would_have() {
+async fn pods_that_nobody_deletes_keep_a_run_waiting_until_they_end_or_the_longest_turn_is_over() {
     let ends: [fn(&Scene); 2] = [
         |scene| {
             for path in scene.pod_paths() {

@@ -123,7 +123,7 @@ fn each_expectation_that_does_not_hold_is_an_event() {
 }
 
 #[test]
-fn many_expectations_that_do_not_hold_are_some_events_that_differ() {
+fn many_expectations_that_do_not_hold_have_a_few_events_with_different_actions() {
     let expect = ["{metric: roundTripP50, max: 1us}"; 12].join(", ");
     let mut life = Life::comparing(&format!("[{expect}]")).started();
     let expectations: Vec<_> = (0..12).map(|index| (index, "pr", Verdict::Fail)).collect();
